@@ -1,0 +1,1 @@
+//! The one macro of the SDK.

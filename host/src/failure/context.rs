@@ -1,0 +1,97 @@
+//! Whose failure it is: the call's audit id and the names every envelope carries.
+
+use std::fmt;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// The key of a call's record: `audit-<uuid>`, with a time-ordered UUID (version 7).
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+#[serde(transparent)]
+pub struct AuditId(String);
+
+impl AuditId {
+    /// A new id, never seen before.
+    #[must_use]
+    pub fn mint() -> Self {
+        Self(format!("audit-{}", uuid::Uuid::now_v7()))
+    }
+
+    /// The id as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for AuditId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What a constructor needs to know of the call beside the cause: it goes into `audit_id` and `details`.
+#[derive(Debug, Clone)]
+pub struct Context {
+    audit_id: AuditId,
+    connector: Option<String>,
+    connector_hash: Option<String>,
+    op: Option<String>,
+    idempotent: bool,
+}
+
+impl Context {
+    /// A context that knows its record and nothing else yet.
+    #[must_use]
+    pub fn new(audit_id: AuditId) -> Self {
+        Self { audit_id, connector: None, connector_hash: None, op: None, idempotent: true }
+    }
+
+    /// Names the connector, as `name@version`, and the SHA-256 it is pinned to.
+    #[must_use]
+    pub fn with_connector(mut self, connector: impl Into<String>, hash: Option<String>) -> Self {
+        self.connector = Some(connector.into());
+        self.connector_hash = hash;
+        self
+    }
+
+    /// Names the operation, and says whether doing it twice is as good as doing it once.
+    #[must_use]
+    pub fn with_op(mut self, op: impl Into<String>, idempotent: bool) -> Self {
+        self.op = Some(op.into());
+        self.idempotent = idempotent;
+        self
+    }
+
+    /// The record's id.
+    #[must_use]
+    pub fn audit_id(&self) -> &AuditId {
+        &self.audit_id
+    }
+
+    /// Whether the operation may be repeated.
+    #[must_use]
+    pub fn idempotent(&self) -> bool {
+        self.idempotent
+    }
+
+    /// The operation, where one is known.
+    #[must_use]
+    pub fn op(&self) -> Option<&str> {
+        self.op.as_deref()
+    }
+
+    /// The start of `details`: the code, then the names that are known.
+    pub(super) fn details(&self, code: &str) -> Map<String, Value> {
+        let mut details = Map::new();
+        details.insert("code".into(), code.into());
+        let known =
+            [("connector", &self.connector), ("connector_hash", &self.connector_hash), ("op", &self.op)];
+        for (key, value) in known {
+            if let Some(value) = value {
+                details.insert(key.into(), value.as_str().into());
+            }
+        }
+        details
+    }
+}

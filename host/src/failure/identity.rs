@@ -1,0 +1,77 @@
+//! Constructors of the identity classes: bytes that changed, signatures that do not hold.
+
+use super::class::{Boundary, FailureClass};
+use super::context::Context;
+use super::envelope::Failure;
+
+/// Why a signature was not accepted (`details.code`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SignatureCode {
+    /// There is no signature.
+    Unsigned,
+    /// The signature file cannot be read as a DSSE envelope with an in-toto statement.
+    Malformed,
+    /// No key in the keyring made any of the signatures.
+    UnknownKey,
+    /// A known key made it, but is not trusted for this connector's name.
+    KeyScope,
+    /// The key that made it was revoked.
+    RevokedKey,
+    /// The key that made it is past its date.
+    ExpiredKey,
+    /// The signature does not verify over these bytes.
+    BadSignature,
+    /// The statement is about another connector, version or hash.
+    IdentityMismatch,
+}
+
+impl SignatureCode {
+    /// The stable word in `details.code`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unsigned => "unsigned",
+            Self::Malformed => "malformed_signature",
+            Self::UnknownKey => "unknown_key",
+            Self::KeyScope => "key_scope",
+            Self::RevokedKey => "revoked_key",
+            Self::ExpiredKey => "expired_key",
+            Self::BadSignature => "bad_signature",
+            Self::IdentityMismatch => "identity_mismatch",
+        }
+    }
+}
+
+impl Failure {
+    /// The bytes on disk hash to `got`, and were verified as `expected`.
+    pub(crate) fn hash_mismatch(context: &Context, connector: &str, expected: &str, got: &str) -> Self {
+        let mut details = context.details("hash");
+        details.insert("connector".into(), connector.into());
+        details.insert("expected".into(), expected.into());
+        details.insert("got".into(), got.into());
+        details.insert(
+            "suggestion".into(),
+            format!("cofferdam remove {connector}, then install it again").into(),
+        );
+        let message = format!(
+            "The installed package of {connector} was changed after it was verified; it was not run. \
+             Remove it and install it again from its source."
+        );
+        Self::new(context, FailureClass::HashMismatch, Boundary::Runtime, false, message, details)
+    }
+
+    /// The signature of `connector` does not hold, for the reason in `code`; `fix` names the next step.
+    pub(crate) fn signature_failure(
+        context: &Context,
+        connector: &str,
+        code: SignatureCode,
+        reason: &str,
+        fix: &str,
+    ) -> Self {
+        let mut details = context.details(code.name());
+        details.insert("connector".into(), connector.into());
+        details.insert("suggestion".into(), fix.into());
+        let message = format!("{connector} was refused: {reason}. {fix}");
+        Self::new(context, FailureClass::SignatureFailure, Boundary::Runtime, false, message, details)
+    }
+}

@@ -1,0 +1,90 @@
+//! The constructor of `resource_limit_exceeded`, and the closed list of limits it can name.
+
+use super::class::{Boundary, FailureClass};
+use super::context::Context;
+use super::envelope::Failure;
+
+macro_rules! limits {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, $unit:literal;)+) => {
+        /// A limit of a call (`details.limit`).
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum LimitKind {
+            $($(#[doc = $doc])+ $variant,)+
+        }
+
+        impl LimitKind {
+            /// Every limit.
+            pub const ALL: &'static [LimitKind] = &[$(LimitKind::$variant),+];
+
+            /// The stable name in `details.limit`.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(LimitKind::$variant => $name,)+ }
+            }
+
+            /// The unit of `configured` and `used`.
+            #[must_use]
+            pub const fn unit(self) -> &'static str {
+                match self { $(LimitKind::$variant => $unit,)+ }
+            }
+        }
+    };
+}
+
+limits! {
+    /// Instructions, as wasmtime counts them: the same call uses the same fuel.
+    Fuel = "fuel", "fuel";
+    /// Time from the permit to run until the outcome, waits included.
+    WallTime = "wall_time", "ms";
+    /// Linear memories and tables together.
+    Memory = "memory", "bytes";
+    /// The stack of WebAssembly frames.
+    Stack = "stack", "bytes";
+    /// Tables of one instance tree.
+    Tables = "tables", "tables";
+    /// Linear memories of one instance tree.
+    Memories = "memories", "memories";
+    /// Core instances of one component.
+    Instances = "instances", "instances";
+    /// Handles that a guest holds on host resources.
+    Handles = "handles", "handles";
+    /// Bytes in one transfer between guest and host.
+    HostTransfer = "host_transfer", "bytes";
+    /// Arguments or result as JSON.
+    Payload = "payload", "bytes";
+    /// Outgoing requests of one call.
+    Requests = "requests", "requests";
+    /// Bytes of one request's body.
+    RequestBody = "request_body", "bytes";
+    /// Bytes of one response's body.
+    ResponseBody = "response_body", "bytes";
+}
+
+/// A limit that was hit: which, how much was allowed, and how much was used or asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LimitHit {
+    /// Which limit.
+    pub limit: LimitKind,
+    /// The amount this call was allowed, in the limit's unit.
+    pub configured: u64,
+    /// The amount used, or asked for in the step that was refused.
+    pub used: u64,
+}
+
+impl Failure {
+    /// The call hit a limit.
+    pub(crate) fn resource_limit_exceeded(context: &Context, hit: LimitHit) -> Self {
+        let LimitHit { limit, configured, used } = hit;
+        let mut details = context.details(limit.name());
+        details.insert("limit".into(), limit.name().into());
+        details.insert("configured".into(), configured.into());
+        details.insert("used".into(), used.into());
+        details.insert("unit".into(), limit.unit().into());
+        let message = format!(
+            "The connector exceeded its {} limit of {configured} {}; the call was ended.",
+            limit.name(),
+            limit.unit()
+        );
+        Self::new(context, FailureClass::ResourceLimitExceeded, Boundary::Sandbox, false, message, details)
+    }
+}

@@ -1,0 +1,25 @@
+//! The closed failure taxonomy: what a call can fail with, made once, by a constructor of its class.
+//!
+//! A [`Failure`] is the outcome of a call for callers and agents. Its fields are private, its
+//! constructors are this crate's own and one per class, and it serialises to exactly the envelope of
+//! the contract. Nobody else can make a class, and nobody can change one: a layer that passes a
+//! failure on passes it on as it is.
+
+mod binding;
+mod class;
+mod context;
+mod envelope;
+mod external;
+mod identity;
+mod limit;
+mod runtime;
+mod text;
+
+pub use class::{Boundary, FailureClass, RESERVED_CLASSES};
+pub use context::{AuditId, Context};
+pub use envelope::Failure;
+pub use external::{NetworkFault, Phase, UpstreamFault};
+pub use identity::SignatureCode;
+pub use limit::{LimitHit, LimitKind};
+pub use runtime::{Denial, DenialBoundary, DenialCode, RuntimeFault};
+pub use text::safe_line;

@@ -1,0 +1,175 @@
+//! Constructors of the classes that the sandbox and the runtime produce: denials, bindings, connector errors.
+
+use serde_json::Value;
+
+use super::class::{Boundary, FailureClass};
+use super::context::Context;
+use super::envelope::Failure;
+use super::text::safe_line;
+
+/// The longest guest text that an envelope carries, in characters.
+const GUEST_TEXT: usize = 300;
+
+/// Which of the three checks refused (`boundary`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DenialBoundary {
+    /// The gate, while the guest ran.
+    Sandbox,
+    /// The manifest does not declare it.
+    ConnectorManifest,
+    /// The caller's declared subset does not include it.
+    Action,
+}
+
+/// Why it was refused (`details.code`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DenialCode {
+    /// The host:port is not among the granted ones.
+    HostNotGranted,
+    /// The request would go out without TLS, and the grant says TLS.
+    InsecureUrl,
+    /// The request's target is not written in a form that can be checked.
+    InvalidAuthority,
+    /// The name resolves to an address inside the operator's own network.
+    PrivateAddress,
+    /// The component asks for an interface that this host has not, or the manifest does not name.
+    CapabilityUnavailable,
+}
+
+impl DenialCode {
+    /// The stable word in `details.code`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::HostNotGranted => "host_not_granted",
+            Self::InsecureUrl => "insecure_url",
+            Self::InvalidAuthority => "invalid_authority",
+            Self::PrivateAddress => "private_address",
+            Self::CapabilityUnavailable => "capability_unavailable",
+        }
+    }
+}
+
+/// One refused capability.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Denial {
+    /// Which check refused it.
+    pub boundary: DenialBoundary,
+    /// Why.
+    pub code: DenialCode,
+    /// What was asked for, as `network:host:port` or `import:interface`.
+    pub requested: String,
+    /// What is granted, in the same form.
+    pub granted: Vec<String>,
+    /// The exact line, and where it goes, that would allow it.
+    pub allow: String,
+}
+
+/// How a connector's own code failed (`details.code`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RuntimeFault {
+    /// The guest trapped; the word is wasmtime's name of the trap.
+    Trap(&'static str),
+    /// The guest ended itself (`exit`) instead of returning.
+    Exit,
+    /// The guest returned a value that cannot be read as its declared result.
+    OutputMalformed(&'static str),
+    /// The guest says that an argument is not acceptable.
+    InputInvalid {
+        /// The argument it names.
+        field: Option<String>,
+        /// Its text, for the caller.
+        message: String,
+    },
+    /// The guest says that the operation failed for a reason of its own.
+    OperationFailed {
+        /// Its own code.
+        code: Option<String>,
+        /// Its text, for the caller.
+        message: String,
+        /// Whether it says that trying later may help.
+        transient: bool,
+    },
+    /// The component could not be instantiated.
+    LoadFailed,
+    /// A fault of the host, not of the connector.
+    Internal,
+}
+
+impl Failure {
+    /// A capability check refused the operation.
+    pub(crate) fn capability_denied(context: &Context, denial: Denial) -> Self {
+        let Denial { boundary, code, requested, granted, allow } = denial;
+        let requested = safe_line(&requested, GUEST_TEXT);
+        let boundary = match boundary {
+            DenialBoundary::Sandbox => Boundary::Sandbox,
+            DenialBoundary::ConnectorManifest => Boundary::ConnectorManifest,
+            DenialBoundary::Action => Boundary::Action,
+        };
+        let mut details = context.details(code.name());
+        let granted_text = if granted.is_empty() { "nothing".to_owned() } else { granted.join(", ") };
+        let message = format!("The connector asked for {requested}; granted is {granted_text}. {allow}");
+        details.insert("requested".into(), requested.into());
+        details.insert("granted".into(), granted.into());
+        details.insert("suggestion".into(), allow.into());
+        Self::new(context, FailureClass::CapabilityDenied, boundary, false, message, details)
+    }
+
+    /// The connector's own code failed, or (for `Internal`) the host did while running it.
+    pub(crate) fn connector_runtime_error(context: &Context, fault: RuntimeFault) -> Self {
+        let mut retriable = false;
+        let mut boundary = Boundary::Sandbox;
+        let (code, message, extra): (_, String, Vec<(&str, Value)>) = match fault {
+            RuntimeFault::Trap(trap) => (
+                "trap",
+                format!("The connector's code stopped with a trap ({trap})."),
+                vec![("trap", trap.into())],
+            ),
+            RuntimeFault::Exit => {
+                ("exit", "The connector ended itself instead of returning a result.".into(), vec![])
+            }
+            RuntimeFault::OutputMalformed(what) => {
+                ("output_malformed", format!("The connector returned an unusable result: {what}."), vec![])
+            }
+            RuntimeFault::InputInvalid { field, message } => {
+                let mut extra = guest_text(&message);
+                if let Some(field) = field {
+                    extra.push(("field", safe_line(&field, 64).into()));
+                }
+                (
+                    "input_invalid",
+                    "The connector refused its arguments; see details.connector_message.".into(),
+                    extra,
+                )
+            }
+            RuntimeFault::OperationFailed { code, message, transient } => {
+                retriable = transient && context.idempotent();
+                let mut extra = guest_text(&message);
+                if let Some(code) = code {
+                    extra.push(("connector_code", safe_line(&code, 64).into()));
+                }
+                ("op_failed", "The operation failed; see details.connector_message.".into(), extra)
+            }
+            RuntimeFault::LoadFailed => {
+                ("load_failed", "The connector's component could not be started.".into(), vec![])
+            }
+            RuntimeFault::Internal => {
+                boundary = Boundary::Runtime;
+                (
+                    "internal",
+                    "The host failed while it ran the connector; the operator's log has the cause.".into(),
+                    vec![],
+                )
+            }
+        };
+        let mut details = context.details(code);
+        for (key, value) in extra {
+            details.insert(key.into(), value);
+        }
+        Self::new(context, FailureClass::ConnectorRuntimeError, boundary, retriable, message, details)
+    }
+}
+
+fn guest_text(message: &str) -> Vec<(&'static str, Value)> {
+    vec![("connector_message", safe_line(message, GUEST_TEXT).into())]
+}

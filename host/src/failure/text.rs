@@ -1,0 +1,44 @@
+//! Makes text from outside fit to stand in a message: one line, printable, bounded.
+
+/// Keeps the printable characters of the first `max` characters of `text`, as one line.
+///
+/// Control characters, line breaks, and the invisible characters that reorder or hide text
+/// (bidirectional controls, zero-width characters, tags) become spaces or vanish, so that a name from
+/// a component cannot forge a log line or drive a terminal.
+#[must_use]
+pub fn safe_line(text: &str, max: usize) -> String {
+    let mut line = String::with_capacity(text.len().min(max));
+    let mut kept = 0;
+    for c in text.chars() {
+        if is_invisible(c) {
+            continue;
+        }
+        if kept == max {
+            line.push('…');
+            break;
+        }
+        line.push(if c.is_control() || c == '\u{2028}' || c == '\u{2029}' { ' ' } else { c });
+        kept += 1;
+    }
+    line.trim().to_owned()
+}
+
+fn is_invisible(c: char) -> bool {
+    matches!(c,
+        '\u{00ad}' | '\u{034f}' | '\u{061c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}'
+        | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::safe_line;
+
+    #[test]
+    fn control_and_invisible_characters_do_not_survive() {
+        assert_eq!(safe_line("\u{1b}[31mEVIL\u{7}\n FAKE", 80), "[31mEVIL   FAKE");
+        assert_eq!(safe_line("a\u{202e}b\u{200b}c\u{e0041}d", 80), "abcd");
+        assert_eq!(safe_line("abcdef", 3), "abc…");
+        assert_eq!(safe_line("abc", 3), "abc");
+    }
+}

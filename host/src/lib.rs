@@ -1,0 +1,8 @@
+//! cofferdam: a host for third-party connectors.
+
+pub mod clock;
+pub mod digest;
+pub mod error;
+pub mod failure;
+pub mod limits;
+pub mod package;

@@ -1,0 +1,56 @@
+//! An operation: one exported function of a connector, under the name that callers use.
+
+use std::fmt;
+
+use super::shape::{Field, Name, Shape};
+
+/// One operation of a connector.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Operation {
+    pub(super) name: Name,
+    pub(super) interface: Option<String>,
+    pub(super) params: Vec<Field>,
+    pub(super) result: Option<Shape>,
+}
+
+impl Operation {
+    /// The name: `json()` for callers, `wit()` as the component exports it.
+    #[must_use]
+    pub fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// The exported interface it is in (`acme:slack/slack@1.0.0`); none at the top level of the world.
+    #[must_use]
+    pub fn interface(&self) -> Option<&str> {
+        self.interface.as_deref()
+    }
+
+    /// The parameters, in order.
+    #[must_use]
+    pub fn params(&self) -> &[Field] {
+        &self.params
+    }
+
+    /// What it returns when it succeeds.
+    #[must_use]
+    pub fn result(&self) -> Option<&Shape> {
+        self.result.as_ref()
+    }
+}
+
+impl fmt::Display for Operation {
+    /// As `inspect` shows it: `list_issues(repo: string, page: option<u32>) -> list<issue>`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}(", self.name.json())?;
+        for (at, param) in self.params.iter().enumerate() {
+            let comma = if at == 0 { "" } else { ", " };
+            write!(f, "{comma}{}: {}", param.name.json(), param.shape)?;
+        }
+        f.write_str(")")?;
+        match &self.result {
+            Some(result) => write!(f, " -> {result}"),
+            None => Ok(()),
+        }
+    }
+}
