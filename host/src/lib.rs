@@ -2,7 +2,9 @@
 
 pub mod clock;
 pub mod digest;
+mod document;
 pub mod error;
 pub mod failure;
 pub mod limits;
+pub mod manifest;
 pub mod package;

@@ -1,0 +1,12 @@
+//! TOML documents whose every problem knows its place: file, line, column, key, message and fix.
+//!
+//! The one mechanism behind every document that people write (manifests, keyrings, later actions and
+//! configuration): [`read`] hands a [`Table`] to a function that takes it apart and reports what it
+//! does not like, and goes on, so that one look shows all the problems and not only the first.
+
+mod problem;
+mod reader;
+
+pub use problem::{DocumentError, Problem};
+pub(crate) use problem::{Refused, quoted};
+pub(crate) use reader::{Located, Table, read};

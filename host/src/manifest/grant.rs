@@ -1,0 +1,276 @@
+//! One host that a connector asks to reach: an exact name and port, nothing that could match two.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::document::{Refused, quoted};
+
+/// How the host is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Scheme {
+    /// Over TLS; what a bare `host:port` means.
+    Https,
+    /// In the clear; must be written `http://host:port`.
+    Http,
+}
+
+impl Scheme {
+    /// The scheme as in a URL.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Scheme::Https => "https",
+            Scheme::Http => "http",
+        }
+    }
+}
+
+/// A granted host: scheme, DNS name in lower case, port.
+///
+/// Text form: `slack.com:443` for TLS, `http://localhost:8080` without. No wildcards, no addresses, no
+/// paths; `localhost` is a name like another here (reaching it needs the operator's leave besides).
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HostGrant {
+    host: String,
+    port: u16,
+    scheme: Scheme,
+}
+
+/// Why a text is no granted host, and what to write instead.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}; {fix}")]
+pub struct GrantError {
+    message: String,
+    fix: String,
+}
+
+impl GrantError {
+    /// What is wrong.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// What to write instead.
+    #[must_use]
+    pub fn fix(&self) -> &str {
+        &self.fix
+    }
+}
+
+impl From<GrantError> for Refused {
+    fn from(error: GrantError) -> Self {
+        Refused::new(error.message, error.fix)
+    }
+}
+
+impl HostGrant {
+    /// Reads `host:port` or `http://host:port`; upper case is folded.
+    ///
+    /// # Errors
+    /// Anything that is not one exact host and port, with the nearest spelling that is.
+    pub fn parse(text: &str) -> Result<Self, GrantError> {
+        check(text).map_err(|reason| {
+            let message = format!("{} is not an exact host:port{reason}", quoted(text));
+            let fix = match respelled(text) {
+                Some(grant) => format!("write it as \"{grant}\""),
+                None => "write it like \"api.example.com:443\"".to_owned(),
+            };
+            GrantError { message, fix }
+        })
+    }
+
+    /// How it is spoken to.
+    #[must_use]
+    pub fn scheme(&self) -> Scheme {
+        self.scheme
+    }
+
+    /// The DNS name, in lower case.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The port; never 0.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+/// The grant in `text`, or why there is none, as the end of a sentence.
+fn check(text: &str) -> Result<HostGrant, &'static str> {
+    let lower = text.to_ascii_lowercase();
+    let (scheme, rest) = match lower.split_once("://") {
+        None => (Scheme::Https, lower.as_str()),
+        Some(("http", rest)) => (Scheme::Http, rest),
+        Some(("https", _)) => return Err(" (https is what a bare host:port means)"),
+        Some(_) => return Err(" (the only scheme to write is http://)"),
+    };
+    if rest.contains('*') {
+        return Err("");
+    }
+    if !rest.is_ascii() {
+        return Err(" (write international names in their xn-- form)");
+    }
+    if rest.contains('@') {
+        return Err(" (no user name or password)");
+    }
+    if rest.contains(['/', '?', '#']) {
+        return Err(" (no path)");
+    }
+    if rest.starts_with('[') {
+        return Err(" (a name, not an IP address)");
+    }
+    let (host, port) = rest.rsplit_once(':').ok_or(" (the port is missing)")?;
+    let decimal = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) && !port.starts_with('0');
+    let port = port.parse().ok().filter(|_| decimal).ok_or(" (a port is a number from 1 to 65535)")?;
+    check_host(host)?;
+    Ok(HostGrant { host: host.to_owned(), port, scheme })
+}
+
+fn check_host(host: &str) -> Result<(), &'static str> {
+    if host.ends_with('.') {
+        return Err(" (no trailing dot)");
+    }
+    if host.is_empty() || host.len() > 253 {
+        return Err(" (a host name has 1 to 253 characters)");
+    }
+    for label in host.split('.') {
+        let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_';
+        let hyphen = label.starts_with('-') || label.ends_with('-');
+        if label.is_empty() || label.len() > 63 || hyphen || !label.bytes().all(inner) {
+            return Err(" (not a DNS name)");
+        }
+    }
+    // What ends in a number is an IPv4 address to every URL parser, in whatever base.
+    let last = host.rsplit('.').next().unwrap_or_default();
+    let hex = last.strip_prefix("0x").is_some_and(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()));
+    if hex || last.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(" (a name, not an IP address)");
+    }
+    Ok(())
+}
+
+/// The grant that was probably meant: without scheme, user, path, wildcard and dot, with a port.
+fn respelled(text: &str) -> Option<HostGrant> {
+    let lower = text.trim().to_ascii_lowercase();
+    let (prefix, default_port, rest) = match lower.split_once("://") {
+        Some(("http", rest)) => ("http://", 80, rest),
+        Some((_, rest)) => ("", 443, rest),
+        None => ("", 443, lower.as_str()),
+    };
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let authority = authority.trim_start_matches("*.");
+    let (host, port) = authority.split_once(':').unwrap_or((authority, ""));
+    let port = port.trim_start_matches('0').parse::<u16>().unwrap_or(default_port);
+    let host = host.trim_end_matches('.');
+    check(&format!("{prefix}{host}:{port}")).ok()
+}
+
+impl fmt::Display for HostGrant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let prefix = match self.scheme {
+            Scheme::Https => "",
+            Scheme::Http => "http://",
+        };
+        write!(f, "{prefix}{}:{}", self.host, self.port)
+    }
+}
+
+impl FromStr for HostGrant {
+    type Err = GrantError;
+
+    fn from_str(text: &str) -> Result<Self, GrantError> {
+        Self::parse(text)
+    }
+}
+
+impl Serialize for HostGrant {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for HostGrant {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::{HostGrant, Scheme};
+
+    #[test]
+    fn exact_hosts_are_read_and_written_alike() {
+        for (text, shown) in [
+            ("slack.com:443", "slack.com:443"),
+            ("Slack.COM:8443", "slack.com:8443"),
+            ("http://localhost:8080", "http://localhost:8080"),
+            ("HTTP://Localhost:1", "http://localhost:1"),
+            ("xn--bcher-kva.example:65535", "xn--bcher-kva.example:65535"),
+            ("my_bucket.s3.amazonaws.com:443", "my_bucket.s3.amazonaws.com:443"),
+            ("1password.com:443", "1password.com:443"),
+        ] {
+            let grant = HostGrant::parse(text).unwrap();
+            assert_eq!(grant.to_string(), shown);
+            assert_eq!(HostGrant::parse(shown).unwrap(), grant);
+        }
+        let grant = HostGrant::parse("http://localhost:8080").unwrap();
+        assert_eq!((grant.scheme(), grant.host(), grant.port()), (Scheme::Http, "localhost", 8080));
+    }
+
+    #[test]
+    fn row_134_whatever_could_match_two_hosts_is_refused_with_a_fix() {
+        let label = format!("{}.com:443", "a".repeat(64));
+        for (text, fix) in [
+            ("", "like \"api.example.com:443\""),
+            ("*", "like \"api.example.com:443\""),
+            ("*.slack.com", "as \"slack.com:443\""),
+            ("*.slack.com:443", "as \"slack.com:443\""),
+            ("api.*.com:443", "like \"api.example.com:443\""),
+            ("slack.com", "as \"slack.com:443\""),
+            ("slack.com:", "as \"slack.com:443\""),
+            ("slack.com:0", "as \"slack.com:443\""),
+            ("slack.com:65536", "as \"slack.com:443\""),
+            ("slack.com:0443", "as \"slack.com:443\""),
+            ("slack.com:+443", "as \"slack.com:443\""),
+            ("slack.com.:443", "as \"slack.com:443\""),
+            ("https://slack.com", "as \"slack.com:443\""),
+            ("https://slack.com:8443/api", "as \"slack.com:8443\""),
+            ("http://localhost", "as \"http://localhost:80\""),
+            ("ftp://slack.com:21", "as \"slack.com:21\""),
+            ("me:pw@slack.com:443", "as \"slack.com:443\""),
+            ("slack.com:443/api", "as \"slack.com:443\""),
+            ("slack.com:443?x", "as \"slack.com:443\""),
+            (" slack.com:443", "as \"slack.com:443\""),
+            ("slack.com:443\n", "as \"slack.com:443\""),
+            ("127.0.0.1:80", "like \"api.example.com:443\""),
+            ("0x7f.1:80", "like \"api.example.com:443\""),
+            ("2130706433:80", "like \"api.example.com:443\""),
+            ("a.0x7f:80", "like \"api.example.com:443\""),
+            ("[::1]:80", "like \"api.example.com:443\""),
+            ("::1:80", "like \"api.example.com:443\""),
+            ("slack..com:443", "like \"api.example.com:443\""),
+            ("-slack.com:443", "like \"api.example.com:443\""),
+            ("slack.com\\x:443", "like \"api.example.com:443\""),
+            ("sl%61ck.com:443", "like \"api.example.com:443\""),
+            ("slаck.com:443", "like \"api.example.com:443\""),
+            ("slack。com:443", "like \"api.example.com:443\""),
+            ("sla ck.com:443", "like \"api.example.com:443\""),
+            (&label, "like \"api.example.com:443\""),
+        ] {
+            let error = HostGrant::parse(text).unwrap_err();
+            assert!(error.message().contains("is not an exact host:port"), "{text:?}: {error}");
+            assert!(error.fix().ends_with(fix), "{text:?}: {error}");
+        }
+    }
+}

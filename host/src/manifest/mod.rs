@@ -1,0 +1,110 @@
+//! The manifest: what a connector is called, what it asks for, and how its operations may be retried.
+//!
+//! Pure text in, checked values out: a [`Manifest`] that exists is complete and allowed by the grammar;
+//! whether this host grants what it asks for is decided elsewhere.
+
+mod credential;
+mod grant;
+mod name;
+mod parse;
+
+use std::collections::BTreeMap;
+
+pub use crate::document::{DocumentError as ManifestError, Problem};
+pub use credential::{CredentialGrant, CredentialKind};
+pub use grant::{GrantError, HostGrant, Scheme};
+pub use name::{ConnectorName, NameError};
+
+use crate::limits::LimitRequest;
+
+/// A connector's manifest (`connector.toml`), checked.
+#[derive(Debug, Clone)]
+pub struct Manifest {
+    name: ConnectorName,
+    version: semver::Version,
+    description: Option<String>,
+    publisher: Option<String>,
+    idempotent_by_default: bool,
+    idempotent: BTreeMap<String, bool>,
+    hosts: Vec<HostGrant>,
+    credentials: Vec<CredentialGrant>,
+    imports: Vec<String>,
+    limits: LimitRequest,
+    text: String,
+}
+
+impl Manifest {
+    /// Reads the manifest `text`; `file_label` is what problems call the file.
+    ///
+    /// # Errors
+    /// Every problem of the text at once, each with its place and fix.
+    pub fn parse(file_label: &str, text: &str) -> Result<Self, ManifestError> {
+        crate::document::read(file_label, text, |root| parse::manifest(root, text))
+    }
+
+    /// The connector's name.
+    #[must_use]
+    pub fn name(&self) -> &ConnectorName {
+        &self.name
+    }
+
+    /// The exact version; without build metadata, which would make two releases of equal rank.
+    #[must_use]
+    pub fn version(&self) -> &semver::Version {
+        &self.version
+    }
+
+    /// What the connector does, in one line.
+    #[must_use]
+    pub fn description(&self) -> Option<&str> {
+        self.description.as_deref()
+    }
+
+    /// Who says to have made it. A claim: the signature says who really did.
+    #[must_use]
+    pub fn publisher(&self) -> Option<&str> {
+        self.publisher.as_deref()
+    }
+
+    /// Whether `operation` may be run again after a failure that leaves open whether it took effect.
+    /// True unless the manifest says otherwise.
+    #[must_use]
+    pub fn idempotent(&self, operation: &str) -> bool {
+        self.idempotent.get(operation).copied().unwrap_or(self.idempotent_by_default)
+    }
+
+    /// The operations that the manifest names; each must exist in the component.
+    pub fn operations_named(&self) -> impl Iterator<Item = &str> {
+        self.idempotent.keys().map(String::as_str)
+    }
+
+    /// The hosts that the connector asks to reach; none unless named.
+    #[must_use]
+    pub fn hosts(&self) -> &[HostGrant] {
+        &self.hosts
+    }
+
+    /// The credentials that the connector asks to have sent.
+    #[must_use]
+    pub fn credentials(&self) -> &[CredentialGrant] {
+        &self.credentials
+    }
+
+    /// The interfaces that the connector asks to import, with or without a version.
+    #[must_use]
+    pub fn imports(&self) -> &[String] {
+        &self.imports
+    }
+
+    /// The limits that the connector asks for. Ceilings are the host's to hold against them.
+    #[must_use]
+    pub fn limits(&self) -> &LimitRequest {
+        &self.limits
+    }
+
+    /// The text, verbatim.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
