@@ -89,7 +89,8 @@ impl Docs {
         self.operations.retain(|name, docs| {
             let operation = operations.iter().find(|operation| operation.name().json() == name);
             if let Some(operation) = operation {
-                docs.params.retain(|name, _| operation.params().iter().any(|param| param.name.json() == name));
+                docs.params
+                    .retain(|name, _| operation.params().iter().any(|param| param.name.json() == name));
             }
             operation.is_some()
         });

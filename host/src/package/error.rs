@@ -124,7 +124,9 @@ pub enum PackageError {
         kind: &'static str,
     },
     /// The manifest speaks of an operation that the component does not export.
-    #[error("the manifest's [connector.idempotency.operations] names `{named}`, which the component does not export")]
+    #[error(
+        "the manifest's [connector.idempotency.operations] names `{named}`, which the component does not export"
+    )]
     UnknownOperation {
         /// The name in the manifest.
         named: String,
@@ -198,15 +200,21 @@ impl PackageError {
             Self::NotAComponent { found } => found.fix().into(),
             Self::Malformed { .. } => "Fetch or build the file again.".into(),
             Self::Unsupported { .. } => "Link the parts into one component when building.".into(),
-            Self::TooCostly { .. } => "Make the component smaller, or split it into several connectors.".into(),
+            Self::TooCostly { .. } => {
+                "Make the component smaller, or split it into several connectors.".into()
+            }
             Self::SectionMissing { .. } => {
                 "Pack it with its manifest: `cofferdam pack COMPONENT --manifest connector.toml`.".into()
             }
             Self::SectionRepeated { .. } | Self::SectionUnreadable { .. } => {
                 "Build the component again and pack it once.".into()
             }
-            Self::SectionNested { .. } => "Do not compose packages; compose components and pack the result.".into(),
-            Self::SectionPresent { .. } => "Pack the component as it was before, or say that the sections are to be replaced.".into(),
+            Self::SectionNested { .. } => {
+                "Do not compose packages; compose components and pack the result.".into()
+            }
+            Self::SectionPresent { .. } => {
+                "Pack the component as it was before, or say that the sections are to be replaced.".into()
+            }
             Self::Manifest(_) => "Correct connector.toml and pack the component again.".into(),
             Self::WitSource { .. } => "Correct the WIT file.".into(),
             Self::ContractVersion { supported, .. } => {
@@ -259,7 +267,9 @@ fn sentence(text: &str) -> String {
 
 fn imports_message(undeclared: &[String], unavailable: &[String]) -> String {
     match (undeclared.is_empty(), unavailable.is_empty()) {
-        (false, true) => format!("the component imports {}, which its manifest does not name", quoted(undeclared)),
+        (false, true) => {
+            format!("the component imports {}, which its manifest does not name", quoted(undeclared))
+        }
         (true, _) => format!("the component imports {}, which this host does not have", quoted(unavailable)),
         (false, false) => format!(
             "the component imports {}, which its manifest does not name, and {}, which this host does not have",

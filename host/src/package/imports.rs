@@ -163,9 +163,9 @@ fn standing(import: &Import, declared: &[String]) -> Standing {
     if PLUMBING.contains(&import.interface.as_str()) {
         return Standing::Plumbing;
     }
-    let grant = GRANTABLE.iter().find(|(name, with)| {
-        *name == import.interface || with.contains(&import.interface.as_str())
-    });
+    let grant = GRANTABLE
+        .iter()
+        .find(|(name, with)| *name == import.interface || with.contains(&import.interface.as_str()));
     match grant {
         None => Standing::Unavailable,
         Some((name, _)) if declared.iter().any(|line| names(line, import, name)) => Standing::Declared,
@@ -237,7 +237,8 @@ mod tests {
 
     #[test]
     fn the_refusal_names_what_to_add_to_the_manifest() {
-        let imports = [Import::new("wasi:http/outgoing-handler@0.2.4", true), Import::new("wasi:io/poll@0.2.4", true)];
+        let imports =
+            [Import::new("wasi:http/outgoing-handler@0.2.4", true), Import::new("wasi:io/poll@0.2.4", true)];
         let error = check(&imports, &[]).unwrap_err();
         assert!(error.to_string().contains("wasi:http/outgoing-handler"), "{error}");
         assert!(!error.to_string().contains("poll"), "{error}");

@@ -12,8 +12,8 @@
 use std::ops::Range;
 
 use wasmparser::{
-    Chunk, ComponentAlias, ComponentExport, ComponentExternalKind, ComponentInstance, ComponentOuterAliasKind,
-    ComponentTypeRef, Encoding, Instance, Parser, Payload, SectionLimited,
+    Chunk, ComponentAlias, ComponentExport, ComponentExternalKind, ComponentInstance,
+    ComponentOuterAliasKind, ComponentTypeRef, Instance, Parser, Payload, SectionLimited,
 };
 
 use super::error::{FileKind, PackageError, printable};
@@ -95,12 +95,13 @@ pub(super) fn scan(bytes: &[u8]) -> Result<Vec<Found<'_>>, PackageError> {
     let mut offset = 0;
     while let Some(frame) = frames.last_mut() {
         let rest = bytes.get(offset..).unwrap_or_default();
-        let (payload, consumed) = match frame.parser.parse(rest, true).map_err(|e| PackageError::malformed(&e))? {
-            Chunk::Parsed { payload, consumed } => (payload, consumed),
-            Chunk::NeedMoreData(_) => {
-                return Err(PackageError::Malformed { offset, detail: "the file ends too early".into() });
-            }
-        };
+        let (payload, consumed) =
+            match frame.parser.parse(rest, true).map_err(|e| PackageError::malformed(&e))? {
+                Chunk::Parsed { payload, consumed } => (payload, consumed),
+                Chunk::NeedMoreData(_) => {
+                    return Err(PackageError::Malformed { offset, detail: "the file ends too early".into() });
+                }
+            };
         let start = offset;
         offset += consumed;
         match payload {
@@ -119,12 +120,14 @@ pub(super) fn scan(bytes: &[u8]) -> Result<Vec<Found<'_>>, PackageError> {
                     parent.components.push(ended.weight);
                 }
             }
-            Payload::CustomSection(section) if section.name().starts_with("cofferdam:") => found.push(Found {
-                name: section.name(),
-                data: section.data(),
-                whole: start..offset,
-                nested: frames.len() > 1,
-            }),
+            Payload::CustomSection(section) if section.name().starts_with("cofferdam:") => {
+                found.push(Found {
+                    name: section.name(),
+                    data: section.data(),
+                    whole: start..offset,
+                    nested: frames.len() > 1,
+                })
+            }
             Payload::CustomSection(_) => {}
             payload if frame.component => {
                 let bytes_of_it = Weight { instances: 0, bytes: consumed as u64 };
@@ -132,7 +135,11 @@ pub(super) fn scan(bytes: &[u8]) -> Result<Vec<Found<'_>>, PackageError> {
                 component_section(&payload, bytes, &mut frames, &mut totals)?;
                 let weight = frames.last().map(|frame| frame.weight).unwrap_or_default();
                 within("too many instances, nested ones multiplied", weight.instances, MAX_INSTANCES)?;
-                within("too many definitions (in bytes), nested ones multiplied", weight.bytes, MAX_DEFINITION_BYTES)?;
+                within(
+                    "too many definitions (in bytes), nested ones multiplied",
+                    weight.bytes,
+                    MAX_DEFINITION_BYTES,
+                )?;
             }
             payload => module_section(&payload, &mut totals)?,
         }
@@ -166,7 +173,10 @@ fn other_kind(bytes: &[u8]) -> Option<FileKind> {
 
 fn is_wat(bytes: &[u8]) -> bool {
     let text = bytes.trim_ascii_start();
-    text.starts_with(b"(module") || text.starts_with(b"(component") || text.starts_with(b"(;") || text.starts_with(b";;")
+    text.starts_with(b"(module")
+        || text.starts_with(b"(component")
+        || text.starts_with(b"(;")
+        || text.starts_with(b";;")
 }
 
 fn component_section(
@@ -180,7 +190,8 @@ fn component_section(
         Payload::ComponentTypeSection(section) => {
             let range = section.range();
             let content = bytes.get(range.clone()).unwrap_or_default();
-            let depth = nesting::depth(content, range.start, MAX_TYPE_DEPTH).map_err(|e| PackageError::malformed(&e))?;
+            let depth = nesting::depth(content, range.start, MAX_TYPE_DEPTH)
+                .map_err(|e| PackageError::malformed(&e))?;
             within("types nested too deep", depth as u64, MAX_TYPE_DEPTH as u64)
         }
         Payload::ComponentImportSection(section) => each(section, |import| {
@@ -216,7 +227,11 @@ fn component_section(
             _ => Ok(()),
         }),
         Payload::InstanceSection(section) => each(section, |_: Instance<'_>| {
-            frames.iter_mut().last().into_iter().for_each(|frame| frame.weight.add(Weight { instances: 1, bytes: 0 }));
+            frames
+                .iter_mut()
+                .last()
+                .into_iter()
+                .for_each(|frame| frame.weight.add(Weight { instances: 1, bytes: 0 }));
             Ok(())
         }),
         Payload::ComponentInstanceSection(section) => each(section, |instance| {
