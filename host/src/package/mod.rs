@@ -1,7 +1,149 @@
 //! A package: one file, the component with its manifest and its operations' docs as custom sections.
+//!
+//! [`Package::open`] is the only way to one, and everything in it is checked: the bytes cost a bounded
+//! amount to compile, the sections are there once, the manifest parses, and every export is an
+//! operation whose types are known. Whether it may run here (its signature, its imports) is decided by
+//! others.
 
+mod contract;
+mod decode;
+mod docs;
+mod error;
+mod imports;
+mod nesting;
 mod operation;
+mod prescan;
+mod sections;
 mod shape;
+mod shapes;
+mod wit_docs;
 
+#[cfg(test)]
+mod bombs;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+
+pub use contract::CONTRACT_VERSION;
+pub use docs::{Docs, OperationDocs};
+pub use error::{FileKind, PackageError};
+pub use imports::{Import, ImportVerdict, Standing, verdicts};
 pub use operation::Operation;
+pub use prescan::MAX_BYTES;
+pub use sections::{DOCS_SECTION, MANIFEST_SECTION, Sections, embed, extract, strip};
 pub use shape::{Case, Field, Name, Shape};
+
+use crate::digest::Digest;
+use crate::manifest::Manifest;
+
+/// What problems in an embedded manifest call the file.
+const MANIFEST_LABEL: &str = "connector.toml";
+
+/// A package whose bytes, manifest and operations hold together.
+#[derive(Debug)]
+pub struct Package {
+    bytes: Vec<u8>,
+    digest: Digest,
+    manifest: Manifest,
+    docs: Docs,
+    operations: Vec<Operation>,
+    by_name: HashMap<String, usize>,
+    imports: Vec<Import>,
+}
+
+impl Package {
+    /// Checks `bytes` and takes them apart. Linear in their number, without running or compiling any.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, cheapest checks first.
+    pub fn open(bytes: Vec<u8>) -> Result<Self, PackageError> {
+        let found = prescan::scan(&bytes)?;
+        let Sections { manifest, mut docs } = sections::read(&found)?;
+        let manifest =
+            Manifest::parse(MANIFEST_LABEL, manifest).map_err(|e| PackageError::Manifest(Box::new(e)))?;
+        let decode::World { operations, imports } = decode::decode(&bytes)?;
+        docs.keep_only(&operations);
+        for named in manifest.operations_named() {
+            if !operations.iter().any(|operation| operation.name().json() == named) {
+                return Err(unknown_operation(named, &operations));
+            }
+        }
+        let by_name =
+            operations.iter().enumerate().map(|(at, op)| (op.name().json().to_owned(), at)).collect();
+        Ok(Self { digest: Digest::of(&bytes), bytes, manifest, docs, operations, by_name, imports })
+    }
+
+    /// The file, byte for byte.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The package's identity: the SHA-256 of its bytes.
+    #[must_use]
+    pub fn digest(&self) -> &Digest {
+        &self.digest
+    }
+
+    /// What the connector is called and asks for.
+    #[must_use]
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// What its author says about its operations.
+    #[must_use]
+    pub fn docs(&self) -> &Docs {
+        &self.docs
+    }
+
+    /// Its operations, in the component's order.
+    #[must_use]
+    pub fn operations(&self) -> &[Operation] {
+        &self.operations
+    }
+
+    /// The operation that callers name `name`.
+    #[must_use]
+    pub fn operation(&self, name: &str) -> Option<&Operation> {
+        self.operations.get(*self.by_name.get(name)?)
+    }
+
+    /// What the component imports, in its order.
+    #[must_use]
+    pub fn imports(&self) -> &[Import] {
+        &self.imports
+    }
+
+    /// How each import stands against the manifest and this host.
+    #[must_use]
+    pub fn import_verdicts(&self) -> Vec<ImportVerdict> {
+        verdicts(&self.imports, self.manifest.imports())
+    }
+
+    /// Refuses a package whose component imports more than its manifest names or this host has. Not a
+    /// part of [`open`](Self::open), so that such a package can still be inspected.
+    ///
+    /// # Errors
+    /// [`PackageError::Imports`], with every such import.
+    pub fn check_imports(&self) -> Result<(), PackageError> {
+        imports::check(&self.imports, self.manifest.imports())
+    }
+}
+
+/// The operations that the bare component `component` exports, before it is packed.
+///
+/// # Errors
+/// What is not a component, is too costly, or exports what cannot be an operation.
+pub fn operations_of(component: &[u8]) -> Result<Vec<Operation>, PackageError> {
+    prescan::scan(component)?;
+    Ok(decode::decode(component)?.operations)
+}
+
+fn unknown_operation(named: &str, operations: &[Operation]) -> PackageError {
+    let close = operations.iter().map(|operation| operation.name().json());
+    let close = close.map(|name| (strsim::damerau_levenshtein(name, named), name));
+    let meant = close.filter(|(distance, _)| *distance <= 3).min().map(|(_, name)| name.to_owned());
+    PackageError::UnknownOperation { named: error::printable(named), meant }
+}

@@ -1,0 +1,298 @@
+//! What can be wrong with a package, in sentences that say what to do about it.
+
+use crate::error::{HostError, HostErrorKind};
+use crate::failure::safe_line;
+use crate::manifest::ManifestError;
+
+/// Why bytes are not an acceptable package.
+///
+/// [`Display`](std::fmt::Display) gives one sentence, [`fix`](Self::fix) the next step. Text from the
+/// component is made printable and short when the error is made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PackageError {
+    /// The file is something else than a component.
+    #[error("this is {}, not a WebAssembly component", found.words())]
+    NotAComponent {
+        /// What it looks like.
+        found: FileKind,
+    },
+    /// The bytes are not a well-formed component: truncated, damaged, or invalid.
+    #[error("the component is damaged or invalid at byte {offset}: {detail}")]
+    Malformed {
+        /// Where, in bytes from the start.
+        offset: usize,
+        /// The validator's words.
+        detail: String,
+    },
+    /// It uses a part of the component model whose cost cannot be told beforehand.
+    #[error("the component {detail}; no connector needs that, and its cost cannot be bounded")]
+    Unsupported {
+        /// What it does.
+        detail: String,
+    },
+    /// It would cost more to compile than any connector needs.
+    #[error("the component has {what}: {found}; the host takes up to {limit}")]
+    TooCostly {
+        /// What there is too much of.
+        what: &'static str,
+        /// How much there is, or how much had been seen when the scan stopped.
+        found: u64,
+        /// The cap.
+        limit: u64,
+    },
+    /// A section that every package has is not there.
+    #[error("the component has no `{section}` section: it was not packed")]
+    SectionMissing {
+        /// The section's name.
+        section: &'static str,
+    },
+    /// A section that may be there once is there several times.
+    #[error("the component has its `{section}` section {count} times; which one counts would be a guess")]
+    SectionRepeated {
+        /// The section's name.
+        section: &'static str,
+        /// How often.
+        count: usize,
+    },
+    /// A section is inside a nested module or component, where it says nothing about the whole.
+    #[error("a nested module or component carries a `{section}` section; it belongs at the top level alone")]
+    SectionNested {
+        /// The section's name.
+        section: &'static str,
+    },
+    /// The component to be packed already is a package.
+    #[error("the component already has a `{section}` section")]
+    SectionPresent {
+        /// The section's name.
+        section: &'static str,
+    },
+    /// A section's content cannot be read.
+    #[error("the `{section}` section cannot be read: {detail}")]
+    SectionUnreadable {
+        /// The section's name.
+        section: &'static str,
+        /// Why.
+        detail: String,
+    },
+    /// The manifest is not acceptable.
+    #[error("{0}")]
+    Manifest(#[source] Box<ManifestError>),
+    /// The WIT source, read for its documentation comments, does not parse.
+    #[error("the WIT source cannot be read: {detail}")]
+    WitSource {
+        /// The parser's words.
+        detail: String,
+    },
+    /// It was made for a version of the connector contract that this host does not speak.
+    #[error("the component uses `{found}`; this host speaks cofferdam:connector@{supported}")]
+    ContractVersion {
+        /// The import or export, with its version.
+        found: String,
+        /// The version of this host.
+        supported: &'static str,
+    },
+    /// It exports no function.
+    #[error("the component exports no operation")]
+    NoOperations,
+    /// An exported function cannot be an operation.
+    #[error("the exported function `{function}` cannot be an operation: {problem}")]
+    Operation {
+        /// The function, with its interface.
+        function: String,
+        /// What is wrong with it.
+        problem: String,
+        /// What to do.
+        fix: &'static str,
+    },
+    /// Two exported functions have the same name for callers.
+    #[error("the exported functions `{first}` and `{second}` would both be called `{name}`")]
+    NameClash {
+        /// The name that callers would use.
+        name: String,
+        /// One function, with its interface.
+        first: String,
+        /// The other.
+        second: String,
+    },
+    /// It exports what is neither a function nor a type.
+    #[error("the component exports `{export}`, which is {kind}; a connector exports functions and types")]
+    ForeignExport {
+        /// The export.
+        export: String,
+        /// What it is.
+        kind: &'static str,
+    },
+    /// The manifest speaks of an operation that the component does not export.
+    #[error(
+        "the manifest's [connector.idempotency.operations] names `{named}`, which the component does not export"
+    )]
+    UnknownOperation {
+        /// The name in the manifest.
+        named: String,
+        /// The operation that was probably meant.
+        meant: Option<String>,
+    },
+    /// It imports what its manifest does not name, or what no host gives.
+    #[error("{}", imports_message(undeclared, unavailable))]
+    Imports {
+        /// Interfaces that the manifest would have to name.
+        undeclared: Vec<String>,
+        /// Imports that this host has not.
+        unavailable: Vec<String>,
+    },
+}
+
+/// What a file that is not a component looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FileKind {
+    /// No bytes at all.
+    Empty,
+    /// A core module.
+    CoreModule,
+    /// WebAssembly text.
+    Text,
+    /// Native code: an executable, or a component compiled ahead of time.
+    Native,
+    /// A compressed file or an archive.
+    Archive,
+    /// WebAssembly of another binary version.
+    OtherVersion,
+    /// A WIT package in binary form: types without code.
+    WitPackage,
+    /// Anything else.
+    Unknown,
+}
+
+impl FileKind {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Empty => "an empty file",
+            Self::CoreModule => "a core WebAssembly module",
+            Self::Text => "WebAssembly text",
+            Self::Native => "native code (an executable, or a component compiled ahead of time)",
+            Self::Archive => "a compressed file or an archive",
+            Self::OtherVersion => "WebAssembly of another binary version",
+            Self::WitPackage => "a WIT package without code",
+            Self::Unknown => "an unknown kind of file",
+        }
+    }
+
+    fn fix(self) -> &'static str {
+        match self {
+            Self::CoreModule => "Build it as a component: `cofferdam build`, or target wasm32-wasip2.",
+            Self::Text => "Convert it to the binary format first.",
+            Self::Native => "Give the component itself; the host compiles it.",
+            Self::Archive => "Unpack it first; a package is one .wasm file.",
+            Self::WitPackage => "Build the connector that implements it.",
+            Self::OtherVersion => "Build it with a current toolchain, targeting wasm32-wasip2.",
+            Self::Empty | Self::Unknown => "Give the .wasm file that `cofferdam build` made.",
+        }
+    }
+}
+
+impl PackageError {
+    /// The next step, as one or two sentences.
+    #[must_use]
+    pub fn fix(&self) -> String {
+        match self {
+            Self::NotAComponent { found } => found.fix().into(),
+            Self::Malformed { .. } => "Fetch or build the file again.".into(),
+            Self::Unsupported { .. } => "Link the parts into one component when building.".into(),
+            Self::TooCostly { .. } => {
+                "Make the component smaller, or split it into several connectors.".into()
+            }
+            Self::SectionMissing { .. } => {
+                "Pack it with its manifest: `cofferdam pack COMPONENT --manifest connector.toml`.".into()
+            }
+            Self::SectionRepeated { .. } | Self::SectionUnreadable { .. } => {
+                "Build the component again and pack it once.".into()
+            }
+            Self::SectionNested { .. } => {
+                "Do not compose packages; compose components and pack the result.".into()
+            }
+            Self::SectionPresent { .. } => {
+                "Pack the component as it was before, or say that the sections are to be replaced.".into()
+            }
+            Self::Manifest(_) => "Correct connector.toml and pack the component again.".into(),
+            Self::WitSource { .. } => "Correct the WIT file.".into(),
+            Self::ContractVersion { supported, .. } => {
+                format!("Build it against cofferdam:connector@{supported}.")
+            }
+            Self::NoOperations => {
+                "Export an interface of functions in the connector's world: `export NAME;`.".into()
+            }
+            Self::Operation { fix, .. } => (*fix).into(),
+            Self::NameClash { .. } => "Rename one of the two.".into(),
+            Self::ForeignExport { .. } => "Remove the export from the connector's world.".into(),
+            Self::UnknownOperation { meant: Some(meant), .. } => format!("Did you mean `{meant}`?"),
+            Self::UnknownOperation { meant: None, .. } => "Remove the line from the manifest.".into(),
+            Self::Imports { undeclared, unavailable } => imports_fix(undeclared, unavailable),
+        }
+    }
+
+    /// What kind of trouble it is to the host.
+    #[must_use]
+    pub fn kind(&self) -> HostErrorKind {
+        match self {
+            Self::TooCostly { .. } | Self::Unsupported { .. } => HostErrorKind::CompileRefused,
+            Self::ContractVersion { .. } => HostErrorKind::ContractVersion,
+            _ => HostErrorKind::Validation,
+        }
+    }
+
+    pub(super) fn malformed(error: &wasmparser::Error) -> Self {
+        Self::Malformed { offset: error.offset(), detail: safe_line(error.message(), 200) }
+    }
+}
+
+impl From<PackageError> for HostError {
+    fn from(error: PackageError) -> Self {
+        HostError::new(error.kind(), sentence(&error.to_string())).hint(error.fix()).because(error)
+    }
+}
+
+/// A name from a component, fit for a message.
+pub(super) fn printable(name: &str) -> String {
+    safe_line(name, 128)
+}
+
+fn sentence(text: &str) -> String {
+    let mut chars = text.chars();
+    let first = chars.next().map(|c| c.to_uppercase().to_string()).unwrap_or_default();
+    let stop = if text.ends_with(['.', '?']) { "" } else { "." };
+    format!("{first}{}{stop}", chars.as_str())
+}
+
+fn imports_message(undeclared: &[String], unavailable: &[String]) -> String {
+    match (undeclared.is_empty(), unavailable.is_empty()) {
+        (false, true) => {
+            format!("the component imports {}, which its manifest does not name", quoted(undeclared))
+        }
+        (true, _) => format!("the component imports {}, which this host does not have", quoted(unavailable)),
+        (false, false) => format!(
+            "the component imports {}, which its manifest does not name, and {}, which this host does not have",
+            quoted(undeclared),
+            quoted(unavailable)
+        ),
+    }
+}
+
+fn imports_fix(undeclared: &[String], unavailable: &[String]) -> String {
+    if unavailable.is_empty() {
+        let names: Vec<String> = undeclared.iter().map(|name| format!("\"{name}\"")).collect();
+        format!(
+            "If the connector needs it, its publisher adds to connector.toml, under [capabilities.runtime], \
+             imports = [{}].",
+            names.join(", ")
+        )
+    } else {
+        "Build the connector without them.".into()
+    }
+}
+
+fn quoted(names: &[String]) -> String {
+    let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    names.join(", ")
+}

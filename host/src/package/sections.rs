@@ -1,0 +1,114 @@
+//! The two custom sections that make a component a package: its manifest and its operations' docs.
+//!
+//! Each is there exactly once, at the top level. A section inside a nested module or component is
+//! refused rather than ignored: tools that merge components would otherwise decide which one counts.
+
+use wasm_encoder::{ComponentSection, CustomSection};
+
+use super::docs::Docs;
+use super::error::PackageError;
+use super::prescan::{Found, scan};
+
+/// The section with `connector.toml`, verbatim.
+pub const MANIFEST_SECTION: &str = "cofferdam:manifest";
+/// The section with the operations' documentation, as JSON.
+pub const DOCS_SECTION: &str = "cofferdam:docs";
+
+/// The larger of them may have this many bytes.
+const MAX_SECTION_BYTES: usize = 1024 * 1024;
+
+/// What a package says about itself.
+#[derive(Debug)]
+pub struct Sections<'a> {
+    /// `connector.toml`, verbatim.
+    pub manifest: &'a str,
+    /// The operations' documentation.
+    pub docs: Docs,
+}
+
+/// Makes a package: `component` with its manifest and docs.
+///
+/// # Errors
+/// What is not a component, is too costly, or already has one of the sections ([`strip`] removes them).
+pub fn embed(component: &[u8], manifest_text: &str, docs: &Docs) -> Result<Vec<u8>, PackageError> {
+    let found = scan(component)?;
+    for section in [MANIFEST_SECTION, DOCS_SECTION] {
+        if let Some(already) = found.iter().find(|found| found.name == section) {
+            return Err(if already.nested {
+                PackageError::SectionNested { section }
+            } else {
+                PackageError::SectionPresent { section }
+            });
+        }
+    }
+    let docs = docs.to_json();
+    let mut package = Vec::with_capacity(component.len() + manifest_text.len() + docs.len() + 64);
+    package.extend_from_slice(component);
+    for (name, data) in [(MANIFEST_SECTION, manifest_text.as_bytes()), (DOCS_SECTION, docs.as_bytes())] {
+        fits(name, data)?;
+        CustomSection { name: name.into(), data: data.into() }.append_to_component(&mut package);
+    }
+    Ok(package)
+}
+
+/// The component without the sections of a package; unchanged where it has none.
+///
+/// # Errors
+/// What is not a component, is too costly, or has one of the sections in a nested module or component.
+pub fn strip(package: &[u8]) -> Result<Vec<u8>, PackageError> {
+    let mut component = Vec::with_capacity(package.len());
+    let mut kept = 0;
+    for found in scan(package)? {
+        let Some(section) = known(found.name) else { continue };
+        if found.nested {
+            return Err(PackageError::SectionNested { section });
+        }
+        component.extend_from_slice(package.get(kept..found.whole.start).unwrap_or_default());
+        kept = found.whole.end;
+    }
+    component.extend_from_slice(package.get(kept..).unwrap_or_default());
+    Ok(component)
+}
+
+/// What the package says about itself.
+///
+/// # Errors
+/// What is not a component or too costly, and a section that is missing, repeated, nested or unreadable.
+pub fn extract(package: &[u8]) -> Result<Sections<'_>, PackageError> {
+    read(&scan(package)?)
+}
+
+pub(super) fn read<'a>(found: &[Found<'a>]) -> Result<Sections<'a>, PackageError> {
+    let manifest = the_one(found, MANIFEST_SECTION)?;
+    let docs = the_one(found, DOCS_SECTION)?;
+    let manifest = std::str::from_utf8(manifest).map_err(|error| PackageError::SectionUnreadable {
+        section: MANIFEST_SECTION,
+        detail: error.to_string(),
+    })?;
+    Ok(Sections { manifest, docs: Docs::parse(docs)? })
+}
+
+fn the_one<'a>(found: &[Found<'a>], section: &'static str) -> Result<&'a [u8], PackageError> {
+    let mut these = found.iter().filter(|found| found.name == section);
+    let (first, count) = (these.clone().next(), these.clone().count());
+    if these.any(|found| found.nested) {
+        return Err(PackageError::SectionNested { section });
+    }
+    match (first, count) {
+        (None, _) => Err(PackageError::SectionMissing { section }),
+        (Some(only), 1) => fits(section, only.data).map(|()| only.data),
+        (Some(_), count) => Err(PackageError::SectionRepeated { section, count }),
+    }
+}
+
+fn known(name: &str) -> Option<&'static str> {
+    [MANIFEST_SECTION, DOCS_SECTION].into_iter().find(|section| *section == name)
+}
+
+fn fits(section: &'static str, data: &[u8]) -> Result<(), PackageError> {
+    if data.len() > MAX_SECTION_BYTES {
+        let detail = format!("it has {} bytes; {MAX_SECTION_BYTES} are allowed", data.len());
+        return Err(PackageError::SectionUnreadable { section, detail });
+    }
+    Ok(())
+}
