@@ -3,6 +3,7 @@
 pub mod clock;
 pub mod digest;
 mod document;
+pub mod egress;
 pub mod error;
 pub mod failure;
 pub mod limits;
