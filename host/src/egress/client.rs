@@ -20,6 +20,7 @@ use super::outgoing::{Upload, prepare};
 use super::policy::Policy;
 use super::pool::Pool;
 use super::resolve::Resolve;
+use super::stream::Meter;
 use crate::failure::Phase;
 use crate::limits::HEADER_BYTES;
 
@@ -52,6 +53,7 @@ impl Timeouts {
     }
 
     /// At most this long from writing the request to the head of its response; above an hour is an hour.
+    /// The wait for the first byte of a GET's body, where it has one of unknown length, is as long.
     #[must_use]
     pub fn with_first_byte(mut self, first_byte: Duration) -> Self {
         self.first_byte = first_byte.min(LONGEST);
@@ -115,7 +117,7 @@ impl Client {
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
         self.policy.admit(target)?;
-        let (mut request, upload) = prepare(request, target).await?;
+        let (mut request, upload) = prepare(request, target, timeouts.first_byte).await?;
         let mut waiting = self.waiting(target).await;
         loop {
             let reused = waiting.is_some();
@@ -139,7 +141,7 @@ impl Client {
                 },
                 Err(_) => code::TIMEOUT,
             };
-            return Err(failed(&connection, before, &upload, code).into());
+            return Err(failed(&*connection.stop().await, before, &upload, code).into());
         }
     }
 
@@ -154,9 +156,9 @@ impl Client {
     }
 }
 
-fn failed(connection: &Connection, before: u64, upload: &Upload, code: &'static str) -> NetworkFaultParts {
-    let request_sent = connection.meter.mark() != before;
-    let whole = request_sent && upload.finished() && !connection.meter.write_failed();
+fn failed(meter: &Meter, before: u64, upload: &Upload, code: &'static str) -> NetworkFaultParts {
+    let request_sent = meter.mark() != before;
+    let whole = request_sent && upload.finished() && !meter.write_failed();
     let phase = if whole { Phase::Response } else { Phase::Send };
     let code = if upload.failed() { code::REQUEST_BODY } else { code };
     NetworkFaultParts { phase, code, request_sent }

@@ -37,6 +37,16 @@ impl Connection {
         let driver = tokio::spawn(async move { drop(connection.await) });
         Ok(Self { sender, meter, driver })
     }
+
+    /// Ends the connection and waits until nothing more can be written; what its meter then says is final.
+    ///
+    /// An error is reported before the driver is done: it may still flush what it had buffered.
+    pub(super) async fn stop(mut self) -> Arc<Meter> {
+        self.driver.abort();
+        // Either it was cancelled or it had ended; both are what is wanted.
+        let _ = (&mut self.driver).await;
+        Arc::clone(&self.meter)
+    }
 }
 
 impl Drop for Connection {

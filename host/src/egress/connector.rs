@@ -132,3 +132,32 @@ async fn first_to_connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
         first_error = first_error.or(Some(error));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+    use super::*;
+    use crate::manifest::HostGrant;
+
+    fn check(answer: &[IpAddr]) -> Result<Vec<SocketAddr>, SendError> {
+        let policy = Policy::new(&[HostGrant::parse("service.test:443").unwrap()], &[]);
+        let target = policy.target(&"https://service.test".parse().unwrap()).unwrap();
+        checked(&policy, &target, Ok(answer.to_vec()))
+    }
+
+    #[test]
+    fn row_87_a_mixed_answer_is_cut_to_its_public_addresses() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let mixed = [ip("10.0.0.1"), ip("8.8.8.8"), ip("::1"), ip("8.8.8.8"), ip("2606:4700::1")];
+        let public: Vec<SocketAddr> =
+            ["8.8.8.8:443", "[2606:4700::1]:443"].map(|text| text.parse().unwrap()).into();
+        assert_eq!(check(&mixed).unwrap(), public);
+        match check(&[ip("10.0.0.1"), ip("127.0.0.1")]) {
+            Err(SendError::Refused(refusal)) => assert_eq!(refusal.address(), Some(ip("10.0.0.1"))),
+            other => panic!("{other:?}"),
+        }
+        let thousands: Vec<_> =
+            (0..10_000_u32).map(|n| IpAddr::from((0x0808_0000 + n).to_be_bytes())).collect();
+        assert_eq!(check(&thousands).unwrap().len(), ADDRESSES);
+    }
+}

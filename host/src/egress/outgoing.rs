@@ -5,13 +5,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version, header};
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Empty};
+use tokio::time::timeout;
 
 use super::authority::Target;
 use super::fault::{NetworkFaultParts, RequestFlaw, SendError, code};
@@ -57,6 +59,7 @@ pub(super) struct RequestBody {
 pub(super) async fn prepare<B>(
     request: Request<B>,
     target: &Target,
+    first_byte: Duration,
 ) -> Result<(Request<RequestBody>, Arc<Upload>), SendError>
 where
     B: Body<Data = Bytes> + Send + 'static,
@@ -78,9 +81,14 @@ where
     let upload = Arc::<Upload>::default();
     let rest = body.map_err(Into::into).boxed_unsync();
     let mut body = RequestBody { first: None, rest, promised, upload: Arc::clone(&upload) };
-    let bodiless_by_habit = head.method == Method::GET || head.method == Method::HEAD;
-    if bodiless_by_habit && promised.is_none() && body.size_hint().exact().is_none() && body.prime().await? {
+    let exact = body.size_hint().exact();
+    let has_body = head.method == Method::POST || head.method == Method::PUT || head.method == Method::PATCH;
+    if promised.is_none() && exact.is_none() && !has_body && body.prime(first_byte).await? {
         headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+    if promised.is_none() && exact == Some(0) && has_body {
+        // hyper says nothing of an empty body, and some servers insist (status 411).
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
     }
     body.note_end();
     head.uri = origin_form(&head.uri)?;
@@ -132,21 +140,14 @@ fn origin_form(uri: &Uri) -> Result<Uri, RequestFlaw> {
 impl RequestBody {
     /// Waits for the first frame; whether there is one.
     ///
-    /// hyper drops the body of a GET or HEAD whose length it does not know, without a word. Most such
-    /// bodies are empty, and their requests must not announce one; some (searches) are not.
-    async fn prime(&mut self) -> Result<bool, NetworkFaultParts> {
-        match self.rest.frame().await {
+    /// For the methods that need no body hyper either drops one whose length it does not know, without a
+    /// word, or announces one that turns out empty. Most such bodies are empty; some (searches) are not.
+    async fn prime(&mut self, within: Duration) -> Result<bool, NetworkFaultParts> {
+        let fault = |code| NetworkFaultParts { phase: Phase::Send, code, request_sent: false };
+        match timeout(within, self.rest.frame()).await.map_err(|_| fault(code::TIMEOUT))? {
             Some(Ok(frame)) => self.first = Some(frame),
-            Some(Err(_)) => {
-                return Err(NetworkFaultParts {
-                    phase: Phase::Send,
-                    code: code::REQUEST_BODY,
-                    request_sent: false,
-                });
-            }
-            None => {
-                self.rest = UnsyncBoxBody::new(http_body_util::Empty::new().map_err(|never| match never {}))
-            }
+            Some(Err(_)) => return Err(fault(code::REQUEST_BODY)),
+            None => self.rest = UnsyncBoxBody::new(Empty::new().map_err(|never| match never {})),
         }
         Ok(self.first.is_some())
     }
