@@ -1,5 +1,5 @@
 //! Tests of the manifest: the documented example, and a table of everything that can be wrong with it.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::fmt::Write as _;
 use std::time::Duration;
