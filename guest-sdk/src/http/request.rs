@@ -30,6 +30,7 @@ pub enum Method {
 #[derive(Debug, Clone)]
 #[must_use = "a request does nothing until it is sent"]
 pub struct Request {
+    #[cfg_attr(not(target_arch = "wasm32"), expect(dead_code, reason = "only the sandbox sends requests"))]
     pub(crate) method: Method,
     url: String,
     query: Vec<(String, String)>,
