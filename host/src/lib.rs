@@ -8,3 +8,4 @@ pub mod failure;
 pub mod limits;
 pub mod manifest;
 pub mod package;
+pub mod trust;

@@ -7,6 +7,6 @@
 mod problem;
 mod reader;
 
-pub use problem::{DocumentError, Problem};
-pub(crate) use problem::{Refused, quoted};
+pub(crate) use problem::quoted;
+pub use problem::{DocumentError, Problem, Refused};
 pub(crate) use reader::{Located, Table, read};

@@ -29,14 +29,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    pub(super) fn new(
-        file: &str,
-        text: &str,
-        span: Range<usize>,
-        key: &str,
-        message: &str,
-        fix: &str,
-    ) -> Self {
+    pub(super) fn new(file: &str, text: &str, span: Range<usize>, key: &str, refused: &Refused) -> Self {
         let before = text.get(..span.start).unwrap_or(text);
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
         Self {
@@ -44,8 +37,8 @@ impl Problem {
             line: before.matches('\n').count() + 1,
             column: before.get(line_start..).unwrap_or_default().chars().count() + 1,
             key: key.to_owned(),
-            message: safe_line(message, 600),
-            fix: safe_line(fix, 600),
+            message: safe_line(&refused.message, 600),
+            fix: safe_line(&refused.fix, 600),
             span,
         }
     }
@@ -169,16 +162,30 @@ impl fmt::Display for DocumentError {
 
 impl std::error::Error for DocumentError {}
 
-/// Why a value is not acceptable, before it is known where it stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refused {
-    pub(crate) message: String,
-    pub(crate) fix: String,
+/// Why a text is not acceptable, and what to write instead.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}; {fix}")]
+pub struct Refused {
+    message: String,
+    fix: String,
 }
 
 impl Refused {
+    /// A refusal; neither text ends in a full stop.
     pub(crate) fn new(message: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { message: message.into(), fix: fix.into() }
+    }
+
+    /// What is wrong, without secrets and control characters.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// What to do instead.
+    #[must_use]
+    pub fn fix(&self) -> &str {
+        &self.fix
     }
 }
 

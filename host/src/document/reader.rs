@@ -137,8 +137,7 @@ impl Sink<'_> {
         let mut problems = self.problems.borrow_mut();
         if problems.len() < MAX_PROBLEMS {
             let span = self.at_char(span);
-            let Refused { message, fix } = refused;
-            problems.push(Problem::new(&self.file, self.text, span, key, &message, &fix));
+            problems.push(Problem::new(&self.file, self.text, span, key, &refused));
         }
     }
 
@@ -160,8 +159,8 @@ pub(crate) struct Located<'a, T> {
 
 impl<'a, T> Located<'a, T> {
     /// Reports that this value is not acceptable.
-    pub(crate) fn refuse(&self, refused: impl Into<Refused>) {
-        self.sink.report(self.span.clone(), &self.path, refused.into());
+    pub(crate) fn refuse(&self, refused: Refused) {
+        self.sink.report(self.span.clone(), &self.path, refused);
     }
 
     fn with<U>(self, value: U) -> Located<'a, U> {
@@ -169,7 +168,7 @@ impl<'a, T> Located<'a, T> {
     }
 
     /// What `parse` makes of the value; reports the refusal otherwise.
-    pub(crate) fn parse<U, E: Into<Refused>>(&self, parse: impl FnOnce(&T) -> Result<U, E>) -> Option<U> {
+    pub(crate) fn parse<U>(&self, parse: impl FnOnce(&T) -> Result<U, Refused>) -> Option<U> {
         parse(&self.value).map_err(|error| self.refuse(error)).ok()
     }
 }

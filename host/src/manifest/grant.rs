@@ -39,47 +39,19 @@ pub struct HostGrant {
     scheme: Scheme,
 }
 
-/// Why a text is no granted host, and what to write instead.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}; {fix}")]
-pub struct GrantError {
-    message: String,
-    fix: String,
-}
-
-impl GrantError {
-    /// What is wrong.
-    #[must_use]
-    pub fn message(&self) -> &str {
-        &self.message
-    }
-
-    /// What to write instead.
-    #[must_use]
-    pub fn fix(&self) -> &str {
-        &self.fix
-    }
-}
-
-impl From<GrantError> for Refused {
-    fn from(error: GrantError) -> Self {
-        Refused::new(error.message, error.fix)
-    }
-}
-
 impl HostGrant {
     /// Reads `host:port` or `http://host:port`; upper case is folded.
     ///
     /// # Errors
     /// Anything that is not one exact host and port, with the nearest spelling that is.
-    pub fn parse(text: &str) -> Result<Self, GrantError> {
+    pub fn parse(text: &str) -> Result<Self, Refused> {
         check(text).map_err(|reason| {
             let message = format!("{} is not an exact host:port{reason}", quoted(text));
             let fix = match respelled(text) {
                 Some(grant) => format!("write it as \"{grant}\""),
                 None => "write it like \"api.example.com:443\"".to_owned(),
             };
-            GrantError { message, fix }
+            Refused::new(message, fix)
         })
     }
 
@@ -184,9 +156,9 @@ impl fmt::Display for HostGrant {
 }
 
 impl FromStr for HostGrant {
-    type Err = GrantError;
+    type Err = Refused;
 
-    fn from_str(text: &str) -> Result<Self, GrantError> {
+    fn from_str(text: &str) -> Result<Self, Refused> {
         Self::parse(text)
     }
 }

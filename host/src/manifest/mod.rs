@@ -10,10 +10,13 @@ mod parse;
 
 use std::collections::BTreeMap;
 
-pub use crate::document::{DocumentError as ManifestError, Problem};
+pub use crate::document::{
+    DocumentError as ManifestError, Problem, Refused as GrantError, Refused as NameError,
+};
 pub use credential::{CredentialGrant, CredentialKind};
-pub use grant::{GrantError, HostGrant, Scheme};
-pub use name::{ConnectorName, NameError};
+pub use grant::{HostGrant, Scheme};
+pub use name::ConnectorName;
+pub(crate) use name::check_owner;
 
 use crate::limits::LimitRequest;
 

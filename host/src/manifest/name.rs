@@ -24,40 +24,12 @@ const FORM: &str = "write it like github://acme/slack (lower-case ASCII)";
 #[serde(transparent)]
 pub struct ConnectorName(String);
 
-/// Why a text is no connector name, and what to write instead.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}; {fix}")]
-pub struct NameError {
-    message: String,
-    fix: String,
-}
-
-impl NameError {
-    /// What is wrong.
-    #[must_use]
-    pub fn message(&self) -> &str {
-        &self.message
-    }
-
-    /// What to write instead.
-    #[must_use]
-    pub fn fix(&self) -> &str {
-        &self.fix
-    }
-}
-
-impl From<NameError> for Refused {
-    fn from(error: NameError) -> Self {
-        Refused::new(error.message, error.fix)
-    }
-}
-
 impl ConnectorName {
     /// Reads a name.
     ///
     /// # Errors
     /// Anything outside the grammar, with the nearest spelling inside it where there is one.
-    pub fn parse(text: &str) -> Result<Self, NameError> {
+    pub fn parse(text: &str) -> Result<Self, Refused> {
         match check(text) {
             Ok(()) => Ok(Self(text.to_owned())),
             Err(reason) => {
@@ -66,7 +38,7 @@ impl ConnectorName {
                     Some(name) => format!("write it as {name}"),
                     None => FORM.to_owned(),
                 };
-                Err(NameError { message, fix })
+                Err(Refused::new(message, fix))
             }
         }
     }
@@ -147,9 +119,9 @@ impl fmt::Display for ConnectorName {
 }
 
 impl FromStr for ConnectorName {
-    type Err = NameError;
+    type Err = Refused;
 
-    fn from_str(text: &str) -> Result<Self, NameError> {
+    fn from_str(text: &str) -> Result<Self, Refused> {
         Self::parse(text)
     }
 }

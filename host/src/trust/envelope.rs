@@ -1,0 +1,190 @@
+//! The DSSE envelope around a statement: bytes, and signatures over their pre-authentication encoding.
+
+use base64::Engine as _;
+use base64::alphabet;
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
+use serde::{Deserialize, Serialize};
+
+use super::key::PublicKey;
+use super::secret::SecretKey;
+use super::statement::Statement;
+use crate::failure::safe_line;
+
+/// The only payload type there is.
+const PAYLOAD_TYPE: &str = "application/vnd.in-toto+json";
+
+/// Longest envelope, in bytes.
+const MAX_BYTES: usize = 64 * 1024;
+
+/// Most signatures of one envelope.
+const MAX_SIGNATURES: usize = 16;
+
+/// A DSSE envelope with an in-toto payload and one or more ed25519 signatures, none of them checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Envelope {
+    payload: Vec<u8>,
+    signatures: Vec<EnvelopeSignature>,
+}
+
+/// One signature, and the key that it says it is by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct EnvelopeSignature {
+    /// A hint from outside: any text, or empty.
+    pub(super) key_id: String,
+    pub(super) bytes: [u8; 64],
+}
+
+/// Why bytes are no envelope, or an envelope cannot be signed: the end of a sentence.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct EnvelopeError(String);
+
+impl EnvelopeError {
+    fn new(reason: &str) -> Self {
+        Self(safe_line(reason, 300))
+    }
+}
+
+/// Signs `statement` with `key`.
+#[must_use]
+pub fn sign(key: &SecretKey, statement: &Statement) -> Envelope {
+    let payload = statement.to_json();
+    let signature = signature(key, &payload);
+    Envelope { payload, signatures: vec![signature] }
+}
+
+fn signature(key: &SecretKey, payload: &[u8]) -> EnvelopeSignature {
+    let bytes = key.sign(&pre_authentication_encoding(PAYLOAD_TYPE, payload));
+    EnvelopeSignature { key_id: key.public().id().to_string(), bytes }
+}
+
+/// DSSE's PAE: what is signed, from which type and body can be read back in one way only.
+fn pre_authentication_encoding(payload_type: &str, payload: &[u8]) -> Vec<u8> {
+    let mut message = format!("DSSEv1 {} {payload_type} {} ", payload_type.len(), payload.len()).into_bytes();
+    message.extend_from_slice(payload);
+    message
+}
+
+impl Envelope {
+    /// Reads an envelope: JSON of at most 64 KiB with 1 to 16 signatures of 64 bytes, base64 in either
+    /// alphabet. Fields that are not known are ignored, as DSSE asks of consumers.
+    ///
+    /// # Errors
+    /// Anything else; the statement inside and the signatures are not looked at.
+    pub fn parse(bytes: &[u8]) -> Result<Self, EnvelopeError> {
+        if bytes.len() > MAX_BYTES {
+            return Err(EnvelopeError::new("it has more than 64 KiB"));
+        }
+        let wire: Wire =
+            serde_json::from_slice(bytes).map_err(|error| EnvelopeError::new(&error.to_string()))?;
+        if wire.payload_type != PAYLOAD_TYPE {
+            return Err(EnvelopeError::new("its payloadType is not application/vnd.in-toto+json"));
+        }
+        if wire.signatures.is_empty() || wire.signatures.len() > MAX_SIGNATURES {
+            return Err(EnvelopeError::new("it does not have 1 to 16 signatures"));
+        }
+        let payload = decode(&wire.payload).ok_or_else(|| EnvelopeError::new("its payload is not base64"))?;
+        let mut signatures = Vec::with_capacity(wire.signatures.len());
+        for signature in wire.signatures {
+            let bytes =
+                decode(&signature.sig).ok_or_else(|| EnvelopeError::new("a signature is not base64"))?;
+            let bytes =
+                bytes.try_into().map_err(|_| EnvelopeError::new("a signature does not have 64 bytes"))?;
+            signatures.push(EnvelopeSignature { key_id: signature.keyid.unwrap_or_default(), bytes });
+        }
+        Ok(Self { payload, signatures })
+    }
+
+    /// Adds the signature of `key` over the payload as it is; once per key, however often it is asked.
+    /// Returns whether anything changed. Look at [`Envelope::unverified_statement`] first.
+    ///
+    /// # Errors
+    /// The envelope has 16 signatures already.
+    pub fn add(&mut self, key: &SecretKey) -> Result<bool, EnvelopeError> {
+        let new = signature(key, &self.payload);
+        if self.signatures.contains(&new) {
+            return Ok(false);
+        }
+        // One that says to be by this key and is not (ed25519 signs the same bytes alike) is replaced.
+        self.signatures.retain(|old| old.key_id != new.key_id);
+        if self.signatures.len() >= MAX_SIGNATURES {
+            return Err(EnvelopeError::new("it has 16 signatures already"));
+        }
+        self.signatures.push(new);
+        Ok(true)
+    }
+
+    /// What the envelope says, whether or not anybody who is trusted says it: for showing, and for
+    /// checking before one's own signature is added.
+    ///
+    /// # Errors
+    /// The payload is not a statement about a connector's release.
+    pub fn unverified_statement(&self) -> Result<Statement, EnvelopeError> {
+        Statement::parse(&self.payload).map_err(|reason| EnvelopeError::new(&reason))
+    }
+
+    /// How many signatures there are.
+    #[must_use]
+    pub fn signature_count(&self) -> usize {
+        self.signatures.len()
+    }
+
+    /// The JSON form, with a line end.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let signatures = self.signatures.iter().map(|signature| WireSignature {
+            keyid: Some(signature.key_id.clone()),
+            sig: STANDARD.encode(signature.bytes),
+        });
+        let wire = Wire {
+            payload: STANDARD.encode(&self.payload),
+            payload_type: PAYLOAD_TYPE.into(),
+            signatures: signatures.collect(),
+        };
+        // Strings and lists alone: there is nothing in it that could fail.
+        serde_json::to_string(&wire).unwrap_or_default() + "\n"
+    }
+
+    pub(super) fn signatures(&self) -> &[EnvelopeSignature] {
+        &self.signatures
+    }
+
+    /// Whether `signature` is that of `key` over this payload.
+    pub(super) fn signed_by(&self, key: &PublicKey, signature: &EnvelopeSignature) -> bool {
+        key.verifies(&pre_authentication_encoding(PAYLOAD_TYPE, &self.payload), &signature.bytes)
+    }
+}
+
+/// Base64 in the standard or the URL-safe alphabet, but not both mixed.
+fn decode(text: &str) -> Option<Vec<u8>> {
+    const EITHER: GeneralPurposeConfig =
+        GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+    let alphabet = if text.contains(['-', '_']) { &alphabet::URL_SAFE } else { &alphabet::STANDARD };
+    GeneralPurpose::new(alphabet, EITHER).decode(text).ok()
+}
+
+#[derive(Serialize, Deserialize)]
+struct Wire {
+    payload: String,
+    #[serde(rename = "payloadType")]
+    payload_type: String,
+    signatures: Vec<WireSignature>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireSignature {
+    keyid: Option<String>,
+    sig: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pre_authentication_encoding;
+
+    #[test]
+    fn pae_is_that_of_the_dsse_specification() {
+        let encoded = pre_authentication_encoding("http://example.com/HelloWorld", b"hello world");
+        assert_eq!(encoded, b"DSSEv1 29 http://example.com/HelloWorld 11 hello world");
+    }
+}

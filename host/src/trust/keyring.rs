@@ -1,0 +1,355 @@
+//! The keyring document: which public keys are trusted for which connectors, from when until when.
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::key::{KeyId, PublicKey};
+use super::scope::Scope;
+use crate::document::{DocumentError, Refused, Table, quoted, read};
+use crate::failure::safe_line;
+use crate::manifest::ConnectorName;
+
+/// Most keys of one keyring: each is tried on each signature.
+const MAX_KEYS: usize = 256;
+
+/// Shortest beginning of an id that finds a key.
+const MIN_PREFIX: usize = 6;
+
+/// Longest comment, in characters.
+const MAX_COMMENT: usize = 200;
+
+/// What the file says about itself.
+const HEADER: &str = "# cofferdam keyring: the public keys that may sign connectors, and which ones.\n\
+    # `cofferdam trust add | list | revoke | remove` rewrite this file; notes belong into `comment`.\n";
+
+/// The trusted keys. Empty, nothing is trusted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Keyring {
+    entries: Vec<KeyEntry>,
+}
+
+/// A key and what it is trusted for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyEntry {
+    key: PublicKey,
+    id: KeyId,
+    scopes: Vec<Scope>,
+    comment: Option<String>,
+    added: Option<Timestamp>,
+    not_after: Option<Timestamp>,
+    revoked: Option<Timestamp>,
+}
+
+/// What a key is good for at some moment, whatever its scopes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum KeyStatus {
+    /// It is trusted within its scopes.
+    Trusted,
+    /// Its last moment has passed.
+    Expired,
+    /// It was revoked, whatever it signed and when.
+    Revoked,
+}
+
+/// What [`Keyring::trust`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TrustChange {
+    /// The key is new.
+    Added,
+    /// The key was there, and is now trusted for more, or longer, or has another comment.
+    Extended,
+    /// Everything was so already.
+    Unchanged,
+}
+
+impl KeyEntry {
+    /// The key.
+    #[must_use]
+    pub fn key(&self) -> &PublicKey {
+        &self.key
+    }
+
+    /// The key's id.
+    #[must_use]
+    pub fn id(&self) -> &KeyId {
+        &self.id
+    }
+
+    /// What it is trusted for; never empty.
+    #[must_use]
+    pub fn scopes(&self) -> &[Scope] {
+        &self.scopes
+    }
+
+    /// The operator's note.
+    #[must_use]
+    pub fn comment(&self) -> Option<&str> {
+        self.comment.as_deref()
+    }
+
+    /// Since when it is in the keyring, where the file says so.
+    #[must_use]
+    pub fn added(&self) -> Option<Timestamp> {
+        self.added
+    }
+
+    /// The last moment at which it is trusted, where there is one.
+    #[must_use]
+    pub fn not_after(&self) -> Option<Timestamp> {
+        self.not_after
+    }
+
+    /// When it was revoked.
+    #[must_use]
+    pub fn revoked(&self) -> Option<Timestamp> {
+        self.revoked
+    }
+
+    /// What the key is good for at `now`. A revocation holds from the moment it is written down, also
+    /// for what was signed before and also where its date lies ahead: signing times are claims, and a
+    /// stolen key claims whatever helps it.
+    #[must_use]
+    pub fn status(&self, now: Timestamp) -> KeyStatus {
+        if self.revoked.is_some() {
+            KeyStatus::Revoked
+        } else if self.not_after.is_some_and(|last| now > last) {
+            KeyStatus::Expired
+        } else {
+            KeyStatus::Trusted
+        }
+    }
+
+    /// Whether one of its scopes covers `name`.
+    #[must_use]
+    pub fn covers(&self, name: &ConnectorName) -> bool {
+        self.scopes.iter().any(|scope| scope.covers(name))
+    }
+}
+
+impl Keyring {
+    /// The keyring that trusts nobody: what a missing file means.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self::default()
+    }
+
+    /// Reads the document `text`; `file_label` is what problems call the file.
+    ///
+    /// # Errors
+    /// Every problem of the text at once, each with its place and fix.
+    pub fn parse(file_label: &str, text: &str) -> Result<Self, DocumentError> {
+        read(file_label, text, |root| {
+            root.only(&["keys"]);
+            let mut keyring = Self::empty();
+            let tables = root.tables("keys");
+            if let Some(beyond) = tables.get(MAX_KEYS) {
+                let message = format!("the keyring has {} keys, more than {MAX_KEYS}", tables.len());
+                beyond.here().refuse(Refused::new(message, "remove those that are no longer needed"));
+            }
+            for table in tables.iter().take(MAX_KEYS) {
+                keyring.entries.extend(entry(table, &keyring.entries));
+            }
+            Some(keyring)
+        })
+    }
+
+    /// The document.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let date = |moment: Option<Timestamp>| moment.and_then(|moment| moment.to_string().parse().ok());
+        let keys = self.entries.iter().map(|entry| Wire {
+            key: entry.key.to_string(),
+            scopes: entry.scopes.iter().map(Scope::to_string).collect(),
+            comment: entry.comment.clone(),
+            added: date(entry.added),
+            not_after: date(entry.not_after),
+            revoked: date(entry.revoked),
+        });
+        let mut text = HEADER.to_owned();
+        for key in keys {
+            text.push_str("\n[[keys]]\n");
+            // Strings, lists of strings and dates: there is nothing in it that could fail.
+            text.push_str(&toml::to_string(&key).unwrap_or_default());
+        }
+        text
+    }
+
+    /// The keys, in the order of the file.
+    #[must_use]
+    pub fn entries(&self) -> &[KeyEntry] {
+        &self.entries
+    }
+
+    /// The one key that `text` names: a whole public key, an id, or the beginning of one id.
+    ///
+    /// # Errors
+    /// No key, or several.
+    pub fn find(&self, text: &str) -> Result<&KeyEntry, Refused> {
+        let text = text.trim();
+        let list = "see `cofferdam trust list` for the keys there are";
+        if let Ok(key) = PublicKey::parse(text) {
+            let found = self.entries.iter().find(|entry| entry.key == key);
+            return found.ok_or_else(|| Refused::new(format!("the keyring has no key {key}"), list));
+        }
+        let hex = text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+        if !hex || text.len() < MIN_PREFIX {
+            let message = format!("{} is neither a public key nor the beginning of a key's id", quoted(text));
+            return Err(Refused::new(
+                message,
+                format!("give at least {MIN_PREFIX} digits of the id; {list}"),
+            ));
+        }
+        let mut found = self.entries.iter().filter(|entry| entry.id.to_string().starts_with(text));
+        match (found.next(), found.next()) {
+            (Some(entry), None) => Ok(entry),
+            (None, _) => Err(Refused::new(format!("the keyring has no key with the id {text}"), list)),
+            (Some(_), Some(_)) => {
+                Err(Refused::new(format!("several keys have ids that start with {text}"), "give more digits"))
+            }
+        }
+    }
+
+    /// Trusts `key` for `scopes`, in addition to what it is trusted for already; `not_after` and
+    /// `comment` replace what was there when given.
+    ///
+    /// # Errors
+    /// No scope; a key that was revoked, or whose time is over and is not extended; a full keyring.
+    pub fn trust(
+        &mut self,
+        key: &PublicKey,
+        scopes: &[Scope],
+        now: Timestamp,
+        not_after: Option<Timestamp>,
+        comment: Option<&str>,
+    ) -> Result<TrustChange, Refused> {
+        if scopes.is_empty() {
+            let fix = "name what it is trusted for, with --for 'github://acme/*'";
+            return Err(Refused::new("a key is not trusted for everything", fix));
+        }
+        if let Some(comment) = comment {
+            check_comment(comment)?;
+        }
+        let id = key.id();
+        let known = self.entries.iter().position(|entry| entry.id == id);
+        let mut changed = match known.and_then(|at| self.entries.get(at)) {
+            Some(entry) => entry.clone(),
+            None => KeyEntry {
+                key: key.clone(),
+                id,
+                scopes: Vec::new(),
+                comment: None,
+                added: Some(Timestamp::from_second(now.as_second()).unwrap_or(now)),
+                not_after: None,
+                revoked: None,
+            },
+        };
+        for scope in scopes {
+            if !changed.scopes.contains(scope) {
+                changed.scopes.push(scope.clone());
+            }
+        }
+        changed.not_after = not_after.or(changed.not_after);
+        changed.comment = comment.map(str::to_owned).or(changed.comment);
+        match changed.status(now) {
+            KeyStatus::Trusted => {}
+            KeyStatus::Revoked => {
+                let message = format!("the key {} was revoked and stays so", id.short());
+                let fix = format!("if that was a mistake, run `cofferdam trust remove {}` first", id.short());
+                return Err(Refused::new(message, fix));
+            }
+            KeyStatus::Expired => {
+                let message = format!("the last day of the key {} has passed", id.short());
+                return Err(Refused::new(message, "give a date ahead with --not-after"));
+            }
+        }
+        if let Some(entry) = known.and_then(|at| self.entries.get_mut(at)) {
+            let same = *entry == changed;
+            *entry = changed;
+            return Ok(if same { TrustChange::Unchanged } else { TrustChange::Extended });
+        }
+        if self.entries.len() >= MAX_KEYS {
+            let fix = "remove those that are no longer needed with `cofferdam trust remove`";
+            return Err(Refused::new(format!("the keyring has {MAX_KEYS} keys already"), fix));
+        }
+        self.entries.push(changed);
+        Ok(TrustChange::Added)
+    }
+
+    /// Forgets the key `id`; what it signed is then by an unknown key. Returns what was forgotten.
+    pub fn remove(&mut self, id: &KeyId) -> Option<KeyEntry> {
+        let at = self.entries.iter().position(|entry| entry.id == *id)?;
+        Some(self.entries.remove(at))
+    }
+
+    /// Revokes the key `id`: nothing it signed is accepted any more. An earlier date stays.
+    ///
+    /// # Errors
+    /// The keyring has no such key.
+    pub fn revoke(&mut self, id: &KeyId, now: Timestamp) -> Result<(), Refused> {
+        match self.entries.iter_mut().find(|entry| entry.id == *id) {
+            Some(entry) => {
+                entry.revoked.get_or_insert(Timestamp::from_second(now.as_second()).unwrap_or(now));
+                Ok(())
+            }
+            None => {
+                let message = format!("the keyring has no key with the id {}", id.short());
+                Err(Refused::new(message, "see `cofferdam trust list` for the keys there are"))
+            }
+        }
+    }
+}
+
+/// Reads one `[[keys]]`; `before` are those above it.
+fn entry(table: &Table<'_>, before: &[KeyEntry]) -> Option<KeyEntry> {
+    table.only(&["key", "scopes", "comment", "added", "not_after", "revoked"]);
+    let text = table.required_text("key", "key = \"ed25519:...\"");
+    let key = text.and_then(|text| {
+        let key = text.parse(|text| PublicKey::parse(text))?;
+        if before.iter().any(|entry| entry.key == key) {
+            text.refuse(Refused::new(
+                "this key stands above already",
+                "put its scopes there and remove this one",
+            ));
+        }
+        Some(key)
+    });
+    let texts = table.texts("scopes");
+    if !table.has("scopes") {
+        table.missing("scopes", "scopes = [\"github://acme/*\"]");
+    } else if texts.is_empty() {
+        table.here().refuse(Refused::new("the key is trusted for nothing", "name its scopes, or remove it"));
+    }
+    let mut scopes = Vec::new();
+    for text in &texts {
+        let Some(scope) = text.parse(|text| Scope::parse(text)) else { continue };
+        if scopes.contains(&scope) {
+            text.refuse(Refused::new("this scope stands here twice", "remove one of the two"));
+        }
+        scopes.push(scope);
+    }
+    let comment = table.text("comment");
+    let comment =
+        comment.and_then(|text| text.parse(|text| check_comment(text).map(|()| (*text).to_owned())));
+    let moment = |key| table.moment(key).map(|moment| moment.value);
+    let (added, not_after, revoked) = (moment("added"), moment("not_after"), moment("revoked"));
+    let key = key?;
+    Some(KeyEntry { id: key.id(), key, scopes, comment, added, not_after, revoked })
+}
+
+fn check_comment(text: &str) -> Result<(), Refused> {
+    if safe_line(text, MAX_COMMENT) == text {
+        return Ok(());
+    }
+    let fix = format!("write at most {MAX_COMMENT} characters without control characters");
+    Err(Refused::new("the comment is not one line of readable text", fix))
+}
+
+#[derive(Serialize)]
+struct Wire {
+    key: String,
+    scopes: Vec<String>,
+    comment: Option<String>,
+    added: Option<toml::value::Datetime>,
+    not_after: Option<toml::value::Datetime>,
+    revoked: Option<toml::value::Datetime>,
+}

@@ -1,0 +1,124 @@
+//! What a key is trusted for: all connectors of one owner, or one connector.
+
+use std::fmt;
+
+use crate::document::{Refused, quoted};
+use crate::manifest::{ConnectorName, check_owner};
+
+/// The connectors a key may sign: `github://acme/*` or exactly `github://acme/slack`.
+///
+/// There is no way to write "everything", nor a prefix that ends inside a segment.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Scope(Kind);
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Kind {
+    Owner { scheme: String, owner: String },
+    Connector(ConnectorName),
+}
+
+impl Scope {
+    /// Reads a scope.
+    ///
+    /// # Errors
+    /// Anything but `<scheme>://<owner>/*` and a connector name.
+    pub fn parse(text: &str) -> Result<Self, Refused> {
+        if !text.contains('*') {
+            return ConnectorName::parse(text).map(|name| Self(Kind::Connector(name)));
+        }
+        let parts = text.strip_suffix("/*").and_then(|rest| rest.split_once("://"));
+        match parts.map(|(scheme, owner)| (scheme, owner, check_owner(scheme, owner))) {
+            Some((scheme, owner, Ok(()))) => {
+                Ok(Self(Kind::Owner { scheme: scheme.to_owned(), owner: owner.to_owned() }))
+            }
+            other => {
+                let reason = match other {
+                    Some((_, _, Err(reason))) => reason,
+                    _ => "`*` stands only for all of one owner".to_owned(),
+                };
+                let message = format!("{} is not a scope: {reason}", quoted(text));
+                Err(Refused::new(message, "write github://acme/* or a connector's whole name"))
+            }
+        }
+    }
+
+    /// The scope of everything that `name`'s owner has.
+    #[must_use]
+    pub fn of_owner(name: &ConnectorName) -> Self {
+        Self(Kind::Owner { scheme: name.scheme().to_owned(), owner: name.owner().to_owned() })
+    }
+
+    /// Whether `name` is in the scope.
+    #[must_use]
+    pub fn covers(&self, name: &ConnectorName) -> bool {
+        match &self.0 {
+            Kind::Owner { scheme, owner } => name.scheme() == scheme && name.owner() == owner,
+            Kind::Connector(only) => only == name,
+        }
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Owner { scheme, owner } => write!(f, "{scheme}://{owner}/*"),
+            Kind::Connector(name) => name.fmt(f),
+        }
+    }
+}
+
+impl serde::Serialize for Scope {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::Scope;
+    use crate::manifest::ConnectorName;
+
+    #[test]
+    fn a_scope_is_one_owner_or_one_connector() {
+        let name = |text| ConnectorName::parse(text).unwrap();
+        let owner = Scope::parse("github://acme/*").unwrap();
+        let one = Scope::parse("github://acme/slack").unwrap();
+        assert_eq!(Scope::of_owner(&name("github://acme/x/y")), owner);
+        for (text, by_owner, by_one) in [
+            ("github://acme/slack", true, true),
+            ("github://acme/slack/sub", true, false),
+            ("github://acme/slack2", true, false),
+            ("github://acme2/slack", false, false),
+            ("github://acm/slack", false, false),
+            ("gitlab://acme/slack", false, false),
+        ] {
+            assert_eq!((owner.covers(&name(text)), one.covers(&name(text))), (by_owner, by_one), "{text}");
+        }
+        for text in [&owner, &one] {
+            assert_eq!(&Scope::parse(&text.to_string()).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn nothing_wider_can_be_written() {
+        for text in [
+            "",
+            "*",
+            "*/*",
+            "github://*",
+            "github://*/*",
+            "github://acme/s*",
+            "github://acme/slack/*",
+            "github://acme",
+            "github://acme*/x",
+            "*://acme/*",
+            "github:///*",
+            "github://Acme/*",
+            "ftp://acme/*",
+            "github://a/../*",
+        ] {
+            assert!(Scope::parse(text).is_err(), "{text}");
+        }
+    }
+}
