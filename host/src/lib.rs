@@ -8,4 +8,5 @@ pub mod failure;
 pub mod limits;
 pub mod manifest;
 pub mod package;
+pub mod registry;
 pub mod trust;
