@@ -22,3 +22,6 @@ pub use secret::SecretKey;
 pub use statement::{PREDICATE_TYPE, STATEMENT_TYPE, Statement};
 pub(crate) use verify::allow_unsigned;
 pub use verify::{TrustError, Verified, verify};
+
+#[cfg(test)]
+mod tests;
