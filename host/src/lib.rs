@@ -8,7 +8,6 @@ mod document;
 pub mod limits;
 pub mod manifest;
 pub mod package;
-pub mod registry;
 pub mod trust;
 pub mod egress;
 pub mod registry;
