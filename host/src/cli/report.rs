@@ -141,5 +141,5 @@ fn show_host_error(ui: &Ui, error: &HostError) {
 }
 
 fn causes(error: &HostError) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
-    std::iter::successors(error.source(), |cause| cause.source())
+    std::iter::successors(error.source(), |cause| std::error::Error::source(*cause))
 }

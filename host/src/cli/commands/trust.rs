@@ -185,7 +185,9 @@ fn changed(session: &Session<'_>, did: &'static str, key: KeyView) -> Result<(),
         page.field("status", key.status);
         page.field("trusted for", &key.scopes.join(", "));
         for (label, value) in [("not after", &key.not_after), ("comment", &key.comment)] {
-            value.iter().for_each(|value| drop(page.field(label, value)));
+            if let Some(value) = value {
+                page.field(label, value);
+            }
         }
         page
     })

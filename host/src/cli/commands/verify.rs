@@ -32,6 +32,22 @@ pub(in crate::cli) struct Args {
     rebuild_index: bool,
 }
 
+/// What was found.
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    connectors: Vec<Checked>,
+    /// What lies among the packages and is none, or is there twice; only with `--rebuild-index`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    skipped: Vec<Skipped>,
+}
+
+/// A directory that the new index leaves out.
+#[derive(Debug, Serialize)]
+struct Skipped {
+    directory: String,
+    reason: String,
+}
+
 /// One connector's result.
 #[derive(Debug, Serialize)]
 struct Checked {
@@ -47,9 +63,12 @@ struct Checked {
 /// Verifies one after the other.
 pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
     let host = session.host()?;
+    let mut report = Report::default();
     if args.rebuild_index {
-        let found = host.rebuild_index()?;
-        session.ui.note(&format!("the index is made anew; packages found: {found}"));
+        let rebuilt = host.rebuild_index()?;
+        session.ui.note(&format!("the index is made anew; packages in it: {}", rebuilt.entries.len()));
+        let skipped = rebuilt.skipped.into_iter();
+        report.skipped = skipped.map(|it| Skipped { directory: it.directory, reason: it.reason }).collect();
     }
     let connectors: Vec<ConnectorRef> = if args.connectors.is_empty() {
         host.list()?.into_iter().map(|entry| ConnectorRef::new(entry.name, entry.version)).collect()
@@ -57,7 +76,7 @@ pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop>
         args.connectors.iter().map(|text| host.resolve(text)).collect::<Result<_, _>>()?
     };
     let mut first_failure = None;
-    let checked = runtime::block_on(async {
+    report.connectors = runtime::block_on(async {
         let mut checked = Vec::new();
         for connector in &connectors {
             let what = format!("verifying {connector}");
@@ -69,8 +88,8 @@ pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop>
         }
         Ok(checked)
     })?;
-    session.ui.result(&checked, || page(&checked))?;
-    if checked.is_empty() {
+    session.ui.result(&report, || page(&report))?;
+    if report.connectors.is_empty() {
         session.ui.note("No connector is installed.");
     }
     first_failure.map_or(Ok(()), |code| Err(Stop::Shown(code)))
@@ -89,9 +108,12 @@ impl Checked {
     }
 }
 
-fn page(checked: &[Checked]) -> Page {
+fn page(report: &Report) -> Page {
     let mut page = Page::default();
-    for Checked { connector, ok, message, .. } in checked {
+    for Skipped { directory, reason } in &report.skipped {
+        page.toned_field("skipped", Tone::Doubtful, directory).field("", reason);
+    }
+    for Checked { connector, ok, message, .. } in &report.connectors {
         match ok {
             true => page.toned_field("ok", Tone::Good, connector),
             false => page.toned_field("NOT OK", Tone::Bad, connector).field("", message),
