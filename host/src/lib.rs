@@ -1,21 +1,21 @@
 #![doc = include_str!("../ARCHITECTURE.md")]
 
-pub mod failure;
-pub mod error;
+pub mod call;
+#[doc(hidden)]
+pub mod cli;
 pub mod clock;
 pub mod digest;
 mod document;
+pub mod egress;
+pub mod error;
+pub mod failure;
+pub mod host;
 pub mod limits;
 pub mod manifest;
 pub mod package;
-pub mod trust;
-pub mod egress;
 pub mod registry;
 pub mod sandbox;
-pub mod call;
-pub mod host;
-#[doc(hidden)]
-pub mod cli;
+pub mod trust;
 
 pub use call::{Call, ConnectorRef};
 pub use error::{Error, HostError, HostErrorKind};

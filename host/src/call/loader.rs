@@ -87,9 +87,10 @@ impl Loader {
 
     fn kept(&self, key: &str, allow_unsigned: bool) -> Option<Arc<Loaded>> {
         let loaded = self.loaded.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()?;
-        let stands = self.registry.stamp(loaded.checked.package.digest()).is_ok_and(|now| now == loaded.files)
-            && self.keyring.stamp() == loaded.keyring
-            && (allow_unsigned || loaded.checked.proof.signer().is_some());
+        let stands =
+            self.registry.stamp(loaded.checked.package.digest()).is_ok_and(|now| now == loaded.files)
+                && self.keyring.stamp() == loaded.keyring
+                && (allow_unsigned || loaded.checked.proof.signer().is_some());
         stands.then_some(loaded)
     }
 
@@ -115,8 +116,14 @@ impl Loader {
         let package = Package::open(bytes).map_err(HostError::from)?;
         verify::identity(context, &package, wanted.name(), wanted.version())?;
         let keyring = self.keyring.load()?;
-        let proof =
-            verify::check_signature(context, &package, signature.as_deref(), &keyring, allow_unsigned, &*self.clock)?;
+        let proof = verify::check_signature(
+            context,
+            &package,
+            signature.as_deref(),
+            &keyring,
+            allow_unsigned,
+            &*self.clock,
+        )?;
         verify::check_imports(context, &package)?;
         verify::check_limits(&self.ceilings, package.manifest().limits(), &LimitRequest::default())?;
         let connector = self.compile(context, &package, &proof).await?;
@@ -128,7 +135,10 @@ impl Loader {
             files: stamp,
             keyring: keyring_stamp,
         });
-        self.loaded.write().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned(), Arc::clone(&loaded));
+        self.loaded
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(key.to_owned(), Arc::clone(&loaded));
         Ok(loaded)
     }
 
@@ -159,7 +169,8 @@ impl Loader {
     /// The error for a name that is not installed, with the nearest that is.
     pub(crate) fn not_installed(&self, wanted: &str) -> HostError {
         let installed = self.registry.list().unwrap_or_default();
-        let names: Vec<String> = installed.iter().map(|entry| format!("{}@{}", entry.name, entry.version)).collect();
+        let names: Vec<String> =
+            installed.iter().map(|entry| format!("{}@{}", entry.name, entry.version)).collect();
         let near = names
             .iter()
             .map(|name| (strsim::jaro_winkler(name, wanted), name))

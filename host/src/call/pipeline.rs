@@ -69,7 +69,8 @@ impl Pipeline {
         let _permit = self.permits.acquire().await.map_err(|_| busy())?;
         let clock = Arc::clone(&self.loader.clock);
         let deadline = clock.now() + limits.wall_time();
-        let attempt = Attempt { context: &context, limits: &limits, deadline, idempotency_key, number: 1, clock };
+        let attempt =
+            Attempt { context: &context, limits: &limits, deadline, idempotency_key, number: 1, clock };
         let (outcome, usage) = sandbox::run(&loaded.connector, operation, &args, attempt).await;
         record.attempted(usage);
         outcome.map_err(Error::from)
@@ -98,7 +99,8 @@ fn known_operation<'l>(loaded: &'l Loaded, connector: &str, op: &str) -> Result<
 fn fitting_args(context: &Context, operation: &Exported, args: Value) -> Result<Vec<ComponentValue>, Error> {
     let size = sandbox::json_size(&args);
     if size > limits::PAYLOAD_BYTES as u64 {
-        let hit = LimitHit { limit: LimitKind::Payload, configured: limits::PAYLOAD_BYTES as u64, used: size };
+        let hit =
+            LimitHit { limit: LimitKind::Payload, configured: limits::PAYLOAD_BYTES as u64, used: size };
         return Err(Failure::resource_limit_exceeded(context, hit).into());
     }
     sandbox::lower_arguments(operation.operation().params(), args).map_err(|error| {
@@ -118,5 +120,6 @@ fn idempotency_key(given: Option<String>, audit_id: &AuditId) -> Result<String, 
 }
 
 fn busy() -> HostError {
-    HostError::new(HostErrorKind::Busy, "The host has as many calls waiting as it takes.").hint("Try again later.")
+    HostError::new(HostErrorKind::Busy, "The host has as many calls waiting as it takes.")
+        .hint("Try again later.")
 }

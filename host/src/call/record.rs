@@ -41,7 +41,12 @@ impl Record {
         match &outcome {
             Ok(_) => self.write("value", None, None, &[]),
             Err(Error::Failure(failure)) => {
-                self.write("failure", Some(failure.class().name()), Some(failure.code()), failure.operator_notes());
+                self.write(
+                    "failure",
+                    Some(failure.class().name()),
+                    Some(failure.code()),
+                    failure.operator_notes(),
+                );
             }
             Err(Error::Host(error)) => {
                 let cause = std::error::Error::source(error).map(|source| format!("cause: {source}"));

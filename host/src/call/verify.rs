@@ -30,11 +30,8 @@ pub(crate) fn check_signature(
     let (name, version, digest) = (package.manifest().name(), package.manifest().version(), package.digest());
     let connector = format!("{name}@{version}");
     match signature {
-        Some(envelope) => {
-            trust::verify(envelope, keyring, name, version, digest, clock.timestamp()).map_err(|error| {
-                refused(context, &connector, &error)
-            })
-        }
+        Some(envelope) => trust::verify(envelope, keyring, name, version, digest, clock.timestamp())
+            .map_err(|error| refused(context, &connector, &error)),
         None if allow_unsigned => {
             tracing::warn!(target: "cofferdam::record", audit_id = context.audit_id().as_str(), connector, "unsigned package allowed for this command");
             Ok(trust::allow_unsigned(name.clone(), version.clone(), *digest))
@@ -69,7 +66,8 @@ pub(crate) fn check_imports(context: &Context, package: &Package) -> Result<(), 
     let Err(error) = package.check_imports() else {
         return Ok(());
     };
-    let refused = |verdict: &&ImportVerdict| matches!(verdict.standing(), Standing::Undeclared | Standing::Unavailable);
+    let refused =
+        |verdict: &&ImportVerdict| matches!(verdict.standing(), Standing::Undeclared | Standing::Unavailable);
     let verdicts = package.import_verdicts();
     let requested = verdicts.iter().filter(refused).map(|verdict| format!("import:{}", verdict.interface()));
     let granted = package.manifest().imports().iter().map(|import| format!("import:{import}"));
@@ -84,7 +82,11 @@ pub(crate) fn check_imports(context: &Context, package: &Package) -> Result<(), 
 }
 
 /// What the manifest asks for lies within the host's ceilings.
-pub(crate) fn check_limits(ceilings: &Ceilings, manifest: &LimitRequest, caller: &LimitRequest) -> Result<Limits, HostError> {
+pub(crate) fn check_limits(
+    ceilings: &Ceilings,
+    manifest: &LimitRequest,
+    caller: &LimitRequest,
+) -> Result<Limits, HostError> {
     Limits::resolve(ceilings, manifest, caller).map_err(|error| {
         HostError::new(HostErrorKind::Validation, format!("A limit is not acceptable: {error}."))
             .hint("Lower the limit in the [limits] table of connector.toml, or in the call.")

@@ -30,7 +30,7 @@ From source to a call:
 /// its version and its SHA-256, and it runs only if a key that you trust for that name has signed it.
 #[derive(Debug, Parser)]
 #[command(name = "cofferdam", version, styles = STYLES, after_help = EXAMPLES, max_term_width = 110)]
-#[command(arg_required_else_help = true, subcommand_required = true, disable_help_subcommand = true)]
+#[command(subcommand_required = true, disable_help_subcommand = true)]
 pub(super) struct Cli {
     #[command(flatten)]
     pub(super) globals: Globals,
@@ -46,7 +46,7 @@ pub(super) struct Globals {
     ///
     /// By default the `cofferdam` directory in the user's data directory ($XDG_DATA_HOME, or
     /// ~/.local/share).
-    #[arg(long, global = true, env = "COFFERDAM_HOME", value_name = "DIR")]
+    #[arg(long, global = true, env = "COFFERDAM_HOME", hide_env_values = true, value_name = "DIR")]
     pub(super) home: Option<PathBuf>,
 
     /// How results are printed on standard output: for people, or as one line of JSON.

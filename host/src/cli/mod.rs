@@ -32,6 +32,9 @@ use ui::Ui;
 /// Runs the command line of this process; the exit code is one of `docs/exit-codes.md`.
 #[must_use]
 pub fn main() -> ExitCode {
+    if std::env::args_os().len() <= 1 {
+        return report::help();
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return report::usage(&error),

@@ -10,7 +10,7 @@ use crate::failure::safe_line;
 const LINE_CHARS: usize = 4_000;
 
 /// Room for the labels of fields.
-const LABEL_WIDTH: usize = 12;
+const LABEL_WIDTH: usize = 13;
 
 /// The look of a word that matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,7 +115,7 @@ pub(super) fn bytes(amount: u64) -> String {
     match UNITS.iter().find(|(_, size)| amount >= *size) {
         Some((unit, size)) if amount % size == 0 => format!("{} {unit}", amount / size),
         Some((unit, size)) => {
-            let tenths = amount.saturating_mul(10) / size;
+            let tenths = u128::from(amount) * 10 / u128::from(*size);
             format!("{}.{} {unit}", tenths / 10, tenths % 10)
         }
         None => format!("{amount} bytes"),
@@ -132,7 +132,7 @@ mod tests {
         page.line("a\u{1b}[2Jb").field("name\u{20}", "x\u{202e}\ny").toned(Tone::Bad, "c\u{9b}");
         page.block(2, "one\u{7}\n  two").table(["h"], vec![["\u{1b}]0;t\u{7}".into()]]);
         let text = anstream::adapter::strip_str(&page.into_text()).to_string();
-        assert_eq!(text, "a [2Jb\nname        x y\nc\n  one\n    two\nh\n]0;t\n");
+        assert_eq!(text, "a [2Jb\nname         x y\nc\n  one\n    two\nh\n]0;t\n");
     }
 
     #[test]

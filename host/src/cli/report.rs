@@ -4,7 +4,10 @@ use std::error::Error as _;
 use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
+use clap::CommandFactory as _;
+use serde_json::Value;
 
+use super::args::Cli;
 use super::exit_codes::{INTERRUPTED, TERMINATED, USAGE};
 use super::ui::{Ui, err_line, printable_json};
 use crate::document::DocumentError;
@@ -72,6 +75,13 @@ pub(super) fn usage(error: &clap::Error) -> ExitCode {
     ExitCode::from(if error.use_stderr() { USAGE } else { 0 })
 }
 
+/// Shows the help to somebody who gave nothing to do; the exit code.
+pub(super) fn help() -> ExitCode {
+    let help = Cli::command().render_long_help();
+    drop(std::io::Write::write_all(&mut anstream::stderr().lock(), help.ansi().to_string().as_bytes()));
+    ExitCode::from(USAGE)
+}
+
 /// How the text of every secret key starts.
 pub(super) const SECRET_MARK: &str = "cofferdam-secret-key:";
 
@@ -95,7 +105,7 @@ fn show(ui: &Ui, error: &Error) {
 }
 
 fn show_failure(failure: &Failure) {
-    let suggestion = failure.details().get("suggestion").and_then(serde_json::Value::as_str);
+    let suggestion = failure.details().get("suggestion").and_then(Value::as_str);
     err_line("error: ", ERROR, &format!("{}: {}", failure.class().name(), failure.message()));
     if let Some(fix) = suggestion.filter(|fix| !failure.message().contains(*fix)) {
         err_line("fix: ", FIX, fix);
@@ -108,6 +118,21 @@ fn show_failure(failure: &Failure) {
     ];
     let facts: Vec<_> = facts.iter().map(|(label, fact)| format!("{label}: {fact}")).collect();
     err_line("  ", DIM, &facts.join("   "));
+    let details: Vec<_> = failure.details().iter().filter_map(|(key, value)| detail(key, value)).collect();
+    if !details.is_empty() {
+        err_line("  ", DIM, &details.join("   "));
+    }
+}
+
+/// A fact of the class, unless it is said elsewhere.
+fn detail(key: &str, value: &Value) -> Option<String> {
+    let said = ["code", "connector", "connector_hash", "op", "suggestion"];
+    match value {
+        _ if said.contains(&key) => None,
+        Value::Null => None,
+        Value::String(text) => Some(format!("{key}: {text}")),
+        other => Some(format!("{key}: {other}")),
+    }
 }
 
 fn show_host_error(ui: &Ui, error: &HostError) {

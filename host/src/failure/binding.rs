@@ -4,6 +4,10 @@ use super::class::{Boundary, FailureClass};
 use super::context::Context;
 use super::envelope::Failure;
 
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "the credential store, which is not built yet, is their only caller")
+)]
 impl Failure {
     /// Nothing is bound under `binding` (`<kind>/<service>/<identity>`).
     pub(crate) fn binding_required(context: &Context, binding: &str) -> Self {
@@ -26,5 +30,24 @@ impl Failure {
         let message = format!("The credential bound as {binding} was refused. Renew it with `{command}`.");
         let retriable = unreachable && context.idempotent();
         Self::new(context, FailureClass::BindingFailed, Boundary::Runtime, retriable, message, details)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::AuditId;
+
+    #[test]
+    fn a13_a14_name_the_command_and_only_unreachable_may_pass() {
+        let context = Context::new(AuditId::mint());
+        let required = Failure::binding_required(&context, "api_key/slack/work");
+        assert_eq!((required.class(), required.retriable()), (FailureClass::BindingRequired, false));
+        assert!(required.message().contains("cofferdam binding set api_key/slack/work"));
+        for (unreachable, code) in [(false, "refresh_refused"), (true, "refresh_unreachable")] {
+            let failed = Failure::binding_failed(&context, "oauth2/slack/work", unreachable);
+            assert_eq!((failed.class(), failed.retriable()), (FailureClass::BindingFailed, unreachable));
+            assert_eq!(failed.code(), code);
+        }
     }
 }

@@ -104,7 +104,11 @@ impl Failure {
             message.push_str(&format!(" ({code})"));
             details.insert("upstream_code".into(), code.into());
         }
-        message.push('.');
+        message.push_str(if fault.observed {
+            "."
+        } else {
+            ", says the connector; the host saw no such answer."
+        });
         if let Some(host) = &fault.host {
             details.insert("host".into(), host.as_str().into());
         }

@@ -117,10 +117,11 @@ impl HostBuilder {
     /// `configuration`, naming the setting: no home, no compiler, no concurrency, an authority or a
     /// certificate that cannot be read, a ceiling above the default one.
     pub fn build(self) -> Result<Host, HostError> {
-        let wrong = |message: &str, hint: &str| HostError::new(HostErrorKind::Configuration, message).hint(hint);
-        let home = self
-            .home
-            .ok_or_else(|| wrong("The host has no home directory.", "Name one with Host::builder().home(dir)."))?;
+        let wrong =
+            |message: &str, hint: &str| HostError::new(HostErrorKind::Configuration, message).hint(hint);
+        let home = self.home.ok_or_else(|| {
+            wrong("The host has no home directory.", "Name one with Host::builder().home(dir).")
+        })?;
         let compiler = self.compiler.ok_or_else(|| {
             wrong(
                 "The host has no compiler.",
@@ -130,16 +131,17 @@ impl HostBuilder {
         if self.concurrency == 0 || self.concurrency > 10_000 {
             return Err(wrong("The concurrency is not acceptable.", "Run 1 to 10000 calls at once."));
         }
-        let ceilings = Ceilings::default()
-            .lowered(&self.ceilings)
-            .map_err(|error| wrong(&format!("A ceiling is not acceptable: {error}."), "Ceilings can only be lowered."))?;
-        let allow_private = self.allow_private.iter().map(|text| HostPort::parse(text)).collect::<Result<Vec<_>, _>>();
+        let ceilings = Ceilings::default().lowered(&self.ceilings).map_err(|error| {
+            wrong(&format!("A ceiling is not acceptable: {error}."), "Ceilings can only be lowered.")
+        })?;
         let allow_private =
-            allow_private.map_err(|error| wrong(&format!("allow_private: {error}."), "Write it as host:port."))?;
+            self.allow_private.iter().map(|text| HostPort::parse(text)).collect::<Result<Vec<_>, _>>();
+        let allow_private = allow_private
+            .map_err(|error| wrong(&format!("allow_private: {error}."), "Write it as host:port."))?;
         let roots = self.extra_roots.iter().map(|pem| roots_from_pem(pem)).collect::<Result<Vec<_>, _>>();
-        let tls = roots
-            .and_then(|roots| default_tls(roots.into_iter().flatten()))
-            .map_err(|error| wrong(&format!("An extra root cannot be used: {error}."), "Give PEM certificates."))?;
+        let tls = roots.and_then(|roots| default_tls(roots.into_iter().flatten())).map_err(|error| {
+            wrong(&format!("An extra root cannot be used: {error}."), "Give PEM certificates.")
+        })?;
         let egress = EgressSettings { tls, resolver: self.resolver, allow_private: allow_private.into() };
         let (cache, key) = match self.keep_code {
             true => (Some(home.join("cache")), Some(home.join("host.key"))),

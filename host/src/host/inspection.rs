@@ -131,7 +131,10 @@ impl Host {
             imports: package
                 .import_verdicts()
                 .iter()
-                .map(|import| ImportView { name: import.name().to_owned(), standing: import.standing().name() })
+                .map(|import| ImportView {
+                    name: import.name().to_owned(),
+                    standing: import.standing().name(),
+                })
                 .collect(),
             network: manifest.hosts().iter().map(ToString::to_string).collect(),
             credentials: manifest.credentials().iter().map(credential).collect(),
@@ -158,7 +161,11 @@ impl Host {
         self.pipeline.loader.compile(&context, &package, &proof).await.map(drop)
     }
 
-    fn signature_view(&self, package: &Package, signature: Option<&[u8]>) -> Result<SignatureView, HostError> {
+    fn signature_view(
+        &self,
+        package: &Package,
+        signature: Option<&[u8]>,
+    ) -> Result<SignatureView, HostError> {
         let loader = &self.pipeline.loader;
         let keyring = loader.keyring.load()?;
         let context = Context::new(AuditId::mint());

@@ -124,8 +124,7 @@ impl Host {
         let (name, version) = (package.manifest().name(), package.manifest().version());
         match registry.find(name, version)? {
             Some(installed) if installed != *package.digest() => {
-                let (name, version) = (name.clone(), version.clone());
-                Err(RegistryError::Conflict { name, version, installed, offered: *package.digest() }.into())
+                Err(RegistryError::conflict(name, version, installed, *package.digest()).into())
             }
             _ => Ok(()),
         }

@@ -108,8 +108,11 @@ impl Host {
             (Some(_), Some(_)) => {
                 let versions = self.list()?.into_iter().filter(|entry| entry.name == name);
                 let names: Vec<_> = versions.map(|entry| format!("{name}@{}", entry.version)).collect();
-                Err(HostError::new(HostErrorKind::Validation, format!("Several versions of {name} are installed."))
-                    .hint(format!("Name one: {}", names.join(", "))))
+                Err(HostError::new(
+                    HostErrorKind::Validation,
+                    format!("Several versions of {name} are installed."),
+                )
+                .hint(format!("Name one: {}", names.join(", "))))
             }
         }
     }

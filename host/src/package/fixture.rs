@@ -1,6 +1,6 @@
 //! Components for tests, made from WIT text against the contract's own files.
 
-#![allow(clippy::unwrap_used, reason = "a test fixture")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fixture")]
 
 use std::path::Path;
 

@@ -1,8 +1,8 @@
 //! How deep type declarations nest, measured without recursion.
 //!
 //! wasmparser reads a component type inside a component type by calling itself, three bytes a level:
-//! a file of a few hundred kilobytes overflows the stack of whoever asks for its types, and a stack
-//! overflow aborts the process. So this walk, which keeps its own stack, comes before any such read.
+//! a file of 15 KB overflows the stack of a thread that asks for its types, and a stack overflow aborts
+//! the process. So this walk, which keeps its own stack, comes before any such read.
 
 use wasmparser::{
     BinaryReader, ComponentAlias, ComponentExternName, ComponentImport, ComponentType, ComponentTypeRef,

@@ -45,19 +45,8 @@ pub enum RegistryError {
         path: PathBuf,
     },
     /// The name and version are taken by other bytes.
-    #[error(
-        "{name} {version} is installed already with other content: sha256:{installed}, not sha256:{offered}"
-    )]
-    Conflict {
-        /// The connector.
-        name: ConnectorName,
-        /// The version.
-        version: Version,
-        /// What is installed.
-        installed: Digest,
-        /// What was to be installed.
-        offered: Digest,
-    },
+    #[error("{0}")]
+    Conflict(Box<Conflict>),
     /// No such name and version is installed.
     #[error("{name} {version} is not installed")]
     NotInstalled {
@@ -92,7 +81,32 @@ pub enum RegistryError {
     },
 }
 
+/// One name and version, two contents.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{name} {version} is installed already with other content: sha256:{installed}, not sha256:{offered}")]
+pub struct Conflict {
+    /// The connector.
+    pub name: ConnectorName,
+    /// The version.
+    pub version: Version,
+    /// What is installed.
+    pub installed: Digest,
+    /// What was to be installed.
+    pub offered: Digest,
+}
+
 impl RegistryError {
+    /// `name` and `version` are installed as `installed`, not as `offered`.
+    pub(crate) fn conflict(
+        name: &ConnectorName,
+        version: &Version,
+        installed: Digest,
+        offered: Digest,
+    ) -> Self {
+        let (name, version) = (name.clone(), version.clone());
+        Self::Conflict(Box::new(Conflict { name, version, installed, offered }))
+    }
+
     /// The next step, as one or two sentences.
     #[must_use]
     pub fn fix(&self) -> String {
@@ -114,7 +128,8 @@ impl RegistryError {
             Self::Index { .. } => {
                 "Rebuild it from the packages themselves: `cofferdam verify --rebuild-index`.".into()
             }
-            Self::Conflict { name, version, .. } => {
+            Self::Conflict(conflict) => {
+                let Conflict { name, version, .. } = conflict.as_ref();
                 format!("If the new one is right: `cofferdam remove {name}@{version}`, then install it.")
             }
             Self::NotInstalled { .. } => "`cofferdam list` shows what is installed.".into(),
@@ -133,7 +148,7 @@ impl RegistryError {
             | Self::Gone { path, .. }
             | Self::TooLarge { path, .. }
             | Self::Locked { path } => Some(path),
-            Self::Conflict { .. } | Self::NotInstalled { .. } => None,
+            Self::Conflict(_) | Self::NotInstalled { .. } => None,
         }
     }
 
@@ -154,7 +169,7 @@ impl RegistryError {
     #[must_use]
     pub fn kind(&self) -> HostErrorKind {
         match self {
-            Self::Conflict { .. } => HostErrorKind::Conflict,
+            Self::Conflict(_) => HostErrorKind::Conflict,
             Self::NotInstalled { .. } => HostErrorKind::ConnectorNotFound,
             Self::Locked { .. } => HostErrorKind::Busy,
             _ => HostErrorKind::RegistryUnavailable,

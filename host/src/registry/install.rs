@@ -45,8 +45,7 @@ impl Registry {
             (package.manifest().name(), package.manifest().version(), package.digest());
         let installed = index.get(name, version);
         if let Some(installed) = installed.filter(|installed| installed != digest) {
-            let (name, version) = (name.clone(), version.clone());
-            return Err(RegistryError::Conflict { name, version, installed, offered: *digest });
+            return Err(RegistryError::conflict(name, version, installed, *digest));
         }
         let outcome = self.place(package, signature)?;
         if installed.is_none() {

@@ -34,7 +34,7 @@ use std::path::{Path, PathBuf};
 
 use semver::Version;
 
-pub use error::RegistryError;
+pub use error::{Conflict, RegistryError};
 pub use install::InstallOutcome;
 pub use rebuild::{Rebuilt, Skipped};
 pub use stamp::Stamp;

@@ -335,7 +335,7 @@ fn many_installers_at_once_converge() {
     let installed =
         outcomes.iter().filter(|outcome| matches!(outcome, Ok(InstallOutcome::Installed))).count();
     let refused =
-        outcomes.iter().filter(|outcome| matches!(outcome, Err(RegistryError::Conflict { .. }))).count();
+        outcomes.iter().filter(|outcome| matches!(outcome, Err(RegistryError::Conflict(_)))).count();
     assert_eq!((installed, refused), (4, 4), "{outcomes:?}");
     let listed = home.registry.list().unwrap();
     assert_eq!(listed.len(), 4);

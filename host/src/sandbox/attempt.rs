@@ -80,7 +80,10 @@ pub(crate) async fn run(
     let mut store = Store::new(connector.engine(), state);
 
     let stop = match prepare(&mut store, limits) {
-        Ok(()) => watch(&*clock, deadline, &ledger, instantiate_and_call(&mut store, connector, operation, args)).await,
+        Ok(()) => {
+            watch(&*clock, deadline, &ledger, instantiate_and_call(&mut store, connector, operation, args))
+                .await
+        }
         Err(error) => Stop::Done(Err(error)),
     };
 
@@ -99,7 +102,9 @@ pub(crate) async fn run(
             Some(verdict) => outcome::of_verdict(context, verdict),
             None => Failure::connector_runtime_error(context, RuntimeFault::Internal),
         }),
-        Stop::Done(Ok(result)) => outcome::of_result(context, operation.operation().result(), result, &ledger),
+        Stop::Done(Ok(result)) => {
+            outcome::of_result(context, operation.operation().result(), result, &ledger)
+        }
         Stop::Done(Err(error)) => {
             let ending = traps::classify(&error, store.data().limiter.hit(), limits, fuel);
             let cause = crate::failure::safe_line(&error.root_cause().to_string(), STDERR_CHARS);
@@ -111,7 +116,9 @@ pub(crate) async fn run(
             let hit = LimitHit { limit: LimitKind::WallTime, configured, used };
             Err(Failure::resource_limit_exceeded(context, hit))
         }
-        Stop::Verdict | Stop::Panicked => Err(Failure::connector_runtime_error(context, RuntimeFault::Internal)),
+        Stop::Verdict | Stop::Panicked => {
+            Err(Failure::connector_runtime_error(context, RuntimeFault::Internal))
+        }
     };
     let outcome = outcome.map_err(|failure| match store.data().stderr.tail(STDERR_CHARS) {
         Some(tail) => failure.with_operator_note(format!("stderr: {tail}")),

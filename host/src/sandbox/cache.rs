@@ -135,7 +135,12 @@ pub(super) fn host_key(path: &Path) -> std::io::Result<[u8; 32]> {
             match file.persist_noclobber(path) {
                 Ok(_) => Ok(key),
                 // Another process was first: its key is the host's.
-                Err(_) => fs::OpenOptions::new().read(true).mode(0o600).open(path)?.read_exact(&mut key).map(|()| key),
+                Err(_) => fs::OpenOptions::new()
+                    .read(true)
+                    .mode(0o600)
+                    .open(path)?
+                    .read_exact(&mut key)
+                    .map(|()| key),
             }
         }
         Err(error) => Err(error),

@@ -65,7 +65,9 @@ impl Compiler {
     /// Compiles a component that passed the pre-scan.
     pub(super) async fn compile(&self, engine: &Engine, component: &[u8]) -> Result<TrustedCode, HostError> {
         match &self.kind {
-            Kind::InProcess => engine.precompile_component(component).map(TrustedCode::compiled_here).map_err(invalid),
+            Kind::InProcess => {
+                engine.precompile_component(component).map(TrustedCode::compiled_here).map_err(invalid)
+            }
             Kind::Child { program, args } => run_child(program, args, component).await,
         }
     }
@@ -81,7 +83,8 @@ async fn run_child(program: &PathBuf, args: &[String], component: &[u8]) -> Resu
         .kill_on_drop(true)
         .spawn()
         .map_err(|error| no_worker("The compile worker could not be started.").because(error))?;
-    let (Some(mut stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
+    let (Some(mut stdin), Some(stdout), Some(stderr)) =
+        (child.stdin.take(), child.stdout.take(), child.stderr.take())
     else {
         return Err(no_worker("The compile worker has no pipes."));
     };
@@ -96,8 +99,10 @@ async fn run_child(program: &PathBuf, args: &[String], component: &[u8]) -> Resu
         let mut bounded_err = stderr.take(4 * 1024);
         let ((), out, err) =
             tokio::join!(feed, bounded_out.read_to_end(&mut code), bounded_err.read_to_end(&mut reason));
-        out.and(err).map_err(|error| no_worker("The compile worker's answer could not be read.").because(error))?;
-        let status = child.wait().await.map_err(|error| no_worker("The compile worker was lost.").because(error))?;
+        out.and(err)
+            .map_err(|error| no_worker("The compile worker's answer could not be read.").because(error))?;
+        let status =
+            child.wait().await.map_err(|error| no_worker("The compile worker was lost.").because(error))?;
         Ok::<_, HostError>((status, code, reason))
     };
     let (status, code, reason) = match tokio::time::timeout(WALL_TIME, work).await {
@@ -108,11 +113,14 @@ async fn run_child(program: &PathBuf, args: &[String], component: &[u8]) -> Resu
     match status.code() {
         Some(0) if code.len() as u64 <= CODE_BYTES => Ok(TrustedCode::from_worker(code)),
         Some(0) => Err(refused("more than 512 MiB of code")),
-        Some(INVALID) => {
-            Err(HostError::new(HostErrorKind::Validation, format!("The component is not valid WebAssembly: {reason}."))
-                .hint("Build it again, for the target wasm32-wasip2."))
+        Some(INVALID) => Err(HostError::new(
+            HostErrorKind::Validation,
+            format!("The component is not valid WebAssembly: {reason}."),
+        )
+        .hint("Build it again, for the target wasm32-wasip2.")),
+        Some(other) => {
+            Err(no_worker("The compile worker failed.").because(format!("exit code {other}: {reason}")))
         }
-        Some(other) => Err(no_worker("The compile worker failed.").because(format!("exit code {other}: {reason}"))),
         // Ended by a signal: SIGABRT when an allocation was refused, SIGXCPU or SIGKILL at the CPU limit.
         None => Err(refused("more than 3 GiB of memory or 90 seconds of processor time")),
     }
@@ -144,21 +152,24 @@ const INVALID: i32 = 65;
 /// compiled code to standard output. Exit code 65 means that the component is not valid.
 #[must_use]
 pub fn compile_worker() -> ExitCode {
-    let limit = |resource, amount| setrlimit(resource, Rlimit { current: Some(amount), maximum: Some(amount) });
+    let limit =
+        |resource, amount| setrlimit(resource, Rlimit { current: Some(amount), maximum: Some(amount) });
     let limited = limit(Resource::As, MEMORY_BYTES)
         .and_then(|()| limit(Resource::Cpu, CPU_SECONDS))
         .and_then(|()| limit(Resource::Core, 0));
     let mut component = Vec::new();
     let result = match limited.map_err(|error| (70, error.to_string())) {
         Err(error) => Err(error),
-        Ok(()) => std::io::stdin().lock().read_to_end(&mut component).map_err(|error| (74, error.to_string())).and_then(
-            |_| {
+        Ok(()) => std::io::stdin()
+            .lock()
+            .read_to_end(&mut component)
+            .map_err(|error| (74, error.to_string()))
+            .and_then(|_| {
                 let engine = Engine::new(&engine::config()).map_err(|error| (70, error.to_string()))?;
                 let code = engine.precompile_component(&component);
                 let code = code.map_err(|error| (INVALID, error.root_cause().to_string()))?;
                 std::io::stdout().lock().write_all(&code).map_err(|error| (74, error.to_string()))
-            },
-        ),
+            }),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

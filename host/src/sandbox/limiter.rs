@@ -60,7 +60,10 @@ impl ResourceLimiter for Limiter {
     }
 
     fn table_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
-        self.grow((current as u64).saturating_mul(ELEMENT_BYTES), (desired as u64).saturating_mul(ELEMENT_BYTES))
+        self.grow(
+            (current as u64).saturating_mul(ELEMENT_BYTES),
+            (desired as u64).saturating_mul(ELEMENT_BYTES),
+        )
     }
 
     fn instances(&self) -> usize {

@@ -40,7 +40,9 @@ impl Connector {
         let mut operations = HashMap::with_capacity(package.operations().len());
         for operation in package.operations() {
             let interface = match operation.interface() {
-                Some(interface) => Some(component.get_export_index(None, interface).ok_or_else(|| missing(operation))?),
+                Some(interface) => {
+                    Some(component.get_export_index(None, interface).ok_or_else(|| missing(operation))?)
+                }
                 None => None,
             };
             let index = component

@@ -84,14 +84,19 @@ impl Sandbox {
 
     /// Makes a verified package runnable: from kept code where there is some, else by compiling it.
     /// `proof` says that these bytes were verified; a proof for other bytes is refused.
-    pub(crate) async fn load(&self, package: &Package, proof: &Verified) -> Result<Arc<Connector>, SandboxError> {
+    pub(crate) async fn load(
+        &self,
+        package: &Package,
+        proof: &Verified,
+    ) -> Result<Arc<Connector>, SandboxError> {
         if proof.digest() != package.digest() {
             let error = HostError::new(HostErrorKind::Internal, "The proof is about another package.");
             return Err(SandboxError::Compile(error));
         }
         let component = self.component(package).await.map_err(SandboxError::Compile)?;
         let egress = self.egress.for_connector(package.manifest());
-        let connector = Connector::new(&self.linker, &component, package, egress).map_err(SandboxError::Load)?;
+        let connector =
+            Connector::new(&self.linker, &component, package, egress).map_err(SandboxError::Load)?;
         Ok(Arc::new(connector))
     }
 
@@ -105,9 +110,12 @@ impl Sandbox {
         let _permit = self.compiling.acquire().await;
         let code = self.compiler.compile(&self.engine, package.bytes()).await?;
         let component = code.load(&self.engine).map_err(|error| {
-            HostError::new(HostErrorKind::Configuration, "The compile worker is not of this version of cofferdam.")
-                .hint("Point Compiler::child at the cofferdam binary of this very version.")
-                .because(error.to_string())
+            HostError::new(
+                HostErrorKind::Configuration,
+                "The compile worker is not of this version of cofferdam.",
+            )
+            .hint("Point Compiler::child at the cofferdam binary of this very version.")
+            .because(error.to_string())
         })?;
         if let Some(cache) = &self.cache {
             cache.put(package.digest(), &code);

@@ -56,14 +56,16 @@ pub(super) fn of_result(
     };
     let size = values::json_size(&value);
     if size > limits::PAYLOAD_BYTES as u64 {
-        let hit = LimitHit { limit: LimitKind::Payload, configured: limits::PAYLOAD_BYTES as u64, used: size };
+        let hit =
+            LimitHit { limit: LimitKind::Payload, configured: limits::PAYLOAD_BYTES as u64, used: size };
         return Err(Failure::resource_limit_exceeded(context, hit));
     }
     Ok(value)
 }
 
 fn of_guest_failure(context: &Context, failure: Option<Val>, ledger: &Ledger) -> Failure {
-    let malformed = || Failure::connector_runtime_error(context, RuntimeFault::OutputMalformed("an unknown failure"));
+    let malformed =
+        || Failure::connector_runtime_error(context, RuntimeFault::OutputMalformed("an unknown failure"));
     let Some(Val::Variant(case, Some(payload))) = failure else {
         return malformed();
     };
@@ -95,7 +97,9 @@ fn of_guest_failure(context: &Context, failure: Option<Val>, ledger: &Ledger) ->
         _ => return malformed(),
     };
     match record.text("detail") {
-        Some(detail) => failure.with_operator_note(format!("connector: {}", safe_line(&detail, DETAIL_CHARS))),
+        Some(detail) => {
+            failure.with_operator_note(format!("connector: {}", safe_line(&detail, DETAIL_CHARS)))
+        }
         None => failure,
     }
 }
@@ -128,7 +132,9 @@ fn of_network(context: &Context, record: &Fields, ledger: &Ledger) -> Failure {
             request_sent: seen.request_sent,
             observed: true,
         },
-        None => NetworkFault { phase: None, code: "unobserved", host: None, request_sent: false, observed: false },
+        None => {
+            NetworkFault { phase: None, code: "unobserved", host: None, request_sent: false, observed: false }
+        }
     };
     Failure::network_error(context, fault)
 }

@@ -8,7 +8,6 @@ use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 use super::gates::call::CallFacts;
 use super::gates::http::HttpGate;
-use super::gates::ledger::Ledger;
 use super::gates::log::LogLane;
 use super::limiter::Limiter;
 use super::stdio::Capture;
@@ -56,11 +55,6 @@ impl State {
         table.set_max_capacity(limits::HANDLES);
         let limiter = Limiter::new(memory);
         Self { wasi, http, table, gate, limiter, call, log: LogLane::default(), audit_id, clock, stderr }
-    }
-
-    /// The ledger that the gates write.
-    pub(super) fn ledger(&self) -> &Arc<Ledger> {
-        self.gate.ledger()
     }
 }
 

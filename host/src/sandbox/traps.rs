@@ -17,7 +17,12 @@ pub(super) enum Ending {
 
 /// Classifies the error. `hit` is what the limiter refused in this attempt: a guest that was refused
 /// memory usually traps with something else.
-pub(super) fn classify(error: &wasmtime::Error, hit: Option<LimitHit>, limits: &Limits, fuel_used: u64) -> Ending {
+pub(super) fn classify(
+    error: &wasmtime::Error,
+    hit: Option<LimitHit>,
+    limits: &Limits,
+    fuel_used: u64,
+) -> Ending {
     if let Some(Refused(hit)) = error.downcast_ref::<Refused>() {
         return Ending::Limit(*hit);
     }
@@ -49,7 +54,11 @@ fn classify_trap(trap: Trap, limits: &Limits, fuel_used: u64) -> Ending {
         }
         Trap::AllocationTooLarge => {
             let asked = limits.memory().saturating_add(1);
-            return Ending::Limit(LimitHit { limit: LimitKind::Memory, configured: limits.memory(), used: asked });
+            return Ending::Limit(LimitHit {
+                limit: LimitKind::Memory,
+                configured: limits.memory(),
+                used: asked,
+            });
         }
         Trap::UnreachableCodeReached => "unreachable",
         Trap::MemoryOutOfBounds => "memory_out_of_bounds",

@@ -42,12 +42,17 @@ impl KeyringFile {
         let mut file = match fs::File::open(&self.path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Keyring::empty()),
-            Err(error) => return Err(self.unusable("cannot be read", "Check its permissions.").because(error)),
+            Err(error) => {
+                return Err(self.unusable("cannot be read", "Check its permissions.").because(error));
+            }
         };
         let unreadable = |error| self.unusable("cannot be read", "Check its permissions.").because(error);
         let meta = file.metadata().map_err(unreadable)?;
         if !meta.is_file() || meta.len() > MAX_BYTES {
-            return Err(self.unusable("is not a file of at most 1 MiB", "Move it away; an absent keyring trusts nothing."));
+            return Err(self.unusable(
+                "is not a file of at most 1 MiB",
+                "Move it away; an absent keyring trusts nothing.",
+            ));
         }
         if meta.permissions().mode() & 0o022 != 0 {
             let fix = "Whoever can write it decides what runs: chmod 600 it, after reading it once more.";
@@ -56,7 +61,8 @@ impl KeyringFile {
         let mut text = String::new();
         file.read_to_string(&mut text).map_err(unreadable)?;
         Keyring::parse("keyring.toml", &text).map_err(|error| {
-            self.unusable("is not a keyring", "Correct it, or move it away and trust the keys again.").because(error)
+            self.unusable("is not a keyring", "Correct it, or move it away and trust the keys again.")
+                .because(error)
         })
     }
 
@@ -65,11 +71,17 @@ impl KeyringFile {
     /// # Errors
     /// `keyring_invalid` if it cannot be read, `registry_unavailable` if it cannot be written, and what
     /// `change` returns.
-    pub fn update<T>(&self, change: impl FnOnce(&mut Keyring) -> Result<T, HostError>) -> Result<T, HostError> {
+    pub fn update<T>(
+        &self,
+        change: impl FnOnce(&mut Keyring) -> Result<T, HostError>,
+    ) -> Result<T, HostError> {
         let unwritable = |error: io::Error| {
-            HostError::new(HostErrorKind::RegistryUnavailable, "The keyring could not be written; it is as it was.")
-                .hint("Check that the home directory can be written and has room.")
-                .because(format!("{}: {error}", self.path.display()))
+            HostError::new(
+                HostErrorKind::RegistryUnavailable,
+                "The keyring could not be written; it is as it was.",
+            )
+            .hint("Check that the home directory can be written and has room.")
+            .because(format!("{}: {error}", self.path.display()))
         };
         let dir = self.path.parent().unwrap_or(Path::new("."));
         fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(unwritable)?;
@@ -91,7 +103,14 @@ impl KeyringFile {
     pub(crate) fn stamp(&self) -> KeyringStamp {
         let stamp = fs::metadata(&self.path).ok().map(|meta| {
             #[expect(clippy::cast_possible_wrap, reason = "compared for equality only")]
-            [meta.dev() as i64, meta.ino() as i64, meta.size() as i64, meta.mtime(), meta.mtime_nsec(), meta.ctime_nsec()]
+            [
+                meta.dev() as i64,
+                meta.ino() as i64,
+                meta.size() as i64,
+                meta.mtime(),
+                meta.mtime_nsec(),
+                meta.ctime_nsec(),
+            ]
         });
         KeyringStamp(stamp)
     }

@@ -16,8 +16,8 @@ mod verify;
 
 pub use crate::document::{DocumentError as KeyringError, Refused as KeyError};
 pub use envelope::{Envelope, EnvelopeError, sign};
-pub(crate) use file::KeyringStamp;
 pub use file::KeyringFile;
+pub(crate) use file::KeyringStamp;
 pub use key::{KeyId, PublicKey};
 pub use keyring::{KeyEntry, KeyStatus, Keyring, TrustChange};
 pub use scope::Scope;

@@ -11,7 +11,7 @@ use crate::cli::session::Session;
 use crate::cli::{files, progress, runtime};
 use crate::error::{HostError, HostErrorKind};
 use crate::failure::safe_line;
-use crate::limits::LimitRequest;
+use crate::limits::{LimitError, LimitRequest};
 
 /// Longest text of arguments that is read, in bytes. What a call takes is less, and the call says so.
 const ARGS_BYTES: u64 = 16 * 1024 * 1024;
@@ -67,7 +67,13 @@ pub(in crate::cli) struct Args {
     idempotency_key: Option<String>,
 
     /// Lets the connector reach this host although its address is private; the manifest must name it too.
-    #[arg(long, value_name = "HOST:PORT", env = "COFFERDAM_ALLOW_PRIVATE", value_delimiter = ',')]
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        env = "COFFERDAM_ALLOW_PRIVATE",
+        hide_env_values = true,
+        value_delimiter = ','
+    )]
     allow_private: Vec<String>,
 
     /// For development: runs a package that has no signature.
@@ -174,11 +180,20 @@ fn key_and_value(text: &str) -> Result<(String, Value), String> {
 }
 
 fn timeout(text: &str) -> Result<String, String> {
-    LimitRequest::parse(None, Some(text), None).map(|_| text.to_owned()).map_err(|error| error.to_string())
+    amount(text, LimitRequest::parse(None, Some(text), None))
 }
 
 fn memory(text: &str) -> Result<String, String> {
-    LimitRequest::parse(None, None, Some(text)).map(|_| text.to_owned()).map_err(|error| error.to_string())
+    amount(text, LimitRequest::parse(None, None, Some(text)))
+}
+
+/// The text, if it is an amount; how to write one otherwise. The limit's name is the option's already.
+fn amount(text: &str, parsed: Result<LimitRequest, LimitError>) -> Result<String, String> {
+    match parsed {
+        Ok(_) => Ok(text.to_owned()),
+        Err(LimitError::Malformed { form, .. }) => Err(format!("write it as {form}")),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 #[cfg(test)]

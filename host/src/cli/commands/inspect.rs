@@ -122,7 +122,7 @@ fn reach(page: &mut Page, inspection: &Inspection) {
 
 fn import(import: &ImportView) -> [String; 3] {
     let means = match import.standing {
-        "plumbing" => "harmless: nothing is behind it",
+        "plumbing" => "every connector may have it: no authority comes with it",
         "declared" => "the manifest asks for it, and the host grants it",
         "undeclared" => "REFUSED: the manifest does not ask for it",
         _ => "REFUSED: this host does not have it",

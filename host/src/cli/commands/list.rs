@@ -11,7 +11,9 @@ Examples:
   cofferdam list
   cofferdam list --format json";
 
-/// Lists the installed connectors. Nothing is verified: that is `cofferdam verify`.
+/// Lists the installed connectors.
+///
+/// Nothing is verified: that is `cofferdam verify`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct Args {}

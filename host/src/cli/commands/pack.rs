@@ -15,7 +15,9 @@ Examples:
   cofferdam pack slack.component.wasm --manifest connector.toml --wit wit/slack.wit -o slack.wasm
   cofferdam pack slack.wasm --manifest connector.toml --replace -o slack.wasm";
 
-/// Makes a package of a component that another toolchain built (Python, JavaScript, Go, ...).
+/// Makes a package of a component that another toolchain built.
+///
+/// Whatever makes components will do: componentize-py, componentize-js, TinyGo, C.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct Args {

@@ -19,7 +19,8 @@ pub(in crate::sandbox) struct CallFacts {
 
 /// Defines the interface's functions.
 pub(in crate::sandbox) fn link(instance: &mut LinkerInstance<'_, State>) -> wasmtime::Result<()> {
-    instance.func_wrap("idempotency-key", |store, (): ()| Ok((store.data().call.idempotency_key.clone(),)))?;
+    instance
+        .func_wrap("idempotency-key", |store, (): ()| Ok((store.data().call.idempotency_key.clone(),)))?;
     instance.func_wrap("attempt", |store, (): ()| Ok((store.data().call.attempt,)))?;
     instance.func_wrap("deadline", |store, (): ()| {
         let state = store.data();

@@ -13,8 +13,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpHooks};
 
 use super::ledger::{Ledger, SeenFault, SeenStatus, Verdict};
-use crate::egress::{Client, Counted, CountedError, HostPort, Policy, RequestFlaw, Resolve, SendError, Target, Timeouts, code, guest_may_set};
 use crate::egress::ResponseBody;
+use crate::egress::{
+    Client, Counted, CountedError, HostPort, Policy, RequestFlaw, Resolve, SendError, Target, Timeouts, code,
+    guest_may_set,
+};
 use crate::failure::{LimitHit, LimitKind, Phase};
 use crate::limits;
 use crate::manifest::Manifest;
@@ -55,10 +58,6 @@ impl HttpGate {
     pub(in crate::sandbox) fn new(egress: &Egress, ledger: Arc<Ledger>) -> Self {
         let slots = Arc::new(Semaphore::new(limits::CONCURRENT_REQUESTS));
         Self { egress: egress.clone(), ledger, slots }
-    }
-
-    pub(in crate::sandbox) fn ledger(&self) -> &Arc<Ledger> {
-        &self.ledger
     }
 
     /// Everything that can be decided without the network.

@@ -9,6 +9,7 @@ use crate::sandbox::state::State;
 #[derive(ComponentType, Lift, Clone, Copy)]
 #[component(enum)]
 #[repr(u8)]
+#[expect(dead_code, reason = "made by lifting what the guest passes")]
 enum Level {
     #[component(name = "trace")]
     Trace,

@@ -39,7 +39,9 @@ pub(crate) fn lift(shape: &Shape, value: Val) -> Result<Value, Malformed> {
             inner => lift(inner, *value)?,
         },
         (Shape::Result(ok, _), Val::Result(Ok(value))) => single("ok", lift_payload(ok.as_deref(), value)?),
-        (Shape::Result(_, err), Val::Result(Err(value))) => single("err", lift_payload(err.as_deref(), value)?),
+        (Shape::Result(_, err), Val::Result(Err(value))) => {
+            single("err", lift_payload(err.as_deref(), value)?)
+        }
         (Shape::Record(fields), Val::Record(values)) if fields.len() == values.len() => {
             let mut object = Map::with_capacity(fields.len());
             for (field, (_, value)) in fields.iter().zip(values) {

@@ -98,8 +98,11 @@ fn lower_fields(fields: &[Field], value: Value) -> Result<Vec<(&Name, Val)>, Arg
             let near = nearest(unknown, names.clone()).map(|near| format!("; did you mean `{near}`?"));
             let known = if fields.is_empty() { "none".into() } else { names.collect::<Vec<_>>().join(", ") };
             let unknown = crate::failure::safe_line(unknown, 64);
-            Err(ArgumentError::new(format!("there is no such field{} The fields are: {known}", near.unwrap_or(".".into())))
-                .under(format!(".{unknown}")))
+            Err(ArgumentError::new(format!(
+                "there is no such field{} The fields are: {known}",
+                near.unwrap_or(".".into())
+            ))
+            .under(format!(".{unknown}")))
         }
     }
 }
@@ -158,10 +161,16 @@ fn lower_variant(cases: &[Case], value: Value) -> Result<Val, ArgumentError> {
             Some(Box::new(lower(shape, payload).map_err(|error| error.under(step()))?))
         }
         (Some(shape), None) => {
-            return Err(ArgumentError::new(format!("missing payload; expected {}", wanted(shape))).under(step()));
+            return Err(
+                ArgumentError::new(format!("missing payload; expected {}", wanted(shape))).under(step())
+            );
         }
         (None, Some(_)) => {
-            return Err(ArgumentError::new(format!("takes no payload; write it as \"{}\"", case.name.json())).under(step()));
+            return Err(ArgumentError::new(format!(
+                "takes no payload; write it as \"{}\"",
+                case.name.json()
+            ))
+            .under(step()));
         }
     };
     Ok(Val::Variant(case.name.wit().to_owned(), payload))
@@ -246,7 +255,8 @@ fn float(bits: u8, value: &Value) -> Result<Val, ArgumentError> {
 }
 
 fn bytes(text: &str) -> Result<Val, ArgumentError> {
-    let bytes = STANDARD.decode(text).map_err(|_| ArgumentError::new("expected base64 text (RFC 4648, padded)"))?;
+    let bytes =
+        STANDARD.decode(text).map_err(|_| ArgumentError::new("expected base64 text (RFC 4648, padded)"))?;
     Ok(Val::List(bytes.into_iter().map(Val::U8).collect()))
 }
 
@@ -287,7 +297,9 @@ fn wanted(shape: &Shape) -> String {
         Shape::Result(..) => "{\"ok\": ..} or {\"err\": ..}".into(),
         Shape::Record(_) => "an object".into(),
         Shape::Variant(cases) => wanted_cases(cases),
-        Shape::Enum(names) => format!("one of {}", names.iter().map(Name::json).collect::<Vec<_>>().join(", ")),
+        Shape::Enum(names) => {
+            format!("one of {}", names.iter().map(Name::json).collect::<Vec<_>>().join(", "))
+        }
     }
 }
 

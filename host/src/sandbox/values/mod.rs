@@ -9,8 +9,8 @@
 mod lift;
 mod lower;
 
-pub(crate) use lift::{Malformed, lift};
-pub(crate) use lower::{ArgumentError, lower_arguments};
+pub(crate) use lift::lift;
+pub(crate) use lower::lower_arguments;
 
 /// The length of a value's compact JSON text, in bytes.
 pub(crate) fn json_size(value: &serde_json::Value) -> u64 {

@@ -104,7 +104,8 @@ fn variants_results_and_flags_have_one_spelling_each() {
 
 #[test]
 fn a_64_bit_integer_may_come_as_text() {
-    let args = lower_arguments(&[field("n", Shape::Unsigned(64))], json!({"n": "18446744073709551615"})).unwrap();
+    let args =
+        lower_arguments(&[field("n", Shape::Unsigned(64))], json!({"n": "18446744073709551615"})).unwrap();
     assert_eq!(lift(&Shape::Unsigned(64), args.into_iter().next().unwrap()).unwrap(), json!(u64::MAX));
 }
 
@@ -139,7 +140,9 @@ fn typed() -> impl Strategy<Value = (Shape, Value)> {
                 let (fields, values) = items
                     .into_iter()
                     .enumerate()
-                    .map(|(at, (shape, value))| (field(&format!("f-{at}"), shape), (format!("f_{at}"), value)))
+                    .map(|(at, (shape, value))| {
+                        (field(&format!("f-{at}"), shape), (format!("f_{at}"), value))
+                    })
                     .unzip::<_, _, Vec<_>, serde_json::Map<_, _>>();
                 (Shape::Record(fields.into()), Value::Object(values))
             }),
