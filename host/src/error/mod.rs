@@ -115,6 +115,13 @@ impl HostError {
         self
     }
 
+    /// Adds a machine-readable fact.
+    #[must_use]
+    pub(crate) fn detail(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.inner.details.insert(key.to_owned(), value.into());
+        self
+    }
+
     /// Keeps the cause for the operator; it is not part of the envelope.
     #[must_use]
     pub(crate) fn because(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
