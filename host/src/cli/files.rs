@@ -69,7 +69,7 @@ pub(super) fn unwritable(path: &Path, error: io::Error) -> HostError {
 
 /// A package or a component: bytes within what the host takes.
 pub(super) fn read_package(path: &Path) -> Result<Vec<u8>, HostError> {
-    bounded("The package", path, package::MAX_BYTES as u64)
+    bounded("The package", path, package::MAX_BYTES)
 }
 
 /// A document of whatever kind, as text.
@@ -212,7 +212,7 @@ pub(super) fn document_error(error: DocumentError) -> HostError {
             };
             let place = format!("{}:{}:{}", first.file(), first.line(), first.column());
             let key = if first.key().is_empty() { String::new() } else { format!("{}: ", first.key()) };
-            (format!("{place}: {key}{}{more}.", first.message()), format!("{}.", capitalised(first.fix())))
+            (format!("{place}: {key}{}{more}.", first.message()), first.fix().to_owned())
         }
         [] => ("The document is not acceptable.".to_owned(), "Correct it.".to_owned()),
     };

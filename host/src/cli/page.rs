@@ -113,7 +113,7 @@ impl Page {
 pub(super) fn bytes(amount: u64) -> String {
     const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     match UNITS.iter().find(|(_, size)| amount >= *size) {
-        Some((unit, size)) if amount % size == 0 => format!("{} {unit}", amount / size),
+        Some((unit, size)) if amount.is_multiple_of(*size) => format!("{} {unit}", amount / size),
         Some((unit, size)) => {
             let tenths = u128::from(amount) * 10 / u128::from(*size);
             format!("{}.{} {unit}", tenths / 10, tenths % 10)

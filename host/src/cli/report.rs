@@ -152,7 +152,11 @@ fn show_host_error(ui: &Ui, error: &HostError) {
             lines.for_each(|line| err_line("", Style::new(), line));
         }
     }
-    let mut fix = error.hint_text().into_iter().flat_map(str::lines);
+    // A document's own problems come with their fixes.
+    let told = document.is_some_and(|document| {
+        document.problems().iter().any(|problem| Some(problem.fix()) == error.hint_text())
+    });
+    let mut fix = error.hint_text().filter(|_| !told).into_iter().flat_map(str::lines);
     if let Some(first) = fix.next() {
         err_line("fix: ", FIX, first);
         fix.for_each(|line| err_line("", Style::new(), line));

@@ -63,10 +63,22 @@ impl<'u> Session<'u> {
             builder = builder.allow_private(host_port);
         }
         for path in settings.extra_roots {
-            let what = format!("The certificate authority that {} names,", settings::FILE);
-            builder = builder.extra_root_pem(files::bounded(&what, &path, ROOTS_BYTES)?);
+            builder = builder.extra_root_pem(read_roots(&path)?);
         }
         add(builder).build()
+    }
+}
+
+/// Reads certificate authorities, and refuses what are none while the file's name is known.
+fn read_roots(path: &Path) -> Result<Vec<u8>, HostError> {
+    let pem = files::bounded("The extra root", path, ROOTS_BYTES)?;
+    match crate::egress::roots_from_pem(&pem) {
+        Ok(_) => Ok(pem),
+        Err(error) => {
+            let message = format!("{} has no certificates to trust: {error}.", files::shown(path));
+            let hint = format!("Correct extra_roots in {}: it names PEM files.", settings::FILE);
+            Err(HostError::new(HostErrorKind::Configuration, message).hint(hint))
+        }
     }
 }
 
