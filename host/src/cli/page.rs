@@ -76,7 +76,7 @@ impl Page {
     pub(super) fn block(&mut self, indent: usize, text: &str) -> &mut Self {
         for line in text.lines() {
             let own = line.len() - line.trim_start_matches(' ').len();
-            self.push(&" ".repeat(indent + own), Style::new(), line);
+            self.push(&" ".repeat(indent + own.min(LINE_CHARS)), Style::new(), line);
         }
         self
     }
@@ -107,6 +107,12 @@ impl Page {
         self.text.push('\n');
         self
     }
+}
+
+/// [`safe_line`] with the line's indentation.
+pub(super) fn printable_line(text: &str, max: usize) -> String {
+    let indent = text.len() - text.trim_start_matches(' ').len();
+    format!("{:1$}{2}", "", indent.min(max), safe_line(text, max))
 }
 
 /// Bytes, for people.

@@ -12,7 +12,7 @@ use super::exit_codes::{INTERRUPTED, TERMINATED, USAGE};
 use super::ui::{Ui, err_line, printable_json};
 use crate::document::DocumentError;
 use crate::error::{Error, HostError};
-use crate::failure::Failure;
+use crate::failure::{Failure, safe_line};
 
 /// What ends a command before its result.
 #[derive(Debug)]
@@ -117,10 +117,10 @@ fn show_failure(failure: &Failure) {
         ("record", failure.audit_id().as_str()),
     ];
     let facts: Vec<_> = facts.iter().map(|(label, fact)| format!("{label}: {fact}")).collect();
-    err_line("  ", DIM, &facts.join("   "));
+    err_line(&format!("  {}", facts.join("   ")), DIM, "");
     let details: Vec<_> = failure.details().iter().filter_map(|(key, value)| detail(key, value)).collect();
     if !details.is_empty() {
-        err_line("  ", DIM, &details.join("   "));
+        err_line(&format!("  {}", safe_line(&details.join("   "), 2_000)), DIM, "");
     }
 }
 
