@@ -1,1 +1,3 @@
 //! What the tests and the tour share.
+
+pub mod guests;
