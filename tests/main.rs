@@ -1,1 +1,28 @@
-//! Integration tests.
+//! Integration tests: the host, its command line and its packages from outside, one module a topic.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stderr,
+    reason = "tests: what does not hold ends the test"
+)]
+
+mod bombs;
+mod calls;
+mod cancellation;
+mod cli;
+mod compile_fail;
+mod dsse;
+mod envelope;
+mod failures;
+mod forgotten;
+mod hostile;
+mod identity;
+mod install;
+mod layout;
+mod world;
+
+/// The binary under test.
+const COFFERDAM: &str = env!("CARGO_BIN_EXE_cofferdam");
