@@ -94,3 +94,43 @@ pub(crate) fn printable(value: &Value) {
         _ => {}
     }
 }
+
+/// A limit that was hit.
+pub(crate) const fn limit(code: &'static str) -> Expected {
+    Expected {
+        class: FailureClass::ResourceLimitExceeded,
+        boundary: Boundary::Sandbox,
+        retriable: false,
+        code,
+    }
+}
+
+/// A fault of the connector's own.
+pub(crate) const fn fault(code: &'static str) -> Expected {
+    Expected {
+        class: FailureClass::ConnectorRuntimeError,
+        boundary: Boundary::Sandbox,
+        retriable: false,
+        code,
+    }
+}
+
+/// A denial by the gate.
+pub(crate) const fn denied(code: &'static str) -> Expected {
+    Expected { class: FailureClass::CapabilityDenied, boundary: Boundary::Sandbox, retriable: false, code }
+}
+
+/// A signature that does not hold.
+pub(crate) const fn signature(code: &'static str) -> Expected {
+    Expected { class: FailureClass::SignatureFailure, boundary: Boundary::Runtime, retriable: false, code }
+}
+
+/// An answer that is an error.
+pub(crate) const fn upstream(code: &'static str, retriable: bool) -> Expected {
+    Expected { class: FailureClass::ExternalApiError, boundary: Boundary::External, retriable, code }
+}
+
+/// A request without an answer.
+pub(crate) const fn network(code: &'static str, retriable: bool) -> Expected {
+    Expected { class: FailureClass::NetworkError, boundary: Boundary::External, retriable, code }
+}
