@@ -1,6 +1,7 @@
 //! Takes a TOML text apart, value by value, and notes what is wrong with each and where.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use jiff::Timestamp;
@@ -42,15 +43,15 @@ pub(crate) fn read<T>(
     }
     let (root, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
-        let mut last_line = 0;
+        // One error a line: the parser goes on after a mistake, and what follows it there is an echo.
+        let line_ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
+        let mut seen = BTreeSet::new();
         for error in &errors {
             let span = sink.at_char(error.span().unwrap_or_default());
-            let line = text.get(..span.start).unwrap_or_default().matches('\n').count() + 1;
-            if line != last_line {
+            if seen.len() < MAX_PROBLEMS && seen.insert(line_ends.partition_point(|end| *end < span.start)) {
                 let (key, problem) = syntax(error.message(), text.get(span.clone()).unwrap_or_default());
                 sink.report(span, &key, problem);
             }
-            last_line = line;
         }
         return Err(refused());
     }

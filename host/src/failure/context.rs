@@ -1,6 +1,7 @@
 //! Whose failure it is: the call's audit id and the names every envelope carries.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -34,9 +35,9 @@ impl fmt::Display for AuditId {
 #[derive(Debug, Clone)]
 pub struct Context {
     audit_id: AuditId,
-    connector: Option<String>,
-    connector_hash: Option<String>,
-    op: Option<String>,
+    connector: Option<Arc<str>>,
+    connector_hash: Option<Arc<str>>,
+    op: Option<Arc<str>>,
     idempotent: bool,
 }
 
@@ -49,7 +50,7 @@ impl Context {
 
     /// Names the connector, as `name@version`, and the SHA-256 it is pinned to.
     #[must_use]
-    pub fn with_connector(mut self, connector: impl Into<String>, hash: Option<String>) -> Self {
+    pub fn with_connector(mut self, connector: impl Into<Arc<str>>, hash: Option<Arc<str>>) -> Self {
         self.connector = Some(connector.into());
         self.connector_hash = hash;
         self
@@ -57,7 +58,7 @@ impl Context {
 
     /// Names the operation, and says whether doing it twice is as good as doing it once.
     #[must_use]
-    pub fn with_op(mut self, op: impl Into<String>, idempotent: bool) -> Self {
+    pub fn with_op(mut self, op: impl Into<Arc<str>>, idempotent: bool) -> Self {
         self.op = Some(op.into());
         self.idempotent = idempotent;
         self
@@ -89,7 +90,7 @@ impl Context {
             [("connector", &self.connector), ("connector_hash", &self.connector_hash), ("op", &self.op)];
         for (key, value) in known {
             if let Some(value) = value {
-                details.insert(key.into(), value.as_str().into());
+                details.insert(key.into(), (**value).into());
             }
         }
         details

@@ -41,7 +41,7 @@ pub const TABLES: usize = 32;
 pub const REQUESTS: u64 = 64;
 
 /// Outgoing requests of one call that may be under way at once.
-pub const CONCURRENT_REQUESTS: u64 = 8;
+pub const CONCURRENT_REQUESTS: usize = 8;
 
 /// Bytes of one request's body.
 pub const REQUEST_BODY_BYTES: u64 = 10 * MIB;

@@ -111,3 +111,6 @@ impl Manifest {
         &self.text
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -23,6 +23,10 @@ use super::shapes::Shapes;
 const MAX_OPERATIONS: u64 = 1_000;
 const MAX_LABEL_BYTES: usize = 256;
 
+/// Exported functions that toolchains leave behind and nobody is meant to call: they are no operations
+/// and cannot be called here. (componentize-py's initialiser, which ran when the component was built.)
+const LEFT_BEHIND: &[(&str, &str)] = &[("exports", "init")];
+
 const RETURN_FIX: &str = "Return `result<T, failure>` or `result<_, failure>`, with \
                           `use cofferdam:connector/types@0.1.0.{failure};` in the interface.";
 const VALUES_FIX: &str = "Take and return values only: numbers, strings, records, variants, lists, options.";
@@ -126,6 +130,7 @@ impl Exports<'_> {
         for (name, item) in &instance.exports {
             match item.ty {
                 ComponentEntityType::Type { .. } => {}
+                ComponentEntityType::Func(_) if LEFT_BEHIND.contains(&(interface, name)) => {}
                 ComponentEntityType::Func(id) => self.function(Some(interface), name, id)?,
                 _ => return Err(foreign(&format!("{interface}#{name}"), "neither a function nor a type")),
             }

@@ -19,7 +19,9 @@ mod shapes;
 mod wit_docs;
 
 #[cfg(test)]
-mod bombs;
+pub(crate) mod bombs;
+#[cfg(test)]
+pub(crate) mod fixture;
 #[cfg(test)]
 mod tests;
 

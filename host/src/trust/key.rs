@@ -36,7 +36,7 @@ impl PublicKey {
         let base64 = text.strip_prefix(PREFIX).ok_or_else(|| refused("it does not start with ed25519:"))?;
         let bytes = STANDARD.decode(base64).map_err(|_| refused("it is not base64"))?;
         let bytes: [u8; 32] = bytes.try_into().map_err(|_| refused("it does not have 32 bytes"))?;
-        Self::from_bytes(&bytes).map_err(|why| refused(why))
+        Self::from_bytes(&bytes).map_err(refused)
     }
 
     /// The key of these bytes, or why they are none.

@@ -12,6 +12,9 @@ use crate::manifest::ConnectorName;
 /// Most keys of one keyring: each is tried on each signature.
 const MAX_KEYS: usize = 256;
 
+/// Most scopes of one key.
+const MAX_SCOPES: usize = 256;
+
 /// Shortest beginning of an id that finds a key.
 const MIN_PREFIX: usize = 6;
 
@@ -248,6 +251,10 @@ impl Keyring {
                 changed.scopes.push(scope.clone());
             }
         }
+        if changed.scopes.len() > MAX_SCOPES {
+            let message = format!("the key {} would have more than {MAX_SCOPES} scopes", id.short());
+            return Err(Refused::new(message, "use an owner's scope, like github://acme/*"));
+        }
         changed.not_after = not_after.or(changed.not_after);
         changed.comment = comment.map(str::to_owned).or(changed.comment);
         match changed.status(now) {
@@ -319,8 +326,12 @@ fn entry(table: &Table<'_>, before: &[KeyEntry]) -> Option<KeyEntry> {
     } else if texts.is_empty() {
         table.here().refuse(Refused::new("the key is trusted for nothing", "name its scopes, or remove it"));
     }
+    if let Some(beyond) = texts.get(MAX_SCOPES) {
+        let message = format!("the key has {} scopes, more than {MAX_SCOPES}", texts.len());
+        beyond.refuse(Refused::new(message, "use an owner's scope, like github://acme/*"));
+    }
     let mut scopes = Vec::new();
-    for text in &texts {
+    for text in texts.iter().take(MAX_SCOPES) {
         let Some(scope) = text.parse(|text| Scope::parse(text)) else { continue };
         if scopes.contains(&scope) {
             text.refuse(Refused::new("this scope stands here twice", "remove one of the two"));

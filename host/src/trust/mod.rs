@@ -6,6 +6,7 @@
 //! and the payload is not looked at before a trusted key has signed it.
 
 mod envelope;
+mod file;
 mod key;
 mod keyring;
 mod scope;
@@ -15,6 +16,8 @@ mod verify;
 
 pub use crate::document::{DocumentError as KeyringError, Refused as KeyError};
 pub use envelope::{Envelope, EnvelopeError, sign};
+pub(crate) use file::KeyringStamp;
+pub use file::KeyringFile;
 pub use key::{KeyId, PublicKey};
 pub use keyring::{KeyEntry, KeyStatus, Keyring, TrustChange};
 pub use scope::Scope;
@@ -22,3 +25,6 @@ pub use secret::SecretKey;
 pub use statement::{PREDICATE_TYPE, STATEMENT_TYPE, Statement};
 pub(crate) use verify::allow_unsigned;
 pub use verify::{TrustError, Verified, verify};
+
+#[cfg(test)]
+mod tests;

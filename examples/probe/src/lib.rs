@@ -1,0 +1,111 @@
+//! Every way to misbehave, one operation each: for tests of the host and for tours of its failures.
+
+mod resources;
+mod surroundings;
+mod talk;
+
+use cofferdam_guest::{Failure, NetworkPhase, call, connector};
+
+connector!("wit/probe.wit", Probe);
+
+struct Probe;
+
+impl Guest for Probe {
+    fn spin() -> Result<(), Failure> {
+        resources::spin()
+    }
+
+    fn eat_memory() -> Result<u64, Failure> {
+        Ok(resources::eat_memory())
+    }
+
+    #[allow(clippy::panic, reason = "what this operation is for")]
+    fn panic(message: String) -> Result<(), Failure> {
+        panic!("{message}")
+    }
+
+    fn recurse() -> Result<u64, Failure> {
+        Ok(resources::recurse(0))
+    }
+
+    fn sleep(ms: u64) -> Result<(), Failure> {
+        std::thread::sleep(std::time::Duration::from_millis(ms));
+        Ok(())
+    }
+
+    fn exit(code: u8) -> Result<(), Failure> {
+        std::process::exit(code.into())
+    }
+
+    fn fetch(url: String) -> Result<Response, Failure> {
+        talk::fetch(url)
+    }
+
+    fn swallow_denial(url: String) -> Result<String, Failure> {
+        Ok(talk::fetch(url).map_or_else(|failure| failure.to_string(), |response| response.body))
+    }
+
+    fn post(url: String, body: String) -> Result<Response, Failure> {
+        talk::post(url, body)
+    }
+
+    fn fetch_many(url: String, times: u32) -> Result<Vec<u16>, Failure> {
+        talk::fetch_many(&url, times)
+    }
+
+    fn forge_upstream(status: u16) -> Result<(), Failure> {
+        Err(Failure::upstream(status, "forged"))
+    }
+
+    fn forge_network() -> Result<(), Failure> {
+        Err(Failure::network(Some(NetworkPhase::Response)).with_detail("forged"))
+    }
+
+    fn fail(kind: Kind, message: String, detail: Option<String>) -> Result<(), Failure> {
+        let failure = match kind {
+            Kind::Upstream => Failure::upstream(500, "as_asked"),
+            Kind::Network => Failure::network(None),
+            Kind::InvalidInput => Failure::invalid_input("kind", message),
+            Kind::Failed => Failure::failed("as_asked", message),
+            Kind::FailedTransiently => Failure::transient("as_asked", message),
+        };
+        Err(match detail {
+            Some(detail) => failure.with_detail(detail),
+            None => failure,
+        })
+    }
+
+    fn log_flood(lines: u32, length: u32) -> Result<(), Failure> {
+        talk::log_flood(lines, length);
+        Ok(())
+    }
+
+    fn stdout_flood(bytes: u64) -> Result<(), Failure> {
+        talk::stdout_flood(bytes);
+        Ok(())
+    }
+
+    fn big_result(bytes: u64) -> Result<String, Failure> {
+        Ok("x".repeat(usize::try_from(bytes).unwrap_or(usize::MAX)))
+    }
+
+    fn env() -> Result<Surroundings, Failure> {
+        Ok(surroundings::look())
+    }
+
+    fn clock() -> Result<Clocks, Failure> {
+        Ok(surroundings::clocks())
+    }
+
+    fn random(bytes: u64) -> Result<Vec<u8>, Failure> {
+        Ok(surroundings::random(bytes))
+    }
+
+    fn call_info() -> Result<CallFacts, Failure> {
+        Ok(CallFacts {
+            idempotency_key: call::idempotency_key(),
+            attempt: call::attempt(),
+            deadline_ms: call::deadline(),
+        })
+    }
+}

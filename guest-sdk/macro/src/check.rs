@@ -1,0 +1,112 @@
+//! The rules of an operation, checked where they are cheapest to mend: in the author's build.
+//!
+//! The host checks the same again at install and at load; a component may have
+//! been made without this macro.
+
+use wit_bindgen_core::wit_parser::{
+    Function, FunctionKind, InterfaceId, Resolve, Type, TypeDefKind, TypeId, TypeOwner, WorldId, WorldItem,
+};
+
+use crate::contract::TYPES;
+
+/// The interfaces a world exports.
+///
+/// # Errors
+///
+/// All that is wrong with the world's exports, a line each.
+pub(crate) fn exports(resolve: &Resolve, world: WorldId) -> Result<Vec<InterfaceId>, String> {
+    let mut interfaces = Vec::new();
+    let mut wrong = Vec::new();
+    let mut seen: Vec<&str> = Vec::new();
+    for (key, item) in &resolve.worlds[world].exports {
+        let WorldItem::Interface { id, .. } = item else {
+            let name = resolve.name_world_key(key);
+            wrong.push(format!("`export {name}`: put it into an interface and export that"));
+            continue;
+        };
+        interfaces.push(*id);
+        for function in resolve.interfaces[*id].functions.values() {
+            if let Err(why) = operation(resolve, function) {
+                wrong.push(format!("function `{}` {why}", function.name));
+            }
+            if seen.contains(&function.name.as_str()) {
+                wrong.push(format!("function `{}` is exported by two interfaces: rename one", function.name));
+            }
+            seen.push(&function.name);
+        }
+    }
+    if seen.is_empty() && wrong.is_empty() {
+        wrong.push("no function is exported, so the connector has no operation".to_owned());
+    }
+    if wrong.is_empty() { Ok(interfaces) } else { Err(wrong.join("\n")) }
+}
+
+fn operation(resolve: &Resolve, function: &Function) -> Result<(), String> {
+    match function.kind {
+        FunctionKind::Freestanding => {}
+        FunctionKind::AsyncFreestanding => return Err("is async: leave the word out".to_owned()),
+        _ => return Err("belongs to a resource: operations are plain functions".to_owned()),
+    }
+    for param in &function.params {
+        value(resolve, param.ty).map_err(|kind| format!("takes a {kind} in `{}`: {ONLY_VALUES}", param.name))?;
+    }
+    let Some((ok, err)) = function.result.and_then(|ty| as_result(resolve, ty)) else {
+        return Err(format!("must return `result<T, failure>` or `result<_, failure>`; {USE_IT}"));
+    };
+    if !err.is_some_and(|err| is_failure(resolve, err)) {
+        return Err(format!("must have `failure` of {TYPES} as its error; {USE_IT}"));
+    }
+    ok.map_or(Ok(()), |ok| value(resolve, ok)).map_err(|kind| format!("returns a {kind}: {ONLY_VALUES}"))
+}
+
+const ONLY_VALUES: &str = "only plain values cross the border";
+const USE_IT: &str = "write `use cofferdam:connector/types@0.1.0.{failure};` in the interface";
+
+/// The two sides of a `result`, through any aliases.
+fn as_result(resolve: &Resolve, ty: Type) -> Option<(Option<Type>, Option<Type>)> {
+    match &resolve.types[target(resolve, ty)?].kind {
+        TypeDefKind::Result(sides) => Some((sides.ok, sides.err)),
+        _ => None,
+    }
+}
+
+fn is_failure(resolve: &Resolve, ty: Type) -> bool {
+    let Some(id) = target(resolve, ty) else { return false };
+    let definition = &resolve.types[id];
+    let TypeOwner::Interface(owner) = definition.owner else { return false };
+    definition.name.as_deref() == Some("failure") && resolve.id_of(owner).as_deref() == Some(TYPES)
+}
+
+/// The definition behind a name and its aliases; none for `u32` and its like.
+fn target(resolve: &Resolve, ty: Type) -> Option<TypeId> {
+    let Type::Id(mut id) = ty else { return None };
+    while let TypeDefKind::Type(Type::Id(next)) = resolve.types[id].kind {
+        id = next;
+    }
+    Some(id)
+}
+
+/// Refuses, by the word for it, what is no plain value.
+fn value(resolve: &Resolve, ty: Type) -> Result<(), &'static str> {
+    let id = match ty {
+        Type::Id(id) => id,
+        Type::ErrorContext => return Err("error-context"),
+        _ => return Ok(()),
+    };
+    let all = |types: &mut dyn Iterator<Item = Type>| {
+        for ty in types {
+            value(resolve, ty)?;
+        }
+        Ok(())
+    };
+    match &resolve.types[id].kind {
+        TypeDefKind::Record(record) => all(&mut record.fields.iter().map(|field| field.ty)),
+        TypeDefKind::Variant(variant) => all(&mut variant.cases.iter().filter_map(|case| case.ty)),
+        TypeDefKind::Tuple(tuple) => all(&mut tuple.types.iter().copied()),
+        TypeDefKind::Result(sides) => all(&mut sides.ok.into_iter().chain(sides.err)),
+        TypeDefKind::Option(inner) | TypeDefKind::List(inner) | TypeDefKind::Type(inner) => value(resolve, *inner),
+        TypeDefKind::Enum(_) | TypeDefKind::Flags(_) => Ok(()),
+        TypeDefKind::Resource | TypeDefKind::Handle(_) => Err("resource"),
+        other => Err(other.as_str()),
+    }
+}

@@ -1,0 +1,59 @@
+//! Why there is no response.
+
+use std::fmt;
+
+use crate::{Failure, NetworkPhase};
+
+/// Why a request has no response. A response with an error status is not one of
+/// these, but a [`StatusError`](super::StatusError).
+///
+/// `?` turns it into a [`Failure`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// The request could not be built: a URL without a host, a header with a line
+    /// break. Says what is wrong with it.
+    Invalid(String),
+    /// The host refused the request. It has ended the call already; what the
+    /// connector makes of this no longer matters.
+    Denied,
+    /// The exchange broke off.
+    Network {
+        /// How far it had come, where that is known.
+        phase: Option<NetworkPhase>,
+        /// What the transport reported.
+        detail: String,
+    },
+    /// The body is not UTF-8 text.
+    NotText,
+    /// There is no sandbox, hence no network: this is a native build.
+    OutsideSandbox,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invalid(what) => write!(f, "the request could not be built: {what}"),
+            Self::Denied => f.write_str("the host refused the request"),
+            Self::Network { phase, .. } => Failure::network(*phase).fmt(f),
+            Self::NotText => f.write_str("the response is not UTF-8 text"),
+            Self::OutsideSandbox => f.write_str("requests can be sent in the sandbox only"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Network { phase, detail } => Self::network(phase).with_detail(detail),
+            Error::Invalid(ref what) => {
+                Self::failed("invalid_request", "A request could not be built.").with_detail(what.clone())
+            }
+            Error::Denied => Self::failed("request_denied", "The host refused a request."),
+            Error::NotText => Self::failed("invalid_text", "A response was not UTF-8 text."),
+            Error::OutsideSandbox => Self::failed("outside_sandbox", "Requests can be sent in the sandbox only."),
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Building a request.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::url::{self, Url};
+use super::{Error, Response};
+use crate::call;
+
+/// A request method.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Method {
+    /// Reads, and changes nothing.
+    Get,
+    /// Reads the headers alone.
+    Head,
+    /// Creates, or whatever else the service makes of it.
+    Post,
+    /// Replaces.
+    Put,
+    /// Changes a part.
+    Patch,
+    /// Removes.
+    Delete,
+}
+
+/// A request being built; [`send`](Self::send) is the last step. What is wrong
+/// with the parts is reported there, so that building needs no `?`.
+#[derive(Debug, Clone)]
+#[must_use = "a request does nothing until it is sent"]
+pub struct Request {
+    #[cfg_attr(not(target_arch = "wasm32"), expect(dead_code, reason = "only the sandbox sends requests"))]
+    pub(crate) method: Method,
+    url: String,
+    query: Vec<(String, String)>,
+    pub(crate) headers: Vec<(String, Vec<u8>)>,
+    pub(crate) body: Vec<u8>,
+    pub(crate) timeouts: Timeouts,
+    /// The first thing found wrong.
+    broken: Option<Error>,
+}
+
+/// Limits of the connector's own, within those of the host.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Timeouts {
+    pub(crate) connect: Option<Duration>,
+    pub(crate) first_byte: Option<Duration>,
+    pub(crate) between_bytes: Option<Duration>,
+}
+
+/// A GET request.
+pub fn get(url: impl Into<String>) -> Request {
+    Request::new(Method::Get, url)
+}
+
+/// A POST request.
+pub fn post(url: impl Into<String>) -> Request {
+    Request::new(Method::Post, url)
+}
+
+/// A PUT request.
+pub fn put(url: impl Into<String>) -> Request {
+    Request::new(Method::Put, url)
+}
+
+/// A PATCH request.
+pub fn patch(url: impl Into<String>) -> Request {
+    Request::new(Method::Patch, url)
+}
+
+/// A DELETE request.
+pub fn delete(url: impl Into<String>) -> Request {
+    Request::new(Method::Delete, url)
+}
+
+impl Request {
+    /// A request of any method. The URL is absolute, `https://` or `http://`, and
+    /// already encoded; [`segment`](super::segment) and [`query`](Self::query)
+    /// encode what is put into it.
+    pub fn new(method: Method, url: impl Into<String>) -> Self {
+        Self {
+            method,
+            url: url.into(),
+            query: Vec::new(),
+            headers: Vec::new(),
+            body: Vec::new(),
+            timeouts: Timeouts::default(),
+            broken: None,
+        }
+    }
+
+    /// Adds a pair to the URL's query, encoded.
+    pub fn query(mut self, name: impl Into<String>, value: impl ToString) -> Self {
+        self.query.push((name.into(), value.to_string()));
+        self
+    }
+
+    /// Adds a header. The host refuses those that are its own (`Host`, framing,
+    /// proxies, whatever carries a credential).
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        let (name, value) = (name.into(), value.into());
+        let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        if name.is_empty() || !name.bytes().all(token) {
+            self.broken.get_or_insert(Error::Invalid("a header's name is no token".to_owned()));
+        } else if value.bytes().any(|byte| (byte < b' ' && byte != b'\t') || byte == 0x7f) {
+            self.broken.get_or_insert(Error::Invalid(format!("a control character in header {name}")));
+        } else {
+            self.headers.push((name, value.into_bytes()));
+        }
+        self
+    }
+
+    /// Sends `Idempotency-Key: <key of the call>:<label>`, so that a service that
+    /// knows the header does the thing once however often the call is attempted.
+    ///
+    /// The label tells the requests of one call apart: the same in every attempt,
+    /// another for every other request that changes something.
+    pub fn idempotency_key(self, label: &str) -> Self {
+        self.header("idempotency-key", format!("{}:{label}", call::idempotency_key()))
+    }
+
+    /// Sends a value as JSON, with the content type for it.
+    pub fn json(mut self, value: &(impl Serialize + ?Sized)) -> Self {
+        match serde_json::to_vec(value) {
+            Ok(body) => self.bytes("application/json", body),
+            Err(error) => {
+                self.broken.get_or_insert(Error::Invalid(format!("the body is no JSON: {error}")));
+                self
+            }
+        }
+    }
+
+    /// Sends a form, with the content type for it.
+    pub fn form<K: Into<String>, V: ToString>(self, pairs: impl IntoIterator<Item = (K, V)>) -> Self {
+        let pairs: Vec<_> = pairs.into_iter().map(|(name, value)| (name.into(), value.to_string())).collect();
+        self.bytes("application/x-www-form-urlencoded", url::form(&pairs).into_bytes())
+    }
+
+    /// Sends bytes of a content type.
+    pub fn bytes(mut self, content_type: &str, body: impl Into<Vec<u8>>) -> Self {
+        self.body = body.into();
+        self.header("content-type", content_type)
+    }
+
+    /// Gives up when there is no connection after `limit`. Default: the host's.
+    pub fn connect_timeout(mut self, limit: Duration) -> Self {
+        self.timeouts.connect = Some(limit);
+        self
+    }
+
+    /// Gives up when no response has begun after `limit`. Default: the host's.
+    pub fn first_byte_timeout(mut self, limit: Duration) -> Self {
+        self.timeouts.first_byte = Some(limit);
+        self
+    }
+
+    /// Gives up when the body pauses for longer than `limit`. Default: the host's.
+    pub fn between_bytes_timeout(mut self, limit: Duration) -> Self {
+        self.timeouts.between_bytes = Some(limit);
+        self
+    }
+
+    /// Sends the request, waits, and reads the whole response. A response with an
+    /// error status is a response: see [`Response::error_for_status`].
+    ///
+    /// # Errors
+    ///
+    /// When the request could not be built, was refused, or broke off.
+    pub fn send(self) -> Result<Response, Error> {
+        let (url, request) = self.finish()?;
+        #[cfg(target_arch = "wasm32")]
+        let response = super::transport::send(url, request);
+        #[cfg(not(target_arch = "wasm32"))]
+        let response = {
+            let _ = (url, request);
+            Err(Error::OutsideSandbox)
+        };
+        response
+    }
+
+    fn finish(mut self) -> Result<(Url, Self), Error> {
+        if let Some(error) = self.broken.take() {
+            return Err(error);
+        }
+        let mut url = Url::parse(&self.url)?;
+        url.push_query(&self.query);
+        Ok((url, self))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_come_together() {
+        let request = post("https://a.example/x?a=1").query("b", 2).json(&[1, 2]).idempotency_key("create");
+        let (url, request) = request.finish().expect("a good request");
+        assert_eq!(url.path_and_query, "/x?a=1&b=2");
+        assert_eq!(request.body, b"[1,2]");
+        let header = |name: &str| request.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
+        assert_eq!(header("content-type").as_deref(), Some(b"application/json".as_slice()));
+        assert_eq!(header("idempotency-key").as_deref(), Some(b"outside-a-call:create".as_slice()));
+    }
+
+    #[test]
+    fn a_form_is_encoded() {
+        let request = post("https://a.example/").form([("a b", "c&d"), ("e", "f")]);
+        assert_eq!(request.body, b"a+b=c%26d&e=f");
+    }
+
+    #[test]
+    fn headers_cannot_smuggle() {
+        for request in
+            [get("https://a").header("x", "1\r\nhost: b"), get("https://a").header("x y", "1"), get("https://a").header("", "")]
+        {
+            assert!(matches!(request.send(), Err(Error::Invalid(_))));
+        }
+    }
+
+    #[test]
+    fn nothing_is_sent_outside_the_sandbox() {
+        assert_eq!(get("https://a.example/").send(), Err(Error::OutsideSandbox));
+    }
+}

@@ -1,0 +1,128 @@
+//! Reading a response.
+
+use serde::de::DeserializeOwned;
+
+use super::url::Url;
+use super::{Error, StatusError, link};
+
+/// A response, read to its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "an error status is only an error once it is asked for: error_for_status"]
+pub struct Response {
+    status: u16,
+    headers: Vec<(String, Vec<u8>)>,
+    body: Vec<u8>,
+    url: Option<Url>,
+}
+
+impl Response {
+    /// A response out of its parts: for a connector's own tests.
+    pub fn new<'a>(
+        status: u16,
+        headers: impl IntoIterator<Item = (&'a str, &'a str)>,
+        body: impl Into<Vec<u8>>,
+    ) -> Self {
+        let headers = headers.into_iter().map(|(name, value)| (name.to_owned(), value.as_bytes().to_vec()));
+        Self { status, headers: headers.collect(), body: body.into(), url: None }
+    }
+
+    #[cfg(target_arch = "wasm32")]
+    pub(crate) fn received(url: Url, status: u16, headers: Vec<(String, Vec<u8>)>, body: Vec<u8>) -> Self {
+        Self { status, headers, body, url: Some(url) }
+    }
+
+    /// The HTTP status, 100 to 599.
+    #[must_use]
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// The first header of that name, in any case; none also where its value is
+    /// not UTF-8.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let (_, value) = self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name))?;
+        std::str::from_utf8(value).ok()
+    }
+
+    /// All headers, in the order received.
+    pub fn headers(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.headers.iter().map(|(name, value)| (name.as_str(), value.as_slice()))
+    }
+
+    /// The body as it came.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.body
+    }
+
+    /// The body as it came, to keep.
+    #[must_use]
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.body
+    }
+
+    /// The body as text.
+    ///
+    /// # Errors
+    ///
+    /// When it is not UTF-8.
+    pub fn text(self) -> Result<String, Error> {
+        String::from_utf8(self.body).map_err(|_| Error::NotText)
+    }
+
+    /// The body as JSON.
+    ///
+    /// # Errors
+    ///
+    /// When it is not JSON, or not of the form `T` asks for.
+    pub fn json<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        serde_json::from_slice(&self.body)
+    }
+
+    /// Itself, unless the status is an error (400 to 599).
+    ///
+    /// # Errors
+    ///
+    /// A [`StatusError`] with status, the service's own code and `Retry-After`.
+    pub fn error_for_status(self) -> Result<Self, StatusError> {
+        if (400..=599).contains(&self.status) { Err(StatusError::of(&self)) } else { Ok(self) }
+    }
+
+    /// The next page, where the response says that there is one (`Link`, relation
+    /// `next`), as a URL to get.
+    #[must_use]
+    pub fn next_page(&self) -> Option<String> {
+        let values = self.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("link"));
+        let mut links = values.filter_map(|(_, value)| link::target(std::str::from_utf8(value).ok()?, "next"));
+        let link = links.next()?;
+        match &self.url {
+            Some(url) => url.join(link),
+            None => Some(link.to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_error_statuses_are_errors() {
+        for (status, fails) in [(200, false), (304, false), (399, false), (400, true), (599, true)] {
+            assert_eq!(Response::new(status, [], "").error_for_status().is_err(), fails, "{status}");
+        }
+    }
+
+    #[test]
+    fn the_next_page_is_among_several_link_headers() {
+        let headers = [("Link", "</a>; rel=\"prev\""), ("link", "<https://h/b>; rel=\"next\"")];
+        assert_eq!(Response::new(200, headers, "").next_page().as_deref(), Some("https://h/b"));
+        assert_eq!(Response::new(200, [], "").next_page(), None);
+    }
+
+    #[test]
+    fn text_that_is_none_says_so() {
+        assert_eq!(Response::new(200, [], vec![0xff]).text(), Err(Error::NotText));
+    }
+}

@@ -1,0 +1,179 @@
+//! One exchange over `wasi:http`: request out, response in, every way to fail named.
+
+use super::request::{Request, Timeouts};
+use super::url::Url;
+use super::{Error, Method, Response};
+use crate::NetworkPhase;
+use crate::bindings::wasi::clocks::monotonic_clock::Duration as Nanoseconds;
+use crate::bindings::wasi::http::outgoing_handler;
+use crate::bindings::wasi::http::types::{
+    ErrorCode, Fields, IncomingBody, IncomingResponse, Method as WasiMethod, OutgoingBody, OutgoingRequest,
+    RequestOptions, Scheme,
+};
+use crate::bindings::wasi::io::streams::StreamError;
+
+/// Bytes asked for in one read.
+const READ: u64 = 64 * 1024;
+
+pub(crate) fn send(url: Url, request: Request) -> Result<Response, Error> {
+    let outgoing = outgoing(&url, &request)?;
+    let body = outgoing.body().map_err(|()| invalid("the body"))?;
+    // From here on the host may connect; the body is written while it does.
+    let future = outgoing_handler::handle(outgoing, Some(options(request.timeouts)?)).map_err(failed)?;
+    // A service may answer before it has read everything, and close. Its answer then says more than the write.
+    let written = write(body, &request.body);
+    let response = loop {
+        match future.get() {
+            Some(response) => break response,
+            None => future.subscribe().block(),
+        }
+    };
+    let response = response.map_err(|()| invalid("the response was taken twice"))?;
+    match (response, written) {
+        (Ok(response), _) => receive(url, response),
+        (Err(_), Err(error)) => Err(error),
+        (Err(error), Ok(())) => Err(failed(error)),
+    }
+}
+
+fn outgoing(url: &Url, request: &Request) -> Result<OutgoingRequest, Error> {
+    let mut headers = request.headers.clone();
+    if !request.body.is_empty() {
+        headers.push(("content-length".to_owned(), request.body.len().to_string().into_bytes()));
+    }
+    let headers = Fields::from_list(&headers).map_err(|error| invalid(&format!("a header ({error})")))?;
+    let outgoing = OutgoingRequest::new(headers);
+    let method = match request.method {
+        Method::Get => WasiMethod::Get,
+        Method::Head => WasiMethod::Head,
+        Method::Post => WasiMethod::Post,
+        Method::Put => WasiMethod::Put,
+        Method::Patch => WasiMethod::Patch,
+        Method::Delete => WasiMethod::Delete,
+    };
+    let scheme = if url.https { Scheme::Https } else { Scheme::Http };
+    outgoing.set_method(&method).map_err(|()| invalid("the method"))?;
+    outgoing.set_scheme(Some(&scheme)).map_err(|()| invalid("the URL's scheme"))?;
+    outgoing.set_authority(Some(&url.authority)).map_err(|()| invalid("the URL's host"))?;
+    outgoing.set_path_with_query(Some(&url.path_and_query)).map_err(|()| invalid("the URL's path"))?;
+    Ok(outgoing)
+}
+
+fn options(timeouts: Timeouts) -> Result<RequestOptions, Error> {
+    let nanoseconds = |limit: Option<std::time::Duration>| -> Option<Nanoseconds> {
+        limit.map(|limit| Nanoseconds::try_from(limit.as_nanos()).unwrap_or(Nanoseconds::MAX))
+    };
+    let options = RequestOptions::new();
+    let set = [
+        options.set_connect_timeout(nanoseconds(timeouts.connect)),
+        options.set_first_byte_timeout(nanoseconds(timeouts.first_byte)),
+        options.set_between_bytes_timeout(nanoseconds(timeouts.between_bytes)),
+    ];
+    if set.iter().all(Result::is_ok) { Ok(options) } else { Err(invalid("a timeout")) }
+}
+
+fn write(body: OutgoingBody, mut rest: &[u8]) -> Result<(), Error> {
+    if !rest.is_empty() {
+        let stream = body.write().map_err(|()| invalid("the body"))?;
+        let ready = stream.subscribe();
+        while !rest.is_empty() {
+            ready.block();
+            let room = usize::try_from(stream.check_write().map_err(broken(NetworkPhase::Send))?).unwrap_or(usize::MAX);
+            let (now, later) = rest.split_at(room.min(rest.len()));
+            stream.write(now).map_err(broken(NetworkPhase::Send))?;
+            rest = later;
+        }
+        stream.flush().map_err(broken(NetworkPhase::Send))?;
+        ready.block();
+        stream.check_write().map_err(broken(NetworkPhase::Send))?;
+    }
+    OutgoingBody::finish(body, None).map_err(failed)
+}
+
+fn receive(url: Url, response: IncomingResponse) -> Result<Response, Error> {
+    let status = response.status();
+    let headers = response.headers().entries();
+    let body = response.consume().map_err(|()| invalid("the response was taken twice"))?;
+    let bytes = read(&body)?;
+    // Trailers are of no use here, but an error that came instead of them is.
+    drop(response);
+    let trailers = IncomingBody::finish(body);
+    loop {
+        match trailers.get() {
+            Some(Ok(Err(error))) => return Err(failed(error)),
+            Some(_) => break,
+            None => trailers.subscribe().block(),
+        }
+    }
+    Ok(Response::received(url, status, headers, bytes))
+}
+
+fn read(body: &IncomingBody) -> Result<Vec<u8>, Error> {
+    let stream = body.stream().map_err(|()| invalid("the response was taken twice"))?;
+    let mut bytes = Vec::new();
+    loop {
+        match stream.blocking_read(READ) {
+            Ok(chunk) if bytes.is_empty() => bytes = chunk,
+            Ok(chunk) => bytes.extend_from_slice(&chunk),
+            Err(StreamError::Closed) => return Ok(bytes),
+            Err(error) => return Err(broken(NetworkPhase::Response)(error)),
+        }
+    }
+}
+
+fn invalid(what: &str) -> Error {
+    Error::Invalid(format!("the host does not accept {what}"))
+}
+
+fn broken(phase: NetworkPhase) -> impl Fn(StreamError) -> Error {
+    move |error| {
+        let detail = match error {
+            StreamError::Closed => "the stream was closed".to_owned(),
+            StreamError::LastOperationFailed(error) => error.to_debug_string(),
+        };
+        Error::Network { phase: Some(phase), detail }
+    }
+}
+
+/// Which of ours an error of `wasi:http` is. Exhaustive, so that a new one has to be looked at.
+fn failed(error: ErrorCode) -> Error {
+    use NetworkPhase::{Connect, Dns, Response, Send, Tls};
+
+    let detail = format!("{error:?}");
+    let phase = match error {
+        ErrorCode::HttpRequestDenied => return Error::Denied,
+        ErrorCode::HttpRequestMethodInvalid
+        | ErrorCode::HttpRequestUriInvalid
+        | ErrorCode::HttpRequestUriTooLong
+        | ErrorCode::HttpRequestLengthRequired => return Error::Invalid(detail),
+        ErrorCode::DnsTimeout | ErrorCode::DnsError(_) | ErrorCode::DestinationNotFound => Some(Dns),
+        ErrorCode::DestinationUnavailable
+        | ErrorCode::DestinationIpProhibited
+        | ErrorCode::DestinationIpUnroutable
+        | ErrorCode::ConnectionRefused
+        | ErrorCode::ConnectionTimeout
+        | ErrorCode::ConnectionLimitReached => Some(Connect),
+        ErrorCode::TlsProtocolError | ErrorCode::TlsCertificateError | ErrorCode::TlsAlertReceived(_) => Some(Tls),
+        ErrorCode::ConnectionWriteTimeout
+        | ErrorCode::HttpRequestBodySize(_)
+        | ErrorCode::HttpRequestHeaderSectionSize(_)
+        | ErrorCode::HttpRequestHeaderSize(_)
+        | ErrorCode::HttpRequestTrailerSectionSize(_)
+        | ErrorCode::HttpRequestTrailerSize(_) => Some(Send),
+        ErrorCode::ConnectionTerminated
+        | ErrorCode::ConnectionReadTimeout
+        | ErrorCode::HttpResponseIncomplete
+        | ErrorCode::HttpResponseHeaderSectionSize(_)
+        | ErrorCode::HttpResponseHeaderSize(_)
+        | ErrorCode::HttpResponseBodySize(_)
+        | ErrorCode::HttpResponseTrailerSectionSize(_)
+        | ErrorCode::HttpResponseTrailerSize(_)
+        | ErrorCode::HttpResponseTransferCoding(_)
+        | ErrorCode::HttpResponseContentCoding(_)
+        | ErrorCode::HttpResponseTimeout
+        | ErrorCode::HttpUpgradeFailed
+        | ErrorCode::HttpProtocolError => Some(Response),
+        ErrorCode::LoopDetected | ErrorCode::ConfigurationError | ErrorCode::InternalError(_) => None,
+    };
+    Error::Network { phase, detail }
+}

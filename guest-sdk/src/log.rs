@@ -1,0 +1,79 @@
+//! Structured log lines into the operator's record.
+//!
+//! ```
+//! use cofferdam_guest::log;
+//!
+//! log::info("page read", &[("page", &3), ("issues", &50)]);
+//! ```
+//!
+//! The message is the same each time; what varies goes into the fields. The host
+//! bounds and redacts the lines, and no caller or agent sees them. Outside the
+//! sandbox (a native `cargo test`) they are dropped.
+
+use std::fmt::Display;
+
+/// The named values of a line.
+pub type Fields<'a> = &'a [(&'a str, &'a dyn Display)];
+
+/// How much a line matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// Every step, for the connector's author.
+    Trace,
+    /// What helps to understand one call.
+    Debug,
+    /// What happened, in the normal course.
+    Info,
+    /// Unexpected, and dealt with.
+    Warn,
+    /// Unexpected, and the reason why the call fails.
+    Error,
+}
+
+/// Writes a line at `level`. Never fails and never waits.
+#[cfg(target_arch = "wasm32")]
+pub fn log(level: Level, message: &str, fields: Fields<'_>) {
+    use crate::bindings::cofferdam::connector::log as host;
+
+    let level = match level {
+        Level::Trace => host::Level::Trace,
+        Level::Debug => host::Level::Debug,
+        Level::Info => host::Level::Info,
+        Level::Warn => host::Level::Warn,
+        Level::Error => host::Level::Error,
+    };
+    let fields: Vec<host::Field> = fields
+        .iter()
+        .map(|(key, value)| host::Field { key: (*key).to_owned(), value: value.to_string() })
+        .collect();
+    host::log(level, message, &fields);
+}
+
+/// Writes a line at `level`. Never fails and never waits.
+#[cfg(not(target_arch = "wasm32"))]
+pub fn log(_: Level, _: &str, _: Fields<'_>) {}
+
+/// Writes a line at [`Level::Trace`].
+pub fn trace(message: &str, fields: Fields<'_>) {
+    log(Level::Trace, message, fields);
+}
+
+/// Writes a line at [`Level::Debug`].
+pub fn debug(message: &str, fields: Fields<'_>) {
+    log(Level::Debug, message, fields);
+}
+
+/// Writes a line at [`Level::Info`].
+pub fn info(message: &str, fields: Fields<'_>) {
+    log(Level::Info, message, fields);
+}
+
+/// Writes a line at [`Level::Warn`].
+pub fn warn(message: &str, fields: Fields<'_>) {
+    log(Level::Warn, message, fields);
+}
+
+/// Writes a line at [`Level::Error`].
+pub fn error(message: &str, fields: Fields<'_>) {
+    log(Level::Error, message, fields);
+}

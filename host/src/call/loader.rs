@@ -1,0 +1,175 @@
+//! Verified loads: a connector is read once, checked and compiled from those very bytes, and kept until
+//! its files or the keyring change.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use super::request::ConnectorRef;
+use super::verify::{self, Checked};
+use crate::clock::Clock;
+use crate::digest::Digest;
+use crate::error::{Error, HostError, HostErrorKind};
+use crate::failure::{Context, Failure, RuntimeFault};
+use crate::limits::{Ceilings, LimitRequest};
+use crate::package::Package;
+use crate::registry::{Registry, Stamp, Stored};
+use crate::sandbox::{Connector, Sandbox, SandboxError};
+use crate::trust::{KeyringFile, KeyringStamp};
+
+/// A connector that can run, with what says that it still may.
+pub(crate) struct Loaded {
+    pub(crate) checked: Checked,
+    pub(crate) connector: Arc<Connector>,
+    /// `sha256:` and 64 digits, written once.
+    pub(crate) hash: Arc<str>,
+    /// The signer's key id, written once.
+    pub(crate) signer: Option<Arc<str>>,
+    files: Stamp,
+    keyring: KeyringStamp,
+}
+
+/// Reads, verifies and keeps connectors.
+pub(crate) struct Loader {
+    pub(crate) registry: Registry,
+    pub(crate) keyring: KeyringFile,
+    pub(crate) sandbox: Sandbox,
+    pub(crate) ceilings: Ceilings,
+    pub(crate) clock: Arc<dyn Clock>,
+    loaded: RwLock<HashMap<String, Arc<Loaded>>>,
+    loading: tokio::sync::Mutex<()>,
+}
+
+impl Loader {
+    pub(crate) fn new(
+        registry: Registry,
+        keyring: KeyringFile,
+        sandbox: Sandbox,
+        ceilings: Ceilings,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let (loaded, loading) = (RwLock::default(), tokio::sync::Mutex::default());
+        Self { registry, keyring, sandbox, ceilings, clock, loaded, loading }
+    }
+
+    /// The connector, from memory if nothing changed since it was verified.
+    pub(crate) async fn load(
+        &self,
+        context: &Context,
+        wanted: &ConnectorRef,
+        key: &str,
+        allow_unsigned: bool,
+    ) -> Result<Arc<Loaded>, Error> {
+        let kept = self.kept(key, allow_unsigned);
+        let loaded = match kept {
+            Some(loaded) => loaded,
+            None => {
+                // One load at a time: the next caller finds it done.
+                let _turn = self.loading.lock().await;
+                match self.kept(key, allow_unsigned) {
+                    Some(loaded) => loaded,
+                    None => self.load_from_disk(context, wanted, key, allow_unsigned).await?,
+                }
+            }
+        };
+        match wanted.hash() {
+            Some(pinned) if pinned != loaded.checked.package.digest() => {
+                Err(verify::hash_mismatch(context, key, pinned, loaded.checked.package.digest()))
+            }
+            _ => Ok(loaded),
+        }
+    }
+
+    /// Forgets a connector, and the code kept of it.
+    pub(crate) fn forget(&self, key: &str, digest: &Digest) {
+        self.drop_kept(key);
+        self.sandbox.forget(digest);
+    }
+
+    fn kept(&self, key: &str, allow_unsigned: bool) -> Option<Arc<Loaded>> {
+        let loaded = self.loaded.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()?;
+        let stands = self.registry.stamp(loaded.checked.package.digest()).is_ok_and(|now| now == loaded.files)
+            && self.keyring.stamp() == loaded.keyring
+            && (allow_unsigned || loaded.checked.proof.signer().is_some());
+        stands.then_some(loaded)
+    }
+
+    fn drop_kept(&self, key: &str) {
+        self.loaded.write().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+
+    async fn load_from_disk(
+        &self,
+        context: &Context,
+        wanted: &ConnectorRef,
+        key: &str,
+        allow_unsigned: bool,
+    ) -> Result<Arc<Loaded>, Error> {
+        self.drop_kept(key);
+        let keyring_stamp = self.keyring.stamp();
+        let digest = self.find(wanted)?;
+        let Stored { bytes, signature, stamp } = self.registry.read(&digest).map_err(HostError::from)?;
+        let got = Digest::of(&bytes);
+        if got != digest {
+            return Err(verify::hash_mismatch(context, key, &digest, &got));
+        }
+        let package = Package::open(bytes).map_err(HostError::from)?;
+        verify::identity(context, &package, wanted.name(), wanted.version())?;
+        let keyring = self.keyring.load()?;
+        let proof =
+            verify::check_signature(context, &package, signature.as_deref(), &keyring, allow_unsigned, &*self.clock)?;
+        verify::check_imports(context, &package)?;
+        verify::check_limits(&self.ceilings, package.manifest().limits(), &LimitRequest::default())?;
+        let connector = self.compile(context, &package, &proof).await?;
+        let loaded = Arc::new(Loaded {
+            hash: format!("sha256:{digest}").into(),
+            signer: proof.signer().map(|signer| signer.to_string().into()),
+            checked: Checked { package, proof },
+            connector,
+            files: stamp,
+            keyring: keyring_stamp,
+        });
+        self.loaded.write().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned(), Arc::clone(&loaded));
+        Ok(loaded)
+    }
+
+    /// Compiles and links a verified package.
+    pub(crate) async fn compile(
+        &self,
+        context: &Context,
+        package: &Package,
+        proof: &crate::trust::Verified,
+    ) -> Result<Arc<Connector>, Error> {
+        self.sandbox.load(package, proof).await.map_err(|error| match error {
+            SandboxError::Compile(error) => error.into(),
+            SandboxError::Load(error) => Failure::connector_runtime_error(context, RuntimeFault::LoadFailed)
+                .with_operator_note(format!("cause: {error}"))
+                .into(),
+        })
+    }
+
+    /// The digest under which the connector is installed.
+    pub(crate) fn find(&self, wanted: &ConnectorRef) -> Result<Digest, HostError> {
+        let found = self.registry.find(wanted.name(), wanted.version()).map_err(HostError::from)?;
+        match found {
+            Some(digest) => Ok(digest),
+            None => Err(self.not_installed(&wanted.to_string())),
+        }
+    }
+
+    /// The error for a name that is not installed, with the nearest that is.
+    pub(crate) fn not_installed(&self, wanted: &str) -> HostError {
+        let installed = self.registry.list().unwrap_or_default();
+        let names: Vec<String> = installed.iter().map(|entry| format!("{}@{}", entry.name, entry.version)).collect();
+        let near = names
+            .iter()
+            .map(|name| (strsim::jaro_winkler(name, wanted), name))
+            .filter(|(score, _)| *score > 0.75)
+            .max_by(|a, b| a.0.total_cmp(&b.0));
+        let hint = match near {
+            Some((_, near)) => format!("Did you mean {near}? `cofferdam list` shows what is installed."),
+            None => "`cofferdam list` shows what is installed; `cofferdam install` adds to it.".to_owned(),
+        };
+        let wanted = crate::failure::safe_line(wanted, 250);
+        HostError::new(HostErrorKind::ConnectorNotFound, format!("{wanted} is not installed.")).hint(hint)
+    }
+}

@@ -1,0 +1,122 @@
+//! The pipeline of one call, top to bottom.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio::sync::Semaphore;
+
+use super::loader::{Loaded, Loader};
+use super::record::Record;
+use super::request::Call;
+use super::verify;
+use crate::error::{Error, HostError, HostErrorKind};
+use crate::failure::{AuditId, Context, Failure, LimitHit, LimitKind};
+use crate::limits;
+use crate::sandbox::{self, Attempt, ComponentValue, Exported};
+
+/// Runs calls, as many at once as there are permits.
+pub(crate) struct Pipeline {
+    pub(crate) loader: Loader,
+    permits: Semaphore,
+    waiting: Semaphore,
+}
+
+/// Calls that may wait for a permit, for each permit there is; one more is refused as busy.
+const WAITING_PER_PERMIT: usize = 64;
+
+impl Pipeline {
+    pub(crate) fn new(loader: Loader, concurrency: u32) -> Self {
+        let permits = concurrency as usize;
+        let waiting = permits.saturating_mul(WAITING_PER_PERMIT.saturating_add(1));
+        Self { loader, permits: Semaphore::new(permits), waiting: Semaphore::new(waiting) }
+    }
+
+    /// One call: its value, its failure, or why it was not taken up. Dropping the future cancels it.
+    pub(crate) async fn run(&self, call: Call) -> Result<Value, Error> {
+        let audit_id = AuditId::mint();
+        let connector: Arc<str> = call.connector.to_string().into();
+        let op: Arc<str> = call.op.as_str().into();
+        let mut record = Record::open(audit_id.clone(), Arc::clone(&connector), op);
+        let outcome = self.admit_and_attempt(&audit_id, &connector, call, &mut record).await;
+        let outcome = outcome.map_err(|error| match error {
+            Error::Host(error) => Error::Host(error.of_request(&audit_id)),
+            failure @ Error::Failure(_) => failure,
+        });
+        record.close(outcome)
+    }
+
+    async fn admit_and_attempt(
+        &self,
+        audit_id: &AuditId,
+        connector: &Arc<str>,
+        call: Call,
+        record: &mut Record,
+    ) -> Result<Value, Error> {
+        let context = Context::new(audit_id.clone()).with_connector(Arc::clone(connector), None);
+        let loaded = self.loader.load(&context, &call.connector, connector, call.allow_unsigned).await?;
+        let package = &loaded.checked.package;
+        record.identified(Arc::clone(&loaded.hash), loaded.signer.clone());
+
+        let operation = known_operation(&loaded, connector, &call.op)?;
+        let context = Context::new(audit_id.clone())
+            .with_connector(Arc::clone(connector), Some(Arc::clone(&loaded.hash)))
+            .with_op(call.op.as_str(), package.manifest().idempotent(&call.op));
+        let limits = verify::check_limits(&self.loader.ceilings, package.manifest().limits(), &call.limits)?;
+        let idempotency_key = idempotency_key(call.idempotency_key, audit_id)?;
+        let args = fitting_args(&context, operation, call.args)?;
+
+        let _waiting = self.waiting.try_acquire().map_err(|_| busy())?;
+        let _permit = self.permits.acquire().await.map_err(|_| busy())?;
+        let clock = Arc::clone(&self.loader.clock);
+        let deadline = clock.now() + limits.wall_time();
+        let attempt = Attempt { context: &context, limits: &limits, deadline, idempotency_key, number: 1, clock };
+        let (outcome, usage) = sandbox::run(&loaded.connector, operation, &args, attempt).await;
+        record.attempted(usage);
+        outcome.map_err(Error::from)
+    }
+}
+
+fn known_operation<'l>(loaded: &'l Loaded, connector: &str, op: &str) -> Result<&'l Exported, HostError> {
+    if let Some(operation) = loaded.connector.operation(op) {
+        return Ok(operation);
+    }
+    let mut names: Vec<&str> = loaded.connector.operation_names().collect();
+    names.sort_unstable();
+    let near = names
+        .iter()
+        .map(|name| (strsim::jaro_winkler(name, op), name))
+        .filter(|(score, _)| *score > 0.75)
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    let hint = match near {
+        Some((_, near)) => format!("Did you mean `{near}`? It has: {}", names.join(", ")),
+        None => format!("It has: {}", names.join(", ")),
+    };
+    let op = crate::failure::safe_line(op, 100);
+    Err(HostError::new(HostErrorKind::OpNotFound, format!("{connector} has no operation `{op}`.")).hint(hint))
+}
+
+fn fitting_args(context: &Context, operation: &Exported, args: Value) -> Result<Vec<ComponentValue>, Error> {
+    let size = sandbox::json_size(&args);
+    if size > limits::PAYLOAD_BYTES as u64 {
+        let hit = LimitHit { limit: LimitKind::Payload, configured: limits::PAYLOAD_BYTES as u64, used: size };
+        return Err(Failure::resource_limit_exceeded(context, hit).into());
+    }
+    sandbox::lower_arguments(operation.operation().params(), args).map_err(|error| {
+        HostError::new(HostErrorKind::Validation, format!("The arguments do not fit: {error}."))
+            .hint(format!("The operation is {}", operation.operation()))
+            .into()
+    })
+}
+
+fn idempotency_key(given: Option<String>, audit_id: &AuditId) -> Result<String, HostError> {
+    match given {
+        None => Ok(audit_id.as_str().to_owned()),
+        Some(key) if (1..=200).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic()) => Ok(key),
+        Some(_) => Err(HostError::new(HostErrorKind::Validation, "The idempotency key is not acceptable.")
+            .hint("Use 1 to 200 printable ASCII characters without spaces.")),
+    }
+}
+
+fn busy() -> HostError {
+    HostError::new(HostErrorKind::Busy, "The host has as many calls waiting as it takes.").hint("Try again later.")
+}

@@ -1,0 +1,124 @@
+//! A call as it is asked for: which connector, which operation, with what, within what.
+
+use std::fmt;
+
+use semver::Version;
+use serde_json::Value;
+
+use crate::digest::Digest;
+use crate::error::{HostError, HostErrorKind};
+use crate::limits::LimitRequest;
+use crate::manifest::ConnectorName;
+
+/// A connector by its exact identity: name, version and, where it is pinned, the SHA-256 of its package.
+/// There are no ranges and there is no "latest".
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConnectorRef {
+    name: ConnectorName,
+    version: Version,
+    hash: Option<Digest>,
+}
+
+impl ConnectorRef {
+    /// A reference to this version.
+    #[must_use]
+    pub fn new(name: ConnectorName, version: Version) -> Self {
+        Self { name, version, hash: None }
+    }
+
+    /// Pins the package: a call fails with `hash_mismatch` if what is installed is not it.
+    #[must_use]
+    pub fn pinned(mut self, hash: Digest) -> Self {
+        self.hash = Some(hash);
+        self
+    }
+
+    /// Reads `github://acme/slack@1.2.0`, optionally followed by `#sha256:<64 digits>`.
+    ///
+    /// # Errors
+    /// `validation`, naming the part that is not acceptable.
+    pub fn parse(text: &str) -> Result<Self, HostError> {
+        let shown = crate::failure::safe_line(text, 200);
+        let wrong = |part: &str| {
+            HostError::new(HostErrorKind::Validation, format!("`{shown}` does not name a connector: {part}."))
+                .hint("Write it as <scheme>://<owner>/<repo>@<version>, like github://acme/slack@1.2.0.")
+        };
+        let (text, hash) = match text.split_once('#') {
+            Some((text, hash)) => {
+                (text, Some(Digest::parse(hash).ok_or_else(|| wrong("after # comes sha256: and 64 digits"))?))
+            }
+            None => (text, None),
+        };
+        let (name, version) = text.rsplit_once('@').ok_or_else(|| wrong("the version is missing"))?;
+        let name = ConnectorName::parse(name).map_err(|error| wrong(&error.to_string()))?;
+        let version = Version::parse(version).map_err(|error| wrong(&format!("the version, {error}")))?;
+        Ok(Self { name, version, hash })
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &ConnectorName {
+        &self.name
+    }
+
+    /// The version.
+    #[must_use]
+    pub fn version(&self) -> &Version {
+        &self.version
+    }
+
+    /// The pinned hash.
+    #[must_use]
+    pub fn hash(&self) -> Option<&Digest> {
+        self.hash.as_ref()
+    }
+}
+
+impl fmt::Display for ConnectorRef {
+    /// `name@version`, without the pin.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.name, self.version)
+    }
+}
+
+/// One call, complete: there is none without limits, since what is not asked for has a default.
+#[derive(Debug, Clone)]
+pub struct Call {
+    pub(super) connector: ConnectorRef,
+    pub(super) op: String,
+    pub(super) args: Value,
+    pub(super) limits: LimitRequest,
+    pub(super) idempotency_key: Option<String>,
+    pub(super) allow_unsigned: bool,
+}
+
+impl Call {
+    /// Calls `op` with `args`, an object with one field per parameter.
+    #[must_use]
+    pub fn new(connector: ConnectorRef, op: impl Into<String>, args: Value) -> Self {
+        let limits = LimitRequest::default();
+        Self { connector, op: op.into(), args, limits, idempotency_key: None, allow_unsigned: false }
+    }
+
+    /// Asks for these limits instead of the manifest's.
+    #[must_use]
+    pub fn limits(mut self, limits: LimitRequest) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Gives the idempotency key instead of having one minted; 1 to 200 printable ASCII characters.
+    #[must_use]
+    pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
+        self.idempotency_key = Some(key.into());
+        self
+    }
+
+    /// For local development: lets this call run a package that has no signature. A signature that is
+    /// there and does not hold is refused all the same.
+    #[must_use]
+    pub fn allow_unsigned(mut self) -> Self {
+        self.allow_unsigned = true;
+        self
+    }
+}

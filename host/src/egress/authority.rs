@@ -1,0 +1,273 @@
+//! Where a request goes: scheme, host and port in the one spelling that everything after compares.
+
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use http::Uri;
+
+use super::refusal::Refusal;
+use crate::manifest::Scheme;
+
+/// The longest DNS name, in characters.
+const NAME_CHARS: usize = 253;
+
+/// A target in canonical form: lower case, no trailing dot, port always known.
+///
+/// Only [`Target::from_uri`] makes one, so whoever holds a `Target` holds a name that means the same to
+/// the policy, to the resolver, to the certificate check and in the `Host` header. Every attack on a
+/// host allow-list that works by spelling (userinfo, escapes, other number bases) needs two readers that
+/// disagree; there is one reader, and what it would have to interpret it refuses.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Target {
+    scheme: Scheme,
+    host: String,
+    port: u16,
+    literal: bool,
+}
+
+impl Target {
+    /// Reads the target of an absolute `http` or `https` URI. Pure: nothing is looked up.
+    ///
+    /// # Errors
+    /// A refusal with the code `invalid_authority` (it lists no grants; [`Policy::target`] adds them) for
+    /// another scheme, a missing host, non-ASCII, userinfo, `%`, `\`, a port that is not a plain number
+    /// from 1 to 65535, an IPv4 address in any but dotted decimal form, and an IPv6 zone or future form.
+    ///
+    /// [`Policy::target`]: super::Policy::target
+    pub fn from_uri(uri: &Uri) -> Result<Self, Refusal> {
+        let authority = uri.authority().map_or("", |authority| authority.as_str());
+        read(uri.scheme_str(), authority).map_err(|reason| Refusal::invalid_authority(authority, reason))
+    }
+
+    /// Whether the request goes over TLS.
+    #[must_use]
+    pub fn scheme(&self) -> Scheme {
+        self.scheme
+    }
+
+    /// The name in lower case, or an address (an IPv6 address in brackets).
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The port; never 0.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Whether the host is an address rather than a name.
+    #[must_use]
+    pub fn is_literal(&self) -> bool {
+        self.literal
+    }
+
+    /// What the `Host` header says: the port only where it is not the scheme's own.
+    pub(super) fn host_header(&self) -> String {
+        if self.port == default_port(self.scheme) { self.host.clone() } else { self.to_string() }
+    }
+}
+
+impl fmt::Display for Target {
+    /// `host:port`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+fn read(scheme: Option<&str>, authority: &str) -> Result<Target, &'static str> {
+    let scheme = match scheme {
+        Some(scheme) if scheme.eq_ignore_ascii_case("https") => Scheme::Https,
+        Some(scheme) if scheme.eq_ignore_ascii_case("http") => Scheme::Http,
+        _ => return Err("the scheme must be https or http"),
+    };
+    let (host, port) = split(authority)?;
+    let port = port.map_or(Ok(default_port(scheme)), parse_port)?;
+    let (host, literal) = canonical_host(host)?;
+    Ok(Target { scheme, host, port, literal })
+}
+
+const fn default_port(scheme: Scheme) -> u16 {
+    match scheme {
+        Scheme::Https => 443,
+        Scheme::Http => 80,
+    }
+}
+
+/// Splits `host`, `host:port`, `[v6]` or `[v6]:port`, whose characters are all plain.
+pub(super) fn split(authority: &str) -> Result<(&str, Option<&str>), &'static str> {
+    if authority.is_empty() {
+        return Err("the host is missing");
+    }
+    if authority.contains('@') {
+        return Err("a user name or password has no place before the host");
+    }
+    if !authority.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b)) {
+        return Err("only ASCII letters, digits, hyphens and dots are plain; escapes and others are not");
+    }
+    if authority.starts_with('[') {
+        let end = authority.find(']').ok_or("the closing bracket is missing")?;
+        let (host, rest) = authority.split_at(end + 1);
+        return match rest.strip_prefix(':') {
+            Some(port) => Ok((host, Some(port))),
+            None if rest.is_empty() => Ok((host, None)),
+            None => Err("only a port may follow the bracket"),
+        };
+    }
+    match authority.split_once(':') {
+        Some((_, port)) if port.contains(':') => Err("an IPv6 address is written in brackets"),
+        Some((host, port)) => Ok((host, Some(port))),
+        None => Ok((authority, None)),
+    }
+}
+
+/// A port as a plain number from 1 to 65535.
+pub(super) fn parse_port(text: &str) -> Result<u16, &'static str> {
+    let plain = !text.starts_with('0') && text.bytes().all(|b| b.is_ascii_digit());
+    text.parse().ok().filter(|_| plain).ok_or("a port is a plain number from 1 to 65535")
+}
+
+/// The host in the spelling that is compared, and whether it is an address.
+///
+/// `url` decides what is an address, as browsers do; a form that it had to translate (`127.1`, `0x7f.1`,
+/// `2130706433`, a name that its IDNA rules map to another) is refused rather than translated, since no
+/// honest client writes it.
+pub(super) fn canonical_host(text: &str) -> Result<(String, bool), &'static str> {
+    if let Some(inner) = text.strip_prefix('[') {
+        let address = inner.strip_suffix(']').and_then(|inner| inner.parse::<Ipv6Addr>().ok());
+        let address = address.ok_or("not an IPv6 address (zones and future forms are refused)")?;
+        return Ok((format!("[{address}]"), true));
+    }
+    let lower = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
+    if lower.is_empty() || lower.len() > NAME_CHARS {
+        return Err("a host name has 1 to 253 characters");
+    }
+    match url::Host::parse(&lower) {
+        Ok(url::Host::Ipv4(address)) if lower.parse::<Ipv4Addr>() == Ok(address) => Ok((lower, true)),
+        Ok(url::Host::Ipv4(_)) => Err("an IPv4 address is written as four decimal numbers"),
+        Ok(url::Host::Domain(name)) if name == lower && name.split('.').all(is_label) => Ok((lower, false)),
+        _ => Err("not a host name"),
+    }
+}
+
+fn is_label(label: &str) -> bool {
+    (1..=63).contains(&label.len()) && !label.starts_with('-') && !label.ends_with('-')
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::*;
+    use crate::failure::DenialCode;
+
+    #[test]
+    fn row_80_one_spelling_for_everything() {
+        for (uri, scheme, shown, header) in [
+            ("https://slack.com", Scheme::Https, "slack.com:443", "slack.com"),
+            ("https://SLACK.com:443/x?y", Scheme::Https, "slack.com:443", "slack.com"),
+            ("HTTPS://slack.com.:8443/", Scheme::Https, "slack.com:8443", "slack.com:8443"),
+            ("http://slack.com", Scheme::Http, "slack.com:80", "slack.com"),
+            ("http://localhost:8080", Scheme::Http, "localhost:8080", "localhost:8080"),
+            ("http://slack.com:443", Scheme::Http, "slack.com:443", "slack.com:443"),
+            (
+                "https://my_bucket.s3.example",
+                Scheme::Https,
+                "my_bucket.s3.example:443",
+                "my_bucket.s3.example",
+            ),
+            (
+                "https://xn--bcher-kva.example",
+                Scheme::Https,
+                "xn--bcher-kva.example:443",
+                "xn--bcher-kva.example",
+            ),
+            ("https://127.0.0.1:1", Scheme::Https, "127.0.0.1:1", "127.0.0.1:1"),
+            ("https://[2001:DB8:0::1]:65535", Scheme::Https, "[2001:db8::1]:65535", "[2001:db8::1]:65535"),
+            ("https://[::ffff:7f00:1]", Scheme::Https, "[::ffff:127.0.0.1]:443", "[::ffff:127.0.0.1]"),
+        ] {
+            let target = Target::from_uri(&uri.parse().unwrap()).unwrap();
+            assert_eq!(
+                (target.scheme(), target.to_string().as_str(), target.host_header().as_str()),
+                (scheme, shown, header),
+                "{uri}"
+            );
+        }
+    }
+
+    #[test]
+    fn rows_78_to_84_what_two_readers_could_read_differently_is_refused() {
+        let long_label = format!("{}.com", "a".repeat(64));
+        let long_name = ["abcdefg"; 32].join(".");
+        for authority in [
+            "",
+            "granted.com@127.0.0.1",
+            "user:pw@granted.com",
+            "@granted.com",
+            "granted.com%2eevil.com",
+            "granted.com%00.evil.com",
+            "granted.com\\.evil.com",
+            "granted.com evil.com",
+            "granted.com\t",
+            "gr\u{430}nted.com",
+            "granted\u{3002}com",
+            "granted.com..",
+            ".granted.com",
+            "granted..com",
+            ".",
+            "-granted.com",
+            "granted-.com",
+            "xn--a.com",
+            &long_label,
+            &long_name,
+            "granted.com:",
+            "granted.com:0",
+            "granted.com:0443",
+            "granted.com:65536",
+            "granted.com:+443",
+            "granted.com:443:80",
+            "granted.com:https",
+            "granted.com:4294967739",
+            "::1",
+            "::1:80",
+            "[::1",
+            "[::1]x",
+            "[::1]80",
+            "[]",
+            "[fe80::1%25lo]",
+            "[fe80::1%lo]",
+            "[v1.x]",
+            "[127.0.0.1]",
+            "[::1.2.3]",
+            "2130706433",
+            "0x7f000001",
+            "0x7f.1",
+            "0177.0.0.1",
+            "127.1",
+            "127.0.1",
+            "127.0.0.01",
+            "0",
+            "0x",
+            "1.2.3.4.5",
+            "256.1.1.1",
+            "evil.0x7f",
+            "granted.com.1",
+        ] {
+            for scheme in ["https", "http"] {
+                assert!(read(Some(scheme), authority).is_err(), "{authority:?}");
+            }
+        }
+        for scheme in [None, Some("ftp"), Some("file"), Some("ws"), Some("httpsx"), Some("")] {
+            assert!(read(scheme, "granted.com").is_err(), "{scheme:?}");
+        }
+    }
+
+    #[test]
+    fn row_94_a_refusal_shows_the_text_as_one_safe_line() {
+        let refusal = Target::from_uri(&"https://user@slack.com/".parse().unwrap()).unwrap_err();
+        assert_eq!(refusal.code(), DenialCode::InvalidAuthority);
+        assert_eq!(refusal.requested(), "network:user@slack.com");
+        assert!(refusal.allow().contains("https://api.example.com"), "{}", refusal.allow());
+        assert!(Target::from_uri(&"/only/a/path".parse().unwrap()).is_err());
+    }
+}

@@ -1,0 +1,95 @@
+//! A `host:port` that the operator names, in the spelling of targets.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::authority::{canonical_host, parse_port, split};
+
+/// One exact host and port, whatever the scheme; what `--allow-private` takes.
+///
+/// The host may be a name or an address (IPv6 in brackets); there are no wildcards and no ranges.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HostPort {
+    host: String,
+    port: u16,
+}
+
+/// A text that is no `host:port`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not a host:port ({reason}); write it like localhost:8080 or [::1]:8080")]
+pub struct HostPortError {
+    text: String,
+    reason: &'static str,
+}
+
+impl HostPort {
+    /// Reads `host:port`; upper case is folded and one trailing dot dropped.
+    ///
+    /// # Errors
+    /// Anything else, with the reason.
+    pub fn parse(text: &str) -> Result<Self, HostPortError> {
+        let read = || {
+            let (host, port) = split(text)?;
+            let port = parse_port(port.ok_or("the port is missing")?)?;
+            Ok(Self { host: canonical_host(host)?.0, port })
+        };
+        read().map_err(|reason| HostPortError { text: crate::failure::safe_line(text, 80), reason })
+    }
+
+    /// The name in lower case, or an address.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The port; never 0.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+impl FromStr for HostPort {
+    type Err = HostPortError;
+
+    fn from_str(text: &str) -> Result<Self, HostPortError> {
+        Self::parse(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::HostPort;
+
+    #[test]
+    fn one_host_and_one_port() {
+        for (text, shown) in [
+            ("localhost:8080", "localhost:8080"),
+            ("LocalHost.:8080", "localhost:8080"),
+            ("10.0.0.5:443", "10.0.0.5:443"),
+            ("[0::1]:80", "[::1]:80"),
+        ] {
+            assert_eq!(HostPort::parse(text).unwrap().to_string(), shown);
+        }
+        for text in [
+            "",
+            "localhost",
+            "localhost:",
+            "http://localhost:1",
+            "10.0.0.0/8:1",
+            "*:80",
+            "127.1:80",
+            "::1:80",
+        ] {
+            let error = HostPort::parse(text).unwrap_err().to_string();
+            assert!(error.contains("write it like localhost:8080"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! The one way out: HTTP requests that were checked before a name is looked up, and again before a
+//! connection is made.
+//!
+//! A request passes, in this order: the authority in its one spelling ([`Target`]), the manifest's grants
+//! ([`Policy::admit`]), the lookup, the check of every address ([`Policy::admit_address`]), the
+//! connection to an address that was checked, TLS against the admitted name, the request in the host's
+//! own framing. Each step can refuse, none can be skipped: [`Client::send`] is the only function that
+//! writes to a socket, and it takes a [`Target`], which only parsing makes.
+
+mod address;
+mod authority;
+mod client;
+mod connection;
+mod connector;
+mod counted;
+mod fault;
+mod headers;
+mod host_port;
+mod incoming;
+mod outgoing;
+mod policy;
+mod pool;
+mod refusal;
+mod resolve;
+mod stream;
+mod tls;
+
+#[cfg(test)]
+mod tests;
+
+pub use address::is_private;
+pub use authority::Target;
+pub use client::{Client, Timeouts};
+pub use counted::{Counted, CountedError};
+pub use fault::{NetworkFaultParts, RequestFlaw, SendError, code};
+pub use headers::{guest_may_set, header_bytes};
+pub use host_port::{HostPort, HostPortError};
+pub use incoming::ResponseBody;
+pub use policy::Policy;
+pub use refusal::Refusal;
+pub use resolve::{Resolution, Resolve, ResolveError, SystemResolver};
+pub use tls::{TlsSetupError, default_tls, roots_from_pem};

@@ -1,0 +1,193 @@
+//! The request as it goes out: the host's own framing and names, the guest's everything else.
+
+use std::error::Error;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version, header};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Empty};
+use tokio::time::timeout;
+
+use super::authority::Target;
+use super::fault::{NetworkFaultParts, RequestFlaw, SendError, code};
+use super::headers::{guest_may_set, header_bytes};
+use crate::failure::Phase;
+use crate::limits::HEADER_BYTES;
+
+type BoxError = Box<dyn Error + Send + Sync>;
+
+/// How far a request's body has come.
+#[derive(Debug, Default)]
+pub(super) struct Upload {
+    finished: AtomicBool,
+    failed: AtomicBool,
+}
+
+impl Upload {
+    /// Whether the whole body was handed over for writing.
+    pub(super) fn finished(&self) -> bool {
+        self.finished.load(Ordering::Acquire)
+    }
+
+    /// Whether the body itself failed.
+    pub(super) fn failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+}
+
+/// A request's body, watched.
+#[derive(Debug)]
+pub(super) struct RequestBody {
+    first: Option<Frame<Bytes>>,
+    rest: UnsyncBoxBody<Bytes, BoxError>,
+    /// What `Content-Length` still promises, where the body does not know its own length.
+    promised: Option<u64>,
+    upload: Arc<Upload>,
+}
+
+/// Makes `request` fit to be sent to `target`.
+///
+/// Forbidden fields that came this far are dropped, `Host` is set from the target, and the message is
+/// framed in exactly one way.
+pub(super) async fn prepare<B>(
+    request: Request<B>,
+    target: &Target,
+    first_byte: Duration,
+) -> Result<(Request<RequestBody>, Arc<Upload>), SendError>
+where
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let (mut head, body) = request.into_parts();
+    if head.method == Method::CONNECT || head.method == Method::TRACE {
+        return Err(RequestFlaw::Method.into());
+    }
+    let mut headers = HeaderMap::new();
+    let host = HeaderValue::try_from(target.host_header()).map_err(|_| RequestFlaw::Path)?;
+    headers.insert(header::HOST, host);
+    headers.extend(allowed(head.headers));
+    let used = header_bytes(&headers);
+    if used > HEADER_BYTES {
+        return Err(RequestFlaw::HeadersTooLarge { used, allowed: HEADER_BYTES }.into());
+    }
+    let promised = promised_length(&headers, &body.size_hint())?;
+    let upload = Arc::<Upload>::default();
+    let rest = body.map_err(Into::into).boxed_unsync();
+    let mut body = RequestBody { first: None, rest, promised, upload: Arc::clone(&upload) };
+    let exact = body.size_hint().exact();
+    let has_body = head.method == Method::POST || head.method == Method::PUT || head.method == Method::PATCH;
+    if promised.is_none() && exact.is_none() && !has_body && body.prime(first_byte).await? {
+        headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+    if promised.is_none() && exact == Some(0) && has_body {
+        // hyper says nothing of an empty body, and some servers insist (status 411).
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
+    }
+    body.note_end();
+    head.uri = origin_form(&head.uri)?;
+    head.version = Version::HTTP_11;
+    head.headers = headers;
+    head.extensions.clear();
+    Ok((Request::from_parts(head, body), upload))
+}
+
+fn allowed(headers: HeaderMap) -> HeaderMap {
+    let mut kept = HeaderMap::with_capacity(headers.len());
+    let mut name = None;
+    for (next, value) in headers {
+        name = next.or(name);
+        if let Some(name) = name.as_ref().filter(|name| guest_may_set(name)) {
+            kept.append(name.clone(), value);
+        }
+    }
+    kept
+}
+
+/// The one length that the fields promise. hyper would send a promise that an empty body breaks, and the
+/// server would take the next request on the connection for the rest of this one.
+fn promised_length(headers: &HeaderMap, hint: &SizeHint) -> Result<Option<u64>, RequestFlaw> {
+    let mut values = headers.get_all(header::CONTENT_LENGTH).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    let digits =
+        value.to_str().ok().filter(|text| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()));
+    let length = digits.and_then(|digits| digits.parse::<u64>().ok());
+    match (length, values.next()) {
+        (Some(length), None) if hint.exact().is_none_or(|exact| exact == length) => Ok(Some(length)),
+        _ => Err(RequestFlaw::ContentLength),
+    }
+}
+
+/// Path and query alone. Anything but a leading `/` would read as a whole URL, or as a name, to a proxy
+/// behind the server.
+fn origin_form(uri: &Uri) -> Result<Uri, RequestFlaw> {
+    let path = match uri.path_and_query().map_or("", PathAndQuery::as_str) {
+        "" => "/".to_owned(),
+        path if path.starts_with('/') => path.to_owned(),
+        query if query.starts_with('?') => format!("/{query}"),
+        _ => return Err(RequestFlaw::Path),
+    };
+    let path = PathAndQuery::try_from(path).map_err(|_| RequestFlaw::Path)?;
+    Ok(Uri::from(path))
+}
+
+impl RequestBody {
+    /// Waits for the first frame; whether there is one.
+    ///
+    /// For the methods that need no body hyper either drops one whose length it does not know, without a
+    /// word, or announces one that turns out empty. Most such bodies are empty; some (searches) are not.
+    async fn prime(&mut self, within: Duration) -> Result<bool, NetworkFaultParts> {
+        let fault = |code| NetworkFaultParts { phase: Phase::Send, code, request_sent: false };
+        match timeout(within, self.rest.frame()).await.map_err(|_| fault(code::TIMEOUT))? {
+            Some(Ok(frame)) => self.first = Some(frame),
+            Some(Err(_)) => return Err(fault(code::REQUEST_BODY)),
+            None => self.rest = UnsyncBoxBody::new(Empty::new().map_err(|never| match never {})),
+        }
+        Ok(self.first.is_some())
+    }
+
+    fn note_end(&self) {
+        if self.is_end_stream() || self.promised == Some(0) {
+            self.upload.finished.store(true, Ordering::Release);
+        }
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let frame = match self.first.take() {
+            Some(first) => Some(Ok(first)),
+            None => std::task::ready!(Pin::new(&mut self.rest).poll_frame(cx)),
+        };
+        match &frame {
+            None => self.upload.finished.store(true, Ordering::Release),
+            Some(Err(_)) => self.upload.failed.store(true, Ordering::Release),
+            Some(Ok(frame)) => {
+                let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+                self.promised = self.promised.map(|promised| promised.saturating_sub(bytes));
+                self.note_end();
+            }
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.first.is_none() && self.rest.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        if self.first.is_some() { SizeHint::default() } else { self.rest.size_hint() }
+    }
+}

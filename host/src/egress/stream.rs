@@ -1,0 +1,140 @@
+//! A connection's bytes, in the clear or over TLS, with a meter on what was written.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// What left through one connection.
+///
+/// This is how `request_sent` is known rather than guessed: HTTP libraries report that writing failed,
+/// not whether anything was written before.
+#[derive(Debug, Default)]
+pub(super) struct Meter {
+    written: AtomicU64,
+    failed: AtomicBool,
+}
+
+impl Meter {
+    /// A number that grows with every write that may have let something out.
+    pub(super) fn mark(&self) -> u64 {
+        self.written.load(Ordering::Acquire)
+    }
+
+    /// Whether a write failed.
+    pub(super) fn write_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    fn note(&self, outcome: &Poll<io::Result<usize>>, error_may_send: bool) {
+        match outcome {
+            Poll::Ready(Ok(bytes)) => {
+                self.written.fetch_add(*bytes as u64, Ordering::AcqRel);
+            }
+            Poll::Ready(Err(_)) => {
+                self.written.fetch_add(u64::from(error_may_send), Ordering::AcqRel);
+                self.failed.store(true, Ordering::Release);
+            }
+            Poll::Pending => {}
+        }
+    }
+}
+
+/// A metered byte stream.
+#[derive(Debug)]
+pub(super) struct Metered<S> {
+    stream: S,
+    meter: Arc<Meter>,
+    error_may_send: bool,
+}
+
+impl<S> Metered<S> {
+    /// A stream whose failed write took nothing: a socket.
+    pub(super) fn plain(stream: S) -> Self {
+        Self { stream, meter: Arc::default(), error_may_send: false }
+    }
+
+    /// A stream that may have sent part of what a failed write took: TLS, which writes several records.
+    pub(super) fn buffering(stream: S) -> Self {
+        Self { stream, meter: Arc::default(), error_may_send: true }
+    }
+
+    pub(super) fn meter(&self) -> Arc<Meter> {
+        Arc::clone(&self.meter)
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let outcome = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.meter.note(&outcome, self.error_may_send);
+        outcome
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let outcome = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.meter.note(&outcome, self.error_may_send);
+        outcome
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let outcome = Pin::new(&mut self.stream).poll_flush(cx);
+        if matches!(outcome, Poll::Ready(Err(_))) {
+            self.meter.failed.store(true, Ordering::Release);
+        }
+        outcome
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::Metered;
+
+    #[tokio::test]
+    async fn row_106_a_write_that_failed_at_once_left_nothing_on_a_socket_and_maybe_something_over_tls() {
+        for (mut stream, left) in {
+            let dead = || tokio::io::duplex(8).0;
+            [(Metered::plain(dead()), 0), (Metered::buffering(dead()), 1)]
+        } {
+            let meter = stream.meter();
+            assert!(stream.write_all(b"request").await.is_err());
+            assert_eq!((meter.mark(), meter.write_failed()), (left, true));
+        }
+        let (near, mut far) = tokio::io::duplex(8);
+        let mut stream = Metered::plain(near);
+        let meter = stream.meter();
+        stream.write_all(b"request").await.unwrap();
+        assert_eq!((meter.mark(), meter.write_failed()), (7, false));
+        let mut received = [0; 7];
+        far.read_exact(&mut received).await.unwrap();
+        assert_eq!(&received, b"request");
+    }
+}

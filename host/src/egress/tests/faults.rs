@@ -1,0 +1,295 @@
+//! Every way in which a request fails, each with its exact phase, code and `request_sent`.
+
+use tokio::net::TcpSocket;
+
+use super::*;
+use crate::failure::DenialCode;
+
+const PORT: &str = "http://service.test:9";
+
+#[tokio::test]
+async fn row_105_nothing_listens() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    drop(listener);
+    let client = client(&format!("http://{NAME}:{port}"), true, Answers::of(&["127.0.0.1", "127.0.0.2"]));
+    let outcome = get(&client, &format!("http://{NAME}:{port}/")).await;
+    assert_eq!(fault(outcome), (Phase::Connect, "refused", false));
+}
+
+#[tokio::test]
+async fn row_87_names_that_lead_nowhere() {
+    for (resolver, word) in [
+        (Answers::failing(ResolveError::NotFound), "dns_not_found"),
+        (Answers::failing(ResolveError::Failed), "dns_failed"),
+        (Answers::of(&[]), "dns_not_found"),
+    ] {
+        let outcome = get(&client(PORT, false, resolver), PORT).await;
+        assert_eq!(fault(outcome), (Phase::Dns, word, false));
+    }
+}
+
+#[tokio::test]
+async fn row_87_a_lookup_that_stalls() {
+    struct Stalls;
+    impl Resolve for Stalls {
+        fn resolve<'a>(&'a self, _: &'a str) -> Resolution<'a> {
+            Box::pin(std::future::pending())
+        }
+    }
+    let request = Request::get(PORT).body(Empty::<Bytes>::new()).unwrap();
+    let outcome = send(&client(PORT, false, Arc::new(Stalls)), request, &quick()).await;
+    assert_eq!(fault(outcome), (Phase::Dns, "timeout", false));
+}
+
+#[tokio::test]
+async fn row_86_a_granted_name_at_a_private_address_is_refused_before_any_connection() {
+    let upstream = Upstream::answering("HTTP/1.1 204 No Content\r\n\r\n").await;
+    let grant = upstream.uri("");
+    for address in ["127.0.0.1", "::ffff:127.0.0.1", "::1", "0.0.0.0", "::", "169.254.169.254"] {
+        let answers = Answers::of(&[address]);
+        let client = client(&grant, false, answers.clone());
+        match get(&client, &upstream.uri("/")).await {
+            Err(SendError::Refused(refusal)) => {
+                assert_eq!(refusal.code(), DenialCode::PrivateAddress);
+                assert_eq!(refusal.address(), Some(address.parse().unwrap()));
+            }
+            other => panic!("{address}: {other:?}"),
+        }
+        assert_eq!(*answers.asked.lock().unwrap(), [NAME], "one lookup");
+    }
+    assert_eq!(upstream.accepts(), 0);
+    assert_eq!(upstream.get().await.unwrap().status(), 204, "the operator may allow it");
+    assert_eq!(upstream.accepts(), 1);
+}
+
+#[tokio::test]
+async fn a_target_that_is_not_granted_is_not_even_looked_up() {
+    let answers = Answers::of(&["8.8.8.8"]);
+    let client = client(PORT, false, answers.clone());
+    let other = Target::from_uri(&"http://other.test:9".parse().unwrap()).unwrap();
+    let request = Request::get(PORT).body(Empty::<Bytes>::new()).unwrap();
+    let outcome = client.send(request, &other, &quick()).await;
+    assert!(
+        matches!(outcome, Err(SendError::Refused(refusal)) if refusal.code() == DenialCode::HostNotGranted)
+    );
+    assert!(answers.asked.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_dead_address_does_not_hide_a_live_one() {
+    let upstream = Upstream::answering("HTTP/1.1 204 No Content\r\n\r\n").await;
+    let answers = Answers::of(&["127.0.0.9", "127.0.0.1"]);
+    let client = client(&upstream.uri(""), true, answers);
+    assert_eq!(get(&client, &upstream.uri("/")).await.unwrap().status(), 204);
+}
+
+/// A listener whose queue is full, so that Linux drops what else wants to connect.
+async fn full_listener(address: &str) -> (tokio::net::TcpListener, Vec<TcpStream>) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(address.parse().unwrap()).unwrap();
+    let listener = socket.listen(1).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut queued = Vec::new();
+    while let Ok(Ok(stream)) =
+        tokio::time::timeout(Duration::from_millis(200), TcpStream::connect(address)).await
+    {
+        queued.push(stream);
+        assert!(queued.len() < 16, "the queue never fills");
+    }
+    (listener, queued)
+}
+
+#[tokio::test]
+async fn a_connect_that_stalls_times_out_or_is_overtaken() {
+    let (stalled, _queued) = full_listener("127.0.0.3:0").await;
+    let port = stalled.local_addr().unwrap().port();
+    let grant = format!("http://{NAME}:{port}");
+    let request = || Request::get(&grant).body(Empty::<Bytes>::new()).unwrap();
+    let outcome = send(&client(&grant, true, Answers::of(&["127.0.0.3"])), request(), &quick()).await;
+    assert_eq!(fault(outcome), (Phase::Connect, "timeout", false));
+
+    let live = TcpListener::bind(("127.0.0.4", port)).await.unwrap();
+    tokio::spawn(async move {
+        let (mut stream, _) = live.accept().await.unwrap();
+        read_head(&mut stream).await;
+        stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+    });
+    let client = client(&grant, true, Answers::of(&["127.0.0.3", "127.0.0.4"]));
+    assert_eq!(send(&client, request(), &Timeouts::default()).await.unwrap().status(), 204);
+}
+
+#[tokio::test]
+async fn row_106_a_reset_after_the_request() {
+    let upstream = Upstream::start(|_, mut stream| async move {
+        read_head(&mut stream).await.unwrap();
+        stream.set_zero_linger().unwrap();
+    })
+    .await;
+    assert_eq!(fault(upstream.get().await), (Phase::Response, "reset", true));
+    assert_eq!(upstream.accepts(), 1, "not repeated");
+}
+
+#[tokio::test]
+async fn a_reset_before_the_request_claims_nothing_that_is_not_known() {
+    let upstream = Upstream::start(|_, stream| async move { stream.set_zero_linger().unwrap() }).await;
+    for _ in 0..20 {
+        // Whether the reset or the request was first is a race; the answer must fit whichever it was.
+        let (phase, word, sent) = fault(upstream.get().await);
+        assert!(matches!(word, "reset" | "closed"), "{word}");
+        assert!(sent || phase == Phase::Send);
+    }
+    assert_eq!(upstream.accepts(), 20, "not repeated");
+}
+
+/// A body that never ends.
+struct Endless;
+
+impl Body for Endless {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[b'x'; 16 * 1024])))))
+    }
+}
+
+#[tokio::test]
+async fn a_reset_while_the_body_is_still_being_sent() {
+    let upstream = Upstream::start(|_, mut stream| async move {
+        read_head(&mut stream).await.unwrap();
+        stream.set_zero_linger().unwrap();
+    })
+    .await;
+    let request = Request::post(upstream.uri("/")).body(Endless).unwrap();
+    let outcome = send(&upstream.client(), request, &Timeouts::default()).await;
+    assert_eq!(fault(outcome), (Phase::Send, "reset", true));
+}
+
+#[tokio::test]
+async fn a_body_that_never_starts_holds_nothing_up_for_ever() {
+    let upstream = Upstream::answering("HTTP/1.1 204 No Content\r\n\r\n").await;
+    let (_sender, body) = Piped::open();
+    let request = Request::get(upstream.uri("/")).body(body).unwrap();
+    assert_eq!(fault(send(&upstream.client(), request, &quick()).await), (Phase::Send, "timeout", false));
+    assert_eq!(upstream.accepts(), 0);
+}
+
+#[tokio::test]
+async fn a_server_that_speaks_first_is_not_taken_for_an_answer() {
+    let upstream = Upstream::start(|_, mut stream| async move {
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil").await.unwrap();
+        read_head(&mut stream).await;
+    })
+    .await;
+    // Whether it speaks before the request is written is a race; a connection that waits is not.
+    let client = upstream.client();
+    if let Ok(response) = get(&client, &upstream.uri("/")).await {
+        text(response).await;
+    }
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let _ = get(&client, &upstream.uri("/")).await;
+    assert_eq!(upstream.accepts(), 2, "it is not used again");
+}
+
+#[tokio::test]
+async fn row_99_an_upload_that_stalls() {
+    let upstream = Upstream::start(|_, stream| async move {
+        std::future::pending::<()>().await;
+        drop(stream);
+    })
+    .await;
+    let request = Request::post(upstream.uri("/")).body(Endless).unwrap();
+    assert_eq!(fault(send(&upstream.client(), request, &quick()).await), (Phase::Send, "timeout", true));
+}
+
+#[tokio::test]
+async fn a_server_that_is_silent() {
+    let upstream = Upstream::start(|_, mut stream| async move {
+        read_head(&mut stream).await.unwrap();
+        std::future::pending::<()>().await;
+    })
+    .await;
+    let request = Request::get(upstream.uri("/")).body(Empty::<Bytes>::new()).unwrap();
+    assert_eq!(fault(send(&upstream.client(), request, &quick()).await), (Phase::Response, "timeout", true));
+}
+
+#[tokio::test]
+async fn rows_93_and_105_answers_that_are_no_answers() {
+    for (answer, word) in [
+        ("", "closed"),
+        ("HTTP/1.1 200 OK\r\nContent-Le", "closed"),
+        ("\x16\x03\x01 garbage\r\n\r\n", "malformed_response"),
+        ("SSH-2.0-OpenSSH_9.2\r\n", "malformed_response"),
+        ("HTTP/1.1 999999 X\r\n\r\n", "malformed_response"),
+        ("HTTP/1.1 200 OK\r\nbad name: x\r\n\r\n", "malformed_response"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx", "malformed_response"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: +5\r\n\r\nxxxxx", "malformed_response"),
+        (
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
+            "malformed_response",
+        ),
+    ] {
+        let upstream = Upstream::start(move |_, mut stream| async move {
+            read_head(&mut stream).await.unwrap();
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        })
+        .await;
+        assert_eq!(fault(upstream.get().await), (Phase::Response, word, true), "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn row_100_heads_that_are_too_large() {
+    let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(101));
+    let long = format!("HTTP/1.1 200 OK\r\na: {}\r\n\r\n", "b".repeat(64 * 1024));
+    let endless = format!("HTTP/1.1 200 OK\r\na: {}", "b".repeat(1024 * 1024));
+    for bomb in [many, long, endless] {
+        let bomb = Arc::new(bomb);
+        let upstream = Upstream::start(move |_, mut stream| {
+            let bomb = Arc::clone(&bomb);
+            async move {
+                read_head(&mut stream).await.unwrap();
+                let _ = stream.write_all(bomb.as_bytes()).await;
+                // Open until the client hangs up: the size must decide, not the end.
+                let _ = stream.read_u8().await;
+            }
+        })
+        .await;
+        assert_eq!(fault(upstream.get().await), (Phase::Response, "headers_too_large", true));
+    }
+    let fits: &str = format!("HTTP/1.1 204 OK\r\na: {}\r\n\r\n", "b".repeat(60 * 1024)).leak();
+    assert_eq!(Upstream::answering(fits).await.get().await.unwrap().status(), 204);
+}
+
+#[tokio::test]
+async fn bodies_that_break_off_or_make_no_sense() {
+    for (answer, reset, word) in [
+        ("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello", false, "closed"),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", false, "closed"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello", true, "reset"),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nhello\r\n", false, "malformed_response"),
+    ] {
+        let upstream = Upstream::start(move |_, mut stream| async move {
+            read_head(&mut stream).await.unwrap();
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            if reset {
+                // The client has the head before the reset discards what it has not read.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                stream.set_zero_linger().unwrap();
+            }
+        })
+        .await;
+        let response = upstream.get().await.unwrap();
+        assert_eq!(response.status(), 200);
+        let error = response.into_body().collect().await.unwrap_err();
+        assert_eq!(
+            (error.phase, error.code, error.request_sent),
+            (Phase::Response, word, true),
+            "{answer:?}"
+        );
+    }
+}

@@ -1,0 +1,154 @@
+//! Configures a host: where its files are, how it compiles, how much it runs at once, what it may reach.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::Host;
+use crate::call::{Loader, Pipeline};
+use crate::clock::{Clock, SystemClock};
+use crate::egress::{HostPort, Resolve, SystemResolver, default_tls, roots_from_pem};
+use crate::error::{HostError, HostErrorKind};
+use crate::limits::{Ceilings, LimitRequest};
+use crate::registry::Registry;
+use crate::sandbox::{Compiler, EgressSettings, Sandbox};
+use crate::trust::KeyringFile;
+
+/// Calls that run at once where nobody says otherwise. Each takes an instance slot: address space, and
+/// up to 1 MiB that is kept after a call.
+const CONCURRENCY: u32 = 256;
+
+/// What a host is made from; see [`Host::builder`].
+pub struct HostBuilder {
+    home: Option<PathBuf>,
+    compiler: Option<Compiler>,
+    concurrency: u32,
+    allow_private: Vec<String>,
+    extra_roots: Vec<Vec<u8>>,
+    ceilings: LimitRequest,
+    keep_code: bool,
+    clock: Arc<dyn Clock>,
+    resolver: Arc<dyn Resolve>,
+}
+
+impl Default for HostBuilder {
+    fn default() -> Self {
+        Self {
+            home: None,
+            compiler: None,
+            concurrency: CONCURRENCY,
+            allow_private: Vec::new(),
+            extra_roots: Vec::new(),
+            ceilings: LimitRequest::default(),
+            keep_code: true,
+            clock: Arc::new(SystemClock),
+            resolver: Arc::new(SystemResolver::default()),
+        }
+    }
+}
+
+impl HostBuilder {
+    /// The directory with `keyring.toml`, `packages/` and `cache/`. Required; made when first written to.
+    #[must_use]
+    pub fn home(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.home = Some(dir.into());
+        self
+    }
+
+    /// Where components are compiled. Required: nothing is compiled in this process unless you say so.
+    #[must_use]
+    pub fn compiler(mut self, compiler: Compiler) -> Self {
+        self.compiler = Some(compiler);
+        self
+    }
+
+    /// Calls that run at once; more wait, and many more are refused as busy. Default 256.
+    #[must_use]
+    pub fn concurrency(mut self, calls: u32) -> Self {
+        self.concurrency = calls;
+        self
+    }
+
+    /// Lets connectors that are granted this `host:port` reach it although its address is private,
+    /// loopback or otherwise inside your own network. Nothing of that kind is reachable by default.
+    #[must_use]
+    pub fn allow_private(mut self, host_port: impl Into<String>) -> Self {
+        self.allow_private.push(host_port.into());
+        self
+    }
+
+    /// Trusts this certificate authority (PEM) for connectors' TLS connections, beside the public ones.
+    #[must_use]
+    pub fn extra_root_pem(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.extra_roots.push(pem.into());
+        self
+    }
+
+    /// Lowers the ceilings above which no call's limits may be.
+    #[must_use]
+    pub fn ceilings(mut self, ceilings: LimitRequest) -> Self {
+        self.ceilings = ceilings;
+        self
+    }
+
+    /// Keeps no compiled code on disk: every start compiles again.
+    #[must_use]
+    pub fn without_code_cache(mut self) -> Self {
+        self.keep_code = false;
+        self
+    }
+
+    /// Takes the time from `clock`.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Looks up names with `resolver`.
+    #[must_use]
+    pub fn resolver(mut self, resolver: Arc<dyn Resolve>) -> Self {
+        self.resolver = resolver;
+        self
+    }
+
+    /// The host.
+    ///
+    /// # Errors
+    /// `configuration`, naming the setting: no home, no compiler, no concurrency, an authority or a
+    /// certificate that cannot be read, a ceiling above the default one.
+    pub fn build(self) -> Result<Host, HostError> {
+        let wrong = |message: &str, hint: &str| HostError::new(HostErrorKind::Configuration, message).hint(hint);
+        let home = self
+            .home
+            .ok_or_else(|| wrong("The host has no home directory.", "Name one with Host::builder().home(dir)."))?;
+        let compiler = self.compiler.ok_or_else(|| {
+            wrong(
+                "The host has no compiler.",
+                "Use .compiler(Compiler::child(path of the cofferdam binary)), or Compiler::in_process() if you trust every component.",
+            )
+        })?;
+        if self.concurrency == 0 || self.concurrency > 10_000 {
+            return Err(wrong("The concurrency is not acceptable.", "Run 1 to 10000 calls at once."));
+        }
+        let ceilings = Ceilings::default()
+            .lowered(&self.ceilings)
+            .map_err(|error| wrong(&format!("A ceiling is not acceptable: {error}."), "Ceilings can only be lowered."))?;
+        let allow_private = self.allow_private.iter().map(|text| HostPort::parse(text)).collect::<Result<Vec<_>, _>>();
+        let allow_private =
+            allow_private.map_err(|error| wrong(&format!("allow_private: {error}."), "Write it as host:port."))?;
+        let roots = self.extra_roots.iter().map(|pem| roots_from_pem(pem)).collect::<Result<Vec<_>, _>>();
+        let tls = roots
+            .and_then(|roots| default_tls(roots.into_iter().flatten()))
+            .map_err(|error| wrong(&format!("An extra root cannot be used: {error}."), "Give PEM certificates."))?;
+        let egress = EgressSettings { tls, resolver: self.resolver, allow_private: allow_private.into() };
+        let (cache, key) = match self.keep_code {
+            true => (Some(home.join("cache")), Some(home.join("host.key"))),
+            false => (None, None),
+        };
+        let sandbox = Sandbox::new(self.concurrency, compiler, cache, key, egress)?;
+        let registry = Registry::open(home.join("packages"));
+        let keyring = KeyringFile::new(home.join("keyring.toml"));
+        let loader = Loader::new(registry, keyring, sandbox, ceilings, self.clock);
+        Ok(Host { pipeline: Arc::new(Pipeline::new(loader, self.concurrency)) })
+    }
+}

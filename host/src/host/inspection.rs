@@ -1,0 +1,234 @@
+//! What a security reviewer reads before trusting a connector: identity, signer, grants, limits, operations.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::Host;
+use crate::call::{ConnectorRef, check_limits, check_signature};
+use crate::digest::Digest;
+use crate::error::{Error, HostError};
+use crate::failure::{AuditId, Context};
+use crate::limits::{LimitRequest, Limits};
+use crate::manifest::CredentialGrant;
+use crate::package::{Operation, Package};
+use crate::registry::Stored;
+
+/// A package, taken apart without running any of it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Inspection {
+    /// `<scheme>://<owner>/<repo>`.
+    pub name: String,
+    /// The exact version.
+    pub version: String,
+    /// The manifest's description.
+    pub description: Option<String>,
+    /// The manifest's publisher: a claim, unlike the signer.
+    pub publisher: Option<String>,
+    /// `sha256:` and 64 digits.
+    pub hash: String,
+    /// Bytes of the package.
+    pub size: u64,
+    /// Who signed it, and whether that is trusted here.
+    pub signature: SignatureView,
+    /// Whether the hash of the installed file is still its name; none for a file that is not installed.
+    pub hash_matches: Option<bool>,
+    /// Every import of the component, with what the manifest and this host say of it.
+    pub imports: Vec<ImportView>,
+    /// The `host:port`s it may reach.
+    pub network: Vec<String>,
+    /// The credentials it may have sent for it, and where to.
+    pub credentials: Vec<String>,
+    /// The limits of a call, what the manifest asks for, and the ceilings.
+    pub limits: BTreeMap<&'static str, LimitView>,
+    /// Its operations.
+    pub operations: Vec<OperationView>,
+}
+
+/// What the signature says.
+#[derive(Debug, Clone, Serialize)]
+pub struct SignatureView {
+    /// `trusted`, or the code of the failure that a call would end with.
+    pub status: String,
+    /// The id of the accepted key.
+    pub signer: Option<String>,
+    /// Why it is not accepted, and what to do.
+    pub reason: Option<String>,
+}
+
+/// One import.
+#[derive(Debug, Clone, Serialize)]
+pub struct ImportView {
+    /// Its name.
+    pub name: String,
+    /// `plumbing` (linked by the standard library, grants nothing), `declared`, `undeclared` or `unavailable`.
+    pub standing: &'static str,
+}
+
+/// One limit: amounts in the limit's unit.
+#[derive(Debug, Clone, Serialize)]
+pub struct LimitView {
+    /// What a call gets.
+    pub effective: u64,
+    /// What the manifest asks for.
+    pub manifest: Option<u64>,
+    /// The most that any call gets here.
+    pub ceiling: u64,
+    /// The unit.
+    pub unit: &'static str,
+}
+
+/// One operation.
+#[derive(Debug, Clone, Serialize)]
+pub struct OperationView {
+    /// The name that callers use.
+    pub name: String,
+    /// `list_issues(repo: string) -> list<..>`.
+    pub signature: String,
+    /// The parameters with their types.
+    pub params: Vec<(String, String)>,
+    /// The result's type.
+    pub result: Option<String>,
+    /// Its documentation, from the package.
+    pub docs: Option<String>,
+    /// Whether it may be repeated.
+    pub idempotent: bool,
+}
+
+impl Host {
+    /// Takes an installed connector apart.
+    ///
+    /// # Errors
+    /// It is not installed, or its package cannot be read.
+    pub fn inspect(&self, connector: &ConnectorRef) -> Result<Inspection, HostError> {
+        let loader = &self.pipeline.loader;
+        let digest = loader.find(connector)?;
+        let Stored { bytes, signature, .. } = loader.registry.read(&digest)?;
+        let matches = Digest::of(&bytes) == digest;
+        let mut inspection = self.inspect_package(bytes, signature.as_deref())?;
+        inspection.hash_matches = Some(matches);
+        Ok(inspection)
+    }
+
+    /// Takes a package file apart, with the signature that lies beside it if there is one. Nothing is
+    /// compiled or run.
+    ///
+    /// # Errors
+    /// It is not a package.
+    pub fn inspect_package(&self, bytes: Vec<u8>, signature: Option<&[u8]>) -> Result<Inspection, HostError> {
+        let size = bytes.len() as u64;
+        let package = Package::open(bytes)?;
+        let manifest = package.manifest();
+        Ok(Inspection {
+            name: manifest.name().to_string(),
+            version: manifest.version().to_string(),
+            description: manifest.description().map(ToOwned::to_owned),
+            publisher: manifest.publisher().map(ToOwned::to_owned),
+            hash: format!("sha256:{}", package.digest()),
+            size,
+            signature: self.signature_view(&package, signature)?,
+            hash_matches: None,
+            imports: package
+                .import_verdicts()
+                .iter()
+                .map(|import| ImportView { name: import.name().to_owned(), standing: import.standing().name() })
+                .collect(),
+            network: manifest.hosts().iter().map(ToString::to_string).collect(),
+            credentials: manifest.credentials().iter().map(credential).collect(),
+            limits: self.limit_views(manifest.limits())?,
+            operations: package.operations().iter().map(|operation| view(&package, operation)).collect(),
+        })
+    }
+
+    /// Checks a package as an install would, the signature apart: imports, limits, and that it compiles
+    /// and links. For authors, before they sign.
+    ///
+    /// # Errors
+    /// As [`Host::install`].
+    pub async fn check_package(&self, bytes: Vec<u8>) -> Result<(), Error> {
+        let package = Package::open(bytes).map_err(HostError::from)?;
+        let context = Context::new(AuditId::mint());
+        crate::call::check_imports(&context, &package)?;
+        self.limit_views(package.manifest().limits())?;
+        let proof = crate::trust::allow_unsigned(
+            package.manifest().name().clone(),
+            package.manifest().version().clone(),
+            *package.digest(),
+        );
+        self.pipeline.loader.compile(&context, &package, &proof).await.map(drop)
+    }
+
+    fn signature_view(&self, package: &Package, signature: Option<&[u8]>) -> Result<SignatureView, HostError> {
+        let loader = &self.pipeline.loader;
+        let keyring = loader.keyring.load()?;
+        let context = Context::new(AuditId::mint());
+        Ok(match check_signature(&context, package, signature, &keyring, false, &*loader.clock) {
+            Ok(proof) => SignatureView {
+                status: "trusted".into(),
+                signer: proof.signer().map(ToString::to_string),
+                reason: None,
+            },
+            Err(failure) => SignatureView {
+                status: failure.code().to_owned(),
+                signer: None,
+                reason: Some(failure.message().to_owned()),
+            },
+        })
+    }
+
+    fn limit_views(&self, manifest: &LimitRequest) -> Result<BTreeMap<&'static str, LimitView>, HostError> {
+        let ceilings = &self.pipeline.loader.ceilings;
+        let limits: Limits = check_limits(ceilings, manifest, &LimitRequest::default())?;
+        let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Ok(BTreeMap::from([
+            (
+                "fuel",
+                LimitView {
+                    effective: limits.fuel(),
+                    manifest: manifest.fuel(),
+                    ceiling: ceilings.fuel(),
+                    unit: "fuel",
+                },
+            ),
+            (
+                "wall_time",
+                LimitView {
+                    effective: ms(limits.wall_time()),
+                    manifest: manifest.wall_time().map(ms),
+                    ceiling: ms(ceilings.wall_time()),
+                    unit: "ms",
+                },
+            ),
+            (
+                "memory",
+                LimitView {
+                    effective: limits.memory(),
+                    manifest: manifest.memory(),
+                    ceiling: ceilings.memory(),
+                    unit: "bytes",
+                },
+            ),
+        ]))
+    }
+}
+
+fn credential(grant: &CredentialGrant) -> String {
+    let hosts: Vec<_> = grant.hosts().iter().map(ToString::to_string).collect();
+    format!("{} for {}, to {}", grant.kind().name(), grant.service(), hosts.join(", "))
+}
+
+fn view(package: &Package, operation: &Operation) -> OperationView {
+    let name = operation.name().json();
+    OperationView {
+        name: name.to_owned(),
+        signature: operation.to_string(),
+        params: operation
+            .params()
+            .iter()
+            .map(|param| (param.name.json().to_owned(), param.shape.to_string()))
+            .collect(),
+        result: operation.result().map(ToString::to_string),
+        docs: package.docs().operation(name).map(|docs| docs.text().to_owned()),
+        idempotent: package.manifest().idempotent(name),
+    }
+}

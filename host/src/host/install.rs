@@ -1,0 +1,133 @@
+//! Installing: every check that a call makes, made before anything is written.
+
+use serde::Serialize;
+
+use super::Host;
+use crate::call::{check_imports, check_limits, check_signature, hash_mismatch};
+use crate::digest::Digest;
+use crate::error::{Error, HostError};
+use crate::failure::{AuditId, Context};
+use crate::limits::LimitRequest;
+use crate::package::Package;
+use crate::registry::{InstallOutcome, RegistryError};
+
+/// How to install.
+#[derive(Debug, Clone, Default)]
+pub struct InstallOptions {
+    expected: Option<Digest>,
+    allow_unsigned: bool,
+}
+
+impl InstallOptions {
+    /// Refuses a package that is not this one.
+    #[must_use]
+    pub fn expect_hash(mut self, hash: Digest) -> Self {
+        self.expected = Some(hash);
+        self
+    }
+
+    /// For local development: takes a package that has no signature. It still needs to be allowed for
+    /// every call, and a signature that is there and does not hold is refused all the same.
+    #[must_use]
+    pub fn allow_unsigned(mut self) -> Self {
+        self.allow_unsigned = true;
+        self
+    }
+}
+
+/// What was installed.
+#[derive(Debug, Clone, Serialize)]
+pub struct Installed {
+    /// `<scheme>://<owner>/<repo>`.
+    pub name: String,
+    /// The exact version.
+    pub version: String,
+    /// `sha256:` and 64 digits: what `sha256sum` prints of the file.
+    pub hash: String,
+    /// The id of the key whose signature was accepted; none where unsigned was allowed.
+    pub signer: Option<String>,
+    /// Whether these very bytes were installed before.
+    pub already_installed: bool,
+    /// The record of this install.
+    pub audit_id: AuditId,
+}
+
+impl Host {
+    /// Verifies a package (hash, signature, manifest, imports, limits), compiles it, and installs it.
+    /// On any error nothing on disk has changed.
+    ///
+    /// # Errors
+    /// [`Error::Failure`] where hash, signature or capabilities refuse it; [`Error::Host`] where the
+    /// package, its manifest or the host's own files are at fault.
+    pub async fn install(
+        &self,
+        package: Vec<u8>,
+        signature: Option<Vec<u8>>,
+        options: InstallOptions,
+    ) -> Result<Installed, Error> {
+        let context = Context::new(AuditId::mint());
+        let installed = self.check_and_write(&context, package, signature, &options).await;
+        match &installed {
+            Ok(done) => tracing::info!(
+                target: "cofferdam::record", audit_id = context.audit_id().as_str(),
+                connector = format!("{}@{}", done.name, done.version), hash = done.hash, signer = done.signer,
+                "installed"
+            ),
+            Err(error) => tracing::info!(
+                target: "cofferdam::record", audit_id = context.audit_id().as_str(), %error, "install refused"
+            ),
+        }
+        installed.map_err(|error| match error {
+            Error::Host(error) => Error::Host(error.of_request(context.audit_id())),
+            failure @ Error::Failure(_) => failure,
+        })
+    }
+
+    async fn check_and_write(
+        &self,
+        context: &Context,
+        bytes: Vec<u8>,
+        signature: Option<Vec<u8>>,
+        options: &InstallOptions,
+    ) -> Result<Installed, Error> {
+        let loader = &self.pipeline.loader;
+        let digest = Digest::of(&bytes);
+        if let Some(expected) = options.expected.filter(|expected| *expected != digest) {
+            return Err(hash_mismatch(context, "the package", &expected, &digest));
+        }
+        let package = Package::open(bytes).map_err(HostError::from)?;
+        let connector = format!("{}@{}", package.manifest().name(), package.manifest().version());
+        let context = context.clone().with_connector(connector, Some(format!("sha256:{digest}").into()));
+        let keyring = loader.keyring.load()?;
+        let signature = signature.as_deref();
+        let proof =
+            check_signature(&context, &package, signature, &keyring, options.allow_unsigned, &*loader.clock)?;
+        check_imports(&context, &package)?;
+        check_limits(&loader.ceilings, package.manifest().limits(), &LimitRequest::default())?;
+        self.check_conflict(&package)?;
+        loader.compile(&context, &package, &proof).await?;
+        let outcome = loader.registry.install(&package, signature).map_err(HostError::from)?;
+        Ok(Installed {
+            name: package.manifest().name().to_string(),
+            version: package.manifest().version().to_string(),
+            hash: format!("sha256:{digest}"),
+            signer: proof.signer().map(ToString::to_string),
+            already_installed: outcome == InstallOutcome::AlreadyInstalled,
+            audit_id: context.audit_id().clone(),
+        })
+    }
+
+    /// Another package of the same name and version is refused before it is compiled: the registry would
+    /// refuse it too, but only after.
+    fn check_conflict(&self, package: &Package) -> Result<(), HostError> {
+        let registry = &self.pipeline.loader.registry;
+        let (name, version) = (package.manifest().name(), package.manifest().version());
+        match registry.find(name, version)? {
+            Some(installed) if installed != *package.digest() => {
+                let (name, version) = (name.clone(), version.clone());
+                Err(RegistryError::Conflict { name, version, installed, offered: *package.digest() }.into())
+            }
+            _ => Ok(()),
+        }
+    }
+}

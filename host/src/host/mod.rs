@@ -1,0 +1,122 @@
+//! The public API: a builder, and a facade over everything a host can do.
+
+mod builder;
+mod inspection;
+mod install;
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+pub use builder::HostBuilder;
+pub use inspection::{ImportView, Inspection, LimitView, OperationView, SignatureView};
+pub use install::{InstallOptions, Installed};
+
+use crate::call::{Call, ConnectorRef, Pipeline};
+use crate::error::{Error, HostError, HostErrorKind};
+use crate::failure::{AuditId, Context};
+use crate::manifest::ConnectorName;
+use crate::registry::{Entry, Rebuilt};
+use crate::trust::KeyringFile;
+
+/// A host of connectors: cheap to clone, safe to share.
+#[derive(Clone)]
+pub struct Host {
+    pipeline: Arc<Pipeline>,
+}
+
+impl Host {
+    /// Starts to configure a host.
+    #[must_use]
+    pub fn builder() -> HostBuilder {
+        HostBuilder::default()
+    }
+
+    /// Calls an operation with its default limits. `args` is an object with one field per parameter.
+    ///
+    /// Dropping the future cancels the call: the guest and its requests end at once.
+    ///
+    /// # Errors
+    /// [`Error::Failure`] is the outcome of a call that ran, or was not allowed to run; [`Error::Host`]
+    /// says why a call could not be taken up (unknown operation, arguments of the wrong type).
+    pub async fn call(&self, connector: &ConnectorRef, op: &str, args: Value) -> Result<Value, Error> {
+        self.run(Call::new(connector.clone(), op, args)).await
+    }
+
+    /// Runs a call with its own limits and options.
+    ///
+    /// # Errors
+    /// As [`Host::call`].
+    pub async fn run(&self, call: Call) -> Result<Value, Error> {
+        self.pipeline.run(call).await
+    }
+
+    /// What is installed, by name and version.
+    ///
+    /// # Errors
+    /// The index cannot be read.
+    pub fn list(&self) -> Result<Vec<Entry>, HostError> {
+        self.pipeline.loader.registry.list().map_err(HostError::from)
+    }
+
+    /// Removes an installed connector and the code kept of it.
+    ///
+    /// # Errors
+    /// It is not installed, or the package directory cannot be written.
+    pub fn remove(&self, connector: &ConnectorRef) -> Result<(), HostError> {
+        let loader = &self.pipeline.loader;
+        let digest = loader.find(connector)?;
+        loader.registry.remove(connector.name(), connector.version())?;
+        loader.forget(&connector.to_string(), &digest);
+        Ok(())
+    }
+
+    /// Verifies an installed connector as a call would, and compiles it if no code is kept.
+    ///
+    /// # Errors
+    /// What a call of it would fail with.
+    pub async fn verify(&self, connector: &ConnectorRef) -> Result<(), Error> {
+        let key = connector.to_string();
+        let context = Context::new(AuditId::mint()).with_connector(key.as_str(), None);
+        self.pipeline.loader.load(&context, connector, &key, false).await.map(drop)
+    }
+
+    /// Makes the index anew from the packages that are there, and says which were left out.
+    ///
+    /// # Errors
+    /// The package directory cannot be read or written.
+    pub fn rebuild_index(&self) -> Result<Rebuilt, HostError> {
+        self.pipeline.loader.registry.rebuild_index().map_err(HostError::from)
+    }
+
+    /// Reads a reference as people write it: `name@version`, or a bare name of which exactly one version
+    /// is installed. There is no "latest": with several versions installed one has to be named.
+    ///
+    /// # Errors
+    /// The text names nothing, nothing that is installed, or several.
+    pub fn resolve(&self, text: &str) -> Result<ConnectorRef, HostError> {
+        if text.contains('@') {
+            return ConnectorRef::parse(text);
+        }
+        let Ok(name) = ConnectorName::parse(text) else {
+            return Err(self.pipeline.loader.not_installed(text));
+        };
+        let mut versions = self.list()?.into_iter().filter(|entry| entry.name == name);
+        match (versions.next(), versions.next()) {
+            (Some(only), None) => Ok(ConnectorRef::new(only.name, only.version)),
+            (None, _) => Err(self.pipeline.loader.not_installed(text)),
+            (Some(_), Some(_)) => {
+                let versions = self.list()?.into_iter().filter(|entry| entry.name == name);
+                let names: Vec<_> = versions.map(|entry| format!("{name}@{}", entry.version)).collect();
+                Err(HostError::new(HostErrorKind::Validation, format!("Several versions of {name} are installed."))
+                    .hint(format!("Name one: {}", names.join(", "))))
+            }
+        }
+    }
+
+    /// The keyring that decides whose packages run.
+    #[must_use]
+    pub fn keyring(&self) -> &KeyringFile {
+        &self.pipeline.loader.keyring
+    }
+}

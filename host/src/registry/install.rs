@@ -1,0 +1,154 @@
+//! Putting packages into the directory and taking them out: whole, or not at all.
+
+use std::fs;
+use std::io;
+
+use semver::Version;
+
+use super::error::RegistryError;
+use super::files;
+use super::index::Index;
+use super::lock::Lock;
+use super::{INDEX, LOCK, MAX_SIGNATURE_BYTES, PACKAGE, Registry, SIGNATURE};
+use crate::digest::Digest;
+use crate::manifest::ConnectorName;
+use crate::package::{MAX_BYTES, Package};
+
+/// What an install found and did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InstallOutcome {
+    /// The package is installed now and was not before.
+    Installed,
+    /// The very package was installed already, and nothing changed.
+    AlreadyInstalled,
+    /// The very package was installed already; its signature is the one given now.
+    SignatureUpdated,
+    /// The very package was installed already, but its files were damaged; now they are right.
+    Repaired,
+}
+
+impl Registry {
+    /// Installs a package that the caller has verified. Installing what is installed changes nothing,
+    /// except that a signature given now replaces the one there, and damaged bytes are put right.
+    ///
+    /// # Errors
+    /// Other bytes under the same name and version, and whatever the file system refuses; then nothing
+    /// has changed.
+    pub fn install(
+        &self,
+        package: &Package,
+        signature: Option<&[u8]>,
+    ) -> Result<InstallOutcome, RegistryError> {
+        let _lock = self.begin()?;
+        let mut index = self.index()?;
+        let (name, version, digest) =
+            (package.manifest().name(), package.manifest().version(), package.digest());
+        let installed = index.get(name, version);
+        if let Some(installed) = installed.filter(|installed| installed != digest) {
+            let (name, version) = (name.clone(), version.clone());
+            return Err(RegistryError::Conflict { name, version, installed, offered: *digest });
+        }
+        let outcome = self.place(package, signature)?;
+        if installed.is_none() {
+            index.insert(name, version, *digest);
+            self.write_index(&index)?;
+            return Ok(InstallOutcome::Installed);
+        }
+        Ok(outcome)
+    }
+
+    /// Removes a package: first from the index, so that it is gone in one step, then its files.
+    ///
+    /// # Errors
+    /// What is not installed, and whatever the file system refuses.
+    pub fn remove(&self, name: &ConnectorName, version: &Version) -> Result<Digest, RegistryError> {
+        let not_installed = || RegistryError::NotInstalled { name: name.clone(), version: version.clone() };
+        if self.find(name, version)?.is_none() {
+            return Err(not_installed());
+        }
+        let _lock = self.begin()?;
+        let mut index = self.index()?;
+        let digest = index.remove(name, version).ok_or_else(not_installed)?;
+        self.write_index(&index)?;
+        // Out of the store in one step as well: a package is never there in part.
+        let (directory, rest) = (self.directory(&digest), self.tmp().join("removed"));
+        match fs::rename(&directory, &rest) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(RegistryError::io("removing a package", directory)(error));
+            }
+            _ => files::remove(&rest)?,
+        }
+        Ok(digest)
+    }
+
+    /// Takes the lock and sweeps up after writers that were killed.
+    pub(super) fn begin(&self) -> Result<Lock, RegistryError> {
+        files::make_dir(&self.root)?;
+        let lock = Lock::take(&self.root.join(LOCK))?;
+        // Whoever wrote there held the lock, and does so no longer.
+        files::remove(&self.tmp())?;
+        files::make_dir(&self.tmp())?;
+        files::make_dir(&self.store())?;
+        Ok(lock)
+    }
+
+    pub(super) fn write_index(&self, index: &Index) -> Result<(), RegistryError> {
+        let fresh = self.tmp().join(INDEX);
+        files::write_new(&fresh, &index.to_json())?;
+        files::move_into_place(&fresh, &self.root.join(INDEX))
+    }
+
+    /// Puts the files there; says what it did to those that were there already.
+    fn place(&self, package: &Package, signature: Option<&[u8]>) -> Result<InstallOutcome, RegistryError> {
+        let digest = package.digest();
+        let directory = self.directory(digest);
+        let there = match self.read_file(digest, PACKAGE, MAX_BYTES) {
+            Ok(there) => there.map(|(bytes, _)| bytes),
+            Err(RegistryError::TooLarge { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        if there.is_none() && !directory.exists() {
+            let fresh = self.tmp().join(digest.to_string());
+            files::make_dir(&fresh)?;
+            files::write_new(&fresh.join(PACKAGE), package.bytes())?;
+            if let Some(signature) = signature {
+                files::write_new(&fresh.join(SIGNATURE), signature)?;
+            }
+            files::sync_dir(&fresh)?;
+            files::move_into_place(&fresh, &directory)?;
+            return Ok(InstallOutcome::Repaired);
+        }
+        let damaged = there.is_none_or(|bytes| bytes != package.bytes());
+        if damaged {
+            self.replace(digest, PACKAGE, package.bytes())?;
+        }
+        let signed_anew = match signature {
+            Some(signature) => self.sign_anew(digest, signature)?,
+            None => false,
+        };
+        Ok(match (damaged, signed_anew) {
+            (true, _) => InstallOutcome::Repaired,
+            (false, true) => InstallOutcome::SignatureUpdated,
+            (false, false) => InstallOutcome::AlreadyInstalled,
+        })
+    }
+
+    fn sign_anew(&self, digest: &Digest, signature: &[u8]) -> Result<bool, RegistryError> {
+        let old = match self.read_file(digest, SIGNATURE, MAX_SIGNATURE_BYTES) {
+            Ok(old) => old,
+            Err(RegistryError::TooLarge { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        if old.is_some_and(|(old, _)| old == signature) {
+            return Ok(false);
+        }
+        self.replace(digest, SIGNATURE, signature)?;
+        Ok(true)
+    }
+
+    fn replace(&self, digest: &Digest, file: &str, bytes: &[u8]) -> Result<(), RegistryError> {
+        let fresh = self.tmp().join(file);
+        files::write_new(&fresh, bytes)?;
+        files::move_into_place(&fresh, &self.file(digest, file))
+    }
+}

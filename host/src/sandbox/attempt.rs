@@ -1,0 +1,176 @@
+//! One attempt: a fresh store and instance, run under every limit, and dropped whatever happens.
+
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use wasmtime::Store;
+use wasmtime::component::Val;
+
+use super::gates::call::CallFacts;
+use super::gates::http::HttpGate;
+use super::gates::ledger::Ledger;
+use super::load::{Connector, Exported};
+use super::state::State;
+use super::{outcome, traps};
+use crate::clock::Clock;
+use crate::failure::{Context, Failure, LimitHit, LimitKind, RuntimeFault};
+use crate::limits::{self, Limits};
+
+/// Fuel between two looks at the clock: about 0.1 ms of computing.
+const YIELD_FUEL: u64 = 1_000_000;
+
+/// The longest tail of stderr that the operator's record keeps, in characters.
+const STDERR_CHARS: usize = 2_000;
+
+/// What an attempt used, the good ones too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// Fuel burnt.
+    pub fuel: u64,
+    /// The most bytes that memories and tables had together.
+    pub memory: u64,
+    /// Time from start to outcome.
+    pub wall_time: Duration,
+    /// Outgoing requests.
+    pub requests: u64,
+    /// Bytes of request bodies.
+    pub bytes_out: u64,
+    /// Bytes of response bodies.
+    pub bytes_in: u64,
+}
+
+/// What an attempt is made with.
+pub(crate) struct Attempt<'a> {
+    pub(crate) context: &'a Context,
+    pub(crate) limits: &'a Limits,
+    /// When the whole call ends, by `clock`.
+    pub(crate) deadline: Instant,
+    pub(crate) idempotency_key: String,
+    pub(crate) number: u32,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+/// How the guest's future stopped.
+enum Stop {
+    Done(wasmtime::Result<Val>),
+    Verdict,
+    Deadline,
+    Panicked,
+}
+
+/// Runs the operation once. Dropping the future ends the guest and its requests.
+pub(crate) async fn run(
+    connector: &Connector,
+    operation: &Exported,
+    args: &[Val],
+    attempt: Attempt<'_>,
+) -> (Result<Value, Failure>, Usage) {
+    let Attempt { context, limits, deadline, idempotency_key, number, clock } = attempt;
+    let started = clock.now();
+    let ledger = Arc::new(Ledger::default());
+    let gate = HttpGate::new(connector.egress(), Arc::clone(&ledger));
+    let facts = CallFacts { idempotency_key, attempt: number, deadline };
+    let state = State::new(gate, limits.memory(), facts, context.audit_id().clone(), Arc::clone(&clock));
+    let mut store = Store::new(connector.engine(), state);
+
+    let stop = match prepare(&mut store, limits) {
+        Ok(()) => watch(&*clock, deadline, &ledger, instantiate_and_call(&mut store, connector, operation, args)).await,
+        Err(error) => Stop::Done(Err(error)),
+    };
+
+    let fuel = limits.fuel().saturating_sub(store.get_fuel().unwrap_or(0));
+    let usage = Usage {
+        fuel,
+        memory: store.data().limiter.used(),
+        wall_time: clock.now().saturating_duration_since(started),
+        requests: ledger.requests.load(Ordering::Relaxed),
+        bytes_out: ledger.bytes_out.load(Ordering::Relaxed),
+        bytes_in: ledger.bytes_in.load(Ordering::Relaxed),
+    };
+    let outcome = match stop {
+        // A verdict may come between the guest's last step and this line: it still outranks the guest.
+        _ if ledger.is_over() => Err(match ledger.verdict() {
+            Some(verdict) => outcome::of_verdict(context, verdict),
+            None => Failure::connector_runtime_error(context, RuntimeFault::Internal),
+        }),
+        Stop::Done(Ok(result)) => outcome::of_result(context, operation.operation().result(), result, &ledger),
+        Stop::Done(Err(error)) => {
+            let ending = traps::classify(&error, store.data().limiter.hit(), limits, fuel);
+            let cause = crate::failure::safe_line(&error.root_cause().to_string(), STDERR_CHARS);
+            Err(outcome::of_ending(context, ending).with_operator_note(format!("cause: {cause}")))
+        }
+        Stop::Deadline => {
+            let used = u64::try_from(usage.wall_time.as_millis()).unwrap_or(u64::MAX);
+            let configured = u64::try_from(limits.wall_time().as_millis()).unwrap_or(u64::MAX);
+            let hit = LimitHit { limit: LimitKind::WallTime, configured, used };
+            Err(Failure::resource_limit_exceeded(context, hit))
+        }
+        Stop::Verdict | Stop::Panicked => Err(Failure::connector_runtime_error(context, RuntimeFault::Internal)),
+    };
+    let outcome = outcome.map_err(|failure| match store.data().stderr.tail(STDERR_CHARS) {
+        Some(tail) => failure.with_operator_note(format!("stderr: {tail}")),
+        None => failure,
+    });
+    (outcome, usage)
+}
+
+fn prepare(store: &mut Store<State>, limits: &Limits) -> wasmtime::Result<()> {
+    store.limiter(|state| &mut state.limiter);
+    store.set_fuel(limits.fuel())?;
+    store.fuel_async_yield_interval(Some(YIELD_FUEL))?;
+    store.set_hostcall_fuel(limits::HOST_TRANSFER_BYTES);
+    store.set_max_component_handles(limits::HANDLES);
+    Ok(())
+}
+
+async fn instantiate_and_call(
+    store: &mut Store<State>,
+    connector: &Connector,
+    operation: &Exported,
+    args: &[Val],
+) -> wasmtime::Result<Val> {
+    let instance = connector.pre().instantiate_async(&mut *store).await?;
+    let function = operation.function(&mut *store, &instance)?;
+    let mut results = [Val::Bool(false)];
+    function.call_async(store, args, &mut results).await?;
+    let [result] = results;
+    Ok(result)
+}
+
+/// Drives the guest, and looks at the clock and the ledger itself each time it yields: a busy runtime's
+/// timers come late, and a gate's verdict must not wait for the guest.
+async fn watch(
+    clock: &dyn Clock,
+    deadline: Instant,
+    ledger: &Ledger,
+    work: impl Future<Output = wasmtime::Result<Val>>,
+) -> Stop {
+    let mut work = pin!(work);
+    let mut verdict = pin!(ledger.ended());
+    let mut timer = clock.sleep_until(deadline);
+    poll_fn(|cx| {
+        if ledger.is_over() {
+            return Poll::Ready(Stop::Verdict);
+        }
+        if clock.now() >= deadline {
+            return Poll::Ready(Stop::Deadline);
+        }
+        // A panic in a gate is the host's fault; it ends this attempt and not the process.
+        match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
+            Ok(Poll::Ready(result)) => return Poll::Ready(Stop::Done(result)),
+            Ok(Poll::Pending) => {}
+            Err(_) => return Poll::Ready(Stop::Panicked),
+        }
+        if verdict.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Stop::Verdict);
+        }
+        timer.as_mut().poll(cx).map(|()| Stop::Deadline)
+    })
+    .await
+}

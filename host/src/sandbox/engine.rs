@@ -1,0 +1,64 @@
+//! The one wasmtime `Engine` of a process: which WebAssembly is accepted, and how instances are allocated.
+
+use std::num::NonZeroUsize;
+
+use wasmtime::{Config, Enabled, Engine, PoolingAllocationConfig, WasmBacktraceDetails};
+
+use crate::limits;
+
+/// Memory that a pool slot keeps after a call, so that the next one need not fault it in again. The
+/// price is memory kept after bursts: slots x this.
+const KEEP_MEMORY: usize = 1024 * 1024;
+const KEEP_TABLE: usize = 256 * 1024;
+
+/// Everything that compiled code depends on; the worker that compiles and the host that runs share it.
+pub(super) fn config() -> Config {
+    let mut config = Config::new();
+    // Limits. Epochs stay off: fuel that yields, and a deadline checked at every poll, cost half as much.
+    config.consume_fuel(true);
+    config.max_wasm_stack(limits::STACK_BYTES);
+    // Only what connectors need: no component-model async (7.7 us a call), no 64-bit or several
+    // memories in a module, nothing that computes differently on another machine.
+    config.concurrency_support(false);
+    config.wasm_memory64(false);
+    config.wasm_multi_memory(false);
+    config.wasm_relaxed_simd(false);
+    config.wasm_tail_call(false);
+    // A trap's backtrace carries the guest's own names, and the environment can widen it: keep it out.
+    config.wasm_backtrace_details(WasmBacktraceDetails::Disable);
+    config.wasm_backtrace_max_frames(None::<NonZeroUsize>);
+    config
+}
+
+/// How instances are allocated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Allocation {
+    /// From a pool of slots: 10 us an instance.
+    Pool,
+    /// One by one: 40 us, where the pool's address space is not to be had.
+    OnDemand,
+}
+
+/// The engine, with a pool of `slots` where the machine allows it.
+pub(super) fn new(slots: u32) -> wasmtime::Result<(Engine, Allocation)> {
+    let mut pool = PoolingAllocationConfig::new();
+    pool.total_component_instances(slots)
+        .total_core_instances(slots.saturating_mul(4))
+        .total_memories(slots.saturating_mul(2))
+        .total_tables(slots.saturating_mul(4))
+        .total_stacks(slots)
+        .max_memory_size(usize::try_from(limits::Ceilings::default().memory()).unwrap_or(usize::MAX))
+        .linear_memory_keep_resident(KEEP_MEMORY)
+        .table_keep_resident(KEEP_TABLE)
+        // Where the kernel has the ioctl (6.7), only dirty pages are reset; elsewhere this is a no-op.
+        .pagemap_scan(Enabled::Auto);
+    let mut pooled = config();
+    pooled.allocation_strategy(pool);
+    match Engine::new(&pooled) {
+        Ok(engine) => Ok((engine, Allocation::Pool)),
+        Err(error) => {
+            tracing::warn!(reason = %error, "no room for a pool of instances; allocating on demand");
+            Ok((Engine::new(&config())?, Allocation::OnDemand))
+        }
+    }
+}

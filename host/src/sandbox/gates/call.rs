@@ -1,0 +1,29 @@
+//! `cofferdam:connector/call`: what a guest may know about its own call.
+
+use std::time::Instant;
+
+use wasmtime::component::LinkerInstance;
+
+use crate::sandbox::state::State;
+
+/// The facts of one attempt.
+#[derive(Debug, Clone)]
+pub(in crate::sandbox) struct CallFacts {
+    /// The same for every attempt of a call, new for a new call.
+    pub(in crate::sandbox) idempotency_key: String,
+    /// From 1.
+    pub(in crate::sandbox) attempt: u32,
+    /// When the whole call ends.
+    pub(in crate::sandbox) deadline: Instant,
+}
+
+/// Defines the interface's functions.
+pub(in crate::sandbox) fn link(instance: &mut LinkerInstance<'_, State>) -> wasmtime::Result<()> {
+    instance.func_wrap("idempotency-key", |store, (): ()| Ok((store.data().call.idempotency_key.clone(),)))?;
+    instance.func_wrap("attempt", |store, (): ()| Ok((store.data().call.attempt,)))?;
+    instance.func_wrap("deadline", |store, (): ()| {
+        let state = store.data();
+        let left = state.call.deadline.saturating_duration_since(state.clock.now());
+        Ok((u64::try_from(left.as_millis()).unwrap_or(u64::MAX),))
+    })
+}

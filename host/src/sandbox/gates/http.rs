@@ -1,0 +1,242 @@
+//! The gate in front of the network: `wasi:http` requests are admitted, counted, sent and observed here.
+//!
+//! A refusal is decided before anything leaves, recorded, and ends the attempt: the guest gets the
+//! standard error, but never gets to act on it. After a verdict nothing more is admitted.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, HeaderName, Request, Response};
+use http_body_util::BodyExt;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpHooks};
+
+use super::ledger::{Ledger, SeenFault, SeenStatus, Verdict};
+use crate::egress::{Client, Counted, CountedError, HostPort, Policy, RequestFlaw, Resolve, SendError, Target, Timeouts, code, guest_may_set};
+use crate::egress::ResponseBody;
+use crate::failure::{LimitHit, LimitKind, Phase};
+use crate::limits;
+use crate::manifest::Manifest;
+
+/// What the operator decides about the network, for every connector of a host.
+#[derive(Clone)]
+pub(crate) struct EgressSettings {
+    pub(crate) tls: Arc<rustls::ClientConfig>,
+    pub(crate) resolver: Arc<dyn Resolve>,
+    pub(crate) allow_private: Arc<[HostPort]>,
+}
+
+impl EgressSettings {
+    /// A client and a policy of this connector's own: connections are never shared between connectors.
+    pub(in crate::sandbox) fn for_connector(&self, manifest: &Manifest) -> Egress {
+        let policy = Policy::new(manifest.hosts(), &self.allow_private);
+        Egress { client: Client::new(Arc::clone(&self.tls), Arc::clone(&self.resolver), policy) }
+    }
+}
+
+/// One connector's way out.
+#[derive(Clone)]
+pub(in crate::sandbox) struct Egress {
+    client: Client,
+}
+
+/// The gate of one attempt.
+pub(in crate::sandbox) struct HttpGate {
+    egress: Egress,
+    ledger: Arc<Ledger>,
+    slots: Arc<Semaphore>,
+}
+
+type SendFuture = Box<dyn Future<Output = Result<(Response<WasiBody>, IoFuture), Error>> + Send>;
+type IoFuture = Box<dyn Future<Output = Result<(), Error>> + Send>;
+
+impl HttpGate {
+    pub(in crate::sandbox) fn new(egress: &Egress, ledger: Arc<Ledger>) -> Self {
+        let slots = Arc::new(Semaphore::new(limits::CONCURRENT_REQUESTS));
+        Self { egress: egress.clone(), ledger, slots }
+    }
+
+    pub(in crate::sandbox) fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
+    }
+
+    /// Everything that can be decided without the network.
+    fn admit(&self, request: &Request<WasiBody>) -> Result<Target, Verdict> {
+        let number = self.ledger.count_request();
+        if number > limits::REQUESTS {
+            let hit = LimitHit { limit: LimitKind::Requests, configured: limits::REQUESTS, used: number };
+            return Err(Verdict::Limit(hit));
+        }
+        let policy = self.egress.client.policy();
+        let target = policy.target(request.uri()).map_err(|refusal| Verdict::Denied(refusal.into()))?;
+        policy.admit(&target).map_err(|refusal| Verdict::Denied(refusal.into()))?;
+        Ok(target)
+    }
+}
+
+impl WasiHttpHooks for HttpGate {
+    fn forbidden_header_filter(&mut self) -> Arc<dyn Fn(&HeaderName) -> bool + Send + Sync> {
+        Arc::new(|name| !guest_may_set(name))
+    }
+
+    fn send_request(
+        &mut self,
+        request: Request<WasiBody>,
+        options: Option<RequestOptions>,
+        _: IoFuture,
+    ) -> SendFuture {
+        let target = match self.admit(&request) {
+            Ok(target) if !self.ledger.is_over() => target,
+            Ok(_) => return Box::new(async { Err(Error::HttpRequestDenied) }),
+            Err(verdict) => {
+                self.ledger.end(verdict);
+                return Box::new(async { Err(Error::HttpRequestDenied) });
+            }
+        };
+        let timeouts = timeouts(options);
+        let client = self.egress.client.clone();
+        let (ledger, slots) = (Arc::clone(&self.ledger), Arc::clone(&self.slots));
+        Box::new(async move {
+            let permit = slots.acquire_owned().await.map_err(|_| Error::ConnectionLimitReached)?;
+            let host = target.to_string();
+            let request = count_request_body(request, &ledger);
+            match client.send(request, &target, &timeouts).await {
+                Ok(response) => {
+                    let response = observe_response(response, host, &ledger, permit);
+                    Ok((response, Box::new(async { Ok(()) }) as IoFuture))
+                }
+                Err(SendError::Refused(refusal)) => {
+                    ledger.end(Verdict::Denied(refusal.into()));
+                    Err(Error::HttpRequestDenied)
+                }
+                Err(SendError::Flawed(flaw)) => Err(flawed(flaw)),
+                Err(SendError::Fault(fault)) => {
+                    let error = guest_error(fault.phase, fault.code);
+                    let (phase, code, request_sent) = (fault.phase, fault.code, fault.request_sent);
+                    ledger.saw_fault(SeenFault { host, phase, code, request_sent });
+                    Err(error)
+                }
+            }
+        })
+    }
+}
+
+fn timeouts(options: Option<RequestOptions>) -> Timeouts {
+    let mut timeouts = Timeouts::default();
+    if let Some(connect) = options.and_then(|options| options.connect_timeout) {
+        timeouts = timeouts.with_connect(connect);
+    }
+    if let Some(first_byte) = options.and_then(|options| options.first_byte_timeout) {
+        timeouts = timeouts.with_first_byte(first_byte);
+    }
+    timeouts
+}
+
+fn count_request_body(request: Request<WasiBody>, ledger: &Arc<Ledger>) -> Request<Counted<WasiBody>> {
+    let (total, ledger) = (Arc::clone(&ledger.bytes_out), Arc::clone(ledger));
+    let on_excess = move |used| ledger.end(over(LimitKind::RequestBody, limits::REQUEST_BODY_BYTES, used));
+    request.map(|body| Counted::new(body, limits::REQUEST_BODY_BYTES, total, on_excess))
+}
+
+/// Notes the status, counts the body, and notes a body that breaks off.
+fn observe_response(
+    response: Response<ResponseBody>,
+    host: String,
+    ledger: &Arc<Ledger>,
+    permit: OwnedSemaphorePermit,
+) -> Response<WasiBody> {
+    let status = response.status();
+    if status.is_client_error() || status.is_server_error() {
+        let retry_after_ms = retry_after_ms(response.headers(), SystemTime::now());
+        ledger.saw_status(SeenStatus { host: host.clone(), status: status.as_u16(), retry_after_ms });
+    }
+    let (total, ledger) = (Arc::clone(&ledger.bytes_in), Arc::clone(ledger));
+    let on_excess = {
+        let ledger = Arc::clone(&ledger);
+        move |used| ledger.end(over(LimitKind::ResponseBody, limits::RESPONSE_BODY_BYTES, used))
+    };
+    response.map(|body| {
+        Counted::new(body, limits::RESPONSE_BODY_BYTES, total, on_excess)
+            .map_err(move |error| {
+                // The request holds its slot until its response is read or dropped.
+                let _held = &permit;
+                match error {
+                    CountedError::TooLarge { .. } => Error::HttpResponseBodySize(None),
+                    CountedError::Body(fault) => {
+                        let (phase, code, request_sent) = (fault.phase, fault.code, fault.request_sent);
+                        ledger.saw_fault(SeenFault { host: host.clone(), phase, code, request_sent });
+                        guest_error(phase, code)
+                    }
+                }
+            })
+            .boxed_unsync()
+    })
+}
+
+/// `Retry-After` in milliseconds, from seconds or an HTTP date; what cannot be read, or is over a week,
+/// is not there.
+fn retry_after_ms(headers: &HeaderMap, now: SystemTime) -> Option<u64> {
+    const WEEK_SECONDS: u64 = 7 * 24 * 60 * 60;
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    let wait = match text.parse::<u64>() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or_default(),
+    };
+    (wait.as_secs() <= WEEK_SECONDS).then(|| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX))
+}
+
+fn over(limit: LimitKind, configured: u64, used: u64) -> Verdict {
+    Verdict::Limit(LimitHit { limit, configured, used })
+}
+
+/// What the guest is told of a request that is never sent.
+fn flawed(flaw: RequestFlaw) -> Error {
+    match flaw {
+        RequestFlaw::HeadersTooLarge { .. } => Error::HttpRequestHeaderSectionSize(None),
+        RequestFlaw::Method => Error::HttpRequestMethodInvalid,
+        RequestFlaw::ContentLength => Error::HttpRequestBodySize(None),
+        RequestFlaw::Path => Error::HttpRequestUriInvalid,
+    }
+}
+
+/// The error that tells the guest most of what the gate knows.
+fn guest_error(phase: Phase, word: &str) -> Error {
+    match (phase, word) {
+        (Phase::Dns, code::TIMEOUT) => Error::DnsTimeout,
+        (Phase::Dns, _) => Error::DnsError { rcode: None, info_code: None },
+        (Phase::Connect, code::REFUSED) => Error::ConnectionRefused,
+        (Phase::Connect | Phase::Tls, code::TIMEOUT) => Error::ConnectionTimeout,
+        (Phase::Connect, _) => Error::DestinationUnavailable,
+        (Phase::Tls, code::TLS_CERTIFICATE) => Error::TlsCertificateError,
+        (Phase::Tls, _) => Error::TlsProtocolError,
+        (Phase::Response, code::TIMEOUT) => Error::HttpResponseTimeout,
+        (Phase::Response, code::MALFORMED_RESPONSE) => Error::HttpProtocolError,
+        (Phase::Response, code::HEADERS_TOO_LARGE) => Error::HttpResponseHeaderSectionSize(None),
+        (Phase::Send | Phase::Response, _) => Error::ConnectionTerminated,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::*;
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date_and_never_absurd() {
+        let now = httpdate::parse_http_date("Sat, 21 Nov 2026 10:00:00 GMT").unwrap();
+        for (text, expected) in [
+            ("7", Some(7_000)),
+            ("0", Some(0)),
+            ("Sat, 21 Nov 2026 10:00:30 GMT", Some(30_000)),
+            ("Sat, 21 Nov 2026 09:00:00 GMT", Some(0)),
+            ("-5", None),
+            ("soon", None),
+            ("1000000000", None),
+            ("Thu, 01 Jan 2099 00:00:00 GMT", None),
+        ] {
+            let headers = HeaderMap::from_iter([(RETRY_AFTER, text.parse().unwrap())]);
+            assert_eq!(retry_after_ms(&headers, now), expected, "{text}");
+        }
+    }
+}

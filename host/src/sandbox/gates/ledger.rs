@@ -1,0 +1,107 @@
+//! What the gates saw in one attempt: the verdict that ended it, the requests that failed, the counts.
+//!
+//! A gate runs inside the guest's call or in a task beside it; either way what it decides must end the
+//! attempt, whatever the guest does next. So the verdict is recorded here, the first one wins, and the
+//! attempt wakes and drops the guest.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::failure::{Denial, LimitHit, Phase};
+
+/// Why a gate ended the attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::sandbox) enum Verdict {
+    /// A capability check refused.
+    Denied(Denial),
+    /// A limit that a gate counts was hit.
+    Limit(LimitHit),
+}
+
+/// A request that failed, as the gate saw it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::sandbox) struct SeenFault {
+    pub(in crate::sandbox) host: String,
+    pub(in crate::sandbox) phase: Phase,
+    pub(in crate::sandbox) code: &'static str,
+    pub(in crate::sandbox) request_sent: bool,
+}
+
+/// An answer with an error status, as the gate saw it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::sandbox) struct SeenStatus {
+    pub(in crate::sandbox) host: String,
+    pub(in crate::sandbox) status: u16,
+    pub(in crate::sandbox) retry_after_ms: Option<u64>,
+}
+
+/// One attempt's ledger.
+#[derive(Debug, Default)]
+pub(in crate::sandbox) struct Ledger {
+    verdict: Mutex<Option<Verdict>>,
+    ended: Notify,
+    faults: Mutex<Vec<SeenFault>>,
+    statuses: Mutex<Vec<SeenStatus>>,
+    pub(in crate::sandbox) requests: AtomicU64,
+    pub(in crate::sandbox) bytes_out: Arc<AtomicU64>,
+    pub(in crate::sandbox) bytes_in: Arc<AtomicU64>,
+}
+
+impl Ledger {
+    /// Ends the attempt with `verdict`, unless another came first.
+    pub(in crate::sandbox) fn end(&self, verdict: Verdict) {
+        lock(&self.verdict).get_or_insert(verdict);
+        self.ended.notify_waiters();
+        self.ended.notify_one();
+    }
+
+    /// The verdict, once there is one.
+    pub(in crate::sandbox) fn verdict(&self) -> Option<Verdict> {
+        lock(&self.verdict).clone()
+    }
+
+    /// Whether a gate ended the attempt: from then on nothing more may leave.
+    pub(in crate::sandbox) fn is_over(&self) -> bool {
+        lock(&self.verdict).is_some()
+    }
+
+    /// Ready when a gate ends the attempt.
+    pub(in crate::sandbox) async fn ended(&self) {
+        while !self.is_over() {
+            self.ended.notified().await;
+        }
+    }
+
+    /// Counts one more request; the number it is.
+    pub(in crate::sandbox) fn count_request(&self) -> u64 {
+        self.requests.fetch_add(1, Ordering::Relaxed).saturating_add(1)
+    }
+
+    /// Notes a request that failed.
+    pub(in crate::sandbox) fn saw_fault(&self, fault: SeenFault) {
+        lock(&self.faults).push(fault);
+    }
+
+    /// Notes an answer with an error status.
+    pub(in crate::sandbox) fn saw_status(&self, status: SeenStatus) {
+        lock(&self.statuses).push(status);
+    }
+
+    /// The last request that failed, of the phase the guest names if it names one.
+    pub(in crate::sandbox) fn fault(&self, phase: Option<Phase>) -> Option<SeenFault> {
+        let faults = lock(&self.faults);
+        faults.iter().rfind(|fault| phase.is_none_or(|phase| fault.phase == phase)).or(faults.last()).cloned()
+    }
+
+    /// The last answer with this status.
+    pub(in crate::sandbox) fn status(&self, status: u16) -> Option<SeenStatus> {
+        lock(&self.statuses).iter().rfind(|seen| seen.status == status).cloned()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is kept is complete after every statement, so a panic elsewhere leaves nothing half-done.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

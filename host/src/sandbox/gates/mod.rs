@@ -1,0 +1,6 @@
+//! The gates: everything a guest can reach outside its own memory, and the ledger they share.
+
+pub(super) mod call;
+pub(super) mod http;
+pub(super) mod ledger;
+pub(super) mod log;

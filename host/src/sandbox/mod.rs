@@ -1,0 +1,124 @@
+//! The sandbox: compiles verified packages, runs one attempt at a time in a fresh store, and tells every
+//! ending apart. The only folder that names wasmtime.
+
+mod attempt;
+mod cache;
+mod compile;
+mod engine;
+mod gates;
+mod limiter;
+mod link;
+mod load;
+mod outcome;
+mod state;
+mod stdio;
+mod traps;
+mod values;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use wasmtime::Engine;
+use wasmtime::component::Linker;
+
+pub use attempt::Usage;
+pub(crate) use attempt::{Attempt, run};
+pub use compile::{COMPILE_WORKER_ARG, Compiler, compile_worker};
+pub(crate) use gates::http::EgressSettings;
+pub(crate) use load::{Connector, Exported, LoadError};
+pub(crate) use values::{json_size, lower_arguments};
+pub(crate) use wasmtime::component::Val as ComponentValue;
+
+use crate::error::{HostError, HostErrorKind};
+use crate::package::Package;
+use crate::trust::Verified;
+use cache::CodeCache;
+
+/// What turns packages into connectors that can run.
+pub(crate) struct Sandbox {
+    engine: Engine,
+    linker: Linker<state::State>,
+    compiler: Compiler,
+    cache: Option<CodeCache>,
+    egress: EgressSettings,
+    compiling: tokio::sync::Semaphore,
+}
+
+/// Why a package did not become a connector.
+pub(crate) enum SandboxError {
+    /// It could not be compiled.
+    Compile(HostError),
+    /// It could not be linked.
+    Load(LoadError),
+}
+
+/// Components that are compiled at once; each takes a worker process and its memory.
+const PARALLEL_COMPILES: usize = 2;
+
+impl Sandbox {
+    /// A sandbox with room for `slots` instances at once. Compiled code is kept in `cache_dir`, bound to
+    /// the key in `key_file`, if both can be used.
+    pub(crate) fn new(
+        slots: u32,
+        compiler: Compiler,
+        cache_dir: Option<PathBuf>,
+        key_file: Option<PathBuf>,
+        egress: EgressSettings,
+    ) -> Result<Self, HostError> {
+        let broken = |error: wasmtime::Error| {
+            HostError::new(HostErrorKind::Internal, "The WebAssembly engine could not be made.")
+                .because(error.to_string())
+        };
+        let (engine, _) = engine::new(slots).map_err(broken)?;
+        let linker = link::linker(&engine).map_err(broken)?;
+        let cache = cache_dir.zip(key_file).and_then(|(dir, key_file)| match cache::host_key(&key_file) {
+            Ok(key) => Some(CodeCache::new(dir, &key, &engine)),
+            Err(error) => {
+                tracing::warn!(reason = %error, "no host key; compiled code is not kept");
+                None
+            }
+        });
+        let compiling = tokio::sync::Semaphore::new(PARALLEL_COMPILES);
+        Ok(Self { engine, linker, compiler, cache, egress, compiling })
+    }
+
+    /// Makes a verified package runnable: from kept code where there is some, else by compiling it.
+    /// `proof` says that these bytes were verified; a proof for other bytes is refused.
+    pub(crate) async fn load(&self, package: &Package, proof: &Verified) -> Result<Arc<Connector>, SandboxError> {
+        if proof.digest() != package.digest() {
+            let error = HostError::new(HostErrorKind::Internal, "The proof is about another package.");
+            return Err(SandboxError::Compile(error));
+        }
+        let component = self.component(package).await.map_err(SandboxError::Compile)?;
+        let egress = self.egress.for_connector(package.manifest());
+        let connector = Connector::new(&self.linker, &component, package, egress).map_err(SandboxError::Load)?;
+        Ok(Arc::new(connector))
+    }
+
+    async fn component(&self, package: &Package) -> Result<wasmtime::component::Component, HostError> {
+        if let Some(code) = self.cache.as_ref().and_then(|cache| cache.get(package.digest())) {
+            match code.load(&self.engine) {
+                Ok(component) => return Ok(component),
+                Err(error) => tracing::warn!(reason = %error, "kept code does not load; compiling again"),
+            }
+        }
+        let _permit = self.compiling.acquire().await;
+        let code = self.compiler.compile(&self.engine, package.bytes()).await?;
+        let component = code.load(&self.engine).map_err(|error| {
+            HostError::new(HostErrorKind::Configuration, "The compile worker is not of this version of cofferdam.")
+                .hint("Point Compiler::child at the cofferdam binary of this very version.")
+                .because(error.to_string())
+        })?;
+        if let Some(cache) = &self.cache {
+            cache.put(package.digest(), &code);
+        }
+        Ok(component)
+    }
+
+    /// Forgets what is kept of a package that is gone.
+    pub(crate) fn forget(&self, digest: &crate::digest::Digest) {
+        if let Some(cache) = &self.cache {
+            cache.forget(digest);
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! What one store holds: the WASI contexts, the gates and the account of one attempt.
+
+use std::sync::Arc;
+
+use wasmtime::component::ResourceTable;
+use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
+
+use super::gates::call::CallFacts;
+use super::gates::http::HttpGate;
+use super::gates::ledger::Ledger;
+use super::gates::log::LogLane;
+use super::limiter::Limiter;
+use super::stdio::Capture;
+use crate::clock::Clock;
+use crate::failure::AuditId;
+use crate::limits;
+
+/// The most random bytes that a guest gets in one host call: a host function must never take long.
+const RANDOM_BYTES: u64 = 64 * 1024;
+
+pub(super) struct State {
+    wasi: WasiCtx,
+    http: WasiHttpCtx,
+    table: ResourceTable,
+    gate: HttpGate,
+    pub(super) limiter: Limiter,
+    pub(super) call: CallFacts,
+    pub(super) log: LogLane,
+    pub(super) audit_id: AuditId,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) stderr: Capture,
+}
+
+impl State {
+    pub(super) fn new(
+        gate: HttpGate,
+        memory: u64,
+        call: CallFacts,
+        audit_id: AuditId,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let stderr = Capture::default();
+        // No arguments, no environment, no files, no sockets; real clocks and real randomness.
+        let wasi = WasiCtx::builder()
+            .stdout(Capture::default())
+            .stderr(stderr.clone())
+            .max_random_size(RANDOM_BYTES)
+            .allow_tcp(false)
+            .allow_udp(false)
+            .allow_ip_name_lookup(false)
+            .build();
+        let mut http = WasiHttpCtx::new();
+        http.set_field_size_limit(limits::HEADER_BYTES);
+        let mut table = ResourceTable::new();
+        table.set_max_capacity(limits::HANDLES);
+        let limiter = Limiter::new(memory);
+        Self { wasi, http, table, gate, limiter, call, log: LogLane::default(), audit_id, clock, stderr }
+    }
+
+    /// The ledger that the gates write.
+    pub(super) fn ledger(&self) -> &Arc<Ledger> {
+        self.gate.ledger()
+    }
+}
+
+impl WasiView for State {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        WasiCtxView { ctx: &mut self.wasi, table: &mut self.table }
+    }
+}
+
+impl WasiHttpView for State {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        WasiHttpCtxView { hooks: &mut self.gate, table: &mut self.table, ctx: &mut self.http }
+    }
+}

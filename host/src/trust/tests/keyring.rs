@@ -1,0 +1,147 @@
+//! The keyring document: read, written, changed, and refused with place and fix.
+
+use super::{date, key, name, now, slack, trusting};
+use crate::trust::{KeyStatus, Keyring, Scope, TrustChange};
+
+fn scope(text: &str) -> Scope {
+    Scope::parse(text).unwrap()
+}
+
+#[test]
+fn missing_or_empty_it_trusts_nobody() {
+    assert_eq!(Keyring::parse("keyring.toml", "").unwrap(), Keyring::empty());
+    assert_eq!(Keyring::parse("keyring.toml", &Keyring::empty().to_text()).unwrap(), Keyring::empty());
+    assert!(Keyring::empty().entries().is_empty());
+}
+
+#[test]
+fn written_and_read_it_is_the_same() {
+    let mut keyring = trusting(1, "github://acme/*");
+    let scopes = [scope("github://acme/slack"), scope("hub://x/*")];
+    let comment = "the \"release\" key \\ of é, 2026 # not a comment";
+    keyring
+        .trust(&key(2).public(), &scopes, now(), Some(date("2027-01-01T00:00:00Z")), Some(comment))
+        .unwrap();
+    keyring.revoke(&key(2).public().id(), date("2026-07-01T12:34:56.789Z")).unwrap();
+    let text = keyring.to_text();
+    assert_eq!(Keyring::parse("keyring.toml", &text).unwrap(), keyring, "{text}");
+    assert!(text.starts_with("# cofferdam keyring"), "{text}");
+    assert!(text.contains("not_after = 2027-01-01T00:00:00Z"), "{text}");
+    let [_, entry] = keyring.entries() else { panic!("{text}") };
+    assert_eq!(entry.comment(), Some(comment));
+    assert_eq!(entry.revoked(), Some(date("2026-07-01T12:34:56Z")));
+    assert_eq!(entry.added(), Some(now()));
+    // Dates may be written as strings as well, in any offset.
+    let quoted =
+        text.replace("not_after = 2027-01-01T00:00:00Z", "not_after = \"2027-01-01T01:00:00+01:00\"");
+    assert_eq!(Keyring::parse("keyring.toml", &quoted).unwrap(), keyring);
+}
+
+#[test]
+fn trust_adds_extends_and_never_revives() {
+    let mut keyring = Keyring::empty();
+    let public = key(1).public();
+    let acme = [scope("github://acme/*")];
+    let mut trust = |scopes: &[Scope], at, until: Option<&str>, comment| {
+        keyring.trust(&public, scopes, at, until.map(date), comment).map_err(|error| error.to_string())
+    };
+    assert!(trust(&[], now(), None, None).unwrap_err().contains("--for"));
+    assert!(trust(&acme, now(), None, Some("two\nlines")).is_err());
+    assert!(trust(&acme, now(), Some("2020-01-01T00:00:00Z"), None).unwrap_err().contains("--not-after"));
+    assert_eq!(trust(&acme, now(), None, None), Ok(TrustChange::Added));
+    assert_eq!(trust(&acme, now(), None, None), Ok(TrustChange::Unchanged));
+    assert_eq!(trust(&[scope("hub://x/y")], now(), None, Some("c")), Ok(TrustChange::Extended));
+    assert_eq!(trust(&acme, now(), Some("2026-12-31T00:00:00Z"), None), Ok(TrustChange::Extended));
+    let later = date("2027-06-01T00:00:00Z");
+    assert!(trust(&acme, later, None, None).unwrap_err().contains("--not-after"));
+    assert_eq!(trust(&acme, later, Some("2028-01-01T00:00:00Z"), None), Ok(TrustChange::Extended));
+
+    let id = public.id();
+    assert_eq!(keyring.entries()[0].scopes().len(), 2);
+    keyring.revoke(&id, now()).unwrap();
+    keyring.revoke(&id, later).unwrap();
+    assert_eq!(keyring.entries()[0].revoked(), Some(now()), "the first date stays");
+    let error = keyring.trust(&public, &acme, now(), None, None).unwrap_err();
+    assert!(error.fix().contains(&format!("cofferdam trust remove {}", id.short())), "{error}");
+    assert!(keyring.remove(&id).is_some() && keyring.remove(&id).is_none());
+    assert!(keyring.revoke(&id, now()).is_err());
+    assert!(keyring.entries().is_empty());
+}
+
+#[test]
+fn a_key_has_a_last_moment_and_a_revocation_holds_whatever_its_date() {
+    let mut keyring = trusting(1, "github://acme/*");
+    let last = date("2026-12-31T00:00:00Z");
+    let public = key(1).public();
+    keyring.trust(&public, &[scope("hub://x/*")], now(), Some(last), None).unwrap();
+    let entry = &keyring.entries()[0];
+    assert_eq!(entry.status(last), KeyStatus::Trusted);
+    assert_eq!(entry.status(date("2026-12-31T00:00:01Z")), KeyStatus::Expired);
+    assert!(entry.covers(&slack()) && entry.covers(&name("hub://x/y")) && !entry.covers(&name("hub://y/x")));
+    keyring.revoke(&public.id(), date("2030-01-01T00:00:00Z")).unwrap();
+    assert_eq!(keyring.entries()[0].status(now()), KeyStatus::Revoked);
+}
+
+#[test]
+fn keys_are_found_by_themselves_and_by_enough_of_their_ids() {
+    let mut keyring = trusting(0, "github://acme/*");
+    keyring.trust(&key(1).public(), &[scope("hub://x/*")], now(), None, None).unwrap();
+    let id = key(0).public().id().to_string();
+    for text in [key(0).public().to_string().as_str(), &id, &id[..12], &id[..6], &format!(" {id}\n")] {
+        assert_eq!(keyring.find(text).unwrap().id().to_string(), id, "{text}");
+    }
+    let secret = key(0).to_text();
+    let unknown = key(9).public().to_string();
+    for text in ["", &id[..5], "zzzzzzzz", "000000000000", &unknown, secret.lines().last().unwrap()] {
+        let error = keyring.find(text).unwrap_err();
+        assert!(error.fix().contains("cofferdam trust list"), "{text}: {error}");
+    }
+}
+
+#[test]
+fn row_51_what_is_wrong_with_a_keyring_has_a_place_and_a_fix() {
+    let good = trusting(1, "github://acme/*").to_text();
+    let line = |needle: &str| good.lines().position(|line| line.contains(needle)).unwrap() + 1;
+    let key_line = good.lines().find(|line| line.starts_with("key = ")).unwrap();
+    let weak = "key = \"ed25519:AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\"";
+    let added = good.lines().find(|line| line.starts_with("added")).unwrap();
+    for (old, new, line, place, fix) in [
+        (key_line, "key = \"ed25519:AAAA\"", line("key = "), "keys[0].key", "cofferdam key generate"),
+        (key_line, weak, line("key = "), "keys[0].key", "cofferdam key generate"),
+        (key_line, "", line("[[keys]]"), "keys[0].key", "add key = "),
+        ("[\"github://acme/*\"]", "[\"*\"]", line("scopes"), "keys[0].scopes[0]", "write github://acme/*"),
+        ("[\"github://acme/*\"]", "[]", line("[[keys]]"), "keys[0]", "name its scopes"),
+        (
+            "[\"github://acme/*\"]",
+            "\"github://acme/*\"",
+            line("scopes"),
+            "keys[0].scopes",
+            "an array of strings",
+        ),
+        ("scopes", "scope", line("scopes"), "keys[0].scope", "did you mean `scopes`?"),
+        (added, "added = 2026-06-01", line("added"), "keys[0].added", "like 2027-01-31T00:00:00Z"),
+        (added, "revoked = \"soon\"", line("added"), "keys[0].revoked", "like 2027-01-31T00:00:00Z"),
+        (added, "revoked = false", line("added"), "keys[0].revoked", "a date and time"),
+        (added, "comment = \"a\\nb\"", line("added"), "keys[0].comment", "without control characters"),
+        ("[[keys]]", "[keys]", line("[[keys]]"), "keys", "[[keys]]"),
+        ("[[keys]]", "[[key]]", line("[[keys]]"), "key", "did you mean `keys`?"),
+    ] {
+        let text = good.replacen(old, new, 1);
+        assert_ne!(text, good, "{old}");
+        let error = Keyring::parse("keyring.toml", &text).unwrap_err();
+        let found = error.problems().iter().find(|problem| (problem.line(), problem.key()) == (line, place));
+        let problem = found.unwrap_or_else(|| panic!("{new} at {line} {place}:\n{error}"));
+        assert!(problem.fix().contains(fix), "{error}");
+        assert_eq!(problem.file(), "keyring.toml");
+    }
+    let twice = format!("{good}{}", good.split_once('\n').unwrap().1);
+    let error = Keyring::parse("keyring.toml", &twice).unwrap_err();
+    assert_eq!((error.problems().len(), error.problems()[0].key()), (1, "keys[1].key"), "{error}");
+    // A truncated keyring is an error, or what is left of it trusts no more than the whole did.
+    let whole = Keyring::parse("keyring.toml", &good).unwrap();
+    for end in (0..good.len()).filter(|end| good.is_char_boundary(*end)) {
+        if let Ok(left) = Keyring::parse("keyring.toml", &good[..end]) {
+            assert!(left.entries().iter().all(|entry| whole.find(&entry.key().to_string()).is_ok()));
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Verification: every reason to refuse from real bytes, which reason wins, and what is accepted.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::{FOREIGN, PACKAGE, date, key, name, now, signed, slack, statement, trusting, version};
+use crate::digest::Digest;
+use crate::failure::SignatureCode::{
+    BadSignature, ExpiredKey, IdentityMismatch, KeyScope, Malformed, RevokedKey, UnknownKey, Unsigned,
+};
+use crate::trust::{Envelope, Keyring, Scope, Statement, TrustError, Verified, allow_unsigned, sign, verify};
+
+const ACME: &str = "github://acme/*";
+
+fn check(envelope: &[u8], keyring: &Keyring) -> Result<Verified, TrustError> {
+    verify(envelope, keyring, &slack(), &version("1.2.0"), &Digest::of(PACKAGE), now())
+}
+
+fn check_envelope(envelope: &Envelope, keyring: &Keyring) -> Result<Verified, TrustError> {
+    check(envelope.to_json().as_bytes(), keyring)
+}
+
+/// `envelope` with one byte of the payload changed (a digit of the hash).
+fn with_payload_flipped(envelope: &Envelope) -> Vec<u8> {
+    let mut wire: Value = serde_json::from_str(&envelope.to_json()).unwrap();
+    let mut payload = STANDARD.decode(wire["payload"].as_str().unwrap()).unwrap();
+    let at = payload.windows(6).position(|window| window == b"c0cd5c").unwrap();
+    payload[at] = b'd';
+    wire["payload"] = STANDARD.encode(payload).into();
+    wire.to_string().into_bytes()
+}
+
+#[test]
+fn a_trusted_signature_over_this_very_release_is_accepted() {
+    let verified = check_envelope(&signed(1), &trusting(1, ACME)).unwrap();
+    assert_eq!((verified.name(), verified.version()), (&slack(), &version("1.2.0")));
+    assert_eq!(verified.digest(), &Digest::of(PACKAGE));
+    assert_eq!(verified.signer(), Some(&key(1).public().id()));
+    assert!(check_envelope(&signed(1), &trusting(1, "github://acme/slack")).is_ok());
+    assert!(check(FOREIGN, &trusting(0, ACME)).is_ok(), "an envelope of the reference implementation");
+
+    let unsigned = allow_unsigned(slack(), version("1.2.0"), Digest::of(PACKAGE));
+    assert_eq!((unsigned.signer(), unsigned.name()), (None, &slack()));
+}
+
+#[test]
+fn a20_every_reason_to_refuse_has_its_code_and_its_fix() {
+    let trusted = trusting(1, ACME);
+    let mut revoked = trusting(1, ACME);
+    revoked.revoke(&key(1).public().id(), date("2026-03-01T00:00:00Z")).unwrap();
+    let mut expired = Keyring::empty();
+    let scopes = [Scope::parse(ACME).unwrap()];
+    let last = date("2026-05-31T00:00:00Z");
+    expired.trust(&key(1).public(), &scopes, date("2026-01-01T00:00:00Z"), Some(last), None).unwrap();
+    let good = signed(1).to_json().into_bytes();
+    let public = key(1).public();
+    let of = |name, version, digest| sign(&key(1), &Statement::new(name, version, digest, now())).to_json();
+    let other_name = of(name("github://acme/other"), version("1.2.0"), Digest::of(PACKAGE));
+    let other_version = of(slack(), version("1.1.0"), Digest::of(PACKAGE));
+    let other_digest = of(slack(), version("1.2.0"), Digest::of(b"another package"));
+    for (envelope, keyring, code, reason, fix) in [
+        (good.clone(), Keyring::empty(), UnknownKey, "not in the keyring", format!("add KEY --for '{ACME}'")),
+        (
+            good.clone(),
+            trusting(2, ACME),
+            UnknownKey,
+            "not in the keyring",
+            format!("add KEY --for '{ACME}'"),
+        ),
+        (
+            good.clone(),
+            trusting(1, "github://acme/other"),
+            KeyScope,
+            "not trusted for github://acme/slack",
+            format!("`cofferdam trust add {public} --for 'github://acme/slack'`"),
+        ),
+        (
+            good.clone(),
+            trusting(1, "gitlab://acme/*"),
+            KeyScope,
+            "not trusted for github://acme/slack",
+            format!("`cofferdam trust add {public} --for 'github://acme/slack'`"),
+        ),
+        (good.clone(), revoked, RevokedKey, "which was revoked", "cofferdam trust list".to_owned()),
+        (good.clone(), expired, ExpiredKey, "last day has passed", "--not-after DATE".to_owned()),
+        (
+            with_payload_flipped(&signed(1)),
+            trusted.clone(),
+            BadSignature,
+            "does not hold",
+            "again".to_owned(),
+        ),
+        (
+            good[..good.len() / 2].to_vec(),
+            trusted.clone(),
+            Malformed,
+            "not a signature envelope",
+            "again".to_owned(),
+        ),
+        (Vec::new(), trusted.clone(), Malformed, "not a signature envelope", "again".to_owned()),
+        (
+            other_name.into_bytes(),
+            trusted.clone(),
+            IdentityMismatch,
+            "for github://acme/other",
+            "again".to_owned(),
+        ),
+        (other_version.into_bytes(), trusted.clone(), IdentityMismatch, "version 1.1.0", "again".to_owned()),
+        (other_digest.into_bytes(), trusted, IdentityMismatch, "with the hash", "again".to_owned()),
+    ] {
+        let error = check(&envelope, &keyring).unwrap_err();
+        assert_eq!(error.code(), code, "{error}");
+        assert!(error.reason().contains(reason), "{error}");
+        assert!(!error.reason().ends_with('.') && error.fix().ends_with('.'), "{error}");
+        assert!(error.fix().contains(&fix), "{error}");
+    }
+    let unsigned = TrustError::unsigned(&slack());
+    assert_eq!(unsigned.code(), Unsigned);
+    assert!(unsigned.fix().contains("--allow-unsigned"), "{unsigned}");
+}
+
+#[test]
+fn every_flipped_bit_of_an_envelope_is_refused_or_means_the_same() {
+    let (keyring, envelope) = (trusting(1, ACME), signed(1).to_json().into_bytes());
+    let (mut refused, mut same) = (0, 0);
+    for at in 0..envelope.len() {
+        for bit in 0..8 {
+            let mut flipped = envelope.clone();
+            flipped[at] ^= 1 << bit;
+            match check(&flipped, &keyring) {
+                Ok(_) => same += 1,
+                Err(_) => refused += 1,
+            }
+        }
+    }
+    // What may change: the key id, which is a hint, and the name of that optional field.
+    assert!(refused > 4_000 && same <= (64 + 5 + 1) * 8, "{refused} {same}");
+}
+
+#[test]
+fn the_signature_decides_before_the_payload_is_read() {
+    // Not JSON at all, and signed by nobody: the signature is what is reported.
+    let mut wire: Value = serde_json::from_str(&signed(1).to_json()).unwrap();
+    wire["payload"] = STANDARD.encode("{").into();
+    let error = check(wire.to_string().as_bytes(), &trusting(1, ACME)).unwrap_err();
+    assert_eq!(error.code(), BadSignature);
+    // The same, signed by a key that is trusted: only now is it looked at.
+    let mut message = b"DSSEv1 28 application/vnd.in-toto+json 1 ".to_vec();
+    message.push(b'{');
+    wire["signatures"][0]["sig"] = STANDARD.encode(key(1).sign(&message)).into();
+    let error = check(wire.to_string().as_bytes(), &trusting(1, ACME)).unwrap_err();
+    assert_eq!((error.code(), error.reason().contains("not a release statement")), (Malformed, true));
+}
+
+#[test]
+fn the_key_id_is_a_hint_and_never_decides() {
+    let keyring = trusting(1, ACME);
+    let with_id = |id: Value, sig_of: u8| {
+        let mut wire: Value = serde_json::from_str(&signed(sig_of).to_json()).unwrap();
+        wire["signatures"][0]["keyid"] = id;
+        check(wire.to_string().as_bytes(), &keyring)
+    };
+    for id in [json!(null), json!(""), json!("x"), json!(key(2).public().id().to_string())] {
+        assert!(with_id(id.clone(), 1).is_ok(), "{id}");
+        assert_eq!(with_id(id.clone(), 2).unwrap_err().code(), UnknownKey, "{id}");
+    }
+    assert_eq!(with_id(json!(key(1).public().id().to_string()), 2).unwrap_err().code(), BadSignature);
+    let error = with_id(json!("\u{1b}[31m\u{202e}evil\n"), 2).unwrap_err();
+    assert!(!error.to_string().contains(['\u{1b}', '\u{202e}', '\n']), "{error}");
+}
+
+#[test]
+fn one_good_signature_wins_and_otherwise_the_most_telling_reason() {
+    // Key 1 is good, 2 unknown, 3 for other names, 4 expired, 5 revoked, 6 known and its signature bad.
+    let mut keyring = trusting(1, ACME);
+    let past = date("2026-01-01T00:00:00Z");
+    let mut add = |seed, scope, until: Option<&str>| {
+        let scopes = [Scope::parse(scope).unwrap()];
+        keyring.trust(&key(seed).public(), &scopes, past, until.map(date), None).unwrap();
+    };
+    add(3, "hub://other/*", None);
+    add(4, ACME, Some("2026-02-01T00:00:00Z"));
+    add(5, ACME, None);
+    add(6, ACME, None);
+    keyring.revoke(&key(5).public().id(), past).unwrap();
+    let made_by = |seeds: &[u8]| {
+        let mut envelope = sign(&key(seeds[0]), &statement());
+        for seed in seeds {
+            envelope.add(&key(*seed)).unwrap();
+        }
+        let mut wire: Value = serde_json::from_str(&envelope.to_json()).unwrap();
+        let bad = key(6).public().id().to_string();
+        for signature in wire["signatures"].as_array_mut().unwrap() {
+            if signature["keyid"] == bad {
+                signature["sig"] = STANDARD.encode([9u8; 64]).into();
+            }
+        }
+        wire.to_string().into_bytes()
+    };
+    for (seeds, code) in [
+        (vec![2], UnknownKey),
+        (vec![3, 2], KeyScope),
+        (vec![2, 3, 4], ExpiredKey),
+        (vec![5, 4, 3, 2], RevokedKey),
+        (vec![2, 3, 4, 5, 6], BadSignature),
+        (vec![6, 5, 4, 3, 2], BadSignature),
+    ] {
+        assert_eq!(check(&made_by(&seeds), &keyring).unwrap_err().code(), code, "{seeds:?}");
+        let verified = check(&made_by(&[seeds, vec![1]].concat()), &keyring).unwrap();
+        assert_eq!(verified.signer(), Some(&key(1).public().id()));
+    }
+}
