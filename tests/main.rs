@@ -26,3 +26,9 @@ mod world;
 
 /// The binary under test.
 const COFFERDAM: &str = env!("CARGO_BIN_EXE_cofferdam");
+
+/// Says, past the capture of a test's output, what is not checked on this machine.
+fn skipped(why: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "\nSKIPPED: {why}");
+}

@@ -142,7 +142,7 @@ impl Upstream {
 impl Drop for Upstream {
     fn drop(&mut self) {
         if let Some(stop) = self.stop.take() {
-            drop(stop.send(()));
+            let _ = stop.send(());
         }
         if let Some(thread) = self.thread.take() {
             drop(thread.join());
