@@ -115,7 +115,7 @@ mod tests {
             let refusal = policy.target(&uri.parse().unwrap()).unwrap_err();
             assert_eq!(refusal.code(), code, "{uri}");
             assert_eq!(refusal.granted().len(), 4);
-            assert_eq!(refusal.granted()[1], "network:http://localhost:8080");
+            assert!(refusal.granted().iter().any(|grant| grant == "network:http://localhost:8080"));
         }
         assert!(Policy::default().target(&"https://slack.com".parse().unwrap()).is_err());
     }

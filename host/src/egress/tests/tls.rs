@@ -95,7 +95,7 @@ async fn rows_97_and_105_handshakes_that_fail() {
     for (word, answer, reset) in cases {
         let upstream = Upstream::start(move |_, mut stream| async move {
             let mut hello = [0; 4096];
-            stream.read(&mut hello).await.unwrap();
+            assert_ne!(stream.read(&mut hello).await.unwrap(), 0);
             stream.write_all(answer.unwrap()).await.unwrap();
             if reset {
                 stream.set_zero_linger().unwrap();
