@@ -14,6 +14,8 @@ pub mod registry;
 pub mod sandbox;
 pub mod call;
 pub mod host;
+#[doc(hidden)]
+pub mod cli;
 
 pub use call::{Call, ConnectorRef};
 pub use error::{Error, HostError, HostErrorKind};

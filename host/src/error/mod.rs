@@ -66,6 +66,8 @@ kinds! {
     KeyringInvalid = "keyring_invalid", exit 72;
     /// The package directory or its index cannot be read or written.
     RegistryUnavailable = "registry_unavailable", exit 74;
+    /// A file that the command was to make cannot be written.
+    OutputUnwritable = "output_unwritable", exit 74;
     /// More is asked at once than the host takes; try again.
     Busy = "busy", exit 75;
     /// A tool that the command needs is missing, or failed.

@@ -1,0 +1,168 @@
+//! The arguments that every command takes, and the list of commands.
+
+use std::path::PathBuf;
+
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+
+use super::commands;
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default().bold())
+    .placeholder(AnsiColor::Cyan.on_default());
+
+const EXAMPLES: &str = "\
+From source to a call:
+  cofferdam build                                   in the directory of a connector's source
+  cofferdam key generate                            once: makes cofferdam.key
+  cofferdam sign target/cofferdam/hello-0.1.0.wasm --key cofferdam.key
+  cofferdam trust add ed25519:... --for 'github://acme/*'
+  cofferdam install target/cofferdam/hello-0.1.0.wasm
+  cofferdam call github://acme/hello greet --arg name=Ada
+
+`cofferdam COMMAND --help` has examples of each command. Exit codes are in docs/exit-codes.md.";
+
+/// Runs connectors from others: verified, granted only what they declare, limited, recorded.
+///
+/// A connector is one file: a WebAssembly component with its manifest inside. Its identity is its name,
+/// its version and its SHA-256, and it runs only if a key that you trust for that name has signed it.
+#[derive(Debug, Parser)]
+#[command(name = "cofferdam", version, styles = STYLES, after_help = EXAMPLES, max_term_width = 110)]
+#[command(arg_required_else_help = true, subcommand_required = true, disable_help_subcommand = true)]
+pub(super) struct Cli {
+    #[command(flatten)]
+    pub(super) globals: Globals,
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+/// What every command takes.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Global options")]
+pub(super) struct Globals {
+    /// The directory with the keyring, the installed connectors and `config.toml`.
+    ///
+    /// By default the `cofferdam` directory in the user's data directory ($XDG_DATA_HOME, or
+    /// ~/.local/share).
+    #[arg(long, global = true, env = "COFFERDAM_HOME", value_name = "DIR")]
+    pub(super) home: Option<PathBuf>,
+
+    /// How results are printed on standard output: for people, or as one line of JSON.
+    ///
+    /// With `json`, errors are one line of JSON too: on standard error, but for `call`, whose failures are
+    /// its answer and go to standard output.
+    #[arg(long, global = true, value_enum, default_value_t = Format::Human, value_name = "FORMAT")]
+    pub(super) format: Format,
+
+    /// Prints results and errors alone: no progress, no notes, no warnings.
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub(super) quiet: bool,
+
+    /// Says more on standard error: causes and the record of each call; twice and three times, still more.
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub(super) verbose: u8,
+
+    /// When to colour. NO_COLOR, CLICOLOR and CLICOLOR_FORCE are honoured.
+    #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
+    pub(super) color: Color,
+
+    /// How log lines are written to standard error. RUST_LOG chooses which (like `cofferdam=debug`).
+    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT")]
+    pub(super) log_format: LogFormat,
+}
+
+/// How results are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// For people.
+    Human,
+    /// One line of JSON.
+    Json,
+}
+
+/// How log lines are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// When to colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Color {
+    /// On terminals.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+impl Color {
+    /// Decides it for everything that this process prints from now on.
+    pub(super) fn apply(self) {
+        let choice = match self {
+            Self::Auto => return,
+            Self::Always => anstream::ColorChoice::Always,
+            Self::Never => anstream::ColorChoice::Never,
+        };
+        choice.write_global();
+    }
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    Build(commands::build::Args),
+    Pack(commands::pack::Args),
+    #[command(subcommand)]
+    Key(commands::key::Command),
+    Sign(commands::sign::Args),
+    #[command(subcommand)]
+    Trust(commands::trust::Command),
+    Install(commands::install::Args),
+    List(commands::list::Args),
+    Inspect(commands::inspect::Args),
+    Verify(commands::verify::Args),
+    Remove(commands::remove::Args),
+    Call(commands::call::Args),
+    Completions(commands::completions::Args),
+    Man(commands::man::Args),
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use clap::CommandFactory as _;
+
+    use super::Cli;
+
+    #[test]
+    fn the_definition_of_the_arguments_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_teaches_by_example() {
+        fn check(command: &clap::Command, path: &str) {
+            for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
+                let path = format!("{path} {}", sub.get_name());
+                assert!(sub.get_about().is_some(), "{path} has no description");
+                if sub.has_subcommands() {
+                    check(sub, &path);
+                    continue;
+                }
+                let examples = sub.get_after_help().map(ToString::to_string).unwrap_or_default();
+                assert!(examples.contains(&format!("  {}", path.trim())), "{path} has no example");
+                for argument in sub.get_arguments() {
+                    assert!(argument.get_help().is_some(), "{path} {} has no help", argument.get_id());
+                }
+            }
+        }
+        check(&Cli::command(), "cofferdam");
+    }
+}

@@ -1,0 +1,231 @@
+//! `call`: runs one operation of a connector, and prints its value or its failure.
+
+use std::io::{self, IsTerminal as _};
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use crate::call::Call;
+use crate::cli::report::Stop;
+use crate::cli::session::Session;
+use crate::cli::{files, progress, runtime};
+use crate::error::{HostError, HostErrorKind};
+use crate::failure::safe_line;
+use crate::limits::LimitRequest;
+
+/// Longest text of arguments that is read, in bytes. What a call takes is less, and the call says so.
+const ARGS_BYTES: u64 = 16 * 1024 * 1024;
+
+const EXAMPLES: &str = "\
+The value is printed on standard output as JSON. A failure has a class, which decides the exit code; with
+`--format json` its envelope is printed on standard output in the place of the value. `cofferdam inspect`
+shows a connector's operations, their parameters and their types.
+
+Examples:
+  cofferdam call github://acme/hello greet '{\"name\": \"Ada\"}'
+  cofferdam call github://acme/hello greet --arg name=Ada --arg times=3
+  cofferdam call github://acme/slack@1.2.0 post_message @message.json --timeout 10s
+  jq '{name: .user}' user.json | cofferdam call github://acme/hello greet -
+  cofferdam call github://acme/api get --arg path=/ --allow-private localhost:8080";
+
+/// Calls an operation of an installed connector.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(in crate::cli) struct Args {
+    /// The connector: NAME@VERSION, or NAME where one version is installed; `#sha256:...` pins its bytes.
+    #[arg(value_name = "CONNECTOR")]
+    connector: String,
+
+    /// The operation.
+    #[arg(value_name = "OP")]
+    op: String,
+
+    /// The arguments: a JSON object, `@FILE` with one, or `-` for standard input [default: {}].
+    #[arg(value_name = "ARGS")]
+    args: Option<String>,
+
+    /// One argument: a value that is JSON is taken as JSON, other text as a string ('zip="01234"' is one,
+    /// too); may be given several times.
+    #[arg(long = "arg", value_name = "KEY=VALUE", value_parser = key_and_value)]
+    arg: Vec<(String, Value)>,
+
+    /// The longest the call may take, like 500ms, 30s or 2m [default: the manifest's, or 30s].
+    #[arg(long, value_name = "TIME", value_parser = timeout)]
+    timeout: Option<String>,
+
+    /// The most it may compute [default: the manifest's, or 1e9 for each second].
+    #[arg(long, value_name = "AMOUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    fuel: Option<u64>,
+
+    /// The most memory it may have, like 64MiB [default: the manifest's, or 64MiB].
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    memory: Option<String>,
+
+    /// The key by which a service knows a repeated call; 1 to 200 printable ASCII characters [default: a
+    /// new one].
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+
+    /// Lets the connector reach this host although its address is private; the manifest must name it too.
+    #[arg(long, value_name = "HOST:PORT", env = "COFFERDAM_ALLOW_PRIVATE", value_delimiter = ',')]
+    allow_private: Vec<String>,
+
+    /// For development: runs a package that has no signature.
+    #[arg(long)]
+    allow_unsigned: bool,
+}
+
+/// Calls, and prints what comes of it.
+pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
+    match call(args, session) {
+        // The envelope is the answer, as the value would have been.
+        Err(Stop::Error(error)) if session.ui.json() => {
+            session.ui.line_of_json(&error)?;
+            Err(Stop::Shown(error.exit_code()))
+        }
+        outcome => outcome,
+    }
+}
+
+fn call(args: Args, session: &Session<'_>) -> Result<(), Stop> {
+    let arguments = arguments(session, args.args.as_deref(), args.arg)?;
+    let limits = LimitRequest::parse(args.fuel, args.timeout.as_deref(), args.memory.as_deref());
+    let limits = limits.map_err(|error| HostError::new(HostErrorKind::Validation, error.to_string()))?;
+    let host = session.host_with(|mut builder| {
+        for host_port in args.allow_private.into_iter().filter(|text| !text.is_empty()) {
+            builder = builder.allow_private(host_port);
+        }
+        builder
+    })?;
+    let connector = host.resolve(&args.connector)?;
+    let what = format!("calling {} of {connector}", safe_line(&args.op, 100));
+    let mut call = Call::new(connector, args.op, arguments).limits(limits);
+    if let Some(key) = args.idempotency_key {
+        call = call.idempotency_key(key);
+    }
+    if args.allow_unsigned {
+        call = call.allow_unsigned();
+    }
+    let value = runtime::block_on(async { Ok(progress::during(session.ui, &what, host.run(call)).await?) })?;
+    session.ui.value(&value)
+}
+
+/// The arguments of the call: those of `whole`, and `single` ones beside them.
+fn arguments(
+    session: &Session<'_>,
+    whole: Option<&str>,
+    single: Vec<(String, Value)>,
+) -> Result<Value, HostError> {
+    let (text, place) = match whole {
+        None => (b"{}".to_vec(), "ARGS"),
+        Some("-") => {
+            if io::stdin().is_terminal() {
+                session.ui.note("reading the arguments from this terminal; end them with Ctrl-D");
+            }
+            let from = "standard input";
+            (files::read_stream("The arguments on", io::stdin().lock(), Path::new(from), ARGS_BYTES)?, from)
+        }
+        Some(text) => match text.strip_prefix('@') {
+            Some(path) => (files::bounded("The file of arguments", Path::new(path), ARGS_BYTES)?, path),
+            None => (text.as_bytes().to_vec(), "ARGS"),
+        },
+    };
+    merge(parse(&text, place)?, single)
+}
+
+fn parse(text: &[u8], place: &str) -> Result<Value, HostError> {
+    serde_json::from_slice(text).map_err(|error| {
+        let place = files::shown(Path::new(place));
+        HostError::new(HostErrorKind::Validation, format!("The arguments are not JSON: {place}: {error}."))
+            .hint(
+                "Give one JSON object, like '{\"name\": \"Ada\"}', or single arguments with --arg name=Ada.",
+            )
+    })
+}
+
+fn merge(mut whole: Value, single: Vec<(String, Value)>) -> Result<Value, HostError> {
+    if single.is_empty() {
+        return Ok(whole);
+    }
+    let wrong =
+        |message: String, hint: &str| Err(HostError::new(HostErrorKind::Validation, message).hint(hint));
+    let Some(object): Option<&mut Map<_, _>> = whole.as_object_mut() else {
+        return wrong(
+            "ARGS is not a JSON object, so that nothing can be added to it.".into(),
+            "Leave out --arg.",
+        );
+    };
+    for (key, value) in single {
+        if object.insert(key.clone(), value).is_some() {
+            let message = format!("The argument `{}` is given twice.", safe_line(&key, 100));
+            return wrong(message, "Give it once.");
+        }
+    }
+    Ok(whole)
+}
+
+fn key_and_value(text: &str) -> Result<(String, Value), String> {
+    let (key, value) = text.split_once('=').ok_or("write it as KEY=VALUE")?;
+    if key.is_empty() {
+        return Err("the key is missing; write it as KEY=VALUE".into());
+    }
+    let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
+    Ok((key.to_owned(), value))
+}
+
+fn timeout(text: &str) -> Result<String, String> {
+    LimitRequest::parse(None, Some(text), None).map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+fn memory(text: &str) -> Result<String, String> {
+    LimitRequest::parse(None, None, Some(text)).map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_single_argument_is_json_if_it_can_be() {
+        for (text, key, value) in [
+            ("name=Ada", "name", json!("Ada")),
+            ("times=3", "times", json!(3)),
+            ("zip=\"01234\"", "zip", json!("01234")),
+            ("zip=01234", "zip", json!("01234")),
+            ("on=true", "on", json!(true)),
+            ("none=null", "none", Value::Null),
+            ("empty=", "empty", json!("")),
+            ("query=a=b", "query", json!("a=b")),
+            ("list=[1, \"a\"]", "list", json!([1, "a"])),
+            ("broken={\"a\":", "broken", json!("{\"a\":")),
+        ] {
+            assert_eq!(key_and_value(text).unwrap(), (key.to_owned(), value), "{text}");
+        }
+        assert!(key_and_value("name").is_err());
+        assert!(key_and_value("=3").is_err());
+    }
+
+    #[test]
+    fn single_arguments_stand_beside_the_others_and_never_replace_them() {
+        let single = |key: &str| vec![(key.to_owned(), json!(1))];
+        assert_eq!(merge(json!({"a": 0}), single("b")).unwrap(), json!({"a": 0, "b": 1}));
+        assert!(merge(json!({"a": 0}), single("a")).unwrap_err().message().contains("`a`"));
+        assert!(merge(json!([]), single("a")).is_err());
+        assert_eq!(merge(json!([]), Vec::new()).unwrap(), json!([]));
+    }
+
+    #[test]
+    fn what_is_not_json_is_refused_with_its_place() {
+        let error = parse(b"{name: 1}", "args.json").unwrap_err();
+        assert!(
+            error.message().contains("args.json: ") && error.message().contains("line 1 column 2"),
+            "{error}"
+        );
+        assert!(parse(b"{} {}", "ARGS").is_err());
+        let deep = "[".repeat(100_000);
+        assert!(parse(deep.as_bytes(), "ARGS").is_err());
+    }
+}

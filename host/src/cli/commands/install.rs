@@ -1,0 +1,99 @@
+//! `install`: verifies a package and puts it among the connectors that can be called.
+
+use std::path::PathBuf;
+
+use crate::cli::page::{Page, Tone};
+use crate::cli::report::Stop;
+use crate::cli::session::{Session, signature_path};
+use crate::cli::{files, progress, runtime};
+use crate::digest::Digest;
+use crate::host::{Inspection, InstallOptions, Installed};
+
+const EXAMPLES: &str = "\
+Everything is checked before anything is written: the hash, the signature by a key that is trusted for this
+name, the manifest, the imports, the limits, and that it compiles. `cofferdam inspect PACKAGE` shows what a
+package is and asks for, without installing it.
+
+Examples:
+  cofferdam install slack-1.2.0.wasm
+  cofferdam install slack-1.2.0.wasm --hash sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+  cofferdam install target/cofferdam/hello-0.1.0.wasm --allow-unsigned";
+
+/// Verifies a package and installs it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(in crate::cli) struct Args {
+    /// The package.
+    #[arg(value_name = "PACKAGE")]
+    package: PathBuf,
+
+    /// The signature [default: <PACKAGE>.dsse.json, if it is there].
+    #[arg(long, value_name = "FILE")]
+    signature: Option<PathBuf>,
+
+    /// Refuses the package unless this is its SHA-256.
+    #[arg(long, value_name = "SHA256", value_parser = digest)]
+    hash: Option<Digest>,
+
+    /// For development: takes a package that has no signature. Each call has to allow it again, and a
+    /// signature that is there and does not hold is refused all the same.
+    #[arg(long)]
+    allow_unsigned: bool,
+}
+
+fn digest(text: &str) -> Result<Digest, String> {
+    Digest::parse(text).ok_or_else(|| "write it as sha256: and 64 lower-case hexadecimal digits".to_owned())
+}
+
+/// Shows what is about to be trusted, verifies, installs.
+pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
+    let Args { package, signature, hash, allow_unsigned } = args;
+    let bytes = files::read_package(&package)?;
+    let signature = match signature {
+        Some(path) => Some(files::read_signature(&path)?),
+        None => files::read_if_there("The signature file", &signature_path(&package))?,
+    };
+    let host = session.host()?;
+    if session.ui.talks() {
+        announce(session, &host.inspect_package(bytes.clone(), signature.as_deref())?);
+    }
+    let mut options = InstallOptions::default();
+    if let Some(hash) = hash {
+        options = options.expect_hash(hash);
+    }
+    if allow_unsigned {
+        options = options.allow_unsigned();
+    }
+    let what = format!("verifying and compiling {}", files::shown(&package));
+    let installed = runtime::block_on(async {
+        Ok(progress::during(session.ui, &what, host.install(bytes, signature, options)).await?)
+    })?;
+    if installed.signer.is_none() {
+        session.ui.warn("it is unsigned: every call of it needs --allow-unsigned");
+    }
+    session.ui.result(&installed, || page(&installed))
+}
+
+/// What is about to be trusted, before it is.
+fn announce(session: &Session<'_>, inspection: &Inspection) {
+    let signer = match (&inspection.signature.signer, inspection.signature.status.as_str()) {
+        (Some(signer), status) => format!("{status}, by the key {signer}"),
+        (None, status) => status.to_owned(),
+    };
+    let list = |items: &[String]| if items.is_empty() { "none".to_owned() } else { items.join(", ") };
+    let ui = session.ui;
+    ui.note(&format!("installing {}@{}", inspection.name, inspection.version));
+    ui.note(&format!("  hash         {}", inspection.hash));
+    ui.note(&format!("  signature    {signer}"));
+    ui.note(&format!("  network      {}", list(&inspection.network)));
+    ui.note(&format!("  credentials  {}", list(&inspection.credentials)));
+}
+
+fn page(installed: &Installed) -> Page {
+    let mut page = Page::default();
+    let did = if installed.already_installed { "was there" } else { "installed" };
+    page.toned_field(did, Tone::Good, &format!("{}@{}", installed.name, installed.version));
+    page.field("hash", &installed.hash);
+    page.field("signer", installed.signer.as_deref().unwrap_or("none"));
+    page
+}

@@ -1,0 +1,39 @@
+//! The commands, a file each: its arguments, whose comments are its help, and what it does.
+
+pub(super) mod build;
+pub(super) mod call;
+pub(super) mod completions;
+pub(super) mod inspect;
+pub(super) mod install;
+pub(super) mod key;
+pub(super) mod list;
+pub(super) mod man;
+pub(super) mod pack;
+mod packaging;
+pub(super) mod remove;
+pub(super) mod sign;
+pub(super) mod trust;
+pub(super) mod verify;
+
+use super::args::Command;
+use super::report::Stop;
+use super::session::Session;
+
+/// Does what was asked.
+pub(super) fn run(command: Command, session: &Session<'_>) -> Result<(), Stop> {
+    match command {
+        Command::Build(args) => build::run(args, session),
+        Command::Pack(args) => pack::run(args, session),
+        Command::Key(command) => key::run(command, session),
+        Command::Sign(args) => sign::run(args, session),
+        Command::Trust(command) => trust::run(command, session),
+        Command::Install(args) => install::run(args, session),
+        Command::List(args) => list::run(args, session),
+        Command::Inspect(args) => inspect::run(args, session),
+        Command::Verify(args) => verify::run(args, session),
+        Command::Remove(args) => remove::run(args, session),
+        Command::Call(args) => call::run(args, session),
+        Command::Completions(args) => completions::run(args, session),
+        Command::Man(args) => man::run(args, session),
+    }
+}

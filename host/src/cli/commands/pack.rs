@@ -1,0 +1,54 @@
+//! `pack`: makes a package of a component that another toolchain built.
+
+use std::path::PathBuf;
+
+use super::packaging;
+use crate::cli::report::Stop;
+use crate::cli::session::Session;
+use crate::cli::{files, runtime};
+use crate::error::HostError;
+use crate::package;
+
+const EXAMPLES: &str = "\
+Examples:
+  cofferdam pack slack.component.wasm --manifest connector.toml
+  cofferdam pack slack.component.wasm --manifest connector.toml --wit wit/slack.wit -o slack.wasm
+  cofferdam pack slack.wasm --manifest connector.toml --replace -o slack.wasm";
+
+/// Makes a package of a component that another toolchain built (Python, JavaScript, Go, ...).
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(in crate::cli) struct Args {
+    /// The component.
+    #[arg(value_name = "COMPONENT")]
+    component: PathBuf,
+
+    /// The manifest.
+    #[arg(long, value_name = "FILE")]
+    manifest: PathBuf,
+
+    /// The author's WIT files: the comments in them document the operations.
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    wit: Vec<PathBuf>,
+
+    /// Where to write the package [default: <name>-<version>.wasm in this directory].
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Takes a component that already is a package, and replaces its manifest and its documentation.
+    #[arg(long)]
+    replace: bool,
+}
+
+/// Packs, checks, writes.
+pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
+    let Args { component, manifest, wit, output, replace } = args;
+    let manifest = packaging::read_manifest(&manifest)?;
+    let sources = packaging::read_wit(&wit)?;
+    let mut component = files::read_package(&component)?;
+    if replace {
+        component = package::strip(&component).map_err(HostError::from)?;
+    }
+    let output = output.unwrap_or_else(|| packaging::file_name(manifest.name(), manifest.version()).into());
+    runtime::block_on(packaging::finish(session, &component, &manifest, &sources, &output))
+}

@@ -1,0 +1,165 @@
+//! What `build` and `pack` have in common: from a component, a manifest and WIT to a package on disk.
+
+use std::path::{Path, PathBuf};
+
+use semver::Version;
+use serde::Serialize;
+
+use crate::cli::page::{self, Page};
+use crate::cli::report::Stop;
+use crate::cli::session::{Session, signature_path};
+use crate::cli::{files, progress};
+use crate::digest::Digest;
+use crate::error::{HostError, HostErrorKind};
+use crate::manifest::{ConnectorName, Manifest};
+use crate::package::{self, Docs, Package};
+
+/// What there is to copy where there is no manifest yet.
+const MINIMAL: &str = "\
+[connector]
+name = \"github://OWNER/REPOSITORY\"
+version = \"0.1.0\"
+
+# Only if it talks to a server:
+# [capabilities.network]
+# hosts = [\"api.example.com:443\"]
+# [capabilities.runtime]
+# imports = [\"wasi:http/outgoing-handler\"]";
+
+/// What was made.
+#[derive(Debug, Serialize)]
+struct Made {
+    path: PathBuf,
+    name: ConnectorName,
+    version: Version,
+    hash: String,
+    size: u64,
+    operations: Vec<Operation>,
+}
+
+#[derive(Debug, Serialize)]
+struct Operation {
+    name: String,
+    signature: String,
+    documented: bool,
+}
+
+/// Reads a manifest.
+pub(super) fn read_manifest(path: &Path) -> Result<Manifest, HostError> {
+    if !path.exists() {
+        let message = format!("There is no manifest: {} does not exist.", files::shown(path));
+        let hint = format!("Make one, with what is true of your connector:\n{MINIMAL}");
+        return Err(HostError::new(HostErrorKind::InputUnreadable, message).hint(hint));
+    }
+    let text = files::read_text("The manifest", path)?;
+    Manifest::parse(&files::shown(path), &text).map_err(files::document_error)
+}
+
+/// Reads WIT files, each with the name that messages call it by.
+pub(super) fn read_wit(paths: &[PathBuf]) -> Result<Vec<(String, String)>, HostError> {
+    let read = |path: &PathBuf| Ok((files::shown(path), files::read_text("The WIT file", path)?));
+    paths.iter().map(read).collect()
+}
+
+/// The file name of a package: `slack-1.2.0.wasm`.
+pub(super) fn file_name(name: &ConnectorName, version: &Version) -> String {
+    let name = name.to_string();
+    let last = name.rsplit('/').next().unwrap_or_default();
+    format!("{last}-{version}.wasm")
+}
+
+/// Makes the package, checks it as an install would, writes it, and says what it is.
+pub(super) async fn finish(
+    session: &Session<'_>,
+    component: &[u8],
+    manifest: &Manifest,
+    wit: &[(String, String)],
+    output: &Path,
+) -> Result<(), Stop> {
+    let docs = Docs::from_wit(wit, &package::operations_of(component).map_err(HostError::from)?);
+    let docs = docs.map_err(HostError::from)?;
+    let bytes = package::embed(component, manifest.text(), &docs).map_err(HostError::from)?;
+    // Nothing is kept of the compiled code: a package that is being written is compiled often, installed once.
+    let host = session.host_with(|builder| builder.without_code_cache())?;
+    progress::during(session.ui, "checking the package (compiling it)", host.check_package(bytes.clone()))
+        .await?;
+    let package = Package::open(bytes).map_err(HostError::from)?;
+    if let Some(dir) = output.parent().filter(|dir| dir.ends_with("cofferdam")) {
+        std::fs::create_dir_all(dir).map_err(|error| files::unwritable(dir, error))?;
+    }
+    files::write_whole(output, package.bytes())?;
+    let made = Made {
+        path: output.to_owned(),
+        name: manifest.name().clone(),
+        version: manifest.version().clone(),
+        hash: format!("sha256:{}", package.digest()),
+        size: package.bytes().len() as u64,
+        operations: package.operations().iter().map(|it| operation(it, package.docs())).collect(),
+    };
+    session.ui.result(&made, || made.page())?;
+    advise(session, &made, package.digest());
+    Ok(())
+}
+
+fn operation(operation: &package::Operation, docs: &Docs) -> Operation {
+    let name = operation.name().json();
+    let documented = docs.operation(name).is_some();
+    Operation { name: name.to_owned(), signature: operation.to_string(), documented }
+}
+
+/// What to do next, and what could be better.
+fn advise(session: &Session<'_>, made: &Made, digest: &Digest) {
+    let bare: Vec<_> =
+        made.operations.iter().filter(|it| !it.documented).map(|it| it.name.as_str()).collect();
+    if !bare.is_empty() {
+        session.ui.warn(&format!(
+            "no documentation: {}; comments (///) before the functions in wit/*.wit are shown to people and agents",
+            bare.join(", ")
+        ));
+    }
+    let path = files::shown(&made.path);
+    let signature = signature_path(&made.path);
+    let stale = std::fs::read(&signature).ok().and_then(|bytes| crate::trust::Envelope::parse(&bytes).ok());
+    let stale = stale.is_some_and(|it| it.unverified_statement().is_ok_and(|it| it.digest() != digest));
+    let replace = if stale { " --replace" } else { "" };
+    session.ui.note(&format!("next: cofferdam sign {path} --key cofferdam.key{replace}"));
+}
+
+impl Made {
+    fn page(&self) -> Page {
+        let mut page = Page::default();
+        page.field("package", &format!("{} ({})", files::shown(&self.path), page::bytes(self.size)));
+        page.field("connector", &format!("{}@{}", self.name, self.version));
+        page.field("hash", &self.hash);
+        for (at, operation) in self.operations.iter().enumerate() {
+            page.field(if at == 0 { "operations" } else { "" }, &operation.signature);
+        }
+        page
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::*;
+
+    #[test]
+    fn the_manifest_to_copy_is_one_once_its_name_is_filled_in() {
+        let text = MINIMAL.replace("OWNER/REPOSITORY", "acme/slack");
+        assert!(Manifest::parse("connector.toml", &text).is_ok());
+        assert!(Manifest::parse("connector.toml", &text.replace("# ", "").replace("Only", "# Only")).is_ok());
+        assert!(Manifest::parse("connector.toml", MINIMAL).is_err());
+    }
+
+    #[test]
+    fn packages_are_named_after_the_connector_and_its_version() {
+        let name = ConnectorName::parse("github://acme/tools/slack").unwrap();
+        assert_eq!(file_name(&name, &"1.2.0-rc.1".parse().unwrap()), "slack-1.2.0-rc.1.wasm");
+    }
+
+    #[test]
+    fn a_missing_manifest_is_answered_with_one_to_copy() {
+        let error = read_manifest(Path::new("/no/such/connector.toml")).unwrap_err();
+        assert!(error.hint_text().unwrap().contains("[connector]\nname = "), "{error}");
+    }
+}

@@ -1,0 +1,37 @@
+//! `remove`: takes an installed connector away.
+
+use serde::Serialize;
+
+use crate::cli::page::Page;
+use crate::cli::report::Stop;
+use crate::cli::session::Session;
+
+const EXAMPLES: &str = "\
+Examples:
+  cofferdam remove github://acme/slack@1.2.0";
+
+/// Removes an installed connector, and the code that was compiled of it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(in crate::cli) struct Args {
+    /// The connector: NAME@VERSION, or NAME where one version is installed.
+    #[arg(value_name = "CONNECTOR")]
+    connector: String,
+}
+
+/// Removes.
+pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
+    #[derive(Serialize)]
+    struct Removed {
+        removed: String,
+    }
+    let host = session.host()?;
+    let connector = host.resolve(&args.connector)?;
+    host.remove(&connector)?;
+    let removed = Removed { removed: connector.to_string() };
+    session.ui.result(&removed, || {
+        let mut page = Page::default();
+        page.field("removed", &removed.removed);
+        page
+    })
+}

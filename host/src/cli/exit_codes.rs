@@ -1,0 +1,26 @@
+//! The exit codes that are the command line's own; the others are in the tables of failures and errors.
+
+/// The arguments are wrong.
+pub(super) const USAGE: u8 = 2;
+
+/// Ended by Ctrl-C: 128 and the signal's number, as shells have it.
+pub(super) const INTERRUPTED: u8 = 130;
+
+/// Ended by a polite kill.
+pub(super) const TERMINATED: u8 = 143;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::HostErrorKind;
+    use crate::failure::FailureClass;
+
+    #[test]
+    fn no_error_of_the_host_looks_like_a_calls_outcome_or_like_success() {
+        for kind in HostErrorKind::ALL {
+            let code = kind.exit_code();
+            assert!(![0, USAGE, INTERRUPTED, TERMINATED].contains(&code), "{}", kind.code());
+            assert!(FailureClass::ALL.iter().all(|class| class.exit_code() != code), "{}", kind.code());
+        }
+    }
+}

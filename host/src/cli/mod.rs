@@ -1,0 +1,49 @@
+//! The command line: the only place that knows the terminal, the environment and exit codes.
+//!
+//! Data goes to standard output and everything else to standard error, so that a pipe gets the answer
+//! and a person the story. A command is one file in `commands/`: the doc comments of its `Args` are its
+//! `--help`, and its `run` reads top to bottom. What a command cannot do is one [`report::Stop`], shown
+//! in one place.
+
+mod args;
+mod commands;
+mod exit_codes;
+mod files;
+mod logging;
+mod page;
+mod progress;
+#[cfg(test)]
+mod reference;
+mod report;
+mod runtime;
+mod session;
+mod settings;
+mod toolchain;
+mod ui;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use args::Cli;
+use session::Session;
+use ui::Ui;
+
+/// Runs the command line of this process; the exit code is one of `docs/exit-codes.md`.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return report::usage(&error),
+    };
+    cli.globals.color.apply();
+    let ui = Ui::new(&cli.globals);
+    let outcome = logging::start(&cli.globals).and_then(|()| {
+        let session = Session::new(&ui, cli.globals.home);
+        commands::run(cli.command, &session)
+    });
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(stop) => report::stopped(&ui, stop),
+    }
+}

@@ -1,0 +1,55 @@
+//! Says that something takes its time: a spinner on a terminal, one plain line elsewhere.
+
+use std::future::Future;
+use std::pin::pin;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::ui::Ui;
+use crate::failure::safe_line;
+
+/// What is done sooner needs no spinner.
+const SPINNER_AFTER: Duration = Duration::from_millis(150);
+
+/// What is done sooner needs no line.
+const LINE_AFTER: Duration = Duration::from_secs(1);
+
+/// Waits for `work`, and says `what` is being done if that takes long.
+pub(super) async fn during<T>(ui: &Ui, what: &str, work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    let patience = if ui.animates() { SPINNER_AFTER } else { LINE_AFTER };
+    tokio::select! {
+        biased;
+        done = &mut work => return done,
+        () = tokio::time::sleep(patience) => {}
+    }
+    let _spinner = if ui.animates() {
+        Some(Spinner::start(what))
+    } else {
+        ui.note(&format!("{what} ..."));
+        None
+    };
+    work.await
+}
+
+/// A spinner that is gone when it is dropped, also by a cancellation.
+struct Spinner(ProgressBar);
+
+impl Spinner {
+    fn start(what: &str) -> Self {
+        let bar = ProgressBar::new_spinner().with_message(safe_line(what, 200));
+        // The template is ours; a wrong one would leave the default.
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
+            bar.set_style(style);
+        }
+        bar.enable_steady_tick(Duration::from_millis(100));
+        Self(bar)
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

@@ -1,0 +1,145 @@
+//! Why a command ended before its result, and how that is shown and told by the exit code.
+
+use std::error::Error as _;
+use std::process::ExitCode;
+
+use anstyle::{AnsiColor, Style};
+
+use super::exit_codes::{INTERRUPTED, TERMINATED, USAGE};
+use super::ui::{Ui, err_line, printable_json};
+use crate::document::DocumentError;
+use crate::error::{Error, HostError};
+use crate::failure::Failure;
+
+/// What ends a command before its result.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// It failed, and nobody has been told yet.
+    Error(Error),
+    /// It failed with this exit code, and its result has said so.
+    Shown(u8),
+    /// The user does not want to wait any longer (Ctrl-C).
+    Interrupted,
+    /// The system does not want to wait any longer.
+    Terminated,
+    /// Whoever read the output has read enough.
+    PipeClosed,
+}
+
+impl From<HostError> for Stop {
+    fn from(error: HostError) -> Self {
+        Self::Error(Error::Host(error))
+    }
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+/// Shows why the command ended; the exit code.
+pub(super) fn stopped(ui: &Ui, stop: Stop) -> ExitCode {
+    match stop {
+        Stop::Error(error) => {
+            show(ui, &error);
+            ExitCode::from(error.exit_code())
+        }
+        Stop::Shown(code) => ExitCode::from(code),
+        Stop::Interrupted => {
+            ui.note("cancelled");
+            ExitCode::from(INTERRUPTED)
+        }
+        Stop::Terminated => ExitCode::from(TERMINATED),
+        Stop::PipeClosed => ExitCode::SUCCESS,
+    }
+}
+
+/// Shows what is wrong with the arguments, or the help that was asked for; the exit code.
+pub(super) fn usage(error: &clap::Error) -> ExitCode {
+    if error.to_string().contains(SECRET_MARK) {
+        let message = "a secret key does not belong on the command line, where others can read it";
+        err_line("error: ", ERROR, message);
+        err_line(
+            "fix: ",
+            FIX,
+            "Give the path of the file it is in; if others may have seen it, make a new key.",
+        );
+        return ExitCode::from(USAGE);
+    }
+    // Printing can only fail where nobody reads any more.
+    drop(error.print());
+    ExitCode::from(if error.use_stderr() { USAGE } else { 0 })
+}
+
+/// How the text of every secret key starts.
+pub(super) const SECRET_MARK: &str = "cofferdam-secret-key:";
+
+const ERROR: Style = AnsiColor::Red.on_default().bold();
+const FIX: Style = AnsiColor::Cyan.on_default().bold();
+const DIM: Style = Style::new().dimmed();
+
+/// Shows an error on standard error: its envelope, or what it says for people.
+fn show(ui: &Ui, error: &Error) {
+    if ui.json() {
+        // An envelope is strings and numbers: nothing in it can fail.
+        let envelope = serde_json::to_string(error).unwrap_or_default();
+        let mut err = anstream::stderr().lock();
+        drop(std::io::Write::write_all(&mut err, (printable_json(&envelope) + "\n").as_bytes()));
+        return;
+    }
+    match error {
+        Error::Failure(failure) => show_failure(failure),
+        Error::Host(error) => show_host_error(ui, error),
+    }
+}
+
+fn show_failure(failure: &Failure) {
+    let suggestion = failure.details().get("suggestion").and_then(serde_json::Value::as_str);
+    err_line("error: ", ERROR, &format!("{}: {}", failure.class().name(), failure.message()));
+    if let Some(fix) = suggestion.filter(|fix| !failure.message().contains(*fix)) {
+        err_line("fix: ", FIX, fix);
+    }
+    let facts = [
+        ("code", failure.code()),
+        ("boundary", failure.boundary().name()),
+        ("retriable", if failure.retriable() { "yes" } else { "no" }),
+        ("record", failure.audit_id().as_str()),
+    ];
+    let facts: Vec<_> = facts.iter().map(|(label, fact)| format!("{label}: {fact}")).collect();
+    err_line("  ", DIM, &facts.join("   "));
+}
+
+fn show_host_error(ui: &Ui, error: &HostError) {
+    let document = causes(error).find_map(|cause| {
+        let boxed = cause.downcast_ref::<Box<DocumentError>>().map(|boxed| &**boxed);
+        boxed.or_else(|| cause.downcast_ref::<DocumentError>())
+    });
+    match document {
+        // Says more than the message: every problem, with the lines they stand in.
+        Some(document) => {
+            let mut err = anstream::stderr().lock();
+            drop(std::io::Write::write_all(&mut err, (document.render(true) + "\n").as_bytes()));
+        }
+        None => {
+            let mut lines = error.message().lines();
+            err_line("error: ", ERROR, lines.next().unwrap_or_default());
+            lines.for_each(|line| err_line("", Style::new(), line));
+        }
+    }
+    let mut fix = error.hint_text().into_iter().flat_map(str::lines);
+    if let Some(first) = fix.next() {
+        err_line("fix: ", FIX, first);
+        fix.for_each(|line| err_line("", Style::new(), line));
+    }
+    if ui.verbose() && document.is_none() {
+        for cause in causes(error) {
+            err_line("cause: ", DIM, &cause.to_string());
+        }
+        err_line("record: ", DIM, error.request_id().as_str());
+    }
+}
+
+fn causes(error: &HostError) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+    std::iter::successors(error.source(), |cause| std::error::Error::source(*cause))
+}

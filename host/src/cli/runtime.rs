@@ -1,0 +1,31 @@
+//! Runs the asynchronous commands, until they end or are told to.
+
+use std::future::Future;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::report::Stop;
+use crate::error::{HostError, HostErrorKind};
+
+/// Runs `command` on this thread. Ctrl-C and SIGTERM drop it, which cancels what it is doing: a guest and
+/// its requests end, a child process is killed, a half-written file is gone.
+pub(super) fn block_on<T>(command: impl Future<Output = Result<T, Stop>>) -> Result<T, Stop> {
+    let broken = |error: std::io::Error| {
+        HostError::new(HostErrorKind::Internal, "The asynchronous runtime could not be started.")
+            .because(error)
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(broken)?;
+    let outcome = runtime.block_on(async {
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(broken)?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(broken)?;
+        tokio::select! {
+            biased;
+            _ = interrupt.recv() => Err(Stop::Interrupted),
+            _ = terminate.recv() => Err(Stop::Terminated),
+            outcome = command => outcome,
+        }
+    });
+    // A name that is still being looked up holds a thread; the process does not wait for it.
+    runtime.shutdown_background();
+    outcome
+}

@@ -1,0 +1,100 @@
+//! What a command works with: the streams, the home directory, and the host in it.
+
+use std::path::{Path, PathBuf};
+
+use etcetera::BaseStrategy as _;
+
+use super::files;
+use super::settings::{self, Settings};
+use super::ui::Ui;
+use crate::error::{HostError, HostErrorKind};
+use crate::host::{Host, HostBuilder};
+use crate::sandbox::Compiler;
+use crate::trust::KeyringFile;
+
+/// Calls at once: a command makes one.
+const CONCURRENCY: u32 = 4;
+
+/// Longest file of certificate authorities, in bytes.
+const ROOTS_BYTES: u64 = 4 * 1024 * 1024;
+
+/// A command's surroundings. Nothing is looked up before a command needs it.
+#[derive(Debug)]
+pub(super) struct Session<'u> {
+    pub(super) ui: &'u Ui,
+    home: Option<PathBuf>,
+}
+
+impl<'u> Session<'u> {
+    pub(super) fn new(ui: &'u Ui, home: Option<PathBuf>) -> Self {
+        Self { ui, home }
+    }
+
+    /// The home directory; it need not exist.
+    pub(super) fn home(&self) -> Result<PathBuf, HostError> {
+        let home = match &self.home {
+            Some(home) => home.clone(),
+            None => default_home()?,
+        };
+        if home.exists() && !home.is_dir() {
+            let message = format!("The home directory {} is not a directory.", files::shown(&home));
+            let hint = "Name another one with --home or COFFERDAM_HOME.";
+            return Err(HostError::new(HostErrorKind::Configuration, message).hint(hint));
+        }
+        std::path::absolute(&home).map_err(|error| files::unreadable("The home directory", &home, error))
+    }
+
+    /// The keyring in the home directory.
+    pub(super) fn keyring(&self) -> Result<KeyringFile, HostError> {
+        Ok(KeyringFile::new(self.home()?.join("keyring.toml")))
+    }
+
+    /// The host in the home directory, as `config.toml` has it.
+    pub(super) fn host(&self) -> Result<Host, HostError> {
+        self.host_with(|builder| builder)
+    }
+
+    /// The host in the home directory, with what a command adds.
+    pub(super) fn host_with(&self, add: impl FnOnce(HostBuilder) -> HostBuilder) -> Result<Host, HostError> {
+        let home = self.home()?;
+        let settings = Settings::load(&home)?;
+        let mut builder = Host::builder().home(&home).compiler(compiler()?).concurrency(CONCURRENCY);
+        for host_port in settings.allow_private {
+            builder = builder.allow_private(host_port);
+        }
+        for path in settings.extra_roots {
+            let what = format!("The certificate authority that {} names,", settings::FILE);
+            builder = builder.extra_root_pem(files::bounded(&what, &path, ROOTS_BYTES)?);
+        }
+        add(builder).build()
+    }
+}
+
+/// This very program compiles, as a child process.
+fn compiler() -> Result<Compiler, HostError> {
+    let program = std::env::current_exe().map_err(|error| {
+        HostError::new(HostErrorKind::Configuration, "The path of this program cannot be found out.")
+            .hint("Start cofferdam by its path.")
+            .because(error)
+    })?;
+    Ok(Compiler::child(program))
+}
+
+fn default_home() -> Result<PathBuf, HostError> {
+    let data = etcetera::choose_base_strategy().map(|strategy| strategy.data_dir());
+    data.map(|data| data.join("cofferdam")).map_err(|error| {
+        HostError::new(HostErrorKind::Configuration, "There is no home directory to work in.")
+            .hint("Name one with --home DIR or COFFERDAM_HOME, or set HOME.")
+            .because(error)
+    })
+}
+
+/// What a user writes is a connector's name; everything else is a file.
+pub(super) fn is_reference(text: &str) -> bool {
+    text.contains("://")
+}
+
+/// Where the signature of a package is, unless somebody says otherwise.
+pub(super) fn signature_path(package: &Path) -> PathBuf {
+    files::beside(package, ".dsse.json")
+}

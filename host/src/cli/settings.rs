@@ -1,0 +1,96 @@
+//! `config.toml` of a home directory: what the operator lets every call of this host do.
+
+use std::path::{Path, PathBuf};
+
+use super::files;
+use crate::document::{Refused, read};
+use crate::error::HostError;
+
+/// The file's name in the home directory.
+pub(super) const FILE: &str = "config.toml";
+
+/// What the file says. Without one, nothing is configured.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Settings {
+    /// `host:port`s that connectors may reach although their address is inside the operator's network.
+    pub(super) allow_private: Vec<String>,
+    /// PEM files with certificate authorities to trust beside the public ones.
+    pub(super) extra_roots: Vec<PathBuf>,
+}
+
+impl Settings {
+    /// Reads the file in `home`, if there is one.
+    pub(super) fn load(home: &Path) -> Result<Self, HostError> {
+        let path = home.join(FILE);
+        match files::read_if_there("The configuration", &path)? {
+            None => Ok(Self::default()),
+            Some(_) => {
+                let text = files::read_text("The configuration", &path)?;
+                Self::parse(&files::shown(&path), home, &text)
+            }
+        }
+    }
+
+    fn parse(label: &str, home: &Path, text: &str) -> Result<Self, HostError> {
+        let parsed = read(label, text, |root| {
+            root.only(&["network"]);
+            let mut settings = Self::default();
+            if let Some(network) = root.table("network") {
+                network.only(&["allow_private", "extra_roots"]);
+                for entry in network.texts("allow_private") {
+                    settings.allow_private.extend(entry.parse(|text| host_port(text)));
+                }
+                // Relative to the home directory: the file means the same wherever it is read from.
+                let roots = network.texts("extra_roots");
+                settings.extra_roots.extend(roots.iter().map(|root| home.join(root.value)));
+            }
+            Some(settings)
+        });
+        parsed.map_err(files::document_error)
+    }
+}
+
+/// Refuses what the host would refuse later, with its place in the file.
+fn host_port(text: &str) -> Result<String, Refused> {
+    match crate::egress::HostPort::parse(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => Err(Refused::new(error.to_string(), "write it like \"localhost:8080\"")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use std::path::Path;
+
+    use super::Settings;
+
+    fn parse(text: &str) -> Result<Settings, crate::error::HostError> {
+        Settings::parse("config.toml", Path::new("/home"), text)
+    }
+
+    #[test]
+    fn paths_are_relative_to_the_home_directory() {
+        let settings = parse(
+            "[network]\nallow_private = [\"localhost:8080\"]\nextra_roots = [\"ca.pem\", \"/etc/ca.pem\"]\n",
+        )
+        .unwrap();
+        assert_eq!(settings.allow_private, ["localhost:8080"]);
+        assert_eq!(settings.extra_roots, [Path::new("/home/ca.pem"), Path::new("/etc/ca.pem")]);
+        assert_eq!(parse("").unwrap(), Settings::default());
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused_with_its_place() {
+        for (text, place) in [
+            ("[network]\nallow_privat = []", "config.toml:2:1"),
+            ("[networks]", "config.toml:1:2"),
+            ("[network]\nallow_private = [\"localhost\"]", "config.toml:2:18"),
+            ("[network]\nextra_roots = \"ca.pem\"", "config.toml:2:15"),
+            ("network = ", "config.toml:1"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.message().contains(place), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! What is printed and where: data on standard output, the rest on standard error.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use anstyle::{AnsiColor, Style};
+use serde::Serialize;
+
+use super::args::{Format, Globals};
+use super::page::Page;
+use super::report::Stop;
+use crate::error::{HostError, HostErrorKind};
+use crate::failure::safe_line;
+
+/// Longest line on standard error, in characters.
+const LINE_CHARS: usize = 8_000;
+
+/// The two streams, as the user asked for them.
+#[derive(Debug, Clone)]
+pub(super) struct Ui {
+    format: Format,
+    quiet: bool,
+    verbose: u8,
+}
+
+impl Ui {
+    pub(super) fn new(globals: &Globals) -> Self {
+        Self { format: globals.format, quiet: globals.quiet, verbose: globals.verbose }
+    }
+
+    /// Whether results are JSON.
+    pub(super) fn json(&self) -> bool {
+        self.format == Format::Json
+    }
+
+    /// Whether causes are shown.
+    pub(super) fn verbose(&self) -> bool {
+        self.verbose > 0
+    }
+
+    /// Whether progress and notes are asked for: not with `--quiet`, and not with JSON, where standard
+    /// error is read by a program.
+    pub(super) fn talks(&self) -> bool {
+        !self.quiet && !self.json()
+    }
+
+    /// Whether a line of standard error can be redrawn.
+    pub(super) fn animates(&self) -> bool {
+        self.talks() && self.verbose == 0 && io::stderr().is_terminal()
+    }
+
+    /// Prints the result of a command: `data` as one line of JSON, or `page` for people.
+    pub(super) fn result(&self, data: &impl Serialize, page: impl FnOnce() -> Page) -> Result<(), Stop> {
+        if self.json() {
+            return self.line_of_json(data);
+        }
+        print(&page().into_text())
+    }
+
+    /// Prints `data` as one line of JSON, whatever the format.
+    pub(super) fn line_of_json(&self, data: &impl Serialize) -> Result<(), Stop> {
+        let text = serde_json::to_string(data).map_err(not_json)?;
+        print(&(printable_json(&text) + "\n"))
+    }
+
+    /// Prints a value: on one line, or indented for people.
+    pub(super) fn value(&self, value: &serde_json::Value) -> Result<(), Stop> {
+        if self.json() {
+            return self.line_of_json(value);
+        }
+        let text = serde_json::to_string_pretty(value).map_err(not_json)?;
+        print(&(printable_json(&text) + "\n"))
+    }
+
+    /// Prints text that a program asked for (completions, manuals), as it is.
+    pub(super) fn raw(&self, text: &[u8]) -> Result<(), Stop> {
+        let mut out = io::stdout().lock();
+        out.write_all(text).and_then(|()| out.flush()).map_err(not_written)
+    }
+
+    /// Tells the person at the terminal what is going on.
+    pub(super) fn note(&self, text: &str) {
+        if self.talks() {
+            err_line("", Style::new(), text);
+        }
+    }
+
+    /// Tells the person at the terminal what to look at.
+    pub(super) fn warn(&self, text: &str) {
+        if self.talks() {
+            err_line("warning: ", AnsiColor::Yellow.on_default().bold(), text);
+        }
+    }
+}
+
+/// Writes a line with a label to standard error. Where that is gone there is nobody to tell.
+pub(super) fn err_line(label: &str, style: Style, text: &str) {
+    let mut err = anstream::stderr().lock();
+    let indent = text.len() - text.trim_start_matches(' ').len();
+    let text = safe_line(text, LINE_CHARS);
+    drop(writeln!(err, "{style}{label}{style:#}{:indent$}{text}", ""));
+}
+
+fn print(text: &str) -> Result<(), Stop> {
+    let mut out = anstream::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(not_written)
+}
+
+/// `text`, which is JSON, with the characters escaped that drive terminals or hide text; the same value.
+pub(super) fn printable_json(text: &str) -> String {
+    let plain = |c: char| matches!(c, ' '..='~' | '\n');
+    if text.chars().all(plain) {
+        return text.to_owned();
+    }
+    let mut printable = String::with_capacity(text.len());
+    let mut buffer = [0; 4];
+    let mut units = [0; 2];
+    for c in text.chars() {
+        if plain(c) || safe_line(c.encode_utf8(&mut buffer), 1).starts_with(c) {
+            printable.push(c);
+        } else {
+            for unit in c.encode_utf16(&mut units) {
+                printable.push_str(&format!("\\u{unit:04x}"));
+            }
+        }
+    }
+    printable
+}
+
+fn not_written(error: io::Error) -> Stop {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        return Stop::PipeClosed;
+    }
+    let message = format!("Standard output cannot be written: {}.", super::files::reason(&error));
+    HostError::new(HostErrorKind::OutputUnwritable, message).because(error).into()
+}
+
+fn not_json(error: serde_json::Error) -> Stop {
+    HostError::new(HostErrorKind::Internal, "The result cannot be written as JSON.").because(error).into()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::printable_json;
+
+    #[test]
+    fn json_is_printable_and_the_same_value() {
+        let value = serde_json::json!({"a": "tab\t esc\u{1b}[31m csi\u{9b} del\u{7f} rtl\u{202e} tag\u{e0041} é 漢 😀"});
+        let text = serde_json::to_string(&value).unwrap();
+        let printable = printable_json(&text);
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&printable).unwrap(), value);
+        assert!(!printable.contains(['\u{1b}', '\u{9b}', '\u{7f}', '\u{202e}', '\u{e0041}']), "{printable}");
+        assert!(printable.contains("é 漢 😀"), "{printable}");
+    }
+}
