@@ -46,8 +46,9 @@ fn a_dropped_call_ends_its_request_and_is_recorded_as_cancelled() {
 fn a_dropped_call_that_spins_frees_its_place() {
     let world = world();
     run(async {
+        let probe = example("probe");
         for _ in 0..40 {
-            let call = world.host.call(&example("probe"), "spin", json!({}));
+            let call = world.host.call(&probe, "spin", json!({}));
             let ended = tokio::time::timeout(Duration::from_millis(10), call).await;
             assert!(ended.is_err(), "it was to be dropped: {ended:?}");
         }

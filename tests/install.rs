@@ -293,11 +293,11 @@ fn a_damaged_index_is_named_with_its_repair_and_repaired_without_loss() {
         let Err(Error::Host(error)) = run(home.install(&bytes, &signer)) else { panic!("installed") };
         check_host_error(&error);
         assert_eq!(home.snapshot(), before, "an error repairs nothing behind one's back");
-        assert_eq!(host.rebuild_index().unwrap(), 1);
+        assert_eq!(host.rebuild_index().unwrap().entries.len(), 1);
         run(host.call(&reference, "run", json!({}))).unwrap();
     }
     fs::remove_file(&index).unwrap();
-    assert_eq!(home.host().rebuild_index().unwrap(), 1);
+    assert_eq!(home.host().rebuild_index().unwrap().entries.len(), 1);
     run(home.host().call(&reference, "run", json!({}))).unwrap();
 }
 
