@@ -1,1 +1,35 @@
-//! Integration tests.
+//! Integration tests: the host, its command line and its packages from outside, one module a topic.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stderr,
+    reason = "tests: what does not hold ends the test"
+)]
+
+mod bombs;
+mod calls;
+mod cancellation;
+mod cli;
+mod compile_fail;
+mod disk;
+mod dsse;
+mod envelope;
+mod failures;
+mod forgotten;
+mod hostile;
+mod identity;
+mod install;
+mod layout;
+mod world;
+
+/// The binary under test.
+const COFFERDAM: &str = env!("CARGO_BIN_EXE_cofferdam");
+
+/// Says, past the capture of a test's output, what is not checked on this machine.
+fn skipped(why: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "\nSKIPPED: {why}");
+}

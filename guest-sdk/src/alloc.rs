@@ -135,7 +135,12 @@ unsafe impl GlobalAlloc for Allocator {
 ///
 /// As the canonical ABI's `realloc`: `old`, `old_len` and `align` are those of an earlier call, or `old_len` is 0.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cabi_export_realloc(old: *mut u8, old_len: usize, align: usize, new_len: usize) -> *mut u8 {
+unsafe extern "C" fn cabi_export_realloc(
+    old: *mut u8,
+    old_len: usize,
+    align: usize,
+    new_len: usize,
+) -> *mut u8 {
     // SAFETY: handed on.
     unsafe { canonical(&ALLOCATOR, old, old_len, align, new_len) }
 }
@@ -152,7 +157,13 @@ unsafe extern "C" fn cabi_realloc(old: *mut u8, old_len: usize, align: usize, ne
     unsafe { canonical(&System, old, old_len, align, new_len) }
 }
 
-unsafe fn canonical(from: &impl GlobalAlloc, old: *mut u8, old_len: usize, align: usize, new_len: usize) -> *mut u8 {
+unsafe fn canonical(
+    from: &impl GlobalAlloc,
+    old: *mut u8,
+    old_len: usize,
+    align: usize,
+    new_len: usize,
+) -> *mut u8 {
     if old_len == 0 && new_len == 0 {
         return ptr::without_provenance_mut(align);
     }

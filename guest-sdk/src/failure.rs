@@ -69,7 +69,9 @@ impl fmt::Display for Failure {
                 write!(f, "the service answered with status {}", error.status)?;
                 error.code.as_ref().map_or(Ok(()), |code| write!(f, " ({code})"))
             }
-            Self::Network(NetworkError { phase: None, .. }) => f.write_str("the service could not be reached"),
+            Self::Network(NetworkError { phase: None, .. }) => {
+                f.write_str("the service could not be reached")
+            }
             Self::Network(NetworkError { phase: Some(phase), .. }) => {
                 let doing = match phase {
                     NetworkPhase::Dns => "finding its address",
@@ -80,7 +82,9 @@ impl fmt::Display for Failure {
                 };
                 write!(f, "the exchange with the service broke off while {doing}")
             }
-            Self::InvalidInput(InputError { field: Some(field), message, .. }) => write!(f, "{field}: {message}"),
+            Self::InvalidInput(InputError { field: Some(field), message, .. }) => {
+                write!(f, "{field}: {message}")
+            }
             Self::InvalidInput(InputError { message, .. }) | Self::Failed(OperationError { message, .. }) => {
                 f.write_str(message)
             }
@@ -101,6 +105,8 @@ impl From<serde_json::Error> for Failure {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::panic, reason = "a test")]
+
     use super::*;
 
     #[test]

@@ -139,8 +139,14 @@ SH
 }
 
 build_std() {                               # by cargo, on an empty crate; its rlibs become the sysroot's
-  local crate=$WORK/std
-  mkdir -p "$crate"
+  local crate=$WORK/std vendor=$NEW/lib/rustlib/src/rust/library/vendor bindgen
+  mkdir -p "$crate/.cargo"
+  # std's own dependencies are in Debian's sources: no registry is asked
+  printf '[source.crates-io]\nreplace-with = "debian"\n[source.debian]\ndirectory = "%s"\n' "$vendor" >"$crate/.cargo/config.toml"
+  # less this archive, which was dropped as a binary: a weak cabi_realloc, and std has one of its own
+  for bindgen in "$vendor"/wit-bindgen-*/src/rt; do
+    [[ ! -d $bindgen || -e $bindgen/libwit_bindgen_cabi.a ]] || printf '!<arch>\n' >"$bindgen/libwit_bindgen_cabi.a"
+  done
   echo '#![no_std]' >"$crate/lib.rs"
   printf '%s\n' '[package]' 'name = "empty"' 'edition = "2024"' '[lib]' 'path = "lib.rs"' '[workspace]' >"$crate/Cargo.toml"
   (

@@ -20,7 +20,11 @@ const PER_PAGE: usize = 100;
 const PAGES: u32 = 20;
 
 impl Guest for GithubIssues {
-    fn list_issues(repository: Repository, state: Option<State>, limit: Option<u32>) -> Result<Page, Failure> {
+    fn list_issues(
+        repository: Repository,
+        state: Option<State>,
+        limit: Option<u32>,
+    ) -> Result<Page, Failure> {
         let limit = limit.unwrap_or(LIMIT);
         if !(1..=MOST).contains(&limit) {
             return Err(Failure::invalid_input("limit", format!("must be from 1 to {MOST}")));
@@ -34,26 +38,22 @@ impl Guest for GithubIssues {
         // One more than wanted shows whether there are more.
         let per_page = limit.saturating_add(1).min(PER_PAGE);
         let mut request = http::get(issues(&repository)?).query("state", state).query("per_page", per_page);
-        let mut found = Vec::new();
+        let mut issues = Vec::new();
         for read in 1..=PAGES {
             let response = github(request).send()?.error_for_status()?;
             let page: Vec<api::Issue> = response.json()?;
-            found.extend(page.into_iter().filter(|issue| issue.pull_request.is_none()).map(Issue::from));
-            log::debug("page read", &[("page", &read), ("issues", &found.len())]);
-            let next = response.next_page();
-            if found.len() > limit || next.is_none() {
-                break;
+            issues.extend(page.into_iter().filter(|issue| issue.pull_request.is_none()).map(Issue::from));
+            log::debug("page read", &[("page", &read), ("issues", &issues.len())]);
+            match response.next_page() {
+                Some(next) if issues.len() <= limit => request = http::get(next),
+                _ => {
+                    let more = issues.len() > limit;
+                    issues.truncate(limit);
+                    return Ok(Page { issues, more });
+                }
             }
-            let Some(next) = next else { break };
-            if read == PAGES {
-                found.truncate(limit);
-                return Ok(Page { issues: found, more: true });
-            }
-            request = http::get(next);
         }
-        let more = found.len() > limit;
-        found.truncate(limit);
-        Ok(Page { issues: found, more })
+        Ok(Page { issues, more: true })
     }
 
     fn get_issue(repository: Repository, number: u64) -> Result<Issue, Failure> {

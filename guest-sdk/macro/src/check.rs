@@ -48,7 +48,8 @@ fn operation(resolve: &Resolve, function: &Function) -> Result<(), String> {
         _ => return Err("belongs to a resource: operations are plain functions".to_owned()),
     }
     for param in &function.params {
-        value(resolve, param.ty).map_err(|kind| format!("takes a {kind} in `{}`: {ONLY_VALUES}", param.name))?;
+        value(resolve, param.ty)
+            .map_err(|kind| format!("takes a {kind} in `{}`: {ONLY_VALUES}", param.name))?;
     }
     let Some((ok, err)) = function.result.and_then(|ty| as_result(resolve, ty)) else {
         return Err(format!("must return `result<T, failure>` or `result<_, failure>`; {USE_IT}"));
@@ -104,9 +105,74 @@ fn value(resolve: &Resolve, ty: Type) -> Result<(), &'static str> {
         TypeDefKind::Variant(variant) => all(&mut variant.cases.iter().filter_map(|case| case.ty)),
         TypeDefKind::Tuple(tuple) => all(&mut tuple.types.iter().copied()),
         TypeDefKind::Result(sides) => all(&mut sides.ok.into_iter().chain(sides.err)),
-        TypeDefKind::Option(inner) | TypeDefKind::List(inner) | TypeDefKind::Type(inner) => value(resolve, *inner),
+        TypeDefKind::Option(inner) | TypeDefKind::List(inner) | TypeDefKind::Type(inner) => {
+            value(resolve, *inner)
+        }
         TypeDefKind::Enum(_) | TypeDefKind::Flags(_) => Ok(()),
         TypeDefKind::Resource | TypeDefKind::Handle(_) => Err("resource"),
         other => Err(other.as_str()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::expect_used, reason = "a test")]
+
+    use crate::contract;
+
+    /// What is wrong with an interface of these contents; nothing where it is fine.
+    fn wrong(contents: &str) -> String {
+        let (mut resolve, _) = contract::load().expect("the contract parses");
+        let text = format!(
+            "package a:b@0.1.0;
+             interface i {{ use cofferdam:connector/types@0.1.0.{{failure}}; {contents} }}
+             world w {{ include cofferdam:connector/connector@0.1.0; export i; }}"
+        );
+        let package = contract::made(&mut resolve, &text).expect("WIT");
+        let world = resolve.select_world(&[package], None).expect("a world");
+        super::exports(&resolve, world).err().unwrap_or_default()
+    }
+
+    #[test]
+    fn operations_of_plain_values_pass() {
+        for contents in [
+            "f: func() -> result<_, failure>;",
+            "f: func(a: list<option<tuple<u8, string>>>) -> result<result<u8, string>, failure>;",
+            "type oops = failure; type both = result<u8, oops>; f: func() -> both;",
+            "record r { a: e } enum e { x } flags g { y } variant v { z(r) } f: func(a: v, b: g) -> result<r, failure>;",
+        ] {
+            assert_eq!(wrong(contents), "", "{contents}");
+        }
+    }
+
+    #[test]
+    fn everything_else_is_refused_by_name() {
+        for (contents, word) in [
+            ("f: func();", "`f` must return"),
+            ("f: func() -> string;", "`f` must return"),
+            ("f: func() -> result;", "as its error"),
+            ("f: func() -> result<u8>;", "as its error"),
+            ("f: func() -> result<u8, string>;", "as its error"),
+            ("resource r; f: func(a: borrow<r>) -> result<_, failure>;", "takes a resource in `a`"),
+            ("resource r; f: func() -> result<list<r>, failure>;", "returns a resource"),
+            ("f: func(a: stream<u8>) -> result<_, failure>;", "takes a stream"),
+            ("f: func() -> result<future<u8>, failure>;", "returns a future"),
+            ("resource r { m: func() -> result<_, failure>; }", "belongs to a resource"),
+            ("f: async func() -> result<_, failure>;", "is async"),
+            ("record r { a: u8 }", "no operation"),
+        ] {
+            assert!(wrong(contents).contains(word), "{contents}: {}", wrong(contents));
+        }
+    }
+
+    #[test]
+    fn a_failure_of_ones_own_is_not_the_failure() {
+        let (mut resolve, _) = contract::load().expect("the contract parses");
+        let text = "package a:b; interface i { enum failure { x } f: func() -> result<_, failure>; }
+                    world w { export i; export g: func() -> u8; }";
+        let package = contract::made(&mut resolve, text).expect("WIT");
+        let world = resolve.select_world(&[package], None).expect("a world");
+        let wrong = super::exports(&resolve, world).expect_err("two mistakes");
+        assert!(wrong.contains("`f` must have") && wrong.contains("`export g`"), "{wrong}");
     }
 }

@@ -36,6 +36,7 @@ pub(crate) fn connector(input: &Input) -> syn::Result<TokenStream> {
         ..Opts::default()
     };
     let names = in_scope(&resolve, &exports);
+    let implemented = implemented(&resolve, &exports, &input.connector);
     let bindings = generate(options, &mut resolve, world).map_err(fail)?;
 
     let connector = &input.connector;
@@ -49,6 +50,7 @@ pub(crate) fn connector(input: &Input) -> syn::Result<TokenStream> {
         mod __cofferdam_bindings { #bindings }
 
         #names
+        #implemented
 
         // A native build (`cargo test`) has nobody to export to, and could not link the names.
         #[cfg(target_arch = "wasm32")]
@@ -133,18 +135,42 @@ fn shared(resolve: &Resolve, world: WorldId) -> Vec<(String, WithOption)> {
     imports.filter(ours).filter_map(pair).collect()
 }
 
-/// What `connector!` brings into scope: of one interface everything, of several their modules.
+/// What `connector!` brings into scope: of a single interface with functions everything, of others their modules.
 fn in_scope(resolve: &Resolve, exports: &[InterfaceId]) -> TokenStream {
-    let with_functions = exports.iter().filter(|id| !resolve.interfaces[**id].functions.is_empty()).count();
-    let paths = exports.iter().filter_map(|id| module(resolve, *id)).map(|path| {
-        let path = path.iter().map(|part| format_ident!("{part}"));
-        let all = (with_functions == 1).then(|| quote!(::*));
+    let single = exports.iter().filter(|id| has_functions(resolve, **id)).count() == 1;
+    let lines = exports.iter().filter_map(|id| Some((*id, exported(resolve, *id)?))).map(|(id, path)| {
+        let all = (single && has_functions(resolve, id)).then(|| quote!(::*));
         quote! {
             #[allow(unused_imports, reason = "an author need not name every type")]
-            use self::__cofferdam_bindings::exports::#(#path)::* #all;
+            use #path #all;
         }
     });
-    quote!(#(#paths)*)
+    quote!(#(#lines)*)
+}
+
+/// Asks for the author's `impl`s, also in a native build, which exports nothing.
+fn implemented(resolve: &Resolve, exports: &[InterfaceId], connector: &syn::Path) -> TokenStream {
+    let with_functions = exports.iter().filter(|id| has_functions(resolve, **id));
+    let paths = with_functions.filter_map(|id| exported(resolve, *id));
+    quote! {
+        const _: () = {
+            #({
+                const fn connector<T: #paths::Guest>() {}
+                connector::<#connector>();
+            })*
+        };
+    }
+}
+
+fn has_functions(resolve: &Resolve, id: InterfaceId) -> bool {
+    !resolve.interfaces[id].functions.is_empty()
+}
+
+/// The path of an exported interface's module.
+fn exported(resolve: &Resolve, id: InterfaceId) -> Option<TokenStream> {
+    let path = module(resolve, id)?;
+    let path = path.iter().map(|part| format_ident!("{part}"));
+    Some(quote!(self::__cofferdam_bindings::exports::#(#path)::*))
 }
 
 /// The module wit-bindgen puts an interface into: namespace, package, interface.

@@ -53,7 +53,9 @@ impl From<Error> for Failure {
             }
             Error::Denied => Self::failed("request_denied", "The host refused a request."),
             Error::NotText => Self::failed("invalid_text", "A response was not UTF-8 text."),
-            Error::OutsideSandbox => Self::failed("outside_sandbox", "Requests can be sent in the sandbox only."),
+            Error::OutsideSandbox => {
+                Self::failed("outside_sandbox", "Requests can be sent in the sandbox only.")
+            }
         }
     }
 }

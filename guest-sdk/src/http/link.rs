@@ -45,7 +45,8 @@ mod tests {
 
     #[test]
     fn the_next_page_is_found() {
-        let github = r#"<https://api.github.com/x?page=1>; rel="prev", <https://api.github.com/x?page=3>; rel="next""#;
+        let github =
+            r#"<https://api.github.com/x?page=1>; rel="prev", <https://api.github.com/x?page=3>; rel="next""#;
         for (header, expected) in [
             (github, Some("https://api.github.com/x?page=3")),
             ("</x?page=2>; rel=next", Some("/x?page=2")),

@@ -191,6 +191,8 @@ impl Request {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::expect_used, reason = "a test")]
+
     use super::*;
 
     #[test]
@@ -199,7 +201,8 @@ mod tests {
         let (url, request) = request.finish().expect("a good request");
         assert_eq!(url.path_and_query, "/x?a=1&b=2");
         assert_eq!(request.body, b"[1,2]");
-        let header = |name: &str| request.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
+        let header =
+            |name: &str| request.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
         assert_eq!(header("content-type").as_deref(), Some(b"application/json".as_slice()));
         assert_eq!(header("idempotency-key").as_deref(), Some(b"outside-a-call:create".as_slice()));
     }
@@ -212,9 +215,11 @@ mod tests {
 
     #[test]
     fn headers_cannot_smuggle() {
-        for request in
-            [get("https://a").header("x", "1\r\nhost: b"), get("https://a").header("x y", "1"), get("https://a").header("", "")]
-        {
+        for request in [
+            get("https://a").header("x", "1\r\nhost: b"),
+            get("https://a").header("x y", "1"),
+            get("https://a").header("", ""),
+        ] {
             assert!(matches!(request.send(), Err(Error::Invalid(_))));
         }
     }

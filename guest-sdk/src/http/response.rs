@@ -94,7 +94,8 @@ impl Response {
     #[must_use]
     pub fn next_page(&self) -> Option<String> {
         let values = self.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("link"));
-        let mut links = values.filter_map(|(_, value)| link::target(std::str::from_utf8(value).ok()?, "next"));
+        let mut links =
+            values.filter_map(|(_, value)| link::target(std::str::from_utf8(value).ok()?, "next"));
         let link = links.next()?;
         match &self.url {
             Some(url) => url.join(link),

@@ -17,6 +17,8 @@ pub(crate) fn milliseconds(value: &str, now: impl FnOnce() -> SystemTime) -> Opt
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::expect_used, reason = "a test")]
+
     use super::*;
 
     #[test]

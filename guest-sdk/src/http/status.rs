@@ -84,7 +84,9 @@ fn token(value: &Value) -> Option<String> {
         Value::Number(number) => number.to_string(),
         _ => return None,
     };
-    let fits = !text.is_empty() && text.len() <= StatusError::CODE && text.bytes().all(|byte| byte.is_ascii_graphic());
+    let fits = !text.is_empty()
+        && text.len() <= StatusError::CODE
+        && text.bytes().all(|byte| byte.is_ascii_graphic());
     fits.then_some(text)
 }
 
@@ -106,6 +108,8 @@ impl From<StatusError> for Failure {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::expect_used, clippy::panic, reason = "a test")]
+
     use super::*;
 
     fn error(headers: &[(&'static str, &'static str)], body: &str) -> StatusError {
@@ -143,8 +147,12 @@ mod tests {
     fn it_becomes_a_failure_and_the_body_stays_with_the_operator() {
         let failure = Failure::from(error(&[("Retry-After", "1")], &"x".repeat(2000)));
         assert!(!failure.to_string().contains("xx"));
-        let Failure::Upstream(UpstreamError { status: 429, retry_after_ms: Some(1000), detail: Some(detail), .. }) =
-            failure
+        let Failure::Upstream(UpstreamError {
+            status: 429,
+            retry_after_ms: Some(1000),
+            detail: Some(detail),
+            ..
+        }) = failure
         else {
             panic!("{failure:?}")
         };

@@ -14,6 +14,8 @@ use crate::bindings::wasi::io::streams::StreamError;
 
 /// Bytes asked for in one read.
 const READ: u64 = 64 * 1024;
+/// The most that is set aside on a service's word.
+const RESERVED: usize = 1024 * 1024;
 
 pub(crate) fn send(url: Url, request: Request) -> Result<Response, Error> {
     let outgoing = outgoing(&url, &request)?;
@@ -78,7 +80,8 @@ fn write(body: OutgoingBody, mut rest: &[u8]) -> Result<(), Error> {
         let ready = stream.subscribe();
         while !rest.is_empty() {
             ready.block();
-            let room = usize::try_from(stream.check_write().map_err(broken(NetworkPhase::Send))?).unwrap_or(usize::MAX);
+            let room = usize::try_from(stream.check_write().map_err(broken(NetworkPhase::Send))?)
+                .unwrap_or(usize::MAX);
             let (now, later) = rest.split_at(room.min(rest.len()));
             stream.write(now).map_err(broken(NetworkPhase::Send))?;
             rest = later;
@@ -94,7 +97,7 @@ fn receive(url: Url, response: IncomingResponse) -> Result<Response, Error> {
     let status = response.status();
     let headers = response.headers().entries();
     let body = response.consume().map_err(|()| invalid("the response was taken twice"))?;
-    let bytes = read(&body)?;
+    let bytes = read(&body, content_length(&headers))?;
     // Trailers are of no use here, but an error that came instead of them is.
     drop(response);
     let trailers = IncomingBody::finish(body);
@@ -108,17 +111,29 @@ fn receive(url: Url, response: IncomingResponse) -> Result<Response, Error> {
     Ok(Response::received(url, status, headers, bytes))
 }
 
-fn read(body: &IncomingBody) -> Result<Vec<u8>, Error> {
+/// Reads a body that says it is `expected` bytes long, if it says so at all.
+fn read(body: &IncomingBody, expected: Option<usize>) -> Result<Vec<u8>, Error> {
     let stream = body.stream().map_err(|()| invalid("the response was taken twice"))?;
     let mut bytes = Vec::new();
     loop {
         match stream.blocking_read(READ) {
-            Ok(chunk) if bytes.is_empty() => bytes = chunk,
-            Ok(chunk) => bytes.extend_from_slice(&chunk),
+            // Most bodies come in one piece, and need no copy.
+            Ok(chunk) if bytes.is_empty() && expected.is_some_and(|all| all <= chunk.len()) => bytes = chunk,
+            Ok(chunk) => {
+                if bytes.is_empty() {
+                    bytes.reserve(expected.unwrap_or_default().min(RESERVED));
+                }
+                bytes.extend_from_slice(&chunk);
+            }
             Err(StreamError::Closed) => return Ok(bytes),
             Err(error) => return Err(broken(NetworkPhase::Response)(error)),
         }
     }
+}
+
+fn content_length(headers: &[(String, Vec<u8>)]) -> Option<usize> {
+    let (_, value) = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-length"))?;
+    std::str::from_utf8(value).ok()?.trim().parse().ok()
 }
 
 fn invalid(what: &str) -> Error {
@@ -153,7 +168,9 @@ fn failed(error: ErrorCode) -> Error {
         | ErrorCode::ConnectionRefused
         | ErrorCode::ConnectionTimeout
         | ErrorCode::ConnectionLimitReached => Some(Connect),
-        ErrorCode::TlsProtocolError | ErrorCode::TlsCertificateError | ErrorCode::TlsAlertReceived(_) => Some(Tls),
+        ErrorCode::TlsProtocolError | ErrorCode::TlsCertificateError | ErrorCode::TlsAlertReceived(_) => {
+            Some(Tls)
+        }
         ErrorCode::ConnectionWriteTimeout
         | ErrorCode::HttpRequestBodySize(_)
         | ErrorCode::HttpRequestHeaderSectionSize(_)

@@ -116,6 +116,8 @@ fn ascii(path: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::expect_used, reason = "a test")]
+
     use super::*;
 
     fn parse(url: &str) -> Option<(bool, String, String)> {

@@ -1,3 +1,23 @@
-//! What the tests and the tour share.
+//! What the tests and the tour share: guests built from source, local servers, a hermetic home.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "what a test stands on either holds or ends the test"
+)]
 
+pub mod cli;
 pub mod guests;
+pub mod home;
+pub mod package;
+pub mod records;
+pub mod signer;
+pub mod snapshot;
+pub mod upstream;
+
+pub use cli::{Cli, Ran};
+pub use home::{Home, connector};
+pub use signer::Signer;
+pub use snapshot::Snapshot;
+pub use upstream::{Seen, Upstream};

@@ -27,7 +27,10 @@ pub(super) fn all(examples: &Path, names: &[String]) -> Result<PathBuf, GuestErr
         say("building the example connectors; the first time this takes about a minute");
     }
     let mut cargo = clean(std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
-    cargo.current_dir(examples).args(["build", "--release", "--locked", "--color=never", "--target-dir"]).arg(&target);
+    cargo
+        .current_dir(examples)
+        .args(["build", "--release", "--locked", "--color=never", "--target-dir"])
+        .arg(&target);
     if let Some(rustc) = rustc {
         cargo.env("RUSTC", rustc);
     }
@@ -150,7 +153,9 @@ mod tests {
         ] {
             assert!(is_outer_build(name), "{name}");
         }
-        for name in ["PATH", "HOME", "CARGO_HOME", "CARGO_NET_OFFLINE", "RUSTUP_TOOLCHAIN", "COFFERDAM_WASM_SKIP"] {
+        for name in
+            ["PATH", "HOME", "CARGO_HOME", "CARGO_NET_OFFLINE", "RUSTUP_TOOLCHAIN", "COFFERDAM_WASM_SKIP"]
+        {
             assert!(!is_outer_build(name), "{name}");
         }
     }

@@ -78,12 +78,23 @@ fn support() -> &'static Path {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::expect_used, clippy::panic, reason = "a test")]
+
     use super::*;
 
     #[test]
     fn an_unknown_guest_is_named_beside_the_known() {
         let error = component("hallo").expect_err("there is none").to_string();
         assert!(error.contains("`hallo`") && error.contains("hello"), "{error}");
+    }
+
+    #[test]
+    fn every_guest_is_a_component() {
+        for name in names().expect("examples/") {
+            let path = component(&name).unwrap_or_else(|error| panic!("{error}"));
+            let bytes = std::fs::read(&path).expect("a file");
+            assert!(bytes.starts_with(b"\0asm\x0d\0\x01\0"), "{} is no component", path.display());
+        }
     }
 
     #[test]

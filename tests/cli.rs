@@ -1,0 +1,390 @@
+//! The command line from outside: the way from source to a call, exit codes, both formats, Ctrl-C.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use cofferdam_test_support::{Cli, Home, Ran, Signer, guests, package};
+use serde_json::{Value, json};
+
+use crate::COFFERDAM;
+use crate::envelope;
+use crate::world::world;
+
+/// A home with a working directory of its own, as an author has them.
+struct Desk {
+    home: Home,
+    cli: Cli,
+}
+
+fn desk() -> Desk {
+    let home = Home::new(COFFERDAM);
+    let cli = Cli::new(COFFERDAM, home.path());
+    Desk { home, cli }
+}
+
+impl Desk {
+    fn run(&self, line: &str) -> Ran {
+        self.cli.run(&line.split(' ').collect::<Vec<_>>())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    /// A package of one quiet operation, as a file in the working directory.
+    fn quiet(&self) {
+        let bytes = package::pack(&package::quiet(), &package::manifest("github://acme/quiet", "1.0.0"));
+        fs::write(self.path("quiet.wasm"), bytes).unwrap();
+    }
+}
+
+/// A command over the home in which the example guests are installed.
+fn example_cli() -> Cli {
+    Cli::new(COFFERDAM, world().home.path())
+}
+
+/// The environment by which cargo and rustc are found, and the compiler that has the target.
+fn with_toolchain(command: &mut Command) -> &mut Command {
+    let component = guests::component("hello").unwrap_or_else(|error| panic!("{error}"));
+    command.env("CARGO_TARGET_DIR", component.ancestors().nth(3).unwrap());
+    for name in ["HOME", "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN", "XDG_CACHE_HOME"] {
+        if let Some(value) = std::env::var_os(name) {
+            command.env(name, value);
+        }
+    }
+    let script = package::repository().join("tests/support/wasm-target.sh");
+    let output = Command::new("bash").arg(script).arg("rustc").output().unwrap();
+    let rustc = String::from_utf8(output.stdout).unwrap();
+    if !rustc.trim().is_empty() {
+        command.env("RUSTC", rustc.trim());
+    }
+    command
+}
+
+#[test]
+fn from_source_to_a_call_and_back_to_nothing() {
+    let desk = desk();
+    let hello = package::repository().join("examples/hello");
+    let package = desk.path("hello.wasm");
+    let mut build = desk.cli.command(&["build", "--format", "json"]);
+    build.arg(&hello).arg("-o").arg(&package).args(["--", "--locked"]);
+    let output = with_toolchain(&mut build).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let built: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let sum = Command::new("sha256sum").arg(&package).output().unwrap();
+    let sum = String::from_utf8(sum.stdout).unwrap();
+    assert_eq!(built["hash"], format!("sha256:{}", sum.split(' ').next().unwrap()));
+    let operations = built["operations"].as_array().unwrap();
+    assert!(operations.iter().any(|operation| operation["name"] == "greet" && operation["documented"] == true));
+
+    let key = desk.run("key generate --format json --out my.key").json();
+    let public = key["public_key"].as_str().unwrap();
+    let signed = desk.run("sign hello.wasm --key my.key --format json").json();
+    assert_eq!((&signed["hash"], &signed["key_id"]), (&built["hash"], &key["key_id"]));
+    let untrusted = desk.run("install hello.wasm --format json").fails(81);
+    envelope::check_json(&untrusted.envelope());
+    desk.run(&format!("trust add {public} --for github://cofferdam/hello")).ok();
+    let installed = desk.run("install hello.wasm --format json").json();
+    assert_eq!((&installed["hash"], &installed["signer"]), (&built["hash"], &key["key_id"]));
+    assert_eq!(desk.run("install hello.wasm --format json").json()["already_installed"], true);
+
+    let listed = desk.run("list --format json").json();
+    assert_eq!(listed, json!([{"name": "github://cofferdam/hello", "version": "0.1.0", "hash": built["hash"]}]));
+    let inspected = desk.run("inspect github://cofferdam/hello --format json").json();
+    assert_eq!((&inspected["hash"], &inspected["hash_matches"]), (&built["hash"], &json!(true)));
+    assert_eq!(inspected["signature"]["status"], "trusted");
+    let operation = |inspected: &Value, name: &str| {
+        let operations = inspected["operations"].as_array().unwrap().clone();
+        operations.into_iter().find(|operation| operation["name"] == name).unwrap()
+    };
+    assert_eq!(operation(&inspected, "greet")["docs"].as_str().unwrap().lines().next(), Some("Greets somebody."));
+    let file = desk.run("inspect hello.wasm --format json").json();
+    assert_eq!(file["operations"], inspected["operations"], "a file is inspected as what is installed is");
+
+    let greeting = desk.run("call github://cofferdam/hello greet --arg name=Ada --arg tone=warm").json();
+    assert_eq!(greeting["text"], "Hello, dear Ada!");
+    let verified = desk.run("verify --format json").json();
+    assert_eq!(verified["connectors"][0]["ok"], true);
+    assert_eq!(desk.run("remove github://cofferdam/hello@0.1.0 --format json").json()["removed"], "github://cofferdam/hello@0.1.0");
+    assert_eq!(desk.run("list --format json").json(), json!([]));
+    desk.run("call github://cofferdam/hello greet --arg name=Ada").fails(66);
+}
+
+#[test]
+fn a_component_of_another_toolchain_is_packed() {
+    let desk = desk();
+    fs::write(desk.path("c.wasm"), package::quiet()).unwrap();
+    fs::write(desk.path("connector.toml"), package::manifest("github://acme/quiet", "1.0.0")).unwrap();
+    let packed = desk.run("pack c.wasm --manifest connector.toml -o packed.wasm --format json").json();
+    assert_eq!(packed["operations"][0]["name"], "run");
+    desk.run("install packed.wasm --allow-unsigned").ok();
+    desk.run("call github://acme/quiet run").fails(81);
+    assert_eq!(desk.run("call github://acme/quiet run --allow-unsigned").json(), Value::Null);
+}
+
+#[test]
+fn a_missing_target_is_named_with_the_command_that_adds_it() {
+    let desk = desk();
+    let rustc = desk.path("rustc");
+    fs::write(&rustc, "#!/bin/sh\necho /nowhere/lib/rustlib/wasm32-wasip2/lib\n").unwrap();
+    fs::set_permissions(&rustc, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let mut build = desk.cli.command(&["build"]);
+    build.arg(package::repository().join("examples/hello"));
+    let output = with_toolchain(&mut build).env("RUSTC", rustc).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(71), "{stderr}");
+    assert!(stderr.contains("rustup target add wasm32-wasip2") || stderr.contains("rustup.rs"), "{stderr}");
+}
+
+#[test]
+fn the_secret_key_is_its_owner_s_and_is_never_shown() {
+    let desk = desk();
+    desk.quiet();
+    let generated = desk.run("key generate --out my.key");
+    let file = desk.path("my.key");
+    let text = fs::read_to_string(&file).unwrap();
+    let line = text.lines().find(|line| line.starts_with("cofferdam-secret-key:")).unwrap();
+    let secret = line.rsplit(':').next().unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&file).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    let again = desk.run("key generate --out my.key").fails(67);
+    assert_eq!(fs::read_to_string(&file).unwrap(), text, "a key is never overwritten");
+    let as_argument = desk.cli.run(&["trust", "add", line, "--for", "github://acme/*"]).fails(2);
+    let shown = [
+        generated,
+        again,
+        as_argument,
+        desk.run("key public my.key"),
+        desk.run("sign quiet.wasm --key my.key -v"),
+        desk.run("sign my.key --key quiet.wasm"),
+        desk.run("sign quiet.wasm --key my.key --format json -vvv"),
+    ];
+    for ran in shown {
+        let all = format!("{}{}", ran.stdout, ran.stderr);
+        assert!(!all.contains(secret), "`{}` shows the secret key", ran.line);
+    }
+    fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    let open = desk.run("sign quiet.wasm --key my.key --replace");
+    assert_ne!(open.code, Some(0));
+    assert!(open.stderr.contains("chmod"), "{}", open.stderr);
+}
+
+#[test]
+fn keys_are_trusted_listed_revoked_and_forgotten() {
+    let desk = desk();
+    let key = Signer::new().public().to_string();
+    desk.run(&format!("trust add {key} --for github://acme/*")).ok();
+    let listed = desk.run("trust list --format json").json();
+    assert_eq!(listed[0]["scopes"], json!(["github://acme/*"]), "{listed}");
+    assert_eq!(listed[0]["status"], "trusted");
+    let id = listed[0]["id"].as_str().unwrap().to_owned();
+    desk.run(&format!("trust revoke {}", &id[..12])).ok();
+    assert_eq!(desk.run("trust list --format json").json()[0]["status"], "revoked");
+    let again = desk.run(&format!("trust add {key} --for github://acme/*"));
+    assert_ne!(again.code, Some(0), "a revoked key is not trusted again by accident");
+    desk.run(&format!("trust remove {id}")).ok();
+    assert_eq!(desk.run("trust list --format json").json(), json!([]));
+    let everything = desk.run(&format!("trust add {key} --for *"));
+    assert_eq!(everything.code, Some(2), "{}", everything.stderr);
+}
+
+#[test]
+fn a_call_s_outcome_is_on_stdout_and_its_class_is_the_exit_code() {
+    let cli = example_cli();
+    let value = cli.run(&["call", "github://cofferdam/hello", "divide", r#"{"dividend": 7, "divisor": 2}"#]);
+    assert_eq!(value.stderr, "", "a call that works says nothing else");
+    assert_eq!(value.json(), json!([3, 1]));
+    let upstream = world().upstream.host_port();
+    let url = |path: &str| format!("url={}", world().upstream.url(path));
+    let elsewhere = format!("url={}", world().elsewhere.url("/text/x"));
+    let closed = format!("url=http://localhost:{}/", world().closed_port);
+    let closed_host = format!("localhost:{}", world().closed_port);
+    let cases: [(&str, &[&str], u8); 7] = [
+        ("fetch", &["--arg", &elsewhere], 77),
+        ("fetch", &["--arg", &url("/status/503"), "--allow-private", &upstream], 76),
+        ("fetch", &["--arg", &closed, "--allow-private", &closed_host], 69),
+        ("fetch", &["--arg", &url("/text/x")], 77),
+        ("spin", &["--fuel", "1000000"], 73),
+        ("sleep", &["--arg", "ms=60000", "--timeout", "100ms"], 73),
+        ("panic", &["--arg", "message=the blue parrot"], 70),
+    ];
+    for (op, args, code) in cases {
+        let base = ["call", "github://cofferdam/probe", op];
+        let human = cli.run(&[&base[..], args].concat()).fails(code);
+        assert_eq!(human.stdout, "", "{op} {args:?}");
+        assert!(human.stderr.contains("audit-"), "{}", human.stderr);
+        let json = cli.run(&[&base[..], args, &["--format", "json"]].concat()).fails(code);
+        let envelope: Value = serde_json::from_str(&json.stdout).unwrap();
+        envelope::check_json(&envelope);
+        assert_eq!(json.stdout.lines().count(), 1);
+        assert!(!json.stdout.contains("parrot") && !human.stderr.contains("parrot"));
+    }
+    let verbose = cli.run(&["call", "github://cofferdam/probe", "panic", "--arg", "message=the blue parrot", "-v"]);
+    assert!(verbose.stderr.contains("the blue parrot"), "the operator can see it: {}", verbose.stderr);
+}
+
+#[test]
+fn what_the_user_can_correct_has_a_way_on_and_an_exit_code_of_its_own() {
+    let cli = example_cli();
+    let cases: [(&[&str], u8, &str); 10] = [
+        (&["call", "github://cofferdam/hello", "greeet"], 66, "greet"),
+        (&["call", "github://cofferdam/helo", "greet"], 66, "github://cofferdam/hello"),
+        (&["call", "github://cofferdam/hello", "greet", "{name: 1}"], 65, "JSON"),
+        (&["call", "github://cofferdam/hello", "greet", "{}"], 65, "name"),
+        (&["call", "github://cofferdam/hello", "greet", "@/nowhere/args.json"], 66, "/nowhere/args.json"),
+        (&["call", "hello", "greet"], 66, "github://cofferdam/hello"),
+        (&["install", "/nowhere/x.wasm"], 66, "/nowhere/x.wasm"),
+        (&["inspect", "/etc/hostname"], 65, "not a WebAssembly component"),
+        (&["call", "github://cofferdam/hello", "greet", "--timeout", "forever"], 2, "500ms"),
+        (&["cal"], 2, "call"),
+    ];
+    for (args, code, says) in cases {
+        let ran = cli.run(args).fails(code);
+        assert!(ran.stderr.contains(says), "{args:?}: expected `{says}` in: {}", ran.stderr);
+        if code != 2 {
+            assert!(ran.stderr.contains("fix:"), "{args:?}: {}", ran.stderr);
+            let json = cli.run(&[args, &["--format", "json"]].concat()).fails(code);
+            envelope::check_host_json(&json.envelope());
+        }
+    }
+}
+
+#[test]
+fn arguments_come_from_a_file_and_from_a_pipe() {
+    let desk = desk();
+    let cli = example_cli();
+    fs::write(desk.path("args.json"), r#"{"name": "Ada"}"#).unwrap();
+    let from_file = format!("@{}", desk.path("args.json").display());
+    let value = cli.run(&["call", "github://cofferdam/hello", "greet", &from_file]).json();
+    assert_eq!(value["text"], "Good day, Ada.");
+    let mut piped = cli.command(&["call", "github://cofferdam/hello", "greet", "-"]);
+    piped.stdin(fs::File::open(desk.path("args.json")).unwrap());
+    let output = piped.output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains("Good day, Ada."));
+}
+
+#[test]
+fn the_configuration_lets_the_operator_allow_a_private_host() {
+    let desk = desk();
+    let (name, bytes) = world().packages.iter().find(|(name, _)| *name == "probe").unwrap();
+    assert_eq!(*name, "probe");
+    let signer = Signer::new();
+    desk.home.trust(&signer.public(), "github://cofferdam/*");
+    fs::write(desk.path("probe.wasm"), bytes).unwrap();
+    fs::write(desk.path("probe.wasm.dsse.json"), signer.sign(bytes)).unwrap();
+    desk.run("install probe.wasm").ok();
+    let url = format!("url={}", world().upstream.url("/text/configured"));
+    let call = ["call", "github://cofferdam/probe", "fetch", "--arg", &url];
+    desk.cli.run(&call).fails(77);
+    let allowed = format!("[network]\nallow_private = [\"{}\"]\n", world().upstream.host_port());
+    fs::write(desk.path("config.toml"), allowed).unwrap();
+    assert_eq!(desk.cli.run(&call).json()["body"], "configured");
+    fs::write(desk.path("config.toml"), "[network]\nallow_privat = []\n").unwrap();
+    let ran = desk.cli.run(&call);
+    assert_ne!(ran.code, Some(0));
+    assert!(ran.stderr.contains("config.toml:2") || ran.stderr.contains("allow_private"), "{}", ran.stderr);
+}
+
+#[test]
+fn ctrl_c_ends_the_call_and_its_request() {
+    let url = format!("url={}", world().upstream.url("/hang/ctrl-c"));
+    let allowed = world().upstream.host_port();
+    let args = ["call", "github://cofferdam/probe", "fetch", "--arg", &url, "--allow-private", &allowed];
+    let mut child = example_cli().command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    while world().upstream.seen("/hang/ctrl-c").is_empty() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stdout.is_empty());
+    crate::cancellation::abandoned(&world().upstream, "/hang/ctrl-c");
+}
+
+#[test]
+fn a_reader_that_has_read_enough_is_no_error() {
+    let mut child = example_cli()
+        .command(&["inspect", "github://cofferdam/probe"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn colour_is_for_terminals() {
+    let plain = example_cli().run(&["inspect", "github://cofferdam/hello"]).ok();
+    assert!(!plain.contains('\u{1b}'));
+    let coloured = example_cli().run(&["inspect", "github://cofferdam/hello", "--color", "always"]).ok();
+    assert!(coloured.contains('\u{1b}'));
+}
+
+#[test]
+fn inspect_shows_a_reviewer_what_there_is_to_fear() {
+    let page = example_cli().run(&["inspect", "github://cofferdam/probe"]).ok();
+    for shown in [
+        "github://cofferdam/probe@0.1.0",
+        "sha256:",
+        "wasi:http/outgoing-handler",
+        &world().upstream.host_port(),
+        "64 MiB",
+        "fuel",
+        "swallow_denial",
+        "Gets a URL and makes light of any error",
+    ] {
+        assert!(page.contains(shown), "`{shown}` is not on the page:\n{page}");
+    }
+    let tampered = tampered_copy();
+    let page = Cli::new(COFFERDAM, tampered.path()).run(&["inspect", "github://acme/quiet"]);
+    assert!(format!("{}{}", page.stdout, page.stderr).contains("CHANGED"), "{page:?}");
+}
+
+/// A home whose one package was changed after it was installed, in its docs section.
+fn tampered_copy() -> Home {
+    let home = Home::new(COFFERDAM);
+    let signer = Signer::new();
+    home.trust(&signer.public(), "github://acme/*");
+    let docs = r#"{"operations":{"run":{"docs":"Harmless."}}}"#;
+    let manifest = package::manifest("github://acme/quiet", "1.0.0");
+    let docs = cofferdam::package::Docs::parse(docs.as_bytes()).unwrap();
+    let bytes = cofferdam::package::embed(&package::quiet(), &manifest, &docs).unwrap();
+    crate::world::run(home.install(&bytes, &signer)).unwrap();
+    let at = bytes.windows(9).position(|window| window == b"Harmless.").unwrap();
+    let mut changed = bytes.clone();
+    changed[at] = b'h';
+    fs::write(home.installed_file(&bytes), changed).unwrap();
+    home
+}
+
+#[test]
+fn help_teaches() {
+    let cli = example_cli();
+    let top = cli.run(&["--help"]).ok();
+    let commands =
+        ["build", "pack", "key", "sign", "trust", "install", "list", "inspect", "verify", "remove", "call"];
+    for command in commands {
+        assert!(top.contains(command), "{command} is not in the help");
+        let help = cli.run(&[command, "--help"]).ok();
+        assert!(help.contains("--format"), "{command} has no --format");
+        assert!(help.contains("xamples") || help.contains("Commands"), "{command} shows no example");
+    }
+    assert!(cli.run(&["--version"]).ok().contains(env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn nothing_is_written_outside_the_home_or_inside_it_by_looking() {
+    let desk = desk();
+    let before = desk.home.snapshot();
+    for line in ["list", "trust list", "--help", "inspect github://acme/none", "call github://acme/none run"] {
+        drop(desk.run(line));
+    }
+    assert_eq!(desk.home.snapshot(), before);
+    assert!(!Path::new("cofferdam.key").exists());
+}

@@ -1,0 +1,179 @@
+//! Disks that are full, cannot be written, or are left by a killed process: nothing is ever half-installed.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use cofferdam_test_support::{Cli, Home, Signer, Snapshot, package};
+use serde_json::json;
+
+use crate::COFFERDAM;
+use crate::envelope;
+
+const REFERENCE: &str = "github://acme/quiet@1.0.0";
+
+/// A directory with a signed package in it, and a home that trusts its key.
+fn release() -> (Home, std::path::PathBuf) {
+    let home = Home::new(COFFERDAM);
+    let signer = Signer::new();
+    home.trust(&signer.public(), "github://acme/*");
+    let bytes = package::pack(&package::quiet(), &package::manifest("github://acme/quiet", "1.0.0"));
+    // Beside the home and not inside it: the home's content is what the tests compare.
+    let file = home.path().with_extension("quiet.wasm");
+    fs::write(&file, &bytes).unwrap();
+    fs::write(file.with_extension("wasm.dsse.json"), signer.sign(&bytes)).unwrap();
+    (home, file)
+}
+
+fn discard(file: &Path) {
+    fs::remove_file(file).unwrap();
+    fs::remove_file(file.with_extension("wasm.dsse.json")).unwrap();
+}
+
+#[test]
+fn an_install_that_is_killed_leaves_nothing_or_everything() {
+    let (home, file) = release();
+    let cli = Cli::new(COFFERDAM, home.path());
+    let args = ["install".as_ref(), file.as_os_str()];
+    let started = std::time::Instant::now();
+    cli.run(&args).ok();
+    let whole = started.elapsed();
+    let mut both = (0, 0);
+    for round in 0..24 {
+        cli.run(&["remove", REFERENCE]).ok();
+        // Half the rounds compile anew: the cache is a part of what is written.
+        if round % 2 == 0 {
+            fs::remove_dir_all(home.path().join("cache")).unwrap_or_default();
+        }
+        let mut child = cli.command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(whole.mul_f64(f64::from(round) / 22.0));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let listed = cli.run(&["list", "--format", "json"]).json();
+        match listed.as_array().unwrap().len() {
+            0 => both.0 += 1,
+            _ => {
+                both.1 += 1;
+                cli.run(&["verify", REFERENCE]).ok();
+                assert_eq!(cli.run(&["call", REFERENCE, "run"]).json(), json!(null));
+            }
+        }
+        cli.run(&args).ok();
+        cli.run(&["verify"]).ok();
+    }
+    let leftovers = home.snapshot();
+    let leftovers: Vec<_> = leftovers.paths().filter(|path| path.starts_with("packages/tmp/")).collect();
+    assert!(leftovers.is_empty(), "{leftovers:?}");
+    assert!(both.0 > 0, "no round was killed before it had installed: {both:?}");
+    discard(&file);
+}
+
+#[test]
+fn a_home_that_is_no_directory_is_named() {
+    let (home, file) = release();
+    let blocked = home.path().join("a-file");
+    fs::write(&blocked, "").unwrap();
+    let before = home.snapshot();
+    for below in [blocked.clone(), blocked.join("home")] {
+        let cli = Cli::new(COFFERDAM, &below).in_dir(Path::new("/"));
+        let ran = cli.run(&["install".as_ref(), file.as_os_str(), "--allow-unsigned".as_ref()]);
+        assert_ne!(ran.code, Some(0));
+        assert!(!ran.stderr.is_empty());
+    }
+    assert_eq!(home.snapshot(), before);
+    discard(&file);
+}
+
+/// Runs `script` with a small file system mounted over the home, in a mount namespace of its own; none
+/// where this machine or user cannot have one. In the script `$C` is the binary, `$H` the home.
+fn with_mount(home: &Path, size: &str, script: &str) -> Option<std::process::Output> {
+    let namespace = || {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--map-root-user", "sh", "-ec"]);
+        command
+    };
+    let possible = namespace().arg("mount -t tmpfs none /mnt").stderr(Stdio::null()).status();
+    if !possible.is_ok_and(|status| status.success()) {
+        crate::skipped("no file system can be mounted here; full and read-only disks are not tried");
+        return None;
+    }
+    let set_up = r#"cp -a "$H" /tmp/"$$"; mount -t tmpfs -o size="$SIZE" none "$H"; cp -a /tmp/"$$"/. "$H"; rm -r /tmp/"$$"; set +e; "#;
+    let mut command = namespace();
+    command.arg(format!("{set_up}{script}")).env("C", COFFERDAM).env("H", home).env("SIZE", size);
+    Some(command.env("COFFERDAM_HOME", home).output().unwrap())
+}
+
+#[test]
+fn a_full_disk_is_an_error_that_changes_nothing() {
+    let (home, file) = release();
+    fs::write(home.path().join("ballast"), vec![7; 48 * 1024]).unwrap();
+    let script = format!(
+        r#"list() {{ (cd "$H" && find . -name host.key -o -name .lock -o -name packages -o -name tmp -o -name sha256 -o -print | sort); }}
+           list >&2; echo ---- >&2
+           "$C" install {file} --format json 2>&1 >/dev/null; echo "exit $?"
+           list >&2; echo ---- >&2
+           rm "$H/ballast"; mount -o remount,size=64m "$H"
+           "$C" install {file} >/dev/null 2>&1; echo "then $?""#,
+        file = file.display()
+    );
+    let output = with_mount(home.path(), "64k", &script);
+    discard(&file);
+    let Some(output) = output else { return };
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let mut lines = stdout.lines();
+    let error: serde_json::Value = serde_json::from_str(lines.next().unwrap()).unwrap_or_else(|_| panic!("{stdout}{stderr}"));
+    envelope::check_host_json(&error);
+    assert_eq!(error["error"]["code"], "registry_unavailable", "{error}");
+    assert!(stdout.contains("exit 74"), "{stdout}");
+    assert!(stdout.contains("then 0"), "with room again it works: {stdout}");
+    let listings: Vec<_> = stderr.split("----").map(str::trim).collect();
+    assert_eq!(listings[0], listings[1], "nothing is left of the attempt");
+}
+
+#[test]
+fn a_read_only_home_is_an_error_and_what_is_installed_still_runs() {
+    let (home, file) = release();
+    let cli = Cli::new(COFFERDAM, home.path());
+    cli.run(&["install".as_ref(), file.as_os_str()]).ok();
+    let before = home.snapshot();
+    let script = format!(
+        r#"mount -o remount,ro "$H"
+           "$C" call {REFERENCE} run; echo "call $?"
+           "$C" install {file} --quiet >/dev/null 2>&1; echo "again $?"
+           "$C" remove {REFERENCE} --format json 2>&1; echo "remove $?"
+           "$C" trust list >/dev/null; echo "list $?""#,
+        file = file.display()
+    );
+    let output = with_mount(home.path(), "64m", &script);
+    discard(&file);
+    let Some(output) = output else { return };
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    let all = format!("{stdout}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(stdout.starts_with("null\ncall 0"), "{all}");
+    assert!(stdout.contains("remove 74"), "{all}");
+    assert!(stdout.contains("list 0"), "{all}");
+    assert_eq!(home.snapshot(), before);
+}
+
+#[test]
+fn two_processes_that_install_at_once_both_succeed() {
+    let (home, file) = release();
+    let cli = Cli::new(COFFERDAM, home.path());
+    let args = ["install".as_ref(), file.as_os_str()];
+    for _ in 0..5 {
+        let children: Vec<_> = (0..3)
+            .map(|_| cli.command(&args).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0).spawn().unwrap())
+            .collect();
+        for child in children {
+            let output = child.wait_with_output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+        assert_eq!(cli.run(&["list", "--format", "json"]).json().as_array().unwrap().len(), 1);
+        cli.run(&["verify"]).ok();
+        cli.run(&["remove", REFERENCE]).ok();
+    }
+    assert!(!Snapshot::of(home.path()).paths().any(|path| path.starts_with("packages/tmp/")));
+    discard(&file);
+}

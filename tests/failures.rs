@@ -1,0 +1,352 @@
+//! Every failure class from a real cause: what the guest did, and the envelope that came of it.
+//!
+//! `binding_required` and `binding_failed` have no cause yet: there are no credentials to bind.
+
+use cofferdam::{Failure, FailureClass};
+use cofferdam_test_support::records;
+use serde_json::{Value, json};
+
+use crate::envelope::{check, denied, fault, limit, network, upstream};
+use crate::world::{example, failed, run, world};
+
+fn probe(op: &str, args: Value) -> Failure {
+    world().failure("probe", op, args)
+}
+
+fn probe_within(op: &str, args: Value, limits: (Option<u64>, Option<&str>, Option<&str>)) -> Failure {
+    world().failure_within("probe", op, args, limits)
+}
+
+/// The text that callers and agents see, and the operator's own.
+fn seen_by(failure: &Failure) -> (String, String) {
+    (serde_json::to_string(failure).unwrap(), failure.operator_notes().join("\n"))
+}
+
+#[test]
+fn a_guest_that_never_ends_runs_out_of_fuel() {
+    let failure = probe_within("spin", json!({}), (Some(20_000_000), None, None));
+    check(&failure, limit("fuel"));
+    assert_eq!(failure.details()["configured"], 20_000_000);
+    assert_eq!(failure.details()["unit"], "fuel");
+}
+
+#[test]
+fn a_guest_with_fuel_to_spare_runs_out_of_time() {
+    let failure = probe_within("spin", json!({}), (Some(200_000_000_000), Some("200ms"), None));
+    check(&failure, limit("wall_time"));
+    assert_eq!((&failure.details()["configured"], &failure.details()["unit"]), (&json!(200), &json!("ms")));
+    assert!(failure.details()["used"].as_u64().unwrap() >= 200);
+}
+
+#[test]
+fn a_guest_that_waits_runs_out_of_time_and_not_of_fuel() {
+    check(&probe_within("sleep", json!({"ms": 60_000}), (None, Some("150ms"), None)), limit("wall_time"));
+    assert_eq!(world().value("probe", "sleep", json!({"ms": 5})), Value::Null);
+}
+
+#[test]
+fn a_guest_that_eats_memory_is_told_apart_from_one_that_crashes() {
+    let failure = probe("eat_memory", json!({}));
+    check(&failure, limit("memory"));
+    assert_eq!(failure.details()["configured"], 64 * 1024 * 1024);
+    let failure = probe_within("eat_memory", json!({}), (None, None, Some("8MiB")));
+    check(&failure, limit("memory"));
+    assert_eq!(failure.details()["configured"], 8 * 1024 * 1024);
+    assert!(failure.details()["used"].as_u64().unwrap() > 8 * 1024 * 1024);
+}
+
+/// Whether a guest's own stack or WebAssembly's ends first is how its toolchain laid it out: both are
+/// the connector's fault, and only the second is certainly the stack limit.
+#[test]
+fn a_guest_that_calls_itself_without_end_is_stopped() {
+    let failure = probe("recurse", json!({}));
+    match failure.class() {
+        FailureClass::ResourceLimitExceeded => check(&failure, limit("stack")),
+        _ => {
+            check(&failure, fault("trap"));
+            assert_eq!(failure.details()["trap"], "memory_out_of_bounds");
+        }
+    }
+}
+
+#[test]
+fn a_panic_is_for_the_operator_and_not_for_the_caller() {
+    let failure = probe("panic", json!({"message": "the blue parrot"}));
+    check(&failure, fault("trap"));
+    assert_eq!(failure.details()["trap"], "unreachable");
+    let (caller, operator) = seen_by(&failure);
+    assert!(!caller.contains("parrot"), "{caller}");
+    assert!(operator.contains("the blue parrot"), "{operator}");
+    let record = records::record_of(failure.audit_id().as_str());
+    assert!(record.get("notes").unwrap().contains("the blue parrot"), "{record:?}");
+    assert_eq!((record.get("outcome"), record.get("class")), (Some("failure"), Some("connector_runtime_error")));
+}
+
+#[test]
+fn control_characters_of_a_panic_do_not_reach_the_record() {
+    let failure = probe("panic", json!({"message": "\u{1b}[2J\u{7}\nINFO all is well\u{202e}"}));
+    let record = records::record_of(failure.audit_id().as_str());
+    record.fields.values().for_each(|text| crate::envelope::printable(&json!(text)));
+}
+
+#[test]
+fn a_guest_that_exits_did_not_succeed() {
+    for code in [0, 1, 255] {
+        check(&probe("exit", json!({"code": code})), fault("exit"));
+    }
+}
+
+#[test]
+fn what_a_guest_claims_of_itself_reaches_the_caller_and_its_detail_only_the_operator() {
+    let claim = |kind: &str| probe("fail", json!({"kind": kind, "message": "Too late.", "detail": "row 7"}));
+    for (kind, expected) in [("invalid_input", fault("input_invalid")), ("failed", fault("op_failed"))] {
+        let failure = claim(kind);
+        check(&failure, expected);
+        assert_eq!(failure.details()["connector_message"], "Too late.");
+        let (caller, operator) = seen_by(&failure);
+        assert!(!caller.contains("row 7") && operator.contains("row 7"), "{caller}\n{operator}");
+    }
+    let transient = claim("failed_transiently");
+    check(&transient, crate::envelope::Expected { retriable: true, ..fault("op_failed") });
+    let failure = world().failure("hello", "fail", json!({"kind": "failed"}));
+    check(&failure, fault("op_failed"));
+    assert_eq!(failure.details()["connector_code"], "as_asked");
+}
+
+#[test]
+fn a_guest_cannot_write_to_the_callers_terminal() {
+    let failure = probe("fail", json!({"kind": "failed", "message": "a\u{1b}[31m\nb\u{202e}", "detail": "\u{7}"}));
+    check(&failure, fault("op_failed"));
+    let long = probe("fail", json!({"kind": "failed", "message": "x".repeat(100_000)}));
+    assert!(long.details()["connector_message"].as_str().unwrap().chars().count() <= 301);
+}
+
+#[test]
+fn a_guest_cannot_invent_what_the_host_did_not_see() {
+    for status in [503, 429, 500] {
+        let failure = probe("forge_upstream", json!({"status": status}));
+        check(&failure, upstream("unobserved", false));
+        assert_eq!(failure.details()["status"], status);
+    }
+    check(&probe("forge_network", json!({})), network("unobserved", false));
+    check(&world().failure("hello", "fail", json!({"kind": "upstream"})), upstream("unobserved", false));
+    check(&world().failure("hello", "fail", json!({"kind": "network"})), network("unobserved", false));
+}
+
+#[test]
+fn a_host_that_is_not_granted_is_denied_before_anything_leaves() {
+    let world = world();
+    let before = world.elsewhere.connections();
+    let failure = probe("fetch", json!({"url": world.elsewhere.url("/text/hello")}));
+    check(&failure, denied("host_not_granted"));
+    let details = failure.details();
+    assert_eq!(details["requested"], format!("network:{}", world.elsewhere.host_port()), "{details:?}");
+    assert!(details["granted"].to_string().contains(&world.upstream.host_port()), "{details:?}");
+    let suggestion = details["suggestion"].as_str().unwrap();
+    assert!(suggestion.contains(&world.elsewhere.host_port()), "{suggestion}");
+    assert!(suggestion.contains("connector.toml") || suggestion.contains("[capabilities.network]"), "{suggestion}");
+    assert_eq!(world.elsewhere.connections(), before, "no connection was made");
+}
+
+#[test]
+fn a_denial_that_the_guest_swallows_is_a_denial() {
+    let world = world();
+    let before = world.elsewhere.connections();
+    let failure = probe("swallow_denial", json!({"url": world.elsewhere.url("/text/hello")}));
+    check(&failure, denied("host_not_granted"));
+    assert_eq!(world.elsewhere.connections(), before);
+    let granted = world.value("probe", "swallow_denial", json!({"url": world.upstream.url("/text/hello")}));
+    assert!(granted.as_str().unwrap().contains("hello"), "{granted}");
+}
+
+#[test]
+fn every_way_to_write_a_host_is_held_against_the_grant() {
+    let (world, port) = (world(), world().upstream.port());
+    let before = (world.upstream.connections(), world.elsewhere.connections());
+    let urls = [
+        format!("http://127.0.0.1:{port}/text/x"),
+        format!("http://[::1]:{port}/text/x"),
+        format!("http://2130706433:{port}/text/x"),
+        format!("http://0x7f.1:{port}/text/x"),
+        format!("http://localhost.evil.example:{port}/text/x"),
+        format!("http://user@localhost:{port}/text/x"),
+        format!("http://localhost:{port}@evil.example/text/x"),
+        "http://localhost/text/x".to_owned(),
+        format!("https://localhost:{}/text/x", world.elsewhere.port()),
+        "http://169.254.169.254/latest/meta-data".to_owned(),
+    ];
+    for url in urls {
+        let outcome = world.call("probe", "fetch", json!({"url": url}));
+        let failure = failed(outcome);
+        // What the guest's own library cannot even write as a request never reaches the gate.
+        if failure.class() != FailureClass::ConnectorRuntimeError {
+            assert_eq!(failure.class(), FailureClass::CapabilityDenied, "{url}: {failure}");
+        }
+    }
+    assert_eq!((world.upstream.connections(), world.elsewhere.connections()), before);
+}
+
+#[test]
+fn a_private_address_needs_the_operator_beside_the_manifest() {
+    let world = world();
+    let strict = world.home.host();
+    let before = world.upstream.connections();
+    let url = json!({"url": world.upstream.url("/text/hello")});
+    let failure = failed(run(strict.call(&example("probe"), "fetch", url.clone())));
+    check(&failure, denied("private_address"));
+    assert!(failure.details()["suggestion"].as_str().unwrap().contains("allow"), "{:?}", failure.details());
+    assert_eq!(world.upstream.connections(), before, "no connection was made");
+    assert_eq!(world.value("probe", "fetch", url)["status"], 200);
+}
+
+#[test]
+fn a_closed_port_is_a_network_error_in_its_phase() {
+    let failure = probe("fetch", json!({"url": format!("http://localhost:{}/", world().closed_port)}));
+    check(&failure, network("refused", true));
+    let details = failure.details();
+    assert_eq!((&details["phase"], &details["request_sent"]), (&json!("connect"), &json!(false)), "{details:?}");
+}
+
+#[test]
+fn a_connection_that_breaks_off_is_a_network_error_that_may_have_had_effects() {
+    let world = world();
+    for path in ["/drop/1", "/early-close/1"] {
+        let failure = probe("fetch", json!({"url": world.upstream.url(path)}));
+        assert_eq!(failure.class(), FailureClass::NetworkError, "{path}: {failure}");
+        assert_eq!(failure.details()["request_sent"], true, "{path}: {:?}", failure.details());
+        assert_eq!(failure.details()["phase"], "response", "{path}: {:?}", failure.details());
+        assert!(failure.retriable(), "{path}");
+    }
+    let failure = probe("post", json!({"url": world.upstream.url("/drop/2"), "body": "x"}));
+    assert_eq!(failure.class(), FailureClass::NetworkError);
+    assert!(!failure.retriable(), "what is not idempotent is not repeated");
+    assert!(failure.message().contains("not idempotent"), "{}", failure.message());
+    assert_eq!(failure.details()["idempotent"], false);
+}
+
+#[test]
+fn an_error_status_decides_what_the_caller_may_do() {
+    let cases = [
+        (400, "bad_request", false),
+        (401, "auth", false),
+        (403, "auth", false),
+        (404, "not_found", false),
+        (422, "bad_request", false),
+        (429, "rate_limited", true),
+        (500, "unavailable", true),
+        (503, "unavailable", true),
+        (529, "unavailable", true),
+    ];
+    for (status, code, retriable) in cases {
+        let failure = probe("fetch", json!({"url": world().upstream.url(&format!("/status/{status}"))}));
+        check(&failure, upstream(code, retriable));
+        assert_eq!(failure.details()["status"], status);
+        assert_eq!(failure.details()["host"], world().upstream.host_port());
+    }
+}
+
+#[test]
+fn retry_after_reaches_the_caller_in_milliseconds() {
+    let failure = probe("fetch", json!({"url": world().upstream.url("/status/503?retry_after=7")}));
+    check(&failure, upstream("unavailable", true));
+    assert_eq!(failure.details()["retry_after_ms"], 7_000);
+    let failure = probe("fetch", json!({"url": world().upstream.url("/status/503?retry_after=soon")}));
+    assert!(!failure.details().contains_key("retry_after_ms"));
+}
+
+#[test]
+fn an_api_s_errors_come_through_a_real_connector() {
+    let get = |name: &str| {
+        let repository = json!({"owner": "acme", "name": name, "base_url": world().upstream.url("")});
+        world().failure("github-issues", "get_issue", json!({"repository": repository, "number": 1}))
+    };
+    check(&get("status-401"), upstream("auth", false));
+    check(&get("issues-0"), upstream("not_found", false));
+    let failure = get("status-503-after-12");
+    check(&failure, upstream("unavailable", true));
+    assert_eq!(failure.details()["retry_after_ms"], 12_000);
+    let repository = json!({"owner": "acme", "name": "issues-1", "base_url": world().upstream.url("")});
+    let args = json!({"repository": repository, "title": " ", "labels": []});
+    let failure = world().failure("github-issues", "create_issue", args);
+    check(&failure, fault("input_invalid"));
+    assert_eq!(failure.details()["field"], "title");
+}
+
+#[test]
+fn requests_are_counted() {
+    let url = world().upstream.url("/text/counted");
+    let statuses = world().value("probe", "fetch_many", json!({"url": url, "times": 64}));
+    assert_eq!(statuses, json!(vec![200; 64]));
+    let failure = probe("fetch_many", json!({"url": url, "times": 65}));
+    check(&failure, limit("requests"));
+    assert_eq!(failure.details()["configured"], 64);
+}
+
+#[test]
+fn a_response_that_is_too_large_ends_the_call() {
+    let failure = probe("fetch", json!({"url": world().upstream.url("/bytes/11000000")}));
+    check(&failure, limit("response_body"));
+}
+
+#[test]
+fn a_request_that_is_too_large_ends_the_call() {
+    let body = "x".repeat(3 * 1024 * 1024);
+    let echoed = world().value("probe", "post", json!({"url": world().upstream.url("/text/ok"), "body": body}));
+    assert_eq!(echoed["status"], 200);
+}
+
+#[test]
+fn a_result_that_is_too_large_is_not_returned() {
+    let failure = probe("big_result", json!({"bytes": 5_000_000}));
+    check(&failure, limit("payload"));
+}
+
+#[test]
+fn an_answer_that_does_not_come_in_time_ends_the_call_and_the_request() {
+    let world = world();
+    let failure = probe_within("fetch", json!({"url": world.upstream.url("/hang/late")}), (None, Some("300ms"), None));
+    check(&failure, limit("wall_time"));
+    crate::cancellation::abandoned(&world.upstream, "/hang/late");
+}
+
+#[test]
+fn limits_above_the_ceiling_are_refused_by_name_and_never_clamped() {
+    let limits = cofferdam::limits::LimitRequest::parse(None, Some("6m"), None).unwrap();
+    let call = cofferdam::Call::new(example("hello"), "nothing", json!({})).limits(limits);
+    let error = crate::world::refused(run(world().host.run(call)));
+    assert!(error.message().contains("wall_time"), "{}", error.message());
+}
+
+#[test]
+fn many_guests_that_never_end_do_not_keep_one_that_does_from_ending() {
+    let world = world();
+    run(async {
+        let limits = cofferdam::limits::LimitRequest::parse(Some(200_000_000_000), Some("1s"), None).unwrap();
+        let spins: Vec<_> = (0..8)
+            .map(|_| {
+                let (host, limits) = (world.host.clone(), limits);
+                let call = cofferdam::Call::new(example("probe"), "spin", json!({})).limits(limits);
+                tokio::spawn(async move { host.run(call).await })
+            })
+            .collect();
+        world.host.call(&example("hello"), "greet", json!({"name": "Ada"})).await.unwrap();
+        for spin in spins {
+            check(&failed(spin.await.unwrap()), limit("wall_time"));
+        }
+    });
+}
+
+#[test]
+fn the_record_and_the_envelope_agree() {
+    let failure = probe("fetch", json!({"url": world().upstream.url("/status/503")}));
+    let record = records::record_of(failure.audit_id().as_str());
+    assert_eq!(record.get("class"), Some("external_api_error"));
+    assert_eq!(record.get("code"), Some("unavailable"));
+    assert_eq!(record.get("connector"), Some("github://cofferdam/probe@0.1.0"));
+    assert_eq!(record.get("op"), Some("fetch"));
+    assert_eq!((record.get("attempts"), record.get("requests")), (Some("1"), Some("1")));
+    assert_eq!(record.get("hash"), failure.details()["connector_hash"].as_str());
+    for used in ["fuel", "memory_bytes", "wall_us", "bytes_in", "signer"] {
+        assert!(record.get(used).is_some(), "{used} is missing: {record:?}");
+    }
+}

@@ -1,0 +1,57 @@
+//! What would be easy to forget: a test file that no module names, a guest that no test calls.
+
+use std::fs;
+
+use cofferdam_test_support::package::repository;
+
+use crate::world::GUESTS;
+
+/// The names of the entries of a directory of the repository that `kept` keeps.
+fn names(dir: &str, kept: impl Fn(&fs::DirEntry) -> bool) -> Vec<String> {
+    let entries = fs::read_dir(repository().join(dir)).unwrap().map(Result::unwrap).filter(kept);
+    let mut names: Vec<_> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn every_test_file_is_a_module() {
+    let main = fs::read_to_string(repository().join("tests/main.rs")).unwrap();
+    for file in names("tests", |entry| entry.path().extension().is_some_and(|extension| extension == "rs")) {
+        let module = file.trim_end_matches(".rs");
+        let named = main.lines().any(|line| line == format!("mod {module};"));
+        assert!(module == "main" || named, "tests/{file} runs nowhere: add `mod {module};` to tests/main.rs");
+    }
+}
+
+#[test]
+fn every_example_guest_is_called_by_a_test() {
+    let guests = names("examples", |entry| entry.path().join("connector.toml").is_file());
+    assert!(!guests.is_empty());
+    let tests: String = names("tests", |entry| entry.path().extension().is_some_and(|e| e == "rs"))
+        .iter()
+        .map(|file| fs::read_to_string(repository().join("tests").join(file)).unwrap())
+        .collect();
+    for guest in guests {
+        assert!(GUESTS.iter().any(|(name, _)| *name == guest), "examples/{guest} is not in the tests' world");
+        let called = ["value", "failure", "failure_within", "call"].iter().any(|how| {
+            tests.contains(&format!(".{how}(\"{guest}\"")) || tests.contains(&format!("example(\"{guest}\")"))
+        });
+        assert!(called, "no test calls examples/{guest}");
+    }
+}
+
+#[test]
+fn every_operation_of_an_example_guest_is_called_by_a_test() {
+    let tests: String = names("tests", |entry| entry.path().extension().is_some_and(|e| e == "rs"))
+        .iter()
+        .map(|file| fs::read_to_string(repository().join("tests").join(file)).unwrap())
+        .collect();
+    for (guest, package) in &crate::world::world().packages {
+        let package = cofferdam::package::Package::open(package.clone()).unwrap();
+        for operation in package.operations() {
+            let name = operation.name().json();
+            assert!(tests.contains(&format!("\"{name}\"")), "no test calls {name} of examples/{guest}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The command line as a test runs it: an environment of its own, and output that must be looked at.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// How to run the binary.
+#[derive(Debug, Clone)]
+pub struct Cli {
+    program: PathBuf,
+    home: PathBuf,
+    cwd: PathBuf,
+}
+
+impl Cli {
+    /// The binary `program`, with `home` as its home and working directory.
+    #[must_use]
+    pub fn new(program: impl Into<PathBuf>, home: &Path) -> Self {
+        Self { program: program.into(), home: home.to_owned(), cwd: home.to_owned() }
+    }
+
+    /// Runs in `dir`.
+    #[must_use]
+    pub fn in_dir(mut self, dir: &Path) -> Self {
+        self.cwd = dir.to_owned();
+        self
+    }
+
+    /// The command, ready to run: no environment but a home and a path.
+    #[must_use]
+    pub fn command(&self, args: &[impl AsRef<OsStr>]) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .args(args)
+            .env_clear()
+            .env("HOME", &self.home)
+            .env("COFFERDAM_HOME", &self.home)
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .current_dir(&self.cwd)
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs it to its end.
+    ///
+    /// # Panics
+    /// It cannot be started.
+    pub fn run(&self, args: &[impl AsRef<OsStr>]) -> Ran {
+        let output = self.command(args).output().expect("the binary starts");
+        let line = args.iter().map(|arg| arg.as_ref().to_string_lossy().into_owned()).collect::<Vec<_>>();
+        Ran {
+            line: line.join(" "),
+            code: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+/// What a command did. It has to be looked at.
+#[must_use]
+#[derive(Debug, Clone)]
+pub struct Ran {
+    /// The arguments.
+    pub line: String,
+    /// The exit code; none where a signal ended it.
+    pub code: Option<i32>,
+    /// Its data.
+    pub stdout: String,
+    /// Everything else.
+    pub stderr: String,
+}
+
+impl Ran {
+    /// It succeeded; its data.
+    ///
+    /// # Panics
+    /// It did not.
+    #[track_caller]
+    pub fn ok(self) -> String {
+        assert_eq!(self.code, Some(0), "`{}` failed\n{}\n{}", self.line, self.stdout, self.stderr);
+        self.stdout
+    }
+
+    /// It succeeded; its data is JSON.
+    ///
+    /// # Panics
+    /// It did not, or it is not.
+    #[track_caller]
+    pub fn json(self) -> Value {
+        let line = self.line.clone();
+        let text = self.ok();
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("`{line}` printed no JSON ({error}):\n{text}"))
+    }
+
+    /// It failed with `code`; both outputs.
+    ///
+    /// # Panics
+    /// It did not.
+    #[track_caller]
+    pub fn fails(self, code: u8) -> Self {
+        let Self { line, stdout, stderr, .. } = &self;
+        assert_eq!(self.code, Some(i32::from(code)), "`{line}`\nstdout: {stdout}\nstderr: {stderr}");
+        self
+    }
+
+    /// The envelope among the outputs, whichever of the two it is in.
+    ///
+    /// # Panics
+    /// There is none.
+    #[track_caller]
+    pub fn envelope(&self) -> Value {
+        let parsed = [&self.stdout, &self.stderr].map(|text| serde_json::from_str::<Value>(text.trim()).ok());
+        let found = parsed.into_iter().flatten().find(|value| value.get("error").is_some());
+        found.unwrap_or_else(|| panic!("`{}` printed no envelope\n{}\n{}", self.line, self.stdout, self.stderr))
+    }
+}

@@ -1,0 +1,152 @@
+//! A home directory for one test: a keyring, packages, and hosts over them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cofferdam::digest::Digest;
+use cofferdam::trust::{KeyringFile, PublicKey, Scope};
+use cofferdam::{Compiler, ConnectorRef, Error, Host, HostBuilder, InstallOptions, Installed};
+use jiff::Timestamp;
+use tempfile::TempDir;
+
+use crate::signer::Signer;
+use crate::snapshot::Snapshot;
+
+/// A directory that is removed with the value.
+pub struct Home {
+    dir: Dir,
+    compiler: Compiler,
+}
+
+enum Dir {
+    Own(TempDir),
+    Shared(PathBuf),
+}
+
+/// How the names of shared homes start.
+const SHARED: &str = "home-of-";
+
+impl Home {
+    /// An empty home, whose hosts compile with the binary `cofferdam`.
+    ///
+    /// # Panics
+    /// There is no room for a temporary directory.
+    #[must_use]
+    pub fn new(cofferdam: impl Into<PathBuf>) -> Self {
+        Self::with_compiler(Compiler::child(cofferdam))
+    }
+
+    /// An empty home with another compiler.
+    ///
+    /// # Panics
+    /// As [`Home::new`].
+    #[must_use]
+    pub fn with_compiler(compiler: Compiler) -> Self {
+        let dir = tempfile::Builder::new().prefix("cofferdam-home-").tempdir().expect("a temporary directory");
+        Self { dir: Dir::Own(dir), compiler }
+    }
+
+    /// An empty home for a value that lives as long as the process, and that nothing drops: below `base`,
+    /// under the process's number. Homes of processes that are gone are removed first.
+    ///
+    /// # Panics
+    /// `base` cannot be written.
+    #[must_use]
+    pub fn shared(cofferdam: impl Into<PathBuf>, base: &Path) -> Self {
+        for entry in fs::read_dir(base).expect("a directory for temporary files").flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let gone = |pid: &str| !Path::new("/proc").join(pid).exists();
+            if name.strip_prefix(SHARED).is_some_and(gone) {
+                drop(fs::remove_dir_all(entry.path()));
+            }
+        }
+        let dir = base.join(format!("{SHARED}{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a directory");
+        Self { dir: Dir::Shared(dir), compiler: Compiler::child(cofferdam) }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        match &self.dir {
+            Dir::Own(dir) => dir.path(),
+            Dir::Shared(dir) => dir,
+        }
+    }
+
+    /// A host over it, to be configured further.
+    #[must_use]
+    pub fn builder(&self) -> HostBuilder {
+        Host::builder().home(self.path()).compiler(self.compiler.clone()).concurrency(16)
+    }
+
+    /// A host over it.
+    ///
+    /// # Panics
+    /// The host cannot be made.
+    #[must_use]
+    pub fn host(&self) -> Host {
+        self.builder().build().expect("a host")
+    }
+
+    /// Its keyring.
+    #[must_use]
+    pub fn keyring(&self) -> KeyringFile {
+        KeyringFile::new(self.path().join("keyring.toml"))
+    }
+
+    /// Trusts `key` for `scope`.
+    ///
+    /// # Panics
+    /// The keyring refuses it.
+    pub fn trust(&self, key: &PublicKey, scope: &str) {
+        let scope = Scope::parse(scope).expect("a scope");
+        let change = |keyring: &mut cofferdam::trust::Keyring| {
+            keyring.trust(key, &[scope], Timestamp::now(), None, None).expect("a key to trust");
+            Ok(())
+        };
+        self.keyring().update(change).expect("a keyring that can be written");
+    }
+
+    /// Revokes `key`.
+    ///
+    /// # Panics
+    /// The keyring has no such key.
+    pub fn revoke(&self, key: &PublicKey) {
+        let change = |keyring: &mut cofferdam::trust::Keyring| {
+            keyring.revoke(&key.id(), Timestamp::now()).expect("a key to revoke");
+            Ok(())
+        };
+        self.keyring().update(change).expect("a keyring that can be written");
+    }
+
+    /// Installs `package`, signed by `signer`, with a host of its own.
+    ///
+    /// # Errors
+    /// What the install ends with.
+    pub async fn install(&self, package: &[u8], signer: &Signer) -> Result<Installed, Error> {
+        let signature = signer.sign(package);
+        self.host().install(package.to_vec(), Some(signature), InstallOptions::default()).await
+    }
+
+    /// The installed file of `package`.
+    #[must_use]
+    pub fn installed_file(&self, package: &[u8]) -> PathBuf {
+        self.path().join("packages/sha256").join(Digest::of(package).to_string()).join("connector.wasm")
+    }
+
+    /// What it holds now.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::of(self.path())
+    }
+}
+
+/// The connector `text`, as `name@version`.
+///
+/// # Panics
+/// It is not one.
+#[must_use]
+pub fn connector(text: &str) -> ConnectorRef {
+    ConnectorRef::parse(text).expect("a connector")
+}

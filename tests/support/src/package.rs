@@ -1,0 +1,142 @@
+//! Packages for tests: guests built from source, and components written as WebAssembly text.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cofferdam::package::{Docs, embed};
+
+/// The root of the repository.
+#[must_use]
+pub fn repository() -> PathBuf {
+    let support = Path::new(env!("CARGO_MANIFEST_DIR"));
+    support.ancestors().nth(2).unwrap_or(support).to_owned()
+}
+
+/// The component of the example guest `name`, built if need be.
+///
+/// # Panics
+/// It cannot be built; the message says why and what to do.
+#[must_use]
+pub fn guest(name: &str) -> Vec<u8> {
+    let path = crate::guests::component(name).unwrap_or_else(|error| panic!("{error}"));
+    fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The manifest of the example guest `name`, verbatim.
+///
+/// # Panics
+/// There is none.
+#[must_use]
+pub fn guest_manifest(name: &str) -> String {
+    let path = repository().join("examples").join(name).join("connector.toml");
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The manifest with other hosts: what an author would edit to reach another server.
+#[must_use]
+pub fn with_hosts(manifest: &str, hosts: &[String]) -> String {
+    let line = format!("hosts = {hosts:?}");
+    let mut replaced = false;
+    let mut lines: Vec<String> = Vec::new();
+    let mut skipping = false;
+    for old in manifest.lines() {
+        if skipping {
+            skipping = !old.contains(']');
+        } else if !replaced && old.trim_start().starts_with("hosts") {
+            lines.push(line.clone());
+            replaced = true;
+            skipping = !old.contains(']');
+        } else {
+            lines.push(old.to_owned());
+        }
+    }
+    if !replaced {
+        lines.extend(["[capabilities.network]".to_owned(), line]);
+    }
+    lines.join("\n") + "\n"
+}
+
+/// A package of `component` with `manifest` and no docs.
+///
+/// # Panics
+/// The component cannot be packed.
+#[must_use]
+pub fn pack(component: &[u8], manifest: &str) -> Vec<u8> {
+    embed(component, manifest, &Docs::default()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The smallest manifest.
+#[must_use]
+pub fn manifest(name: &str, version: &str) -> String {
+    format!("[connector]\nname = \"{name}\"\nversion = \"{version}\"\n")
+}
+
+/// The types every operation's result needs, as component text: `$failure` is the contract's failure.
+const FAILURE: &str = r#"
+  (type $text (option string))
+  (type $phase-def (enum "dns" "connect" "tls" "send" "response"))
+  (export $phase "network-phase" (type $phase-def))
+  (type $upstream-def (record
+    (field "status" u16) (field "code" $text) (field "retry-after-ms" (option u64)) (field "detail" $text)))
+  (export $upstream "upstream-error" (type $upstream-def))
+  (type $network-def (record (field "phase" (option $phase)) (field "detail" $text)))
+  (export $network "network-error" (type $network-def))
+  (type $input-def (record (field "field" $text) (field "message" string) (field "detail" $text)))
+  (export $input "input-error" (type $input-def))
+  (type $operation-def (record
+    (field "code" $text) (field "message" string) (field "transient" bool) (field "detail" $text)))
+  (export $operation "operation-error" (type $operation-def))
+  (type $failure-def (variant
+    (case "upstream" $upstream) (case "network" $network)
+    (case "invalid-input" $input) (case "failed" $operation)))
+  (export $failure "failure" (type $failure-def))
+"#;
+
+/// What makes the core module `$m` a connector with one operation, `run() -> result<_, failure>`.
+const RUN: &str = r#"
+  (core instance $i (instantiate $m))
+  (alias core export $i "memory" (core memory $memory))
+  (func (export "run") (result (result (error $failure)))
+    (canon lift (core func $i "run") (memory $memory)))
+"#;
+
+/// A component from the text of its body, which may use the type `$failure`. A body that lifts nothing
+/// itself defines a core module `$m`, whose export `run` becomes the one operation.
+///
+/// # Panics
+/// The text is not a component's.
+#[must_use]
+pub fn component(body: &str) -> Vec<u8> {
+    let run = if body.contains("canon lift") { "" } else { RUN };
+    let text = format!("(component {FAILURE}\n{body}\n{run})");
+    wat::parse_str(&text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A component whose one operation, `run`, does nothing, successfully.
+#[must_use]
+pub fn quiet() -> Vec<u8> {
+    component(r#"(core module $m (memory (export "memory") 1) (func (export "run") (result i32) (i32.const 0)))"#)
+}
+
+/// The names of the files in `tests/hostile`, without `.wat`.
+///
+/// # Panics
+/// The directory cannot be read.
+#[must_use]
+pub fn hostile_names() -> Vec<String> {
+    let files = fs::read_dir(repository().join("tests/hostile")).expect("tests/hostile");
+    let names = files.map(|file| file.expect("an entry").file_name().to_string_lossy().into_owned());
+    let mut names: Vec<_> = names.filter_map(|name| name.strip_suffix(".wat").map(str::to_owned)).collect();
+    names.sort();
+    names
+}
+
+/// The text of `tests/hostile/<name>.wat`.
+///
+/// # Panics
+/// There is no such file.
+#[must_use]
+pub fn hostile_text(name: &str) -> String {
+    let path = repository().join("tests/hostile").join(format!("{name}.wat"));
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}

@@ -1,0 +1,60 @@
+//! A signing key of a test, and what it signs.
+
+use cofferdam::digest::Digest;
+use cofferdam::manifest::ConnectorName;
+use cofferdam::package::Package;
+use cofferdam::trust::{PublicKey, SecretKey, Statement, sign};
+use jiff::Timestamp;
+use semver::Version;
+
+/// A key pair that exists for one test.
+pub struct Signer {
+    key: SecretKey,
+}
+
+impl Default for Signer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Signer {
+    /// A new key.
+    ///
+    /// # Panics
+    /// The machine has no randomness.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { key: SecretKey::generate().expect("the system has randomness") }
+    }
+
+    /// The public half.
+    #[must_use]
+    pub fn public(&self) -> PublicKey {
+        self.key.public()
+    }
+
+    /// The text of a key file, for the command line.
+    #[must_use]
+    pub fn secret_text(&self) -> String {
+        self.key.to_text().to_string()
+    }
+
+    /// A signature file for `package`, saying what its manifest says.
+    ///
+    /// # Panics
+    /// The bytes are not a package.
+    #[must_use]
+    pub fn sign(&self, package: &[u8]) -> Vec<u8> {
+        let package = Package::open(package.to_vec()).expect("what is signed is a package");
+        let manifest = package.manifest();
+        self.state(manifest.name(), manifest.version(), package.digest())
+    }
+
+    /// A signature file for whatever statement a test wants to make.
+    #[must_use]
+    pub fn state(&self, name: &ConnectorName, version: &Version, digest: &Digest) -> Vec<u8> {
+        let statement = Statement::new(name.clone(), version.clone(), *digest, Timestamp::now());
+        sign(&self.key, &statement).to_json().into_bytes()
+    }
+}

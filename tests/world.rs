@@ -1,0 +1,132 @@
+//! One host with the example guests, one upstream server and one runtime, shared by the tests that only call.
+
+use std::sync::LazyLock;
+
+use cofferdam::{Call, ConnectorRef, Error, Failure, Host};
+use cofferdam_test_support::{Home, Signer, Upstream, connector, package, records};
+use serde_json::Value;
+use tokio::runtime::Runtime;
+
+use crate::COFFERDAM;
+
+/// The runtime of every asynchronous test: connections that are kept open outlive a single test.
+static RUNTIME: LazyLock<Runtime> =
+    LazyLock::new(|| tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap());
+
+/// Runs `future` to its end.
+pub(crate) fn run<F: Future>(future: F) -> F::Output {
+    RUNTIME.block_on(future)
+}
+
+/// The host and what is around it.
+pub(crate) struct World {
+    pub(crate) upstream: Upstream,
+    /// A server that no connector is granted.
+    pub(crate) elsewhere: Upstream,
+    /// A port that the guests are granted, where nobody listens.
+    pub(crate) closed_port: u16,
+    pub(crate) home: Home,
+    pub(crate) host: Host,
+    pub(crate) packages: Vec<(&'static str, Vec<u8>)>,
+}
+
+/// The example guests, with whether they are granted the upstream server.
+pub(crate) const GUESTS: [(&str, bool); 3] = [("hello", false), ("github-issues", true), ("probe", true)];
+
+static WORLD: LazyLock<World> = LazyLock::new(|| {
+    records::catch();
+    let (upstream, elsewhere) = (Upstream::start(), Upstream::start());
+    let home = Home::shared(COFFERDAM, std::path::Path::new(env!("CARGO_TARGET_TMPDIR")));
+    let signer = Signer::new();
+    home.trust(&signer.public(), "github://cofferdam/*");
+    let closed = closed_port();
+    let mut packages = Vec::new();
+    for (name, network) in GUESTS {
+        let mut manifest = package::guest_manifest(name);
+        if network {
+            let nowhere = format!("http://localhost:{closed}");
+            manifest = package::with_hosts(&manifest, &[upstream.grant(), nowhere]);
+        }
+        packages.push((name, package::pack(&package::guest(name), &manifest)));
+    }
+    let host = home
+        .builder()
+        .allow_private(upstream.host_port())
+        .allow_private(format!("localhost:{closed}"))
+        .build()
+        .unwrap();
+    for (name, bytes) in &packages {
+        let install = host.install(bytes.clone(), Some(signer.sign(bytes)), Default::default());
+        run(install).unwrap_or_else(|error| panic!("{name}: {}", serde_json::to_string(&error).unwrap()));
+    }
+    World { upstream, elsewhere, closed_port: closed, home, host, packages }
+});
+
+/// The world.
+pub(crate) fn world() -> &'static World {
+    &WORLD
+}
+
+impl World {
+    /// Calls an operation of an example guest.
+    pub(crate) fn call(&self, guest: &str, op: &str, args: Value) -> Result<Value, Error> {
+        run(self.host.call(&example(guest), op, args))
+    }
+
+    /// Calls an operation that has to succeed.
+    #[track_caller]
+    pub(crate) fn value(&self, guest: &str, op: &str, args: Value) -> Value {
+        let shown = args.to_string();
+        self.call(guest, op, args).unwrap_or_else(|error| {
+            panic!("{guest} {op} {shown}: {}", serde_json::to_string_pretty(&error).unwrap())
+        })
+    }
+
+    /// Calls an operation that has to fail.
+    #[track_caller]
+    pub(crate) fn failure(&self, guest: &str, op: &str, args: Value) -> Failure {
+        failed(self.call(guest, op, args))
+    }
+
+    /// Calls an operation that has to fail, within its own limits.
+    #[track_caller]
+    pub(crate) fn failure_within(
+        &self,
+        guest: &str,
+        op: &str,
+        args: Value,
+        (fuel, wall_time, memory): (Option<u64>, Option<&str>, Option<&str>),
+    ) -> Failure {
+        let limits = cofferdam::limits::LimitRequest::parse(fuel, wall_time, memory).unwrap();
+        failed(run(self.host.run(Call::new(example(guest), op, args).limits(limits))))
+    }
+}
+
+/// An example guest, at the version in its manifest.
+pub(crate) fn example(guest: &str) -> ConnectorRef {
+    connector(&format!("github://cofferdam/{guest}@0.1.0"))
+}
+
+/// The failure of a call.
+#[track_caller]
+pub(crate) fn failed(outcome: Result<Value, Error>) -> Failure {
+    match outcome {
+        Err(Error::Failure(failure)) => failure,
+        Err(Error::Host(error)) => panic!("not taken up: {}", serde_json::to_string_pretty(&error).unwrap()),
+        Ok(value) => panic!("a value: {value}"),
+    }
+}
+
+/// The host's own error of a request.
+#[track_caller]
+pub(crate) fn refused<T: std::fmt::Debug>(outcome: Result<T, Error>) -> cofferdam::HostError {
+    match outcome {
+        Err(Error::Host(error)) => error,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+/// A port that nobody listens on, as far as one can know.
+fn closed_port() -> u16 {
+    std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
