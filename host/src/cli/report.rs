@@ -60,19 +60,16 @@ pub(super) fn stopped(ui: &Ui, stop: Stop) -> ExitCode {
 
 /// Shows what is wrong with the arguments, or the help that was asked for; the exit code.
 pub(super) fn usage(error: &clap::Error) -> ExitCode {
-    if error.to_string().contains(SECRET_MARK) {
-        let message = "a secret key does not belong on the command line, where others can read it";
-        err_line("error: ", ERROR, message);
-        err_line(
-            "fix: ",
-            FIX,
-            "Give the path of the file it is in; if others may have seen it, make a new key.",
-        );
-        return ExitCode::from(USAGE);
-    }
     // Printing can only fail where nobody reads any more.
     drop(error.print());
     ExitCode::from(if error.use_stderr() { USAGE } else { 0 })
+}
+
+/// Refuses a command line with a secret key on it, before anything could repeat it; the exit code.
+pub(super) fn secret_argument() -> ExitCode {
+    err_line("error: ", ERROR, "A secret key does not belong on the command line, where others can read it.");
+    err_line("fix: ", FIX, "Give the path of its file. If others may have seen the key, make a new one.");
+    ExitCode::from(USAGE)
 }
 
 /// Shows the help to somebody who gave nothing to do; the exit code.
