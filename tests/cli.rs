@@ -108,7 +108,7 @@ fn from_source_to_a_call_and_back_to_nothing() {
     assert_eq!(verified["connectors"][0]["ok"], true);
     assert_eq!(desk.run("remove github://cofferdam/hello@0.1.0 --format json").json()["removed"], "github://cofferdam/hello@0.1.0");
     assert_eq!(desk.run("list --format json").json(), json!([]));
-    desk.run("call github://cofferdam/hello greet --arg name=Ada").fails(66);
+    desk.run("call github://cofferdam/hello greet --arg name=Ada").fails(66).said("cofferdam install");
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn a_component_of_another_toolchain_is_packed() {
     let packed = desk.run("pack c.wasm --manifest connector.toml -o packed.wasm --format json").json();
     assert_eq!(packed["operations"][0]["name"], "run");
     desk.run("install packed.wasm --allow-unsigned").ok();
-    desk.run("call github://acme/quiet run").fails(81);
+    desk.run("call github://acme/quiet run").fails(81).said("unsigned");
     assert_eq!(desk.run("call github://acme/quiet run --allow-unsigned").json(), Value::Null);
 }
 
@@ -276,7 +276,7 @@ fn the_configuration_lets_the_operator_allow_a_private_host() {
     desk.run("install probe.wasm").ok();
     let url = format!("url={}", world().upstream.url("/text/configured"));
     let call = ["call", "github://cofferdam/probe", "fetch", "--arg", &url];
-    desk.cli.run(&call).fails(77);
+    desk.cli.run(&call).fails(77).said("allow");
     let allowed = format!("[network]\nallow_private = [\"{}\"]\n", world().upstream.host_port());
     fs::write(desk.path("config.toml"), allowed).unwrap();
     assert_eq!(desk.cli.run(&call).json()["body"], "configured");

@@ -121,7 +121,7 @@ fn a_component_that_cannot_be_a_connector_is_refused_by_function() {
                (core instance $i (instantiate $m))
                (alias core export $i "memory" (core memory $memory))
                (func (export "odd-one") {signature}
-                 (canon lift (core func $i "f") (memory $memory) (realloc (func $i "realloc"))))"#
+                 (canon lift (core func $i "f") (memory $memory) (realloc (core func $i "realloc"))))"#
         ))
     };
     invalid("no result", &lifted("", ""), "odd-one");
