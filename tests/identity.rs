@@ -182,7 +182,7 @@ fn a_key_past_its_date_stops_the_next_call() {
     it.call(&warm).unwrap();
     let keyring = it.home.path().join("keyring.toml");
     let text = fs::read_to_string(&keyring).unwrap();
-    fs::write(&keyring, format!("{text}not_after = \"2020-01-01T00:00:00Z\"\n")).unwrap();
+    fs::write(&keyring, format!("{text}not_after = 2020-01-01T00:00:00Z\n")).unwrap();
     let failure = it.fails_in(&warm);
     check(&failure, signature("expired_key"));
 }
