@@ -149,7 +149,6 @@ fn a_guest_finds_nothing_of_the_machine_around_it() {
     assert!(found["arguments"].as_array().unwrap().iter().all(|argument| argument == ""), "{found}");
     let root = found["root"].to_string();
     assert!(!root.contains("etc") && !root.contains("usr"), "{found}");
-    assert!(!found["tcp"].as_str().unwrap().contains("connected"), "{found}");
     let clock = world.value("probe", "clock", json!({}));
     assert!(clock["wall_ms"].as_u64().unwrap() > 1_700_000_000_000, "{clock}");
     let random = |_| world.value("probe", "random", json!({"bytes": 32})).to_string();

@@ -122,8 +122,8 @@ fn a_full_disk_is_an_error_that_changes_nothing() {
     let Some(output) = output else { return };
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    let mut lines = stdout.lines();
-    let error: serde_json::Value = serde_json::from_str(lines.next().unwrap()).unwrap_or_else(|_| panic!("{stdout}{stderr}"));
+    let errors = stdout.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let error = errors.last().unwrap_or_else(|| panic!("{stdout}{stderr}"));
     envelope::check_host_json(&error);
     assert_eq!(error["error"]["code"], "registry_unavailable", "{error}");
     assert!(stdout.contains("exit 74"), "{stdout}");

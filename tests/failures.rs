@@ -140,7 +140,7 @@ fn a_host_that_is_not_granted_is_denied_before_anything_leaves() {
     let failure = probe("fetch", json!({"url": world.elsewhere.url("/text/hello")}));
     check(&failure, denied("host_not_granted"));
     let details = failure.details();
-    assert_eq!(details["requested"], format!("network:{}", world.elsewhere.host_port()), "{details:?}");
+    assert_eq!(details["requested"], format!("network:{}", world.elsewhere.grant()), "{details:?}");
     assert!(details["granted"].to_string().contains(&world.upstream.host_port()), "{details:?}");
     let suggestion = details["suggestion"].as_str().unwrap();
     assert!(suggestion.contains(&world.elsewhere.host_port()), "{suggestion}");

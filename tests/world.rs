@@ -42,12 +42,8 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
     let closed = closed_port();
     let mut packages = Vec::new();
     for (name, network) in GUESTS {
-        let mut manifest = package::guest_manifest(name);
-        if network {
-            let nowhere = format!("http://localhost:{closed}");
-            manifest = package::with_hosts(&manifest, &[upstream.grant(), nowhere]);
-        }
-        packages.push((name, package::pack(&package::guest(name), &manifest)));
+        let hosts = [upstream.grant(), format!("http://localhost:{closed}")];
+        packages.push((name, package::guest_package(name, if network { &hosts } else { &[] })));
     }
     let host = home
         .builder()

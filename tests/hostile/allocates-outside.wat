@@ -7,4 +7,4 @@
 (core instance $i (instantiate $m))
 (alias core export $i "memory" (core memory $memory))
 (func (export "run") (param "text" string) (result (result (error $failure)))
-  (canon lift (core func $i "run") (memory $memory) (realloc (func $i "realloc"))))
+  (canon lift (core func $i "run") (memory $memory) (realloc (core func $i "realloc"))))

@@ -106,6 +106,15 @@ impl Ran {
         self
     }
 
+    /// It said `words` on standard error.
+    ///
+    /// # Panics
+    /// It did not.
+    #[track_caller]
+    pub fn said(self, words: &str) {
+        assert!(self.stderr.contains(words), "`{}` did not say `{words}`: {}", self.line, self.stderr);
+    }
+
     /// The envelope among the outputs, whichever of the two it is in.
     ///
     /// # Panics

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cofferdam::package::{Docs, embed};
+use cofferdam::package::{Docs, embed, operations_of};
 
 /// The root of the repository.
 #[must_use]
@@ -54,6 +54,26 @@ pub fn with_hosts(manifest: &str, hosts: &[String]) -> String {
         lines.extend(["[capabilities.network]".to_owned(), line]);
     }
     lines.join("\n") + "\n"
+}
+
+/// The example guest `name` as a package: its component, its manifest with `hosts` instead of its own
+/// where there are any, and the documentation in its WIT.
+///
+/// # Panics
+/// It cannot be built or packed.
+#[must_use]
+pub fn guest_package(name: &str, hosts: &[String]) -> Vec<u8> {
+    let component = guest(name);
+    let mut manifest = guest_manifest(name);
+    if !hosts.is_empty() {
+        manifest = with_hosts(&manifest, hosts);
+    }
+    let wit = repository().join("examples").join(name).join("wit").join(format!("{name}.wit"));
+    let text = fs::read_to_string(&wit).unwrap_or_else(|error| panic!("{}: {error}", wit.display()));
+    let operations = operations_of(&component).unwrap_or_else(|error| panic!("{error}"));
+    let docs = Docs::from_wit(&[(format!("{name}.wit"), text)], &operations);
+    let docs = docs.unwrap_or_else(|error| panic!("{error}"));
+    embed(&component, &manifest, &docs).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// A package of `component` with `manifest` and no docs.
