@@ -164,7 +164,14 @@ fn two_processes_that_install_at_once_both_succeed() {
     let args = ["install".as_ref(), file.as_os_str()];
     for _ in 0..5 {
         let children: Vec<_> = (0..3)
-            .map(|_| cli.command(&args).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0).spawn().unwrap())
+            .map(|_| {
+                cli.command(&args)
+                    .stdout(Stdio::null())
+                    .stderr(Stdio::piped())
+                    .process_group(0)
+                    .spawn()
+                    .unwrap()
+            })
             .collect();
         for child in children {
             let output = child.wait_with_output().unwrap();

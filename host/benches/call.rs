@@ -13,7 +13,8 @@
 use std::time::{Duration, Instant};
 
 use cofferdam::{Compiler, ConnectorRef, Host};
-use cofferdam_test_support::Home;
+use cofferdam_test_support::package::guest_package;
+use cofferdam_test_support::{Home, Signer, connector};
 use criterion::Criterion;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;

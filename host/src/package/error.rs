@@ -249,7 +249,12 @@ impl PackageError {
 
 impl From<PackageError> for HostError {
     fn from(error: PackageError) -> Self {
-        HostError::new(error.kind(), sentence(&error.to_string())).hint(error.fix()).because(error)
+        // A manifest's problem begins with its place, `connector.toml:12:9`, which is no word to capitalise.
+        let message = match &error {
+            PackageError::Manifest(problems) => format!("The manifest is not acceptable: {problems}"),
+            error => sentence(&error.to_string()),
+        };
+        HostError::new(error.kind(), message).hint(error.fix()).because(error)
     }
 }
 
