@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
-use super::report::SECRET_MARK;
 use crate::document::DocumentError;
 use crate::error::{HostError, HostErrorKind};
 use crate::failure::safe_line;
@@ -19,10 +18,9 @@ const DOCUMENT_BYTES: u64 = 4 * 1024 * 1024;
 /// Longest key file, in bytes.
 const KEY_BYTES: u64 = 16 * 1024;
 
-/// A path, fit for a message; never the text of a secret that was given in a path's place.
+/// A path, fit for a message.
 pub(super) fn shown(path: &Path) -> String {
-    let text = path.to_string_lossy();
-    if text.contains(SECRET_MARK) { "(a secret key)".to_owned() } else { safe_line(&text, 400) }
+    safe_line(&path.to_string_lossy(), 400)
 }
 
 /// Why the system refused, in words that name the remedy where there is one.
@@ -69,7 +67,7 @@ pub(super) fn unwritable(path: &Path, error: io::Error) -> HostError {
 
 /// A package or a component: bytes within what the host takes.
 pub(super) fn read_package(path: &Path) -> Result<Vec<u8>, HostError> {
-    bounded("The package", path, package::MAX_BYTES as u64)
+    bounded("The package", path, package::MAX_BYTES)
 }
 
 /// A document of whatever kind, as text.
@@ -212,7 +210,7 @@ pub(super) fn document_error(error: DocumentError) -> HostError {
             };
             let place = format!("{}:{}:{}", first.file(), first.line(), first.column());
             let key = if first.key().is_empty() { String::new() } else { format!("{}: ", first.key()) };
-            (format!("{place}: {key}{}{more}.", first.message()), format!("{}.", capitalised(first.fix())))
+            (format!("{place}: {key}{}{more}.", first.message()), first.fix().to_owned())
         }
         [] => ("The document is not acceptable.".to_owned(), "Correct it.".to_owned()),
     };
@@ -275,12 +273,5 @@ mod tests {
         assert!(read_if_there("It", &dir.path().join("none")).unwrap().is_none());
         let error = read_if_there("It", dir.path()).unwrap_err();
         assert!(error.message().contains("it is a directory"), "{error}");
-    }
-
-    #[test]
-    fn a_secret_in_the_place_of_a_path_is_not_repeated() {
-        let path = Path::new("cofferdam-secret-key:ed25519:c2VjcmV0");
-        let error = read_key(path).unwrap_err();
-        assert!(!error.message().contains("c2VjcmV0"), "{error}");
     }
 }

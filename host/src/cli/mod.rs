@@ -35,6 +35,9 @@ pub fn main() -> ExitCode {
     if std::env::args_os().len() <= 1 {
         return report::help();
     }
+    if std::env::args_os().any(|arg| arg.to_string_lossy().contains(report::SECRET_MARK)) {
+        return report::secret_argument();
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return report::usage(&error),

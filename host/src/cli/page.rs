@@ -76,7 +76,7 @@ impl Page {
     pub(super) fn block(&mut self, indent: usize, text: &str) -> &mut Self {
         for line in text.lines() {
             let own = line.len() - line.trim_start_matches(' ').len();
-            self.push(&" ".repeat(indent + own), Style::new(), line);
+            self.push(&" ".repeat(indent + own.min(LINE_CHARS)), Style::new(), line);
         }
         self
     }
@@ -109,11 +109,17 @@ impl Page {
     }
 }
 
+/// [`safe_line`] with the line's indentation.
+pub(super) fn printable_line(text: &str, max: usize) -> String {
+    let indent = text.len() - text.trim_start_matches(' ').len();
+    format!("{:1$}{2}", "", indent.min(max), safe_line(text, max))
+}
+
 /// Bytes, for people.
 pub(super) fn bytes(amount: u64) -> String {
     const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     match UNITS.iter().find(|(_, size)| amount >= *size) {
-        Some((unit, size)) if amount % size == 0 => format!("{} {unit}", amount / size),
+        Some((unit, size)) if amount.is_multiple_of(*size) => format!("{} {unit}", amount / size),
         Some((unit, size)) => {
             let tenths = u128::from(amount) * 10 / u128::from(*size);
             format!("{}.{} {unit}", tenths / 10, tenths % 10)

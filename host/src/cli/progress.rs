@@ -13,7 +13,7 @@ use crate::failure::safe_line;
 const SPINNER_AFTER: Duration = Duration::from_millis(150);
 
 /// What is done sooner needs no line.
-const LINE_AFTER: Duration = Duration::from_secs(1);
+const LINE_AFTER: Duration = Duration::from_secs(2);
 
 /// Waits for `work`, and says `what` is being done if that takes long.
 pub(super) async fn during<T>(ui: &Ui, what: &str, work: impl Future<Output = T>) -> T {

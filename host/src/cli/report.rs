@@ -12,7 +12,7 @@ use super::exit_codes::{INTERRUPTED, TERMINATED, USAGE};
 use super::ui::{Ui, err_line, printable_json};
 use crate::document::DocumentError;
 use crate::error::{Error, HostError};
-use crate::failure::Failure;
+use crate::failure::{Failure, safe_line};
 
 /// What ends a command before its result.
 #[derive(Debug)]
@@ -60,19 +60,16 @@ pub(super) fn stopped(ui: &Ui, stop: Stop) -> ExitCode {
 
 /// Shows what is wrong with the arguments, or the help that was asked for; the exit code.
 pub(super) fn usage(error: &clap::Error) -> ExitCode {
-    if error.to_string().contains(SECRET_MARK) {
-        let message = "a secret key does not belong on the command line, where others can read it";
-        err_line("error: ", ERROR, message);
-        err_line(
-            "fix: ",
-            FIX,
-            "Give the path of the file it is in; if others may have seen it, make a new key.",
-        );
-        return ExitCode::from(USAGE);
-    }
     // Printing can only fail where nobody reads any more.
     drop(error.print());
     ExitCode::from(if error.use_stderr() { USAGE } else { 0 })
+}
+
+/// Refuses a command line with a secret key on it, before anything could repeat it; the exit code.
+pub(super) fn secret_argument() -> ExitCode {
+    err_line("error: ", ERROR, "A secret key does not belong on the command line, where others can read it.");
+    err_line("fix: ", FIX, "Give the path of its file. If others may have seen the key, make a new one.");
+    ExitCode::from(USAGE)
 }
 
 /// Shows the help to somebody who gave nothing to do; the exit code.
@@ -117,10 +114,10 @@ fn show_failure(failure: &Failure) {
         ("record", failure.audit_id().as_str()),
     ];
     let facts: Vec<_> = facts.iter().map(|(label, fact)| format!("{label}: {fact}")).collect();
-    err_line("  ", DIM, &facts.join("   "));
+    err_line(&format!("  {}", facts.join("   ")), DIM, "");
     let details: Vec<_> = failure.details().iter().filter_map(|(key, value)| detail(key, value)).collect();
     if !details.is_empty() {
-        err_line("  ", DIM, &details.join("   "));
+        err_line(&format!("  {}", safe_line(&details.join("   "), 2_000)), DIM, "");
     }
 }
 
@@ -152,7 +149,11 @@ fn show_host_error(ui: &Ui, error: &HostError) {
             lines.for_each(|line| err_line("", Style::new(), line));
         }
     }
-    let mut fix = error.hint_text().into_iter().flat_map(str::lines);
+    // A document's own problems come with their fixes.
+    let told = document.is_some_and(|document| {
+        document.problems().iter().any(|problem| Some(problem.fix()) == error.hint_text())
+    });
+    let mut fix = error.hint_text().filter(|_| !told).into_iter().flat_map(str::lines);
     if let Some(first) = fix.next() {
         err_line("fix: ", FIX, first);
         fix.for_each(|line| err_line("", Style::new(), line));

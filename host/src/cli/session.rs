@@ -7,7 +7,9 @@ use etcetera::BaseStrategy as _;
 use super::files;
 use super::settings::{self, Settings};
 use super::ui::Ui;
+use crate::call::ConnectorRef;
 use crate::error::{HostError, HostErrorKind};
+use crate::failure::safe_line;
 use crate::host::{Host, HostBuilder};
 use crate::sandbox::Compiler;
 use crate::trust::KeyringFile;
@@ -63,10 +65,22 @@ impl<'u> Session<'u> {
             builder = builder.allow_private(host_port);
         }
         for path in settings.extra_roots {
-            let what = format!("The certificate authority that {} names,", settings::FILE);
-            builder = builder.extra_root_pem(files::bounded(&what, &path, ROOTS_BYTES)?);
+            builder = builder.extra_root_pem(read_roots(&path)?);
         }
         add(builder).build()
+    }
+}
+
+/// Reads certificate authorities, and refuses what are none while the file's name is known.
+fn read_roots(path: &Path) -> Result<Vec<u8>, HostError> {
+    let pem = files::bounded("The extra root", path, ROOTS_BYTES)?;
+    match crate::egress::roots_from_pem(&pem) {
+        Ok(_) => Ok(pem),
+        Err(error) => {
+            let message = format!("{} has no certificates to trust: {error}.", files::shown(path));
+            let hint = format!("Correct extra_roots in {}: it names PEM files.", settings::FILE);
+            Err(HostError::new(HostErrorKind::Configuration, message).hint(hint))
+        }
     }
 }
 
@@ -92,6 +106,21 @@ fn default_home() -> Result<PathBuf, HostError> {
 /// What a user writes is a connector's name; everything else is a file.
 pub(super) fn is_reference(text: &str) -> bool {
     text.contains("://")
+}
+
+/// The installed connector that `text` names; for a name without its beginning, the whole name as a way on.
+pub(super) fn resolve(host: &Host, text: &str) -> Result<ConnectorRef, HostError> {
+    if is_reference(text) {
+        return host.resolve(text);
+    }
+    let short = text.split('@').next().unwrap_or_default();
+    let names = host.list()?.into_iter().map(|entry| entry.name.to_string());
+    let hint = match names.into_iter().find(|name| name.rsplit('/').next() == Some(short)) {
+        Some(name) => format!("Did you mean {name}?"),
+        None => "A name is written like github://acme/slack; `cofferdam list` shows those there are.".into(),
+    };
+    let message = format!("`{}` is not a connector's whole name.", safe_line(text, 100));
+    Err(HostError::new(HostErrorKind::ConnectorNotFound, message).hint(hint))
 }
 
 /// Where the signature of a package is, unless somebody says otherwise.

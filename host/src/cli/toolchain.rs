@@ -8,8 +8,8 @@ use std::process::{Command, Output};
 use serde::Deserialize;
 
 use super::files;
+use super::page::printable_line;
 use crate::error::{HostError, HostErrorKind};
-use crate::failure::safe_line;
 
 /// What connectors are built for.
 pub(super) const TARGET: &str = "wasm32-wasip2";
@@ -135,7 +135,7 @@ pub(super) fn cannot_start(tool: &str, error: io::Error) -> HostError {
 
 fn complaint(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stderr);
-    let lines: Vec<_> = text.lines().take(12).map(|line| safe_line(line, 300)).collect();
+    let lines: Vec<_> = text.lines().take(12).map(|line| printable_line(line, 300)).collect();
     lines.join("\n")
 }
 

@@ -6,7 +6,7 @@ use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 
 use super::args::{Format, Globals};
-use super::page::Page;
+use super::page::{Page, printable_line};
 use super::report::Stop;
 use crate::error::{HostError, HostErrorKind};
 use crate::failure::safe_line;
@@ -95,9 +95,8 @@ impl Ui {
 /// Writes a line with a label to standard error. Where that is gone there is nobody to tell.
 pub(super) fn err_line(label: &str, style: Style, text: &str) {
     let mut err = anstream::stderr().lock();
-    let indent = text.len() - text.trim_start_matches(' ').len();
-    let text = safe_line(text, LINE_CHARS);
-    drop(writeln!(err, "{style}{label}{style:#}{:indent$}{text}", ""));
+    let text = printable_line(text, LINE_CHARS);
+    drop(writeln!(err, "{style}{label}{style:#}{text}"));
 }
 
 fn print(text: &str) -> Result<(), Stop> {

@@ -16,7 +16,7 @@ mod traps;
 mod values;
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use wasmtime::Engine;
 use wasmtime::component::Linker;
@@ -39,9 +39,16 @@ pub(crate) struct Sandbox {
     engine: Engine,
     linker: Linker<state::State>,
     compiler: Compiler,
-    cache: Option<CodeCache>,
+    places: Option<CachePlaces>,
+    cache: OnceLock<Option<CodeCache>>,
     egress: EgressSettings,
     compiling: tokio::sync::Semaphore,
+}
+
+/// Where compiled code is kept, and the key that binds it to this host.
+struct CachePlaces {
+    dir: PathBuf,
+    key_file: PathBuf,
 }
 
 /// Why a package did not become a connector.
@@ -71,15 +78,26 @@ impl Sandbox {
         };
         let (engine, _) = engine::new(slots).map_err(broken)?;
         let linker = link::linker(&engine).map_err(broken)?;
-        let cache = cache_dir.zip(key_file).and_then(|(dir, key_file)| match cache::host_key(&key_file) {
-            Ok(key) => Some(CodeCache::new(dir, &key, &engine)),
-            Err(error) => {
-                tracing::warn!(reason = %error, "no host key; compiled code is not kept");
-                None
-            }
-        });
+        let places = cache_dir.zip(key_file).map(|(dir, key_file)| CachePlaces { dir, key_file });
+        let cache = OnceLock::new();
         let compiling = tokio::sync::Semaphore::new(PARALLEL_COMPILES);
-        Ok(Self { engine, linker, compiler, cache, egress, compiling })
+        Ok(Self { engine, linker, compiler, places, cache, egress, compiling })
+    }
+
+    /// The cache. It and the host's key are made when a package is first loaded: looking around in a home
+    /// writes nothing.
+    fn cache(&self) -> Option<&CodeCache> {
+        let open = || {
+            let CachePlaces { dir, key_file } = self.places.as_ref()?;
+            match cache::host_key(key_file) {
+                Ok(key) => Some(CodeCache::new(dir.clone(), &key, &self.engine)),
+                Err(error) => {
+                    tracing::warn!(reason = %error, "no host key; compiled code is not kept");
+                    None
+                }
+            }
+        };
+        self.cache.get_or_init(open).as_ref()
     }
 
     /// Makes a verified package runnable: from kept code where there is some, else by compiling it.
@@ -101,7 +119,7 @@ impl Sandbox {
     }
 
     async fn component(&self, package: &Package) -> Result<wasmtime::component::Component, HostError> {
-        if let Some(code) = self.cache.as_ref().and_then(|cache| cache.get(package.digest())) {
+        if let Some(code) = self.cache().and_then(|cache| cache.get(package.digest())) {
             match code.load(&self.engine) {
                 Ok(component) => return Ok(component),
                 Err(error) => tracing::warn!(reason = %error, "kept code does not load; compiling again"),
@@ -117,7 +135,7 @@ impl Sandbox {
             .hint("Point Compiler::child at the cofferdam binary of this very version.")
             .because(error.to_string())
         })?;
-        if let Some(cache) = &self.cache {
+        if let Some(cache) = self.cache() {
             cache.put(package.digest(), &code);
         }
         Ok(component)
@@ -125,7 +143,7 @@ impl Sandbox {
 
     /// Forgets what is kept of a package that is gone.
     pub(crate) fn forget(&self, digest: &crate::digest::Digest) {
-        if let Some(cache) = &self.cache {
+        if let Some(cache) = self.cache() {
             cache.forget(digest);
         }
     }

@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
-use super::packaging;
+use super::packaging::{self, Documentation};
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
 use crate::cli::{files, runtime, toolchain};
@@ -46,14 +46,19 @@ pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop>
     let manifest = packaging::read_manifest(&dir.join("connector.toml"))?;
     toolchain::check_target(&dir)?;
     let sources = packaging::read_wit(&wit_files(&dir)?)?;
-    let output = output.unwrap_or_else(|| {
-        let name = packaging::file_name(manifest.name(), manifest.version());
-        found.target_directory.join("cofferdam").join(name)
-    });
+    let output = match output {
+        Some(output) => output,
+        None => {
+            let dir = found.target_directory.join("cofferdam");
+            std::fs::create_dir_all(&dir).map_err(|error| files::unwritable(&dir, error))?;
+            dir.join(packaging::file_name(manifest.name(), manifest.version()))
+        }
+    };
+    packaging::check_output(&output)?;
     runtime::block_on(async {
         let wasm = cargo_build(&dir, &found.manifest, &cargo_args, session).await?;
         let component = files::read_package(&wasm)?;
-        packaging::finish(session, &component, &manifest, &sources, &output).await
+        packaging::finish(session, &component, &manifest, Documentation::Wit(sources), &output).await
     })
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::call::Call;
 use crate::cli::report::Stop;
-use crate::cli::session::Session;
+use crate::cli::session::{Session, resolve};
 use crate::cli::{files, progress, runtime};
 use crate::error::{HostError, HostErrorKind};
 use crate::failure::safe_line;
@@ -103,7 +103,7 @@ fn call(args: Args, session: &Session<'_>) -> Result<(), Stop> {
         }
         builder
     })?;
-    let connector = host.resolve(&args.connector)?;
+    let connector = resolve(&host, &args.connector)?;
     let what = format!("calling {} of {connector}", safe_line(&args.op, 100));
     let mut call = Call::new(connector, args.op, arguments).limits(limits);
     if let Some(key) = args.idempotency_key {

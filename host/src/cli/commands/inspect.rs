@@ -1,11 +1,11 @@
 //! `inspect`: the page that a security reviewer reads before trusting a connector.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::cli::files;
 use crate::cli::page::{self, Page, Tone};
 use crate::cli::report::Stop;
-use crate::cli::session::{Session, is_reference, signature_path};
+use crate::cli::session::{Session, is_reference, resolve, signature_path};
 use crate::host::{ImportView, Inspection, LimitView, OperationView};
 
 const EXAMPLES: &str = "\
@@ -33,8 +33,10 @@ pub(in crate::cli) struct Args {
 pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
     let Args { what, signature } = args;
     let host = session.host()?;
-    let inspection = if is_reference(&what) {
-        host.inspect(&host.resolve(&what)?)?
+    // `hello` is more likely a name cut short than a file without an ending that is not there.
+    let named = is_reference(&what) || !(what.contains('.') || Path::new(&what).exists());
+    let inspection = if named {
+        host.inspect(&resolve(&host, &what)?)?
     } else {
         let path = PathBuf::from(what);
         let bytes = files::read_package(&path)?;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::packaging;
+use super::packaging::{self, Documentation};
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
 use crate::cli::{files, runtime};
@@ -37,7 +37,8 @@ pub(in crate::cli) struct Args {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Takes a component that already is a package, and replaces its manifest and its documentation.
+    /// Takes a component that already is a package, and replaces its manifest; its documentation, too, if
+    /// WIT files are given.
     #[arg(long)]
     replace: bool,
 }
@@ -46,11 +47,15 @@ pub(in crate::cli) struct Args {
 pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
     let Args { component, manifest, wit, output, replace } = args;
     let manifest = packaging::read_manifest(&manifest)?;
-    let sources = packaging::read_wit(&wit)?;
+    let output = output.unwrap_or_else(|| packaging::file_name(manifest.name(), manifest.version()).into());
+    packaging::check_output(&output)?;
+    let mut docs = Documentation::Wit(packaging::read_wit(&wit)?);
     let mut component = files::read_package(&component)?;
     if replace {
+        if wit.is_empty() {
+            docs = Documentation::Kept(package::extract(&component).map_err(HostError::from)?.docs);
+        }
         component = package::strip(&component).map_err(HostError::from)?;
     }
-    let output = output.unwrap_or_else(|| packaging::file_name(manifest.name(), manifest.version()).into());
-    runtime::block_on(packaging::finish(session, &component, &manifest, &sources, &output))
+    runtime::block_on(packaging::finish(session, &component, &manifest, docs, &output))
 }

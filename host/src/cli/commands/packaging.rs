@@ -1,5 +1,6 @@
 //! What `build` and `pack` have in common: from a component, a manifest and WIT to a package on disk.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use semver::Version;
@@ -12,7 +13,7 @@ use crate::cli::{files, progress};
 use crate::digest::Digest;
 use crate::error::{HostError, HostErrorKind};
 use crate::manifest::{ConnectorName, Manifest};
-use crate::package::{self, Docs, Package};
+use crate::package::{self, Docs, Package, PackageError};
 
 /// What there is to copy where there is no manifest yet.
 const MINIMAL: &str = "\
@@ -68,25 +69,48 @@ pub(super) fn file_name(name: &ConnectorName, version: &Version) -> String {
     format!("{last}-{version}.wasm")
 }
 
+/// Where the documentation of the operations comes from.
+pub(super) enum Documentation {
+    /// WIT files, each with the name that messages call it by.
+    Wit(Vec<(String, String)>),
+    /// The package that it was made of.
+    Kept(Docs),
+}
+
+/// Refuses an output that cannot be written, before the work is done and not after.
+pub(super) fn check_output(output: &Path) -> Result<(), HostError> {
+    match files::parent(output).metadata() {
+        Ok(parent) if parent.is_dir() => Ok(()),
+        Ok(_) => Err(files::unwritable(output, io::ErrorKind::NotADirectory.into())),
+        Err(error) => Err(files::unwritable(output, error)),
+    }
+}
+
 /// Makes the package, checks it as an install would, writes it, and says what it is.
 pub(super) async fn finish(
     session: &Session<'_>,
     component: &[u8],
     manifest: &Manifest,
-    wit: &[(String, String)],
+    docs: Documentation,
     output: &Path,
 ) -> Result<(), Stop> {
-    let docs = Docs::from_wit(wit, &package::operations_of(component).map_err(HostError::from)?);
-    let docs = docs.map_err(HostError::from)?;
-    let bytes = package::embed(component, manifest.text(), &docs).map_err(HostError::from)?;
+    let operations = package::operations_of(component).map_err(HostError::from)?;
+    let docs = match docs {
+        Documentation::Wit(sources) if sources.is_empty() => Docs::default(),
+        Documentation::Wit(sources) => Docs::from_wit(&sources, &operations).map_err(HostError::from)?,
+        Documentation::Kept(docs) => docs,
+    };
+    let bytes = package::embed(component, manifest.text(), &docs).map_err(|error| match error {
+        PackageError::SectionPresent { .. } => {
+            HostError::from(error).hint("To give it another manifest, use `cofferdam pack --replace`.")
+        }
+        error => error.into(),
+    })?;
     // Nothing is kept of the compiled code: a package that is being written is compiled often, installed once.
     let host = session.host_with(|builder| builder.without_code_cache())?;
     progress::during(session.ui, "checking the package (compiling it)", host.check_package(bytes.clone()))
         .await?;
     let package = Package::open(bytes).map_err(HostError::from)?;
-    if let Some(dir) = output.parent().filter(|dir| dir.ends_with("cofferdam")) {
-        std::fs::create_dir_all(dir).map_err(|error| files::unwritable(dir, error))?;
-    }
     files::write_whole(output, package.bytes())?;
     let made = Made {
         path: output.to_owned(),

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::cli::page::Page;
 use crate::cli::report::Stop;
-use crate::cli::session::Session;
+use crate::cli::session::{Session, resolve};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -26,7 +26,7 @@ pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop>
         removed: String,
     }
     let host = session.host()?;
-    let connector = host.resolve(&args.connector)?;
+    let connector = resolve(&host, &args.connector)?;
     host.remove(&connector)?;
     let removed = Removed { removed: connector.to_string() };
     session.ui.result(&removed, || {

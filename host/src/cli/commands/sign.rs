@@ -78,7 +78,7 @@ pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop>
         signatures: envelope.signature_count(),
         signature: path,
     };
-    Ok(session.ui.result(&signed, || signed.page())?)
+    session.ui.result(&signed, || signed.page())
 }
 
 /// Adds the key's signature to an envelope that is about the same package.

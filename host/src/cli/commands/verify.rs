@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::call::ConnectorRef;
 use crate::cli::page::{Page, Tone};
 use crate::cli::report::Stop;
-use crate::cli::session::Session;
+use crate::cli::session::{Session, resolve};
 use crate::cli::{progress, runtime};
 use crate::error::Error;
 
@@ -73,7 +73,7 @@ pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop>
     let connectors: Vec<ConnectorRef> = if args.connectors.is_empty() {
         host.list()?.into_iter().map(|entry| ConnectorRef::new(entry.name, entry.version)).collect()
     } else {
-        args.connectors.iter().map(|text| host.resolve(text)).collect::<Result<_, _>>()?
+        args.connectors.iter().map(|text| resolve(&host, text)).collect::<Result<_, _>>()?
     };
     let mut first_failure = None;
     report.connectors = runtime::block_on(async {
