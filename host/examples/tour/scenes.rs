@@ -82,7 +82,7 @@ async fn fails_outside(stage: &Stage, show: &mut Show) {
               is a fact and not the connector's claim.",
         call: r#"github-issues get_issue {"repository": {"name": "status-503-after-12", ..}, "number": 1}"#,
         promise: Promise::Failure(FailureClass::ExternalApiError, Boundary::External, "unavailable"),
-        held: "status and Retry-After reach the caller",
+        held: "status and Retry-After arrive",
     };
     let github = example("github-issues");
     let call = stage.host.call(&github, "get_issue", json!({"repository": repository, "number": 1}));
@@ -126,7 +126,7 @@ async fn is_denied(stage: &Stage, show: &mut Show) {
     show.scene(scene, stage.host.call(&probe, "fetch", json!({"url": url})), untouched).await;
 
     let scene = Scene {
-        what: "a denial that the connector hides",
+        what: "a denial that it hides",
         why: "The same, but the connector ignores the error and returns ok. A call that was denied something \
               has failed, whatever the connector says.",
         call: &format!(r#"probe swallow_denial {{"url": "{url}"}}"#),

@@ -130,7 +130,7 @@ impl Show {
     fn chapter_of_the_table(&self) {
         anstream::println!("\n{TITLE}What happened{TITLE:#}");
         let mut table = Table::new();
-        table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
+        table.load_style(presets::UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
         if table.width().is_none() {
             table.set_width(120);
         }
