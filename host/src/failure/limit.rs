@@ -81,10 +81,43 @@ impl Failure {
         details.insert("used".into(), used.into());
         details.insert("unit".into(), limit.unit().into());
         let message = format!(
-            "The connector exceeded its {} limit of {configured} {}; the call was ended.",
+            "The connector exceeded its {} limit of {}; the call was ended.",
             limit.name(),
-            limit.unit()
+            shown(configured, limit.unit())
         );
         Self::new(context, FailureClass::ResourceLimitExceeded, Boundary::Sandbox, false, message, details)
+    }
+}
+
+/// An amount as people read it.
+fn shown(amount: u64, unit: &str) -> String {
+    const KIB: u64 = 1024;
+    const MIB: u64 = 1024 * KIB;
+    match unit {
+        "bytes" if amount > 0 && amount.is_multiple_of(MIB) => format!("{} MiB", amount / MIB),
+        "bytes" if amount > 0 && amount.is_multiple_of(KIB) => format!("{} KiB", amount / KIB),
+        "ms" if amount > 0 && amount.is_multiple_of(1000) => format!("{} s", amount / 1000),
+        "bytes" | "ms" => format!("{amount} {unit}"),
+        // The limit's own name says what is counted.
+        _ => amount.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shown;
+
+    #[test]
+    fn amounts_read_well() {
+        let shown = [
+            (64 << 20, "bytes"),
+            (512 << 10, "bytes"),
+            (1_001, "bytes"),
+            (30_000, "ms"),
+            (300, "ms"),
+            (64, "requests"),
+        ]
+        .map(|(amount, unit)| shown(amount, unit));
+        assert_eq!(shown, ["64 MiB", "512 KiB", "1001 bytes", "30 s", "300 ms", "64"]);
     }
 }
