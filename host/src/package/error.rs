@@ -260,7 +260,11 @@ pub(super) fn printable(name: &str) -> String {
 
 fn sentence(text: &str) -> String {
     let mut chars = text.chars();
-    let first = chars.next().map(|c| c.to_uppercase().to_string()).unwrap_or_default();
+    let word = text.split_whitespace().next().unwrap_or_default();
+    // The name of a file (`connector.toml:2:8:`) stays as it is written.
+    let is_word = word.chars().all(char::is_alphabetic);
+    let first = chars.next().map(|c| if is_word { c.to_uppercase().to_string() } else { c.to_string() });
+    let first = first.unwrap_or_default();
     let stop = if text.ends_with(['.', '?']) { "" } else { "." };
     format!("{first}{}{stop}", chars.as_str())
 }

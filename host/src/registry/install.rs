@@ -40,6 +40,23 @@ impl Registry {
         signature: Option<&[u8]>,
     ) -> Result<InstallOutcome, RegistryError> {
         let _lock = self.begin()?;
+        let fresh = !self.directory(package.digest()).exists();
+        let outcome = self.install_locked(package, signature);
+        if outcome.is_err() {
+            // The lock is still ours: take back what was begun, also where the disk is full.
+            if fresh {
+                drop(fs::rename(self.directory(package.digest()), self.tmp().join("undone")));
+            }
+            drop(files::remove(&self.tmp()));
+        }
+        outcome
+    }
+
+    fn install_locked(
+        &self,
+        package: &Package,
+        signature: Option<&[u8]>,
+    ) -> Result<InstallOutcome, RegistryError> {
         let mut index = self.index()?;
         let (name, version, digest) =
             (package.manifest().name(), package.manifest().version(), package.digest());
