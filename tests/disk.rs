@@ -109,7 +109,7 @@ fn a_full_disk_is_an_error_that_changes_nothing() {
     let (home, file) = release();
     fs::write(home.path().join("ballast"), vec![7; 48 * 1024]).unwrap();
     let script = format!(
-        r#"list() {{ (cd "$H" && find . -name host.key -o -name .lock -o -name packages -o -name tmp -o -name sha256 -o -print | sort); }}
+        r#"list() {{ (cd "$H" && find . -name host.key -o -name .lock -o -name packages -o -name tmp -o -name sha256 -o -name cache -o -print | sort); }}
            list >&2; echo ---- >&2
            "$C" install {file} --format json 2>&1 >/dev/null; echo "exit $?"
            list >&2; echo ---- >&2
