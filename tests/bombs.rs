@@ -42,7 +42,8 @@ fn an_install_refuses_a_bomb_without_paying_for_it() {
     ];
     for (what, bomb) in bombs {
         // Some cannot even be packed by us: what a stranger made looks like this.
-        let bytes = [&bomb[..], &section("cofferdam:manifest", &manifest), &section("cofferdam:docs", "{}")].concat();
+        let bytes =
+            [&bomb[..], &section("cofferdam:manifest", &manifest), &section("cofferdam:docs", "{}")].concat();
         let (size, before, disk) = (bytes.len() as u64 / 1024, peak_memory(), home.snapshot());
         let outcome = run(host.install(bytes, None, InstallOptions::default().allow_unsigned()));
         let Err(Error::Host(error)) = outcome else { panic!("{what}: {outcome:?}") };

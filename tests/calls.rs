@@ -60,7 +60,8 @@ fn numbers_that_json_has_no_word_for_are_strings() {
                          "fraction": fraction, "letter": "x", "text": ""}})
     };
     for word in ["NaN", "Infinity", "-Infinity"] {
-        let echoed = world().value("hello", "echo_scalars", scalars(json!(word), json!("18446744073709551615")));
+        let echoed =
+            world().value("hello", "echo_scalars", scalars(json!(word), json!("18446744073709551615")));
         assert_eq!(echoed["fraction"], word);
         assert_eq!((&echoed["big"], &echoed["low"]), (&json!(u64::MAX), &json!(i64::MIN)));
     }
@@ -95,7 +96,11 @@ fn arguments_that_do_not_fit_are_refused_before_anything_runs_and_the_path_is_na
         ("areas", json!({"shapes": [{"circle": 1, "empty": null}]}), "args.shapes[0]"),
         ("common_rights", json!({"one": ["read"], "other": ["own"]}), "args.other"),
         ("reverse", json!({"bytes": "not base64!"}), "args.bytes"),
-        ("by_age", json!({"people": [{"full_name": "A", "age": 256, "nick_names": []}]}), "args.people[0].age"),
+        (
+            "by_age",
+            json!({"people": [{"full_name": "A", "age": 256, "nick_names": []}]}),
+            "args.people[0].age",
+        ),
         ("by_age", json!({"people": [{"full_name": "A"}]}), "nick_names"),
     ];
     for (op, args, path) in cases {
@@ -179,7 +184,11 @@ fn issues_are_listed_across_pages_by_link() {
 
 #[test]
 fn an_issue_is_got() {
-    let issue = world().value("github-issues", "get_issue", json!({"repository": repository("issues-9"), "number": 7}));
+    let issue = world().value(
+        "github-issues",
+        "get_issue",
+        json!({"repository": repository("issues-9"), "number": 7}),
+    );
     assert_eq!((&issue["number"], &issue["state"]), (&json!(7), &json!("open")));
     assert_eq!((&issue["author"], &issue["labels"]), (&json!("octocat"), &json!(["bug"])));
 }
@@ -188,13 +197,19 @@ fn an_issue_is_got() {
 fn an_issue_is_created_under_the_key_of_the_call() {
     let world = world();
     let args = json!({"repository": repository("issues-3"), "title": "It leaks", "body": "Look.", "labels": ["bug"]});
-    let create = |args: &Value| Call::new(example("github-issues"), "create_issue", args.clone()).idempotency_key("k-1");
+    let create = |args: &Value| {
+        Call::new(example("github-issues"), "create_issue", args.clone()).idempotency_key("k-1")
+    };
     let first = run(world.host.run(create(&args))).unwrap();
     assert_eq!((&first["number"], &first["title"]), (&json!(4), &json!("It leaks")));
     let again = run(world.host.run(create(&args))).unwrap();
     assert_eq!(again["number"], 4, "the same key creates nothing twice");
     let posts = world.upstream.seen("/repos/acme/issues-3/issues");
-    let keys: Vec<_> = posts.iter().filter(|seen| seen.method == "POST").map(|seen| seen.header("idempotency-key")).collect();
+    let keys: Vec<_> = posts
+        .iter()
+        .filter(|seen| seen.method == "POST")
+        .map(|seen| seen.header("idempotency-key"))
+        .collect();
     assert_eq!(keys, [Some("k-1:create"), Some("k-1:create")]);
     let other = world.value("github-issues", "create_issue", args);
     assert_eq!(other["number"], 5, "another call is another issue");
@@ -215,7 +230,8 @@ fn a_request_says_nothing_that_the_guest_may_not_say() {
     let world = world();
     let response = world.value("probe", "fetch", json!({"url": world.upstream.url("/echo")}));
     let echo: Value = serde_json::from_str(response["body"].as_str().unwrap()).unwrap();
-    let names: Vec<_> = echo["headers"].as_array().unwrap().iter().map(|header| header[0].as_str().unwrap()).collect();
+    let names: Vec<_> =
+        echo["headers"].as_array().unwrap().iter().map(|header| header[0].as_str().unwrap()).collect();
     for forbidden in ["proxy-authorization", "forwarded", "x-forwarded-for", "cookie", "authorization"] {
         assert!(!names.contains(&forbidden), "{names:?}");
     }
@@ -243,7 +259,9 @@ fn the_same_call_burns_the_same_fuel() {
 
 fn records_of(op: &str) -> Vec<Option<String>> {
     cofferdam_test_support::records::records(|record| {
-        record.get("op") == Some(op) && record.get("outcome") == Some("value") && record.get("memory_bytes").is_some()
+        record.get("op") == Some(op)
+            && record.get("outcome") == Some("value")
+            && record.get("memory_bytes").is_some()
     })
     .iter()
     .map(|record| record.get("fuel").map(str::to_owned))

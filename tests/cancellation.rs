@@ -23,7 +23,8 @@ fn a_dropped_call_ends_its_request_and_is_recorded_as_cancelled() {
     let url = world.upstream.url("/hang/cancelled");
     run(async {
         let host = world.host.clone();
-        let task = tokio::spawn(async move { host.call(&example("probe"), "fetch", json!({"url": url})).await });
+        let task =
+            tokio::spawn(async move { host.call(&example("probe"), "fetch", json!({"url": url})).await });
         while world.upstream.seen("/hang/cancelled").is_empty() {
             assert!(!task.is_finished(), "the call ended by itself: {:?}", task.await);
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -39,7 +40,10 @@ fn a_dropped_call_ends_its_request_and_is_recorded_as_cancelled() {
     });
     assert_eq!(cancelled.len(), 1, "{cancelled:?}");
     assert_eq!(cancelled[0].get("class"), None, "a cancellation is not a failure");
-    assert_eq!(world.value("probe", "fetch", json!({"url": world.upstream.url("/text/after")}))["body"], "after");
+    assert_eq!(
+        world.value("probe", "fetch", json!({"url": world.upstream.url("/text/after")}))["body"],
+        "after"
+    );
 }
 
 #[test]

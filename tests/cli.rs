@@ -76,7 +76,9 @@ fn from_source_to_a_call_and_back_to_nothing() {
     let sum = String::from_utf8(sum.stdout).unwrap();
     assert_eq!(built["hash"], format!("sha256:{}", sum.split(' ').next().unwrap()));
     let operations = built["operations"].as_array().unwrap();
-    assert!(operations.iter().any(|operation| operation["name"] == "greet" && operation["documented"] == true));
+    assert!(
+        operations.iter().any(|operation| operation["name"] == "greet" && operation["documented"] == true)
+    );
 
     let key = desk.run("key generate --format json --out my.key").json();
     let public = key["public_key"].as_str().unwrap();
@@ -90,7 +92,10 @@ fn from_source_to_a_call_and_back_to_nothing() {
     assert_eq!(desk.run("install hello.wasm --format json").json()["already_installed"], true);
 
     let listed = desk.run("list --format json").json();
-    assert_eq!(listed, json!([{"name": "github://cofferdam/hello", "version": "0.1.0", "hash": built["hash"]}]));
+    assert_eq!(
+        listed,
+        json!([{"name": "github://cofferdam/hello", "version": "0.1.0", "hash": built["hash"]}])
+    );
     let inspected = desk.run("inspect github://cofferdam/hello --format json").json();
     assert_eq!((&inspected["hash"], &inspected["hash_matches"]), (&built["hash"], &json!(true)));
     assert_eq!(inspected["signature"]["status"], "trusted");
@@ -98,7 +103,10 @@ fn from_source_to_a_call_and_back_to_nothing() {
         let operations = inspected["operations"].as_array().unwrap().clone();
         operations.into_iter().find(|operation| operation["name"] == name).unwrap()
     };
-    assert_eq!(operation(&inspected, "greet")["docs"].as_str().unwrap().lines().next(), Some("Greets somebody."));
+    assert_eq!(
+        operation(&inspected, "greet")["docs"].as_str().unwrap().lines().next(),
+        Some("Greets somebody.")
+    );
     let file = desk.run("inspect hello.wasm --format json").json();
     assert_eq!(file["operations"], inspected["operations"], "a file is inspected as what is installed is");
 
@@ -106,7 +114,10 @@ fn from_source_to_a_call_and_back_to_nothing() {
     assert_eq!(greeting["text"], "Hello, dear Ada!");
     let verified = desk.run("verify --format json").json();
     assert_eq!(verified["connectors"][0]["ok"], true);
-    assert_eq!(desk.run("remove github://cofferdam/hello@0.1.0 --format json").json()["removed"], "github://cofferdam/hello@0.1.0");
+    assert_eq!(
+        desk.run("remove github://cofferdam/hello@0.1.0 --format json").json()["removed"],
+        "github://cofferdam/hello@0.1.0"
+    );
     assert_eq!(desk.run("list --format json").json(), json!([]));
     desk.run("call github://cofferdam/hello greet --arg name=Ada").fails(66).said("cofferdam install");
 }
@@ -220,7 +231,8 @@ fn a_call_s_outcome_is_on_stdout_and_its_class_is_the_exit_code() {
         assert_eq!(json.stdout.lines().count(), 1);
         assert!(!json.stdout.contains("parrot") && !human.stderr.contains("parrot"));
     }
-    let verbose = cli.run(&["call", "github://cofferdam/probe", "panic", "--arg", "message=the blue parrot", "-v"]);
+    let verbose =
+        cli.run(&["call", "github://cofferdam/probe", "panic", "--arg", "message=the blue parrot", "-v"]);
     assert!(verbose.stderr.contains("the blue parrot"), "the operator can see it: {}", verbose.stderr);
 }
 
@@ -291,7 +303,8 @@ fn ctrl_c_ends_the_call_and_its_request() {
     let url = format!("url={}", world().upstream.url("/hang/ctrl-c"));
     let allowed = world().upstream.host_port();
     let args = ["call", "github://cofferdam/probe", "fetch", "--arg", &url, "--allow-private", &allowed];
-    let mut child = example_cli().command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child =
+        example_cli().command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     while world().upstream.seen("/hang/ctrl-c").is_empty() {
         assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
         std::thread::sleep(std::time::Duration::from_millis(5));
@@ -382,7 +395,8 @@ fn help_teaches() {
 fn nothing_is_written_outside_the_home_or_inside_it_by_looking() {
     let desk = desk();
     let before = desk.home.snapshot();
-    for line in ["list", "trust list", "--help", "inspect github://acme/none", "call github://acme/none run"] {
+    for line in ["list", "trust list", "--help", "inspect github://acme/none", "call github://acme/none run"]
+    {
         drop(desk.run(line));
     }
     assert_eq!(desk.home.snapshot(), before);

@@ -55,13 +55,24 @@ fn errors(name: &str, code: &str) -> Vec<String> {
     fs::write(&source, format!("{uses}{code}\n")).unwrap();
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let mut command = Command::new(rustc);
-    command.args(["--edition", "2024", "--crate-type", "lib", "--emit", "metadata", "--error-format", "short", "-Aunused"]);
-    command.arg("--out-dir").arg(dir.path()).arg("-L").arg(libraries().as_os_str().to_owned());
+    command.args([
+        "--edition",
+        "2024",
+        "--crate-type",
+        "lib",
+        "--emit",
+        "metadata",
+        "--error-format",
+        "short",
+        "-Aunused",
+    ]);
+    command.arg("--out-dir").arg(dir.path()).arg("-L").arg(libraries());
     command.arg("-L").arg(format!("dependency={}", libraries().display()));
     for library_name in ["cofferdam", "serde_json"] {
         command.arg("--extern").arg(format!("{library_name}={}", library(library_name).display()));
     }
-    let output = command.arg(source).current_dir(cofferdam_test_support::package::repository()).output().unwrap();
+    let output =
+        command.arg(source).current_dir(cofferdam_test_support::package::repository()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     let errors: Vec<_> = text.lines().filter(|line| line.contains(": error[")).map(str::to_owned).collect();
     assert_eq!(output.status.success(), errors.is_empty(), "{text}");

@@ -123,7 +123,7 @@ fn a_full_disk_is_an_error_that_changes_nothing() {
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     let errors = stdout.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let error = errors.last().unwrap_or_else(|| panic!("{stdout}{stderr}"));
+    let error = errors.filter(|error| error.is_object()).collect::<Vec<_>>().pop().unwrap_or_else(|| panic!("{stdout}{stderr}"));
     envelope::check_host_json(&error);
     assert_eq!(error["error"]["code"], "registry_unavailable", "{error}");
     assert!(stdout.contains("exit 74"), "{stdout}");
@@ -164,7 +164,14 @@ fn two_processes_that_install_at_once_both_succeed() {
     let args = ["install".as_ref(), file.as_os_str()];
     for _ in 0..5 {
         let children: Vec<_> = (0..3)
-            .map(|_| cli.command(&args).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0).spawn().unwrap())
+            .map(|_| {
+                cli.command(&args)
+                    .stdout(Stdio::null())
+                    .stderr(Stdio::piped())
+                    .process_group(0)
+                    .spawn()
+                    .unwrap()
+            })
             .collect();
         for child in children {
             let output = child.wait_with_output().unwrap();

@@ -100,7 +100,8 @@ fn securesystemslib_refuses_what_we_did_not_sign() {
     let payload = STANDARD.decode(envelope["payload"].as_str().unwrap()).unwrap();
     let other = String::from_utf8(payload).unwrap().replace("1.0.0", "1.0.1");
     envelope["payload"] = STANDARD.encode(other).into();
-    let answer = other_side(&["verify", &hex_of(&key), &key.id().to_string()], envelope.to_string().as_bytes());
+    let answer =
+        other_side(&["verify", &hex_of(&key), &key.id().to_string()], envelope.to_string().as_bytes());
     let Some(answer) = answer else { return };
     assert!(answer.unwrap_err().contains("VerificationError"));
 }
@@ -118,11 +119,13 @@ fn we_verify_the_signature_of_securesystemslib() {
     let Some(answer) = other_side(&["sign"], statement.to_string().as_bytes()) else { return };
     let answer: Value = serde_json::from_str(&answer.unwrap()).unwrap();
     let public = answer["public"].as_str().unwrap();
-    let raw: Vec<u8> = (0..32).map(|at| u8::from_str_radix(&public[2 * at..2 * at + 2], 16).unwrap()).collect();
+    let raw: Vec<u8> =
+        (0..32).map(|at| u8::from_str_radix(&public[2 * at..2 * at + 2], 16).unwrap()).collect();
     let key = PublicKey::parse(&format!("ed25519:{}", STANDARD.encode(raw))).unwrap();
     let home = Home::new(COFFERDAM);
     let envelope = answer["envelope"].to_string().into_bytes();
-    let install = || run(home.host().install(bytes.clone(), Some(envelope.clone()), InstallOptions::default()));
+    let install =
+        || run(home.host().install(bytes.clone(), Some(envelope.clone()), InstallOptions::default()));
     assert_eq!(install().unwrap_err().failure().unwrap().code(), "unknown_key");
     home.trust(&key, "github://acme/quiet");
     assert_eq!(install().unwrap().signer.as_deref(), Some(key.id().to_string().as_str()));

@@ -79,7 +79,10 @@ fn a_panic_is_for_the_operator_and_not_for_the_caller() {
     assert!(operator.contains("the blue parrot"), "{operator}");
     let record = records::record_of(failure.audit_id().as_str());
     assert!(record.get("notes").unwrap().contains("the blue parrot"), "{record:?}");
-    assert_eq!((record.get("outcome"), record.get("class")), (Some("failure"), Some("connector_runtime_error")));
+    assert_eq!(
+        (record.get("outcome"), record.get("class")),
+        (Some("failure"), Some("connector_runtime_error"))
+    );
 }
 
 #[test]
@@ -115,7 +118,8 @@ fn what_a_guest_claims_of_itself_reaches_the_caller_and_its_detail_only_the_oper
 
 #[test]
 fn a_guest_cannot_write_to_the_callers_terminal() {
-    let failure = probe("fail", json!({"kind": "failed", "message": "a\u{1b}[31m\nb\u{202e}", "detail": "\u{7}"}));
+    let failure =
+        probe("fail", json!({"kind": "failed", "message": "a\u{1b}[31m\nb\u{202e}", "detail": "\u{7}"}));
     check(&failure, fault("op_failed"));
     let long = probe("fail", json!({"kind": "failed", "message": "x".repeat(100_000)}));
     assert!(long.details()["connector_message"].as_str().unwrap().chars().count() <= 301);
@@ -144,7 +148,10 @@ fn a_host_that_is_not_granted_is_denied_before_anything_leaves() {
     assert!(details["granted"].to_string().contains(&world.upstream.host_port()), "{details:?}");
     let suggestion = details["suggestion"].as_str().unwrap();
     assert!(suggestion.contains(&world.elsewhere.host_port()), "{suggestion}");
-    assert!(suggestion.contains("connector.toml") || suggestion.contains("[capabilities.network]"), "{suggestion}");
+    assert!(
+        suggestion.contains("connector.toml") || suggestion.contains("[capabilities.network]"),
+        "{suggestion}"
+    );
     assert_eq!(world.elsewhere.connections(), before, "no connection was made");
 }
 
@@ -204,7 +211,11 @@ fn a_closed_port_is_a_network_error_in_its_phase() {
     let failure = probe("fetch", json!({"url": format!("http://localhost:{}/", world().closed_port)}));
     check(&failure, network("refused", true));
     let details = failure.details();
-    assert_eq!((&details["phase"], &details["request_sent"]), (&json!("connect"), &json!(false)), "{details:?}");
+    assert_eq!(
+        (&details["phase"], &details["request_sent"]),
+        (&json!("connect"), &json!(false)),
+        "{details:?}"
+    );
 }
 
 #[test]
@@ -291,7 +302,8 @@ fn a_response_that_is_too_large_ends_the_call() {
 #[test]
 fn a_request_that_is_too_large_ends_the_call() {
     let body = "x".repeat(3 * 1024 * 1024);
-    let echoed = world().value("probe", "post", json!({"url": world().upstream.url("/text/ok"), "body": body}));
+    let echoed =
+        world().value("probe", "post", json!({"url": world().upstream.url("/text/ok"), "body": body}));
     assert_eq!(echoed["status"], 200);
 }
 
@@ -304,7 +316,8 @@ fn a_result_that_is_too_large_is_not_returned() {
 #[test]
 fn an_answer_that_does_not_come_in_time_ends_the_call_and_the_request() {
     let world = world();
-    let failure = probe_within("fetch", json!({"url": world.upstream.url("/hang/late")}), (None, Some("300ms"), None));
+    let failure =
+        probe_within("fetch", json!({"url": world.upstream.url("/hang/late")}), (None, Some("300ms"), None));
     check(&failure, limit("wall_time"));
     crate::cancellation::abandoned(&world.upstream, "/hang/late");
 }

@@ -7,9 +7,9 @@ use cofferdam::{Boundary, Call, FailureClass};
 use cofferdam_test_support::{Home, Signer, connector, package, records};
 use serde_json::json;
 
+use crate::COFFERDAM;
 use crate::envelope::{self, Expected};
 use crate::world::{failed, run};
-use crate::COFFERDAM;
 
 const CLASSES: [FailureClass; 2] = [FailureClass::ResourceLimitExceeded, FailureClass::ConnectorRuntimeError];
 
@@ -29,7 +29,8 @@ fn every_hostile_component_ends_as_it_says() {
     let mut wrong = Vec::new();
     for name in package::hostile_names() {
         let text = package::hostile_text(&name);
-        let expects: Vec<&str> = match text.lines().nth(1).and_then(|line| line.strip_prefix(";; expects: ")) {
+        let expects: Vec<&str> = match text.lines().nth(1).and_then(|line| line.strip_prefix(";; expects: "))
+        {
             Some(expects) => expects.split(' ').collect(),
             None => panic!("{name}.wat does not say on its second line how it ends"),
         };
@@ -40,9 +41,13 @@ fn every_hostile_component_ends_as_it_says() {
             let reference = signed(&host, &signer, &name, &package::component(&text)).unwrap();
             let (fuel, wall_time) = limits(code);
             let limits = cofferdam::limits::LimitRequest::parse(fuel, wall_time, None).unwrap();
-            let args = if text.contains(r#"(param "text" string)"#) { json!({"text": "x"}) } else { json!({}) };
+            let args =
+                if text.contains(r#"(param "text" string)"#) { json!({"text": "x"}) } else { json!({}) };
             let failure = failed(run(host.run(Call::new(reference, "run", args).limits(limits))));
-            envelope::check(&failure, Expected { class, boundary: Boundary::Sandbox, retriable: false, code });
+            envelope::check(
+                &failure,
+                Expected { class, boundary: Boundary::Sandbox, retriable: false, code },
+            );
             if let Some(trap) = expects.get(2) {
                 assert_eq!(failure.details()["trap"], *trap);
             }
@@ -55,7 +60,11 @@ fn every_hostile_component_ends_as_it_says() {
             for text in record.fields.values() {
                 envelope::printable(&json!(text));
             }
-            assert_eq!(run(host.call(&good, "run", json!({}))).unwrap(), json!(null), "the host is as it was");
+            assert_eq!(
+                run(host.call(&good, "run", json!({}))).unwrap(),
+                json!(null),
+                "the host is as it was"
+            );
         }));
         if outcome.is_err() {
             wrong.push(name);

@@ -52,7 +52,8 @@ impl Installed {
     fn fails_in(&self, warm: &Host) -> Failure {
         let first = failed(self.call(warm));
         let second = failed(self.call(&self.home.host()));
-        let parts = |failure: &Failure| (failure.class(), failure.code().to_owned(), failure.message().to_owned());
+        let parts =
+            |failure: &Failure| (failure.class(), failure.code().to_owned(), failure.message().to_owned());
         assert_eq!(parts(&first), parts(&second));
         first
     }
@@ -255,7 +256,8 @@ fn a_manifest_that_was_edited_after_signing_is_refused() {
     let signer = Signer::new();
     home.trust(&signer.public(), "github://acme/*");
     let signed = signer.sign(&quiet("1.0.0"));
-    let wider = package::with_hosts(&package::manifest("github://acme/quiet", "1.0.0"), &["evil.example:443".into()]);
+    let wider =
+        package::with_hosts(&package::manifest("github://acme/quiet", "1.0.0"), &["evil.example:443".into()]);
     let failure = refused_at_install(&home, package::pack(&package::quiet(), &wider), Some(signed));
     check(&failure, signature("identity_mismatch"));
 }

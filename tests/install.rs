@@ -40,7 +40,7 @@ impl Setup {
     #[track_caller]
     fn refuses(&self, what: &str, bytes: Vec<u8>) -> Error {
         let host = self.home.host();
-        let before = self.home.snapshot();
+        let before = self.home.snapshot().without("host.key");
         let outcome = run(host.install(bytes, None, InstallOptions::default().allow_unsigned()));
         let error = match outcome {
             Ok(installed) => panic!("{what}: installed as {installed:?}"),
@@ -165,7 +165,8 @@ fn imports_that_the_manifest_does_not_declare_are_denied_by_name() {
         let bare = import.split('@').next().unwrap();
         assert_eq!(failure.details()["requested"], format!("import:{bare}"));
     }
-    let declared = format!("{}[capabilities.runtime]\nimports = [\"wasi:http/outgoing-handler\"]\n", manifest());
+    let declared =
+        format!("{}[capabilities.runtime]\nimports = [\"wasi:http/outgoing-handler\"]\n", manifest());
     let component = package::component(
         r#"(import "wasi:http/outgoing-handler@0.2.0" (instance))
            (core module $m (memory (export "memory") 1) (func (export "run") (result i32) (i32.const 0)))"#,
@@ -221,9 +222,18 @@ fn a_bad_manifest_is_refused_by_line_and_key() {
         ("[connector]\nname = \"acme\"\nversion = \"1.0.0\"\n", "connector.toml:2"),
         ("[connector]\nname = \"github://acme/quiet\"\nversion = \"latest\"\n", "connector.toml:3"),
         ("[connector]\nname = \"github://acme/quiet\"\nversion = \"1.0.0\"\ncolour = 1\n", "colour"),
-        ("[connector]\nname = \"github://acme/quiet\"\nversion = \"1.0.0\"\n[limits]\nfuel = 0\n", "limits.fuel"),
-        ("[connector]\nname = \"github://acme/quiet\"\nversion = \"1.0.0\"\n[capabilities.network]\nhosts = [\"*.x.com\"]\n", "capabilities.network.hosts[0]"),
-        ("[connector]\nname = \"github://acme/quiet\"\nversion = \"1.0.0\"\n[connector.idempotency.operations]\nrum = \"idempotent\"\n", "rum"),
+        (
+            "[connector]\nname = \"github://acme/quiet\"\nversion = \"1.0.0\"\n[limits]\nfuel = 0\n",
+            "limits.fuel",
+        ),
+        (
+            "[connector]\nname = \"github://acme/quiet\"\nversion = \"1.0.0\"\n[capabilities.network]\nhosts = [\"*.x.com\"]\n",
+            "capabilities.network.hosts[0]",
+        ),
+        (
+            "[connector]\nname = \"github://acme/quiet\"\nversion = \"1.0.0\"\n[connector.idempotency.operations]\nrum = \"idempotent\"\n",
+            "rum",
+        ),
         ("\u{1b}[31m = 1\n", "connector.toml:1"),
     ];
     for (text, says) in cases {
@@ -231,7 +241,12 @@ fn a_bad_manifest_is_refused_by_line_and_key() {
         setup.host_error(text, bytes, HostErrorKind::Validation, says);
     }
     let above = format!("{}[limits]\nmemory = \"2GiB\"\n", manifest());
-    setup.host_error("a limit", package::pack(&package::quiet(), &above), HostErrorKind::Validation, "memory");
+    setup.host_error(
+        "a limit",
+        package::pack(&package::quiet(), &above),
+        HostErrorKind::Validation,
+        "memory",
+    );
 }
 
 #[test]
@@ -268,7 +283,8 @@ fn one_name_and_version_is_one_package() {
     let reference = connector("github://acme/quiet@1.0.0");
     home.host().remove(&reference).unwrap();
     run(home.install(&other, &signer)).unwrap();
-    let Error::Host(error) = run(home.host().verify(&connector("github://acme/quiet@2.0.0"))).unwrap_err() else {
+    let Error::Host(error) = run(home.host().verify(&connector("github://acme/quiet@2.0.0"))).unwrap_err()
+    else {
         panic!("verified");
     };
     assert_eq!(error.kind(), HostErrorKind::ConnectorNotFound);

@@ -27,8 +27,7 @@ const FLOORS: [(&str, u8); 17] = [
 ];
 
 /// Imports within one floor that are meant: words are used by words, and a document by its reader.
-const SIDEWAYS: [(&str, &str); 3] =
-    [("error", "failure"), ("limits", "document"), ("manifest", "document")];
+const SIDEWAYS: [(&str, &str); 3] = [("error", "failure"), ("limits", "document"), ("manifest", "document")];
 
 /// Documents that other documents are made of.
 const ALSO: [(&str, &str); 1] = [("manifest", "limits")];
@@ -126,7 +125,8 @@ fn imports_only_go_down() {
 
 #[test]
 fn the_scan_for_imports_sees_every_form() {
-    let code = "use crate::a::X;\nuse crate::{b, c::{D, E}, f::G};\nlet x = crate::h::y();\npub(crate) fn z() {}";
+    let code =
+        "use crate::a::X;\nuse crate::{b, c::{D, E}, f::G};\nlet x = crate::h::y();\npub(crate) fn z() {}";
     assert_eq!(imports(code), ["a", "b", "c", "f", "h"]);
 }
 
@@ -155,7 +155,8 @@ fn only_the_sandbox_knows_the_runtime() {
 
 #[test]
 fn only_the_command_line_knows_the_terminal_and_the_environment() {
-    let words = ["std::env::var", "env::var(", "env::var_os", "env::args", "println!(", "eprintln!(", "print!("];
+    let words =
+        ["std::env::var", "env::var(", "env::var_os", "env::args", "println!(", "eprintln!(", "print!("];
     only(&["cli/", "main.rs"], &words);
     only(&["cli/", "main.rs"], &["clap::", "indicatif::", "anstream::", "comfy_table::", "process::exit"]);
 }

@@ -10,8 +10,9 @@ use tokio::runtime::Runtime;
 use crate::COFFERDAM;
 
 /// The runtime of every asynchronous test: connections that are kept open outlive a single test.
-static RUNTIME: LazyLock<Runtime> =
-    LazyLock::new(|| tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap());
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+});
 
 /// Runs `future` to its end.
 pub(crate) fn run<F: Future>(future: F) -> F::Output {

@@ -74,7 +74,8 @@ async fn works(stage: &Stage, show: &mut Show) {
 }
 
 async fn fails_outside(stage: &Stage, show: &mut Show) {
-    let repository = json!({"owner": "acme", "name": "status-503-after-12", "base_url": stage.upstream.url("")});
+    let repository =
+        json!({"owner": "acme", "name": "status-503-after-12", "base_url": stage.upstream.url("")});
     let scene = Scene {
         what: "an upstream error",
         why: "The server answers 503 and asks to be left alone for 12 seconds. The host saw that itself, so it \
@@ -111,7 +112,8 @@ async fn fails_outside(stage: &Stage, show: &mut Show) {
 async fn is_denied(stage: &Stage, show: &mut Show) {
     let probe = example("probe");
     let url = stage.elsewhere.url("/text/secret");
-    let untouched = |_: &Outcome| holds(stage.elsewhere.connections() == 0, "the other server saw no connection");
+    let untouched =
+        |_: &Outcome| holds(stage.elsewhere.connections() == 0, "the other server saw no connection");
     let denied = Promise::Failure(FailureClass::CapabilityDenied, Boundary::Sandbox, "host_not_granted");
     let scene = Scene {
         what: "a denied host",
@@ -159,8 +161,12 @@ async fn misbehaves(stage: &Stage, show: &mut Show) {
         promise: limit("wall_time"),
         held: "wall time",
     };
-    show.scene(scene, stage.host.run(within("sleep", json!({"ms": 60_000}), None, Some("300ms"))), nothing_else)
-        .await;
+    show.scene(
+        scene,
+        stage.host.run(within("sleep", json!({"ms": 60_000}), None, Some("300ms"))),
+        nothing_else,
+    )
+    .await;
 
     let probe = example("probe");
     let scene = Scene {
@@ -182,7 +188,8 @@ async fn misbehaves(stage: &Stage, show: &mut Show) {
         held: "the message stays with the operator",
     };
     show.scene(scene, stage.host.call(&probe, "panic", json!({"message": "token=hunter2"})), |outcome| {
-        let envelope = outcome.as_ref().err().and_then(|error| serde_json::to_string(error).ok()).unwrap_or_default();
+        let envelope =
+            outcome.as_ref().err().and_then(|error| serde_json::to_string(error).ok()).unwrap_or_default();
         let notes = failure(outcome).map(|failure| failure.operator_notes().join(" ")).unwrap_or_default();
         let so = !envelope.contains("hunter2") && notes.contains("hunter2");
         holds(so, "the envelope does not have the message, and the operator's record does")
@@ -228,7 +235,10 @@ async fn is_tampered_with(stage: &Stage, show: &mut Show) {
         let installed = stage.host.install(bytes, Some(signature), Default::default()).await;
         installed.map(|installed| json!({"installed": installed.name}))
     };
-    show.scene(scene, install, |_| holds(stage.home.snapshot() == before, "the home is byte for byte as it was")).await;
+    show.scene(scene, install, |_| {
+        holds(stage.home.snapshot() == before, "the home is byte for byte as it was")
+    })
+    .await;
 }
 
 async fn still_works(stage: &Stage, show: &mut Show) {

@@ -51,7 +51,9 @@ pub(crate) struct Show {
 impl Show {
     pub(crate) fn start() -> Self {
         anstream::println!("{TITLE}cofferdam: a tour{TITLE:#}");
-        paragraph("Connectors are other people's code. Here are three, on their best and on their worst behaviour.");
+        paragraph(
+            "Connectors are other people's code. Here are three, on their best and on their worst behaviour.",
+        );
         Self { rows: Vec::new(), step: Instant::now(), started: Instant::now() }
     }
 
@@ -90,7 +92,11 @@ impl Show {
             Err(broken) => wrong = Some(wrong.unwrap_or(broken)),
         }
         match &wrong {
-            None => anstream::println!("    {GOOD}✓{GOOD:#} as promised: {} {DIM}({}){DIM:#}", scene.held, shown(time)),
+            None => anstream::println!(
+                "    {GOOD}✓{GOOD:#} as promised: {} {DIM}({}){DIM:#}",
+                scene.held,
+                shown(time)
+            ),
             Some(wrong) => anstream::println!("    {BAD}✗ not as promised: {wrong}{BAD:#}"),
         }
         self.rows.push(Row {
@@ -131,8 +137,10 @@ impl Show {
         table.set_header(["", "what was tried", "outcome", "boundary", "what held", "time"]);
         for row in &self.rows {
             let mark = if row.kept { "✓" } else { "✗" };
-            let mut cells: Vec<Cell> =
-                [mark, &row.what, &row.outcome, &row.boundary, &row.held].into_iter().map(Cell::new).collect();
+            let mut cells: Vec<Cell> = [mark, &row.what, &row.outcome, &row.boundary, &row.held]
+                .into_iter()
+                .map(Cell::new)
+                .collect();
             cells.push(Cell::new(shown(row.time)).set_alignment(CellAlignment::Right));
             table.add_row(cells);
         }

@@ -34,7 +34,9 @@ impl Stage {
         show.chapter("Before the first call");
         show.step("three connectors are built from source, in examples/");
         let built = tokio::task::spawn_blocking(|| {
-            CONNECTORS.iter().try_for_each(|(name, _)| cofferdam_test_support::guests::component(name).map(drop))
+            CONNECTORS
+                .iter()
+                .try_for_each(|(name, _)| cofferdam_test_support::guests::component(name).map(drop))
         });
         built.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
         show.done("hello, github-issues and probe are WebAssembly components");
@@ -56,13 +58,19 @@ impl Stage {
         let host = host.allow_private(elsewhere.host_port()).build().map_err(|error| error.to_string())?;
         let mut hello = Vec::new();
         for (name, network) in CONNECTORS {
-            show.step(&format!("{name} is packed with its manifest, signed, verified, compiled and installed"));
+            show.step(&format!(
+                "{name} is packed with its manifest, signed, verified, compiled and installed"
+            ));
             let hosts = [upstream.grant(), format!("http://localhost:{closed_port}")];
             let bytes = package::guest_package(name, if network { &hosts } else { &[] });
             let signature = signer.sign(&bytes);
             let installed = host.install(bytes.clone(), Some(signature), Default::default()).await;
             installed.map_err(|error| error.to_string())?;
-            show.done(&format!("one file of {} KiB, sha256:{}…", bytes.len() / 1024, Digest::of(&bytes).short()));
+            show.done(&format!(
+                "one file of {} KiB, sha256:{}…",
+                bytes.len() / 1024,
+                Digest::of(&bytes).short()
+            ));
             if name == "hello" {
                 hello = bytes;
             }
