@@ -249,7 +249,12 @@ impl PackageError {
 
 impl From<PackageError> for HostError {
     fn from(error: PackageError) -> Self {
-        HostError::new(error.kind(), sentence(&error.to_string())).hint(error.fix()).because(error)
+        // A manifest's problem begins with its place, `connector.toml:12:9`, which is no word to capitalise.
+        let message = match &error {
+            PackageError::Manifest(problems) => format!("The manifest is not acceptable: {problems}"),
+            error => sentence(&error.to_string()),
+        };
+        HostError::new(error.kind(), message).hint(error.fix()).because(error)
     }
 }
 
@@ -260,11 +265,7 @@ pub(super) fn printable(name: &str) -> String {
 
 fn sentence(text: &str) -> String {
     let mut chars = text.chars();
-    let word = text.split_whitespace().next().unwrap_or_default();
-    // The name of a file (`connector.toml:2:8:`) stays as it is written.
-    let is_word = word.chars().all(char::is_alphabetic);
-    let first = chars.next().map(|c| if is_word { c.to_uppercase().to_string() } else { c.to_string() });
-    let first = first.unwrap_or_default();
+    let first = chars.next().map(|c| c.to_uppercase().to_string()).unwrap_or_default();
     let stop = if text.ends_with(['.', '?']) { "" } else { "." };
     format!("{first}{}{stop}", chars.as_str())
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::path::PathBuf;
 
 use semver::Version;
 
@@ -40,23 +41,16 @@ impl Registry {
         signature: Option<&[u8]>,
     ) -> Result<InstallOutcome, RegistryError> {
         let _lock = self.begin()?;
-        let fresh = !self.directory(package.digest()).exists();
-        let outcome = self.install_locked(package, signature);
+        let outcome = self.write(package, signature);
         if outcome.is_err() {
-            // The lock is still ours: take back what was begun, also where the disk is full.
-            if fresh {
-                drop(fs::rename(self.directory(package.digest()), self.tmp().join("undone")));
-            }
+            // What was written so far takes room that may be short; the next writer would sweep it up too.
             drop(files::remove(&self.tmp()));
         }
         outcome
     }
 
-    fn install_locked(
-        &self,
-        package: &Package,
-        signature: Option<&[u8]>,
-    ) -> Result<InstallOutcome, RegistryError> {
+    /// Everything that needs room is written before anything is moved into place.
+    fn write(&self, package: &Package, signature: Option<&[u8]>) -> Result<InstallOutcome, RegistryError> {
         let mut index = self.index()?;
         let (name, version, digest) =
             (package.manifest().name(), package.manifest().version(), package.digest());
@@ -64,13 +58,14 @@ impl Registry {
         if let Some(installed) = installed.filter(|installed| installed != digest) {
             return Err(RegistryError::conflict(name, version, installed, *digest));
         }
-        let outcome = self.place(package, signature)?;
-        if installed.is_none() {
-            index.insert(name, version, *digest);
-            self.write_index(&index)?;
-            return Ok(InstallOutcome::Installed);
+        if installed.is_some() {
+            return self.place(package, signature);
         }
-        Ok(outcome)
+        index.insert(name, version, *digest);
+        let fresh = self.prepare_index(&index)?;
+        self.place(package, signature)?;
+        files::move_into_place(&fresh, &self.root.join(INDEX))?;
+        Ok(InstallOutcome::Installed)
     }
 
     /// Removes a package: first from the index, so that it is gone in one step, then its files.
@@ -109,9 +104,13 @@ impl Registry {
     }
 
     pub(super) fn write_index(&self, index: &Index) -> Result<(), RegistryError> {
+        files::move_into_place(&self.prepare_index(index)?, &self.root.join(INDEX))
+    }
+
+    fn prepare_index(&self, index: &Index) -> Result<PathBuf, RegistryError> {
         let fresh = self.tmp().join(INDEX);
         files::write_new(&fresh, &index.to_json())?;
-        files::move_into_place(&fresh, &self.root.join(INDEX))
+        Ok(fresh)
     }
 
     /// Puts the files there; says what it did to those that were there already.

@@ -1,7 +1,4 @@
-//! How a guest's ending is told apart: by the type of the error, in one match.
-//!
-//! A few errors of wasmtime have no type. Those are told by how their text begins, in one table, and a
-//! component in `tests/hostile` pins each line of it against the next version.
+//! How a guest's ending is told apart: by the type of the error, and by its text only where wasmtime gives none.
 
 use wasmtime::Trap;
 
@@ -39,40 +36,29 @@ pub(super) fn classify(
         return Ending::Fault(RuntimeFault::Exit);
     }
     if error.is::<wasmtime::component::ResourceTableError>() {
-        let most = limits::HANDLES as u64;
-        return Ending::Limit(LimitHit { limit: LimitKind::Handles, configured: most, used: most + 1 });
+        return Ending::Limit(just_over(LimitKind::Handles, limits::HANDLES));
     }
-    classify_text(&error.root_cause().to_string())
+    match UNTYPED.iter().find(|(text, ..)| error.root_cause().to_string().starts_with(text)) {
+        Some((_, limit, configured)) => Ending::Limit(just_over(*limit, *configured)),
+        // What is left is the canonical ABI refusing a value that the guest hands over.
+        None => malformed("a value that is not of its type"),
+    }
 }
 
-/// What the canonical ABI finds wrong with a value, as wasmtime's texts begin.
-const MALFORMED: [(&str, &str); 8] = [
-    ("discriminant ", "an unknown case of a variant"),
-    ("converted integer out of range for `char`", "an invalid character"),
-    ("invalid utf-8", "a string that is not UTF-8"),
-    ("incomplete utf-8", "a string that is not UTF-8"),
-    ("string pointer/length out of bounds", "a string outside its memory"),
-    ("list pointer/length out of bounds", "a list outside its memory"),
-    ("pointer out of bounds of memory", "a pointer outside its memory"),
-    ("return pointer not aligned", "an unaligned pointer"),
+/// Limits that wasmtime 48 reports in words alone. Each has a component in `tests/hostile`, so that a
+/// change of the words fails a test.
+const UNTYPED: [(&str, LimitKind, usize); 6] = [
+    ("too much data is being copied", LimitKind::HostTransfer, limits::HOST_TRANSFER_BYTES),
+    ("resource limit exceeded: instance count", LimitKind::Instances, limits::INSTANCES),
+    ("resource limit exceeded: memory count", LimitKind::Memories, limits::MEMORIES),
+    ("resource limit exceeded: table count", LimitKind::Tables, limits::TABLES),
+    ("cannot allocate another handle", LimitKind::Handles, limits::HANDLES),
+    ("cannot lend resource", LimitKind::Handles, limits::HANDLES),
 ];
 
-/// The limits that wasmtime counts itself.
-const COUNTED: [(&str, LimitKind, u64); 4] = [
-    ("resource limit exceeded: instance count", LimitKind::Instances, limits::INSTANCES as u64),
-    ("resource limit exceeded: memory count", LimitKind::Memories, limits::MEMORIES as u64),
-    ("resource limit exceeded: table count", LimitKind::Tables, limits::TABLES as u64),
-    ("too much data is being copied", LimitKind::HostTransfer, limits::HOST_TRANSFER_BYTES as u64),
-];
-
-fn classify_text(text: &str) -> Ending {
-    if let Some((_, limit, configured)) = COUNTED.iter().find(|(start, ..)| text.starts_with(start)) {
-        return Ending::Limit(LimitHit { limit: *limit, configured: *configured, used: configured + 1 });
-    }
-    match MALFORMED.iter().find(|(start, _)| text.starts_with(start)) {
-        Some((_, what)) => malformed(what),
-        None => Ending::Fault(RuntimeFault::Trap("host_call")),
-    }
+fn just_over(limit: LimitKind, configured: usize) -> LimitHit {
+    let configured = configured as u64;
+    LimitHit { limit, configured, used: configured + 1 }
 }
 
 fn classify_trap(trap: Trap, limits: &Limits, fuel_used: u64) -> Ending {
