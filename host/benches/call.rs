@@ -13,7 +13,8 @@
 use std::time::{Duration, Instant};
 
 use cofferdam::{Compiler, ConnectorRef, Host};
-use cofferdam_test_support::Home;
+use cofferdam_test_support::package::guest_package;
+use cofferdam_test_support::{Home, Signer, connector};
 use criterion::Criterion;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -203,12 +204,13 @@ fn ratio(
 
 fn main() {
     let runtime = Runtime::new().unwrap();
-    let home = Home::new();
-    let package = home.install_guest("hello", &[]);
-    let host =
-        Host::builder().home(home.path()).compiler(Compiler::in_process()).concurrency(64).build().unwrap();
-    let connector = package.connector().clone();
-    let floor = Floor::new(package.bytes());
+    let (home, signer) = (Home::with_compiler(Compiler::in_process()), Signer::new());
+    home.trust(&signer.public(), "github://cofferdam/*");
+    let package = guest_package("hello", &[]);
+    runtime.block_on(home.install(&package, &signer)).unwrap();
+    let host = home.builder().concurrency(64).build().unwrap();
+    let connector = connector("github://cofferdam/hello@0.1.0");
+    let floor = Floor::new(&package);
     runtime.block_on(async {
         assert_eq!(floor.call().await.text, "Good day, Ada.");
         assert_eq!(through_host(&host, &connector).await["text"], "Good day, Ada.");
