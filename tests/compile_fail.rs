@@ -66,7 +66,7 @@ fn errors(name: &str, code: &str) -> Vec<String> {
         "short",
         "-Aunused",
     ]);
-    command.arg("--out-dir").arg(dir.path()).arg("-L").arg(libraries().as_os_str().to_owned());
+    command.arg("--out-dir").arg(dir.path()).arg("-L").arg(libraries());
     command.arg("-L").arg(format!("dependency={}", libraries().display()));
     for library_name in ["cofferdam", "serde_json"] {
         command.arg("--extern").arg(format!("{library_name}={}", library(library_name).display()));

@@ -109,7 +109,7 @@ fn a_full_disk_is_an_error_that_changes_nothing() {
     let (home, file) = release();
     fs::write(home.path().join("ballast"), vec![7; 48 * 1024]).unwrap();
     let script = format!(
-        r#"list() {{ (cd "$H" && find . -name host.key -o -name .lock -o -name packages -o -name tmp -o -name sha256 -o -print | sort); }}
+        r#"list() {{ (cd "$H" && find . -name host.key -o -name .lock -o -name packages -o -name tmp -o -name sha256 -o -name cache -o -print | sort); }}
            list >&2; echo ---- >&2
            "$C" install {file} --format json 2>&1 >/dev/null; echo "exit $?"
            list >&2; echo ---- >&2
@@ -123,7 +123,7 @@ fn a_full_disk_is_an_error_that_changes_nothing() {
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     let errors = stdout.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let error = errors.last().unwrap_or_else(|| panic!("{stdout}{stderr}"));
+    let error = errors.filter(|error| error.is_object()).collect::<Vec<_>>().pop().unwrap_or_else(|| panic!("{stdout}{stderr}"));
     envelope::check_host_json(&error);
     assert_eq!(error["error"]["code"], "registry_unavailable", "{error}");
     assert!(stdout.contains("exit 74"), "{stdout}");

@@ -127,14 +127,7 @@ impl Sandbox {
         }
         let _permit = self.compiling.acquire().await;
         let code = self.compiler.compile(&self.engine, package.bytes()).await?;
-        let component = code.load(&self.engine).map_err(|error| {
-            HostError::new(
-                HostErrorKind::Configuration,
-                "The compile worker is not of this version of cofferdam.",
-            )
-            .hint("Point Compiler::child at the cofferdam binary of this very version.")
-            .because(error.to_string())
-        })?;
+        let component = code.load(&self.engine).map_err(|error| unloadable(&error))?;
         if let Some(cache) = self.cache() {
             cache.put(package.digest(), &code);
         }
@@ -147,4 +140,20 @@ impl Sandbox {
             cache.forget(digest);
         }
     }
+}
+
+/// Why code that was just compiled does not load: it asks for more than an instance slot has, or it was
+/// compiled by another version.
+fn unloadable(error: &wasmtime::Error) -> HostError {
+    // wasmtime has no type for it; a test of installs pins the words.
+    let outer = error.to_string();
+    if outer.contains("does not fit in pooling allocator") {
+        let reason = crate::failure::safe_line(&error.root_cause().to_string(), 300);
+        let message = format!("The component asks for more than any call gets here: {reason}.");
+        return HostError::new(HostErrorKind::CompileRefused, message)
+            .hint("Make its tables and its initial memories smaller.");
+    }
+    HostError::new(HostErrorKind::Configuration, "The compile worker is not of this version of cofferdam.")
+        .hint("Point Compiler::child at the cofferdam binary of this very version.")
+        .because(outer)
 }

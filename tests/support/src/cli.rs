@@ -92,7 +92,8 @@ impl Ran {
     pub fn json(self) -> Value {
         let line = self.line.clone();
         let text = self.ok();
-        serde_json::from_str(&text).unwrap_or_else(|error| panic!("`{line}` printed no JSON ({error}):\n{text}"))
+        serde_json::from_str(&text)
+            .unwrap_or_else(|error| panic!("`{line}` printed no JSON ({error}):\n{text}"))
     }
 
     /// It failed with `code`; both outputs.
@@ -123,6 +124,8 @@ impl Ran {
     pub fn envelope(&self) -> Value {
         let parsed = [&self.stdout, &self.stderr].map(|text| serde_json::from_str::<Value>(text.trim()).ok());
         let found = parsed.into_iter().flatten().find(|value| value.get("error").is_some());
-        found.unwrap_or_else(|| panic!("`{}` printed no envelope\n{}\n{}", self.line, self.stdout, self.stderr))
+        found.unwrap_or_else(|| {
+            panic!("`{}` printed no envelope\n{}\n{}", self.line, self.stdout, self.stderr)
+        })
     }
 }

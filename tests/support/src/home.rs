@@ -42,7 +42,8 @@ impl Home {
     /// As [`Home::new`].
     #[must_use]
     pub fn with_compiler(compiler: Compiler) -> Self {
-        let dir = tempfile::Builder::new().prefix("cofferdam-home-").tempdir().expect("a temporary directory");
+        let dir =
+            tempfile::Builder::new().prefix("cofferdam-home-").tempdir().expect("a temporary directory");
         Self { dir: Dir::Own(dir), compiler }
     }
 

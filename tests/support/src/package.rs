@@ -135,7 +135,9 @@ pub fn component(body: &str) -> Vec<u8> {
 /// A component whose one operation, `run`, does nothing, successfully.
 #[must_use]
 pub fn quiet() -> Vec<u8> {
-    component(r#"(core module $m (memory (export "memory") 1) (func (export "run") (result i32) (i32.const 0)))"#)
+    component(
+        r#"(core module $m (memory (export "memory") 1) (func (export "run") (result i32) (i32.const 0)))"#,
+    )
 }
 
 /// The names of the files in `tests/hostile`, without `.wat`.

@@ -47,7 +47,9 @@ impl Store {
                 Ok(number) if (1..=count).contains(&number) => value(200, &issue(number, "An issue", "")),
                 Ok(number) => {
                     let mut created = self.created(&repository).into_iter().map(|created| created.issue);
-                    created.find(|issue| issue.get("number") == Some(&json!(number))).map_or_else(not_found, |issue| value(200, &issue))
+                    created
+                        .find(|issue| issue.get("number") == Some(&json!(number)))
+                        .map_or_else(not_found, |issue| value(200, &issue))
                 }
                 Err(_) => not_found(),
             },
@@ -97,13 +99,16 @@ fn issue(number: u64, title: &str, body: &str) -> Value {
 }
 
 fn page(all: &[Value], path: &str, query: &str, host: &str) -> Reply {
-    let number = |name, otherwise| parameter(query, name).and_then(|text| text.parse().ok()).unwrap_or(otherwise);
+    let number =
+        |name, otherwise| parameter(query, name).and_then(|text| text.parse().ok()).unwrap_or(otherwise);
     let per_page = number("per_page", 30_usize).clamp(1, 100);
     let page = number("page", 1_usize).max(1);
     let pages = all.len().div_ceil(per_page).max(1);
     let items: Vec<&Value> = all.iter().skip((page - 1) * per_page).take(per_page).collect();
     let mut reply = value(200, &json!(items));
-    let link = |page: usize, rel: &str| format!("<http://{host}{path}?per_page={per_page}&page={page}>; rel=\"{rel}\"");
+    let link = |page: usize, rel: &str| {
+        format!("<http://{host}{path}?per_page={per_page}&page={page}>; rel=\"{rel}\"")
+    };
     let mut links = Vec::new();
     if page > 1 {
         links.push(link(page - 1, "prev"));
