@@ -40,11 +40,16 @@ impl Registry {
         package: &Package,
         signature: Option<&[u8]>,
     ) -> Result<InstallOutcome, RegistryError> {
+        let had_tmp = self.tmp().exists();
         let _lock = self.begin()?;
         let outcome = self.write(package, signature);
         if outcome.is_err() {
-            // What was written so far takes room that may be short; the next writer would sweep it up too.
-            drop(files::remove(&self.tmp()));
+            // What was written so far takes room that may be short. Where this fails too, the next writer
+            // sweeps it up.
+            drop(
+                files::remove(&self.tmp())
+                    .and_then(|()| if had_tmp { files::make_dir(&self.tmp()) } else { Ok(()) }),
+            );
         }
         outcome
     }
