@@ -123,7 +123,11 @@ fn a_full_disk_is_an_error_that_changes_nothing() {
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     let errors = stdout.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let error = errors.filter(|error| error.is_object()).collect::<Vec<_>>().pop().unwrap_or_else(|| panic!("{stdout}{stderr}"));
+    let error = errors
+        .filter(|error| error.is_object())
+        .collect::<Vec<_>>()
+        .pop()
+        .unwrap_or_else(|| panic!("{stdout}{stderr}"));
     envelope::check_host_json(&error);
     assert_eq!(error["error"]["code"], "registry_unavailable", "{error}");
     assert!(stdout.contains("exit 74"), "{stdout}");
