@@ -2,8 +2,10 @@
 //!
 //! Data goes to standard output and everything else to standard error, so that a pipe gets the answer
 //! and a person the story. A command is one file in `commands/`: the doc comments of its `Args` are its
-//! `--help`, and its `run` reads top to bottom. What a command cannot do is one [`report::Stop`], shown
+//! `--help`, and its `run` reads top to bottom. What a command cannot do is one `report::Stop`, shown
 //! in one place.
+
+#![allow(rustdoc::invalid_html_tags, reason = "doc comments here are the text of --help")]
 
 mod args;
 mod commands;

@@ -11,7 +11,7 @@
 //! | `/hang` | nothing, for as long as somebody waits |
 //! | `/early-close` | a head that promises 1,000 bytes, ten of them, and the end of the connection |
 //! | `/drop` | the end of the connection |
-//! | `/repos/..` | GitHub's issues; see [`issues`] |
+//! | `/repos/..` | GitHub's issues; see `issues` |
 
 mod issues;
 mod reply;
