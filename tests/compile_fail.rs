@@ -37,14 +37,16 @@ fn libraries() -> PathBuf {
 
 /// The newest library of the crate `name` that is not newer than this binary.
 fn library(name: &str) -> PathBuf {
-    let built = |path: &PathBuf| fs::metadata(path).unwrap().modified().unwrap();
+    // Another build may be taking files away while this looks.
+    let built = |path: &PathBuf| fs::metadata(path).and_then(|meta| meta.modified()).ok();
     let this = built(&std::env::current_exe().unwrap());
-    let files = fs::read_dir(libraries()).unwrap().map(|entry| entry.unwrap().path());
+    let files = fs::read_dir(libraries()).unwrap().flatten().map(|entry| entry.path());
     let is_it = |path: &PathBuf| {
         let file = path.file_name().unwrap().to_string_lossy().into_owned();
-        file.starts_with(&format!("lib{name}-")) && file.ends_with(".rlib") && built(path) <= this
+        file.starts_with(&format!("lib{name}-")) && file.ends_with(".rlib")
     };
-    files.filter(is_it).max_by_key(built).unwrap_or_else(|| panic!("no library of {name}"))
+    let older = |path: &PathBuf| built(path).is_some_and(|time| Some(time) <= this);
+    files.filter(is_it).filter(older).max_by_key(built).unwrap_or_else(|| panic!("no library of {name}"))
 }
 
 /// Compiles `code` as a library; the codes and texts of its errors.
