@@ -274,6 +274,10 @@ fn one_name_and_version_is_one_package() {
     let other = package::pack(&package::quiet(), &format!("# other bytes\n{}", manifest()));
     assert!(!run(home.install(&first, &signer)).unwrap().already_installed);
     assert!(run(home.install(&first, &signer)).unwrap().already_installed);
+    let rotated = Signer::new();
+    home.trust(&rotated.public(), "github://acme/*");
+    let again = run(home.install(&first, &rotated)).unwrap();
+    assert!(again.already_installed, "the same bytes under another signature are the same bytes");
     let before = home.snapshot();
     let Err(Error::Host(error)) = run(home.install(&other, &signer)) else { panic!("installed") };
     check_host_error(&error);

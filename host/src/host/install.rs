@@ -112,7 +112,10 @@ impl Host {
             version: package.manifest().version().to_string(),
             hash: format!("sha256:{digest}"),
             signer: proof.signer().map(ToString::to_string),
-            already_installed: outcome == InstallOutcome::AlreadyInstalled,
+            already_installed: matches!(
+                outcome,
+                InstallOutcome::AlreadyInstalled | InstallOutcome::SignatureUpdated
+            ),
             audit_id: context.audit_id().clone(),
         })
     }
