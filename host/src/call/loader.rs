@@ -173,8 +173,8 @@ impl Loader {
             installed.iter().map(|entry| format!("{}@{}", entry.name, entry.version)).collect();
         let near = names
             .iter()
-            .map(|name| (strsim::jaro_winkler(name, wanted), name))
-            .filter(|(score, _)| *score > 0.75)
+            .map(|name| (strsim::normalized_levenshtein(name, wanted), name))
+            .filter(|(score, _)| *score > 0.85)
             .max_by(|a, b| a.0.total_cmp(&b.0));
         let hint = match near {
             Some((_, near)) => format!("Did you mean {near}? `cofferdam list` shows what is installed."),

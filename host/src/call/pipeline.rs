@@ -71,9 +71,10 @@ impl Pipeline {
         let deadline = clock.now() + limits.wall_time();
         let attempt =
             Attempt { context: &context, limits: &limits, deadline, idempotency_key, number: 1, clock };
+        record.attempt_started();
         let (outcome, usage) = sandbox::run(&loaded.connector, operation, &args, attempt).await;
-        record.attempted(usage);
-        outcome.map_err(Error::from)
+        record.attempt_ended(usage);
+        outcome
     }
 }
 

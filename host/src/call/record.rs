@@ -31,8 +31,11 @@ impl Record {
         self.signer = signer;
     }
 
-    pub(super) fn attempted(&mut self, usage: Usage) {
+    pub(super) fn attempt_started(&mut self) {
         self.attempts = self.attempts.saturating_add(1);
+    }
+
+    pub(super) fn attempt_ended(&mut self, usage: Usage) {
         self.usage = Some(usage);
     }
 

@@ -19,6 +19,7 @@ use super::load::{Connector, Exported};
 use super::state::State;
 use super::{outcome, traps};
 use crate::clock::Clock;
+use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::{Context, Failure, LimitHit, LimitKind, RuntimeFault};
 use crate::limits::{self, Limits};
 
@@ -64,13 +65,14 @@ enum Stop {
     Panicked,
 }
 
-/// Runs the operation once. Dropping the future ends the guest and its requests.
+/// Runs the operation once: its value, its failure, or (as the host's own error) that there was no room to
+/// start it. Dropping the future ends the guest and its requests.
 pub(crate) async fn run(
     connector: &Connector,
     operation: &Exported,
     args: &[Val],
     attempt: Attempt<'_>,
-) -> (Result<Value, Failure>, Usage) {
+) -> (Result<Value, Error>, Usage) {
     let Attempt { context, limits, deadline, idempotency_key, number, clock } = attempt;
     let started = clock.now();
     let ledger = Arc::new(Ledger::default());
@@ -105,6 +107,11 @@ pub(crate) async fn run(
         Stop::Done(Ok(result)) => {
             outcome::of_result(context, operation.operation().result(), result, &ledger)
         }
+        Stop::Done(Err(error)) if error.is::<wasmtime::PoolConcurrencyLimitError>() => {
+            // The host's room, not the connector's fault: calls of unusually many parts fill it early.
+            let busy = HostError::new(HostErrorKind::Busy, "The host has no room for another instance now.");
+            return (Err(busy.hint("Try again later.").into()), usage);
+        }
         Stop::Done(Err(error)) => {
             let ending = traps::classify(&error, store.data().limiter.hit(), limits, fuel);
             let cause = crate::failure::safe_line(&error.root_cause().to_string(), STDERR_CHARS);
@@ -124,7 +131,7 @@ pub(crate) async fn run(
         Some(tail) => failure.with_operator_note(format!("stderr: {tail}")),
         None => failure,
     });
-    (outcome, usage)
+    (outcome.map_err(Error::from), usage)
 }
 
 fn prepare(store: &mut Store<State>, limits: &Limits) -> wasmtime::Result<()> {

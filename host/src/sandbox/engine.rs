@@ -42,10 +42,14 @@ pub(super) enum Allocation {
 /// The engine, with a pool of `slots` where the machine allows it.
 pub(super) fn new(slots: u32) -> wasmtime::Result<(Engine, Allocation)> {
     let mut pool = PoolingAllocationConfig::new();
+    // A Rust guest is four core instances with one memory; one of another language has more. What a single
+    // call may have at most is always there, however few calls the host runs at once.
+    let room =
+        |each: u32, most: usize| slots.saturating_mul(each).max(u32::try_from(most).unwrap_or(u32::MAX));
     pool.total_component_instances(slots)
-        .total_core_instances(slots.saturating_mul(4))
-        .total_memories(slots.saturating_mul(2))
-        .total_tables(slots.saturating_mul(4))
+        .total_core_instances(room(8, limits::INSTANCES))
+        .total_memories(room(2, limits::MEMORIES))
+        .total_tables(room(4, limits::TABLES))
         .total_stacks(slots)
         .max_memory_size(usize::try_from(limits::Ceilings::default().memory()).unwrap_or(usize::MAX))
         .linear_memory_keep_resident(KEEP_MEMORY)

@@ -1,6 +1,7 @@
 //! How a guest's ending is told apart: by the type of the error, and by its text only where wasmtime gives none.
 
 use wasmtime::Trap;
+use wasmtime::component::ResourceTableError;
 
 use super::limiter::Refused;
 use crate::failure::{LimitHit, LimitKind, RuntimeFault};
@@ -35,8 +36,13 @@ pub(super) fn classify(
     if error.is::<wasmtime_wasi::I32Exit>() {
         return Ending::Fault(RuntimeFault::Exit);
     }
-    if error.is::<wasmtime::component::ResourceTableError>() {
-        return Ending::Limit(just_over(LimitKind::Handles, limits::HANDLES));
+    match error.downcast_ref::<ResourceTableError>() {
+        Some(ResourceTableError::Full) => {
+            return Ending::Limit(just_over(LimitKind::Handles, limits::HANDLES));
+        }
+        // Used after it was given away, or dropped before what was made from it.
+        Some(_) => return Ending::Fault(RuntimeFault::Trap("resource_misuse")),
+        None => {}
     }
     match UNTYPED.iter().find(|(text, ..)| error.root_cause().to_string().starts_with(text)) {
         Some((_, limit, configured)) => Ending::Limit(just_over(*limit, *configured)),

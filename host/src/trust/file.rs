@@ -78,7 +78,7 @@ impl KeyringFile {
         let unwritable = |error: io::Error| {
             HostError::new(
                 HostErrorKind::RegistryUnavailable,
-                "The keyring could not be written; it is as it was.",
+                format!("The keyring could not be written ({}); it is as it was.", error.kind()),
             )
             .hint("Check that the home directory can be written and has room.")
             .because(format!("{}: {error}", self.path.display()))
