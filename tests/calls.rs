@@ -239,6 +239,16 @@ fn a_request_says_nothing_that_the_guest_may_not_say() {
 }
 
 #[test]
+fn a_large_request_arrives_whole() {
+    let body = "x".repeat(3 * 1024 * 1024);
+    let url = world().upstream.url("/text/large");
+    assert_eq!(world().value("probe", "post", json!({"url": url, "body": body}))["status"], 200);
+    let seen = world().upstream.seen("/text/large");
+    assert_eq!((seen.len(), seen[0].body.len()), (1, body.len()));
+    assert!(seen[0].header("idempotency-key").is_some());
+}
+
+#[test]
 fn a_chatty_guest_is_not_a_failed_guest() {
     let world = world();
     assert_eq!(world.value("probe", "log_flood", json!({"lines": 5_000, "length": 100})), Value::Null);
