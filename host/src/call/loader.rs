@@ -173,7 +173,12 @@ impl Loader {
             installed.iter().map(|entry| format!("{}@{}", entry.name, entry.version)).collect();
         let near = names
             .iter()
-            .map(|name| (strsim::normalized_levenshtein(name, wanted), name))
+            .map(|name| {
+                // A bare name is held against bare names.
+                let same_form =
+                    if wanted.contains('@') { name } else { name.split('@').next().unwrap_or(name) };
+                (strsim::normalized_levenshtein(same_form, wanted), name)
+            })
             .filter(|(score, _)| *score > 0.85)
             .max_by(|a, b| a.0.total_cmp(&b.0));
         let hint = match near {
