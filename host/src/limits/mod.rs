@@ -25,6 +25,9 @@ pub const PAYLOAD_BYTES: usize = 4 * 1024 * 1024;
 /// Bytes in one transfer from guest to host (wasmtime's hostcall fuel).
 pub const HOST_TRANSFER_BYTES: usize = 16 * 1024 * 1024;
 
+/// Random bytes that a guest gets in one host call: a host function must never take long.
+pub const RANDOM_BYTES: usize = 64 * 1024;
+
 /// Handles that a guest may hold on host resources.
 pub const HANDLES: usize = 1_000;
 

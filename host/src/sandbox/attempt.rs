@@ -12,6 +12,7 @@ use serde_json::Value;
 use wasmtime::Store;
 use wasmtime::component::Val;
 
+use super::breather::Breather;
 use super::gates::call::CallFacts;
 use super::gates::http::HttpGate;
 use super::gates::ledger::Ledger;
@@ -81,6 +82,7 @@ pub(crate) async fn run(
     let state = State::new(gate, limits.memory(), facts, context.audit_id().clone(), Arc::clone(&clock));
     let mut store = Store::new(connector.engine(), state);
 
+    store.call_hook_async(Breather::new(Arc::clone(&clock)));
     let stop = match prepare(&mut store, limits) {
         Ok(()) => {
             watch(&*clock, deadline, &ledger, instantiate_and_call(&mut store, connector, operation, args))
@@ -177,6 +179,8 @@ async fn watch(
         }
         // A panic in a gate is the host's fault; it ends this attempt and not the process.
         match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
+            // What comes after the deadline is too late, also a value: a limit that lets one through is none.
+            Ok(Poll::Ready(_)) if clock.now() >= deadline => return Poll::Ready(Stop::Deadline),
             Ok(Poll::Ready(result)) => return Poll::Ready(Stop::Done(result)),
             Ok(Poll::Pending) => {}
             Err(_) => return Poll::Ready(Stop::Panicked),

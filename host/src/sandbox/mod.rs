@@ -2,6 +2,7 @@
 //! ending apart. The only folder that names wasmtime.
 
 mod attempt;
+mod breather;
 mod cache;
 mod compile;
 mod engine;

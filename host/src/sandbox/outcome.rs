@@ -129,12 +129,16 @@ fn of_network(context: &Context, record: &Fields, ledger: &Ledger) -> Failure {
             phase: Some(seen.phase),
             code: seen.code,
             host: Some(seen.host),
-            request_sent: seen.request_sent,
+            request_sent: ledger.anything_sent(),
             observed: true,
         },
-        None => {
-            NetworkFault { phase: None, code: "unobserved", host: None, request_sent: false, observed: false }
-        }
+        None => NetworkFault {
+            phase: None,
+            code: "unobserved",
+            host: None,
+            request_sent: ledger.anything_sent(),
+            observed: false,
+        },
     };
     Failure::network_error(context, fault)
 }

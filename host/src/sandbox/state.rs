@@ -15,9 +15,6 @@ use crate::clock::Clock;
 use crate::failure::AuditId;
 use crate::limits;
 
-/// The most random bytes that a guest gets in one host call: a host function must never take long.
-const RANDOM_BYTES: u64 = 64 * 1024;
-
 pub(super) struct State {
     wasi: WasiCtx,
     http: WasiHttpCtx,
@@ -44,7 +41,7 @@ impl State {
         let wasi = WasiCtx::builder()
             .stdout(Capture::default())
             .stderr(stderr.clone())
-            .max_random_size(RANDOM_BYTES)
+            .max_random_size(limits::RANDOM_BYTES as u64)
             .allow_tcp(false)
             .allow_udp(false)
             .allow_ip_name_lookup(false)

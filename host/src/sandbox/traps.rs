@@ -44,6 +44,10 @@ pub(super) fn classify(
         Some(_) => return Ending::Fault(RuntimeFault::Trap("resource_misuse")),
         None => {}
     }
+    if error.is::<std::io::Error>() {
+        // The machine refused the host something (memory for a stack, a mapping): not the connector's fault.
+        return Ending::Fault(RuntimeFault::Internal);
+    }
     match UNTYPED.iter().find(|(text, ..)| error.root_cause().to_string().starts_with(text)) {
         Some((_, limit, configured)) => Ending::Limit(just_over(*limit, *configured)),
         // What is left is the canonical ABI refusing a value that the guest hands over.
@@ -53,7 +57,8 @@ pub(super) fn classify(
 
 /// Limits that wasmtime 48 reports in words alone. Each has a component in `tests/hostile`, so that a
 /// change of the words fails a test.
-const UNTYPED: [(&str, LimitKind, usize); 6] = [
+const UNTYPED: [(&str, LimitKind, usize); 7] = [
+    ("requested len", LimitKind::HostTransfer, limits::RANDOM_BYTES),
     ("too much data is being copied", LimitKind::HostTransfer, limits::HOST_TRANSFER_BYTES),
     ("resource limit exceeded: instance count", LimitKind::Instances, limits::INSTANCES),
     ("resource limit exceeded: memory count", LimitKind::Memories, limits::MEMORIES),

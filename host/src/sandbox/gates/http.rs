@@ -12,6 +12,7 @@ use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpHooks};
 
+use super::held::Held;
 use super::ledger::{Ledger, SeenFault, SeenStatus, Verdict};
 use crate::egress::ResponseBody;
 use crate::egress::{
@@ -21,6 +22,9 @@ use crate::egress::{
 use crate::failure::{LimitHit, LimitKind, Phase};
 use crate::limits;
 use crate::manifest::Manifest;
+
+/// Bytes of a request's body that are held for a guest in one piece.
+const OUTGOING_CHUNK: usize = 16 * 1024;
 
 /// What the operator decides about the network, for every connector of a host.
 #[derive(Clone)]
@@ -77,6 +81,12 @@ impl HttpGate {
 impl WasiHttpHooks for HttpGate {
     fn forbidden_header_filter(&mut self) -> Arc<dyn Fn(&HeaderName) -> bool + Send + Sync> {
         Arc::new(|name| !guest_may_set(name))
+    }
+
+    /// What a guest writes is held here until it is sent, and is nobody's linear memory: at most two chunks
+    /// for each of its handles.
+    fn p2_outgoing_body_chunk_size(&mut self) -> usize {
+        OUTGOING_CHUNK
     }
 
     fn send_request(
@@ -146,6 +156,7 @@ fn observe_response(
     permit: OwnedSemaphorePermit,
 ) -> Response<WasiBody> {
     let status = response.status();
+    ledger.saw_answer();
     if status.is_client_error() || status.is_server_error() {
         let retry_after_ms = retry_after_ms(response.headers(), SystemTime::now());
         ledger.saw_status(SeenStatus { host: host.clone(), status: status.as_u16(), retry_after_ms });
@@ -156,17 +167,14 @@ fn observe_response(
         move |used| ledger.end(over(LimitKind::ResponseBody, limits::RESPONSE_BODY_BYTES, used))
     };
     response.map(|body| {
-        Counted::new(body, limits::RESPONSE_BODY_BYTES, total, on_excess)
-            .map_err(move |error| {
-                // The request holds its slot until its response is read or dropped.
-                let _held = &permit;
-                match error {
-                    CountedError::TooLarge { .. } => Error::HttpResponseBodySize(None),
-                    CountedError::Body(fault) => {
-                        let (phase, code, request_sent) = (fault.phase, fault.code, fault.request_sent);
-                        ledger.saw_fault(SeenFault { host: host.clone(), phase, code, request_sent });
-                        guest_error(phase, code)
-                    }
+        let counted = Counted::new(body, limits::RESPONSE_BODY_BYTES, total, on_excess);
+        Held::new(counted, permit)
+            .map_err(move |error| match error {
+                CountedError::TooLarge { .. } => Error::HttpResponseBodySize(None),
+                CountedError::Body(fault) => {
+                    let (phase, code, request_sent) = (fault.phase, fault.code, fault.request_sent);
+                    ledger.saw_fault(SeenFault { host: host.clone(), phase, code, request_sent });
+                    guest_error(phase, code)
                 }
             })
             .boxed_unsync()

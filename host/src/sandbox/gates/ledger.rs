@@ -4,7 +4,7 @@
 //! attempt, whatever the guest does next. So the verdict is recorded here, the first one wins, and the
 //! attempt wakes and drops the guest.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -44,6 +44,7 @@ pub(in crate::sandbox) struct Ledger {
     ended: Notify,
     faults: Mutex<Vec<SeenFault>>,
     statuses: Mutex<Vec<SeenStatus>>,
+    answered: AtomicBool,
     pub(in crate::sandbox) requests: AtomicU64,
     pub(in crate::sandbox) bytes_out: Arc<AtomicU64>,
     pub(in crate::sandbox) bytes_in: Arc<AtomicU64>,
@@ -82,6 +83,17 @@ impl Ledger {
     /// Notes a request that failed.
     pub(in crate::sandbox) fn saw_fault(&self, fault: SeenFault) {
         lock(&self.faults).push(fault);
+    }
+
+    /// Notes that some request was answered, whatever the answer.
+    pub(in crate::sandbox) fn saw_answer(&self) {
+        self.answered.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether any byte of any request of this attempt may have reached a server: what decides whether the
+    /// attempt as a whole may have had an effect.
+    pub(in crate::sandbox) fn anything_sent(&self) -> bool {
+        self.answered.load(Ordering::Relaxed) || lock(&self.faults).iter().any(|fault| fault.request_sent)
     }
 
     /// Notes an answer with an error status.

@@ -1,6 +1,7 @@
 //! The gates: everything a guest can reach outside its own memory, and the ledger they share.
 
 pub(super) mod call;
+mod held;
 pub(super) mod http;
 pub(super) mod ledger;
 pub(super) mod log;
