@@ -2,7 +2,7 @@
 //! its files or the keyring change.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::request::ConnectorRef;
 use super::verify::{self, Checked};
@@ -28,6 +28,9 @@ pub(crate) struct Loaded {
     keyring: KeyringStamp,
 }
 
+/// Whose turn it is to load a connector.
+type Turn = Arc<tokio::sync::Mutex<()>>;
+
 /// Reads, verifies and keeps connectors.
 pub(crate) struct Loader {
     pub(crate) registry: Registry,
@@ -36,7 +39,7 @@ pub(crate) struct Loader {
     pub(crate) ceilings: Ceilings,
     pub(crate) clock: Arc<dyn Clock>,
     loaded: RwLock<HashMap<String, Arc<Loaded>>>,
-    loading: tokio::sync::Mutex<()>,
+    loading: Mutex<HashMap<String, Turn>>,
 }
 
 impl Loader {
@@ -47,7 +50,7 @@ impl Loader {
         ceilings: Ceilings,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let (loaded, loading) = (RwLock::default(), tokio::sync::Mutex::default());
+        let (loaded, loading) = (RwLock::default(), Mutex::default());
         Self { registry, keyring, sandbox, ceilings, clock, loaded, loading }
     }
 
@@ -63,18 +66,26 @@ impl Loader {
         let loaded = match kept {
             Some(loaded) => loaded,
             None => {
-                // One load at a time: the next caller finds it done.
-                let _turn = self.loading.lock().await;
-                match self.kept(key, allow_unsigned) {
-                    Some(loaded) => loaded,
-                    None => self.load_from_disk(context, wanted, key, allow_unsigned).await?,
-                }
+                // One load of a connector at a time: the next caller finds it done.
+                let turn = self.turn(key);
+                let loaded = {
+                    let _turn = turn.lock().await;
+                    match self.kept(key, allow_unsigned) {
+                        Some(loaded) => Ok(loaded),
+                        None => self.load_from_disk(context, wanted, key, allow_unsigned).await,
+                    }
+                };
+                self.end_turn(key, turn);
+                loaded?
             }
         };
         match wanted.hash() {
-            Some(pinned) if pinned != loaded.checked.package.digest() => {
-                Err(verify::hash_mismatch(context, key, pinned, loaded.checked.package.digest()))
-            }
+            Some(pinned) if pinned != loaded.checked.package.digest() => Err(verify::pin_mismatch(
+                context,
+                &format!("The installed package of {key}"),
+                pinned,
+                loaded.checked.package.digest(),
+            )),
             _ => Ok(loaded),
         }
     }
@@ -90,8 +101,23 @@ impl Loader {
         let stands =
             self.registry.stamp(loaded.checked.package.digest()).is_ok_and(|now| now == loaded.files)
                 && self.keyring.stamp() == loaded.keyring
+                && loaded.checked.proof.in_date(self.clock.timestamp())
                 && (allow_unsigned || loaded.checked.proof.signer().is_some());
         stands.then_some(loaded)
+    }
+
+    fn turn(&self, key: &str) -> Turn {
+        let mut loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(loading.entry(key.to_owned()).or_default())
+    }
+
+    /// Forgets the turns that nobody waits for: callers may name connectors that do not exist.
+    fn end_turn(&self, key: &str, turn: Turn) {
+        let mut loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(turn);
+        if loading.get(key).is_some_and(|turn| Arc::strong_count(turn) == 1) {
+            loading.remove(key);
+        }
     }
 
     fn drop_kept(&self, key: &str) {

@@ -9,4 +9,4 @@ mod verify;
 pub(crate) use loader::Loader;
 pub(crate) use pipeline::Pipeline;
 pub use request::{Call, ConnectorRef};
-pub(crate) use verify::{check_imports, check_limits, check_signature, hash_mismatch};
+pub(crate) use verify::{check_imports, check_limits, check_signature, hash_mismatch, pin_mismatch};

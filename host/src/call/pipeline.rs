@@ -52,6 +52,10 @@ impl Pipeline {
         call: Call,
         record: &mut Record,
     ) -> Result<Value, Error> {
+        // First the turn, then the checks: a key that is revoked while a call waits must not let it run, and
+        // arguments that wait in line are kept as they came.
+        let _waiting = self.waiting.try_acquire().map_err(|_| busy())?;
+        let _permit = self.permits.acquire().await.map_err(|_| busy())?;
         let context = Context::new(audit_id.clone()).with_connector(Arc::clone(connector), None);
         let loaded = self.loader.load(&context, &call.connector, connector, call.allow_unsigned).await?;
         let package = &loaded.checked.package;
@@ -65,8 +69,6 @@ impl Pipeline {
         let idempotency_key = idempotency_key(call.idempotency_key, audit_id)?;
         let args = fitting_args(&context, operation, call.args)?;
 
-        let _waiting = self.waiting.try_acquire().map_err(|_| busy())?;
-        let _permit = self.permits.acquire().await.map_err(|_| busy())?;
         let clock = Arc::clone(&self.loader.clock);
         let deadline = clock.now() + limits.wall_time();
         let attempt =

@@ -67,6 +67,7 @@ impl Record {
             connector = &*self.connector,
             hash = self.hash.as_deref(),
             signer = self.signer.as_deref(),
+            unsigned = self.hash.is_some() && self.signer.is_none(),
             op = &*self.op,
             attempts = self.attempts,
             outcome,

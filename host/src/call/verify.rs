@@ -93,7 +93,12 @@ pub(crate) fn check_limits(
     })
 }
 
-/// The bytes that were read are not those that the directory, or the caller's pin, names.
+/// The package is not the one that was pinned.
+pub(crate) fn pin_mismatch(context: &Context, what: &str, expected: &Digest, got: &Digest) -> Error {
+    Failure::pin_mismatch(context, what, &format!("sha256:{expected}"), &format!("sha256:{got}")).into()
+}
+
+/// The bytes that were read are not those that the directory names.
 pub(crate) fn hash_mismatch(context: &Context, connector: &str, expected: &Digest, got: &Digest) -> Error {
     Failure::hash_mismatch(context, connector, &format!("sha256:{expected}"), &format!("sha256:{got}")).into()
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::Host;
-use crate::call::{ConnectorRef, check_limits, check_signature};
+use crate::call::{ConnectorRef, check_limits, check_signature, hash_mismatch};
 use crate::digest::Digest;
 use crate::error::{Error, HostError};
 use crate::failure::{AuditId, Context};
@@ -99,13 +99,23 @@ impl Host {
     /// Takes an installed connector apart.
     ///
     /// # Errors
-    /// It is not installed, or its package cannot be read.
-    pub fn inspect(&self, connector: &ConnectorRef) -> Result<Inspection, HostError> {
+    /// It is not installed, or its package cannot be read; `hash_mismatch` if it was changed so that it
+    /// cannot be taken apart any more. One that can is shown, with `hash_matches` false.
+    pub fn inspect(&self, connector: &ConnectorRef) -> Result<Inspection, Error> {
         let loader = &self.pipeline.loader;
         let digest = loader.find(connector)?;
-        let Stored { bytes, signature, .. } = loader.registry.read(&digest)?;
-        let matches = Digest::of(&bytes) == digest;
-        let mut inspection = self.inspect_package(bytes, signature.as_deref())?;
+        let Stored { bytes, signature, .. } = loader.registry.read(&digest).map_err(HostError::from)?;
+        let got = Digest::of(&bytes);
+        let matches = got == digest;
+        let mut inspection = match self.inspect_package(bytes, signature.as_deref()) {
+            Ok(inspection) => inspection,
+            Err(error) if matches => return Err(error.into()),
+            Err(_) => {
+                let key = connector.to_string();
+                let context = Context::new(AuditId::mint()).with_connector(key.as_str(), None);
+                return Err(hash_mismatch(&context, &key, &digest, &got));
+            }
+        };
         inspection.hash_matches = Some(matches);
         Ok(inspection)
     }

@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use super::Host;
-use crate::call::{check_imports, check_limits, check_signature, hash_mismatch};
+use crate::call::{check_imports, check_limits, check_signature, pin_mismatch};
 use crate::digest::Digest;
-use crate::error::{Error, HostError};
+use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::{AuditId, Context};
 use crate::limits::LimitRequest;
 use crate::package::Package;
@@ -93,20 +93,34 @@ impl Host {
         let loader = &self.pipeline.loader;
         let digest = Digest::of(&bytes);
         if let Some(expected) = options.expected.filter(|expected| *expected != digest) {
-            return Err(hash_mismatch(context, "the package", &expected, &digest));
+            return Err(pin_mismatch(context, "The package", &expected, &digest));
         }
         let package = Package::open(bytes).map_err(HostError::from)?;
         let connector = format!("{}@{}", package.manifest().name(), package.manifest().version());
         let context = context.clone().with_connector(connector, Some(format!("sha256:{digest}").into()));
         let keyring = loader.keyring.load()?;
-        let signature = signature.as_deref();
-        let proof =
-            check_signature(&context, &package, signature, &keyring, options.allow_unsigned, &*loader.clock)?;
+        let proof = check_signature(
+            &context,
+            &package,
+            signature.as_deref(),
+            &keyring,
+            options.allow_unsigned,
+            &*loader.clock,
+        )?;
         check_imports(&context, &package)?;
         check_limits(&loader.ceilings, package.manifest().limits(), &LimitRequest::default())?;
         self.check_conflict(&package)?;
         loader.compile(&context, &package, &proof).await?;
-        let outcome = loader.registry.install(&package, signature).map_err(HostError::from)?;
+        let registry = loader.registry.clone();
+        // Another process may hold the lock, and syncing takes its time: not on a thread that runs guests.
+        let write = tokio::task::spawn_blocking(move || {
+            let outcome = registry.install(&package, signature.as_deref());
+            (package, outcome)
+        });
+        let (package, outcome) = write.await.map_err(|error| {
+            HostError::new(HostErrorKind::Internal, "The install was lost.").because(error)
+        })?;
+        let outcome = outcome.map_err(HostError::from)?;
         Ok(Installed {
             name: package.manifest().name().to_string(),
             version: package.manifest().version().to_string(),

@@ -117,7 +117,8 @@ impl KeyringFile {
 
     fn unusable(&self, how: &str, fix: &str) -> HostError {
         HostError::new(HostErrorKind::KeyringInvalid, format!("The keyring (keyring.toml) {how}."))
-            .hint(format!("{fix} It is at {}.", self.path.display()))
+            .hint(fix)
+            .because(self.path.display().to_string())
     }
 }
 

@@ -20,6 +20,7 @@ pub struct Verified {
     version: semver::Version,
     digest: Digest,
     signer: Option<KeyId>,
+    not_after: Option<Timestamp>,
 }
 
 impl Verified {
@@ -39,6 +40,12 @@ impl Verified {
     #[must_use]
     pub fn digest(&self) -> &Digest {
         &self.digest
+    }
+
+    /// Whether the signer's key is still within its date at `now`.
+    #[must_use]
+    pub fn in_date(&self, now: Timestamp) -> bool {
+        self.not_after.is_none_or(|end| now <= end)
     }
 
     /// The key that vouches for it; none where it was allowed to run unsigned.
@@ -100,7 +107,7 @@ impl std::error::Error for TrustError {}
 /// Lets the package `digest` stand as `version` of `name` without a signature: for one that *has* none,
 /// and by an explicit choice of the operator's that is put on record.
 pub(crate) fn allow_unsigned(name: ConnectorName, version: semver::Version, digest: Digest) -> Verified {
-    Verified { name, version, digest, signer: None }
+    Verified { name, version, digest, signer: None, not_after: None }
 }
 
 /// Checks that a key which `keyring` trusts for `name` at `now` signed, in `envelope`, that `digest` is
@@ -257,6 +264,7 @@ fn about(
             version: version.clone(),
             digest: *digest,
             signer: Some(*entry.id()),
+            not_after: entry.not_after(),
         }),
         Some(difference) => {
             let reason = format!("its signature is {difference}");
