@@ -266,7 +266,7 @@ mod tests {
     fn row_94_a_refusal_shows_the_text_as_one_safe_line() {
         let refusal = Target::from_uri(&"https://user@slack.com/".parse().unwrap()).unwrap_err();
         assert_eq!(refusal.code(), DenialCode::InvalidAuthority);
-        assert_eq!(refusal.requested(), "network:user@slack.com");
+        assert_eq!(refusal.requested(), "network:…@slack.com", "who logs in, and how, is for no message");
         assert!(refusal.allow().contains("https://api.example.com"), "{}", refusal.allow());
         assert!(Target::from_uri(&"/only/a/path".parse().unwrap()).is_err());
     }

@@ -52,7 +52,9 @@ impl Refusal {
     }
 
     pub(super) fn invalid_authority(authority: &str, reason: &str) -> Self {
-        let requested = format!("network:{}", safe_line(authority, REQUESTED_CHARS));
+        // What stands before an @ is meant as a user's name and password: not for a message.
+        let shown = authority.rsplit_once('@').map_or(authority.to_owned(), |(_, host)| format!("…@{host}"));
+        let requested = format!("network:{}", safe_line(&shown, REQUESTED_CHARS));
         let allow = format!(
             "It cannot be checked: {reason}. Write it like https://api.example.com or https://api.example.com:8443."
         );

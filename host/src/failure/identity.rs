@@ -60,6 +60,19 @@ impl Failure {
         Self::new(context, FailureClass::HashMismatch, Boundary::Runtime, false, message, details)
     }
 
+    /// The package's hash is `got`, and whoever asked for it pinned `expected`. Nothing was changed by anybody.
+    pub(crate) fn pin_mismatch(context: &Context, what: &str, expected: &str, got: &str) -> Self {
+        let mut details = context.details("hash");
+        // Before the package is read nobody knows its name.
+        details.entry("connector").or_insert_with(|| "the package".into());
+        details.insert("expected".into(), expected.into());
+        details.insert("got".into(), got.into());
+        let fix = "If that is the one you mean, name its hash instead.";
+        details.insert("suggestion".into(), fix.into());
+        let message = format!("{what} is {got}, and {expected} was asked for; it was not taken. {fix}");
+        Self::new(context, FailureClass::HashMismatch, Boundary::Runtime, false, message, details)
+    }
+
     /// The signature of `connector` does not hold, for the reason in `code`; `fix` names the next step.
     pub(crate) fn signature_failure(
         context: &Context,

@@ -81,7 +81,7 @@ impl Failure {
         details.insert("used".into(), used.into());
         details.insert("unit".into(), limit.unit().into());
         let message = format!(
-            "The connector exceeded its {} limit of {}; the call was ended.",
+            "The call exceeded its {} limit of {}, and was ended.",
             limit.name(),
             shown(configured, limit.unit())
         );

@@ -48,7 +48,7 @@ pub enum RegistryError {
     #[error("{0}")]
     Conflict(Box<Conflict>),
     /// No such name and version is installed.
-    #[error("{name} {version} is not installed")]
+    #[error("nothing is installed as {name}@{version}")]
     NotInstalled {
         /// The connector.
         name: ConnectorName,
@@ -83,7 +83,7 @@ pub enum RegistryError {
 
 /// One name and version, two contents.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{name} {version} is installed already with other content: sha256:{installed}, not sha256:{offered}")]
+#[error("other content is installed as {name}@{version}: sha256:{installed}, not sha256:{offered}")]
 pub struct Conflict {
     /// The connector.
     pub name: ConnectorName,

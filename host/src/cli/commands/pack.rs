@@ -29,8 +29,8 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "FILE")]
     manifest: PathBuf,
 
-    /// The author's WIT files: the comments in them document the operations.
-    #[arg(long, value_name = "FILE", num_args = 1..)]
+    /// An author's WIT file: the comments in it document the operations; may be given several times.
+    #[arg(long, value_name = "FILE")]
     wit: Vec<PathBuf>,
 
     /// Where to write the package [default: <name>-<version>.wasm in this directory].

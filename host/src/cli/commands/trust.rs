@@ -36,7 +36,7 @@ pub(in crate::cli) struct AddArgs {
     key: String,
 
     /// What it is trusted for: a connector's name, or all of one owner's; may be given several times.
-    #[arg(long = "for", value_name = "SCOPE", required = true, num_args = 1.., value_parser = scope)]
+    #[arg(long = "for", value_name = "SCOPE", required = true, value_parser = scope)]
     scopes: Vec<Scope>,
 
     /// The last day on which it is trusted, like 2027-12-31 (UTC), or the last moment.
