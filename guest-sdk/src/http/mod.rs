@@ -12,7 +12,7 @@
 //! }
 //! ```
 //!
-//! The host decides what may be reached, adds credentials, counts bytes and ends
+//! The host decides what may be reached, counts bytes and ends
 //! the call at its deadline; nothing of that can be set here. Redirects are not
 //! followed: each hop is a request of its own, to be made by the connector.
 //!
