@@ -1,3 +1,5 @@
+//! The crate of the host: its front page is the map, its modules are in reading order.
+
 #![doc = include_str!("../ARCHITECTURE.md")]
 
 pub mod call;
