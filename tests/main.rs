@@ -14,6 +14,7 @@ mod calls;
 mod cancellation;
 mod cli;
 mod compile_fail;
+mod concurrency;
 mod disk;
 mod dsse;
 mod envelope;

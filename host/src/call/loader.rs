@@ -12,7 +12,7 @@ use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::{Context, Failure, RuntimeFault};
 use crate::limits::{Ceilings, LimitRequest};
 use crate::package::Package;
-use crate::registry::{Registry, Stamp, Stored};
+use crate::registry::{Registry, Stamp, Stored, Watch};
 use crate::sandbox::{Connector, Sandbox, SandboxError};
 use crate::trust::{KeyringFile, KeyringStamp};
 
@@ -24,6 +24,7 @@ pub(crate) struct Loaded {
     pub(crate) hash: Arc<str>,
     /// The signer's key id, written once.
     pub(crate) signer: Option<Arc<str>>,
+    watch: Watch,
     files: Stamp,
     keyring: KeyringStamp,
 }
@@ -98,11 +99,10 @@ impl Loader {
 
     fn kept(&self, key: &str, allow_unsigned: bool) -> Option<Arc<Loaded>> {
         let loaded = self.loaded.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()?;
-        let stands =
-            self.registry.stamp(loaded.checked.package.digest()).is_ok_and(|now| now == loaded.files)
-                && self.keyring.stamp() == loaded.keyring
-                && loaded.checked.proof.in_date(self.clock.timestamp())
-                && (allow_unsigned || loaded.checked.proof.signer().is_some());
+        let stands = loaded.watch.stamp() == Some(loaded.files)
+            && self.keyring.stamp() == loaded.keyring
+            && loaded.checked.proof.in_date(self.clock.timestamp())
+            && (allow_unsigned || loaded.checked.proof.signer().is_some());
         stands.then_some(loaded)
     }
 
@@ -134,6 +134,7 @@ impl Loader {
         self.drop_kept(key);
         let keyring_stamp = self.keyring.stamp();
         let digest = self.find(wanted)?;
+        let watch = self.registry.watch(&digest).map_err(HostError::from)?;
         let Stored { bytes, signature, stamp } = self.registry.read(&digest).map_err(HostError::from)?;
         let got = Digest::of(&bytes);
         if got != digest {
@@ -158,6 +159,7 @@ impl Loader {
             signer: proof.signer().map(|signer| signer.to_string().into()),
             checked: Checked { package, proof },
             connector,
+            watch,
             files: stamp,
             keyring: keyring_stamp,
         });

@@ -34,7 +34,7 @@ impl Pipeline {
     /// One call: its value, its failure, or why it was not taken up. Dropping the future cancels it.
     pub(crate) async fn run(&self, call: Call) -> Result<Value, Error> {
         let audit_id = AuditId::mint();
-        let connector: Arc<str> = call.connector.to_string().into();
+        let connector = Arc::clone(call.connector.text());
         let op: Arc<str> = call.op.as_str().into();
         let mut record = Record::open(audit_id.clone(), Arc::clone(&connector), op);
         let outcome = self.admit_and_attempt(&audit_id, &connector, call, &mut record).await;

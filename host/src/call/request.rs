@@ -1,6 +1,7 @@
 //! A call as it is asked for: which connector, which operation, with what, within what.
 
 use std::fmt;
+use std::sync::Arc;
 
 use semver::Version;
 use serde_json::Value;
@@ -17,13 +18,16 @@ pub struct ConnectorRef {
     name: ConnectorName,
     version: Version,
     hash: Option<Digest>,
+    /// `name@version`, written once.
+    text: Arc<str>,
 }
 
 impl ConnectorRef {
     /// A reference to this version.
     #[must_use]
     pub fn new(name: ConnectorName, version: Version) -> Self {
-        Self { name, version, hash: None }
+        let text = format!("{name}@{version}").into();
+        Self { name, version, hash: None, text }
     }
 
     /// Pins the package: a call fails with `hash_mismatch` if what is installed is not it.
@@ -52,7 +56,7 @@ impl ConnectorRef {
         let (name, version) = text.rsplit_once('@').ok_or_else(|| wrong("the version is missing"))?;
         let name = ConnectorName::parse(name).map_err(|error| wrong(&error.to_string()))?;
         let version = Version::parse(version).map_err(|error| wrong(&format!("the version, {error}")))?;
-        Ok(Self { name, version, hash })
+        Ok(Self { hash, ..Self::new(name, version) })
     }
 
     /// The name.
@@ -72,12 +76,17 @@ impl ConnectorRef {
     pub fn hash(&self) -> Option<&Digest> {
         self.hash.as_ref()
     }
+
+    /// `name@version`, without the pin.
+    pub(crate) fn text(&self) -> &Arc<str> {
+        &self.text
+    }
 }
 
 impl fmt::Display for ConnectorRef {
     /// `name@version`, without the pin.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}@{}", self.name, self.version)
+        f.write_str(&self.text)
     }
 }
 

@@ -24,12 +24,11 @@ mod install;
 mod lock;
 mod rebuild;
 mod stamp;
+mod watch;
 
 #[cfg(test)]
 mod tests;
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use semver::Version;
@@ -38,6 +37,7 @@ pub use error::{Conflict, RegistryError};
 pub use install::InstallOutcome;
 pub use rebuild::{Rebuilt, Skipped};
 pub use stamp::Stamp;
+pub(crate) use watch::Watch;
 
 use crate::digest::Digest;
 use crate::manifest::ConnectorName;
@@ -135,23 +135,6 @@ impl Registry {
         Ok(Stored { bytes, signature, stamp: Stamp::new(package, signature_stamp) })
     }
 
-    /// What the files of a package are like now: two `stat`s, to compare with [`Stored::stamp`].
-    ///
-    /// # Errors
-    /// A package that is not there any more.
-    pub fn stamp(&self, digest: &Digest) -> Result<Stamp, RegistryError> {
-        let stat = |file: &str| {
-            let path = self.file(digest, file);
-            match fs::symlink_metadata(&path) {
-                Ok(metadata) => Ok(Some(FileStamp::of(&metadata))),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-                Err(error) => Err(RegistryError::io("looking at a file", path)(error)),
-            }
-        };
-        let gone = || RegistryError::Gone { digest: *digest, path: self.file(digest, PACKAGE) };
-        Ok(Stamp::new(stat(PACKAGE)?.ok_or_else(gone)?, stat(SIGNATURE)?))
-    }
-
     fn read_file(
         &self,
         digest: &Digest,
@@ -163,7 +146,7 @@ impl Registry {
             return Ok(None);
         };
         // Before the bytes are read: a change from here on shows as another stamp.
-        let stamp = FileStamp::of(&opened.metadata().map_err(RegistryError::io("reading", &path))?);
+        let stamp = FileStamp::from(&opened.metadata().map_err(RegistryError::io("reading", &path))?);
         Ok(Some((files::read_whole(&opened, &path, limit)?, stamp)))
     }
 

@@ -3,6 +3,8 @@
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 
+use rustix::fs::Stat;
+
 /// What changes when somebody changes, replaces or removes an installed package or its signature.
 ///
 /// Not proof against somebody who can set the system's clock and write to the directory: the change
@@ -29,14 +31,27 @@ impl Stamp {
     }
 }
 
-impl FileStamp {
-    pub(super) fn of(metadata: &Metadata) -> Self {
+impl From<&Metadata> for FileStamp {
+    fn from(metadata: &Metadata) -> Self {
         Self {
             device: metadata.dev(),
             inode: metadata.ino(),
             size: metadata.size(),
             modified: (metadata.mtime(), metadata.mtime_nsec()),
             changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+}
+
+impl From<&Stat> for FileStamp {
+    #[expect(clippy::cast_sign_loss, reason = "a size is not negative; compared for equality only")]
+    fn from(stat: &Stat) -> Self {
+        Self {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            size: stat.st_size as u64,
+            modified: (stat.st_mtime, stat.st_mtime_nsec as i64),
+            changed: (stat.st_ctime, stat.st_ctime_nsec as i64),
         }
     }
 }

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use super::*;
@@ -140,7 +142,8 @@ fn any_change_of_a_file_shows_in_its_stamp() {
     registry.install(&package, Some(b"signature")).unwrap();
     let digest = package.digest();
     let loaded = registry.read(digest).unwrap().stamp;
-    assert_eq!(registry.stamp(digest).unwrap(), loaded);
+    let watch = registry.watch(digest).unwrap();
+    assert_eq!(watch.stamp(), Some(loaded));
     let (file, signature) = (registry.file(digest, PACKAGE), registry.file(digest, SIGNATURE));
     let mut flipped = package.bytes().to_vec();
     flipped[100] ^= 1;
@@ -156,12 +159,12 @@ fn any_change_of_a_file_shows_in_its_stamp() {
         // File systems count time in steps of some milliseconds.
         std::thread::sleep(std::time::Duration::from_millis(20));
         change();
-        let stamp = registry.stamp(digest).unwrap();
+        let stamp = watch.stamp().unwrap();
         assert!(stamp != last && stamp != loaded, "{stamp:?}");
         last = stamp;
     }
     fs::remove_file(&file).unwrap();
-    assert!(matches!(registry.stamp(digest), Err(RegistryError::Gone { .. })));
+    assert_eq!(watch.stamp(), None);
 }
 
 #[test]

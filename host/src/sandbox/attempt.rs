@@ -169,7 +169,8 @@ async fn watch(
 ) -> Stop {
     let mut work = pin!(work);
     let mut verdict = pin!(ledger.ended());
-    let mut timer = clock.sleep_until(deadline);
+    // Made at the first wait: most calls never do.
+    let mut timer = None;
     poll_fn(|cx| {
         if ledger.is_over() {
             return Poll::Ready(Stop::Verdict);
@@ -188,6 +189,7 @@ async fn watch(
         if verdict.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Stop::Verdict);
         }
+        let timer = timer.get_or_insert_with(|| clock.sleep_until(deadline));
         timer.as_mut().poll(cx).map(|()| Stop::Deadline)
     })
     .await

@@ -16,7 +16,8 @@ use crate::failure::AuditId;
 use crate::limits;
 
 pub(super) struct State {
-    wasi: WasiCtx,
+    /// Made when a guest first asks for it: most calls never do.
+    wasi: Option<WasiCtx>,
     http: WasiHttpCtx,
     table: ResourceTable,
     gate: HttpGate,
@@ -36,28 +37,32 @@ impl State {
         audit_id: AuditId,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let stderr = Capture::default();
-        // No arguments, no environment, no files, no sockets; real clocks and real randomness.
-        let wasi = WasiCtx::builder()
-            .stdout(Capture::default())
-            .stderr(stderr.clone())
-            .max_random_size(limits::RANDOM_BYTES as u64)
-            .allow_tcp(false)
-            .allow_udp(false)
-            .allow_ip_name_lookup(false)
-            .build();
         let mut http = WasiHttpCtx::new();
         http.set_field_size_limit(limits::HEADER_BYTES);
         let mut table = ResourceTable::new();
         table.set_max_capacity(limits::HANDLES);
         let limiter = Limiter::new(memory);
-        Self { wasi, http, table, gate, limiter, call, log: LogLane::default(), audit_id, clock, stderr }
+        let (log, stderr) = (LogLane::default(), Capture::default());
+        Self { wasi: None, http, table, gate, limiter, call, log, audit_id, clock, stderr }
     }
+}
+
+/// No arguments, no environment, no files, no sockets; real clocks and real randomness.
+fn surroundings(stderr: &Capture) -> WasiCtx {
+    WasiCtx::builder()
+        .stdout(Capture::default())
+        .stderr(stderr.clone())
+        .max_random_size(limits::RANDOM_BYTES as u64)
+        .allow_tcp(false)
+        .allow_udp(false)
+        .allow_ip_name_lookup(false)
+        .build()
 }
 
 impl WasiView for State {
     fn ctx(&mut self) -> WasiCtxView<'_> {
-        WasiCtxView { ctx: &mut self.wasi, table: &mut self.table }
+        let ctx = self.wasi.get_or_insert_with(|| surroundings(&self.stderr));
+        WasiCtxView { ctx, table: &mut self.table }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::keyring::Keyring;
@@ -101,15 +101,15 @@ impl KeyringFile {
 
     /// What the file looks like now: one `stat`.
     pub(crate) fn stamp(&self) -> KeyringStamp {
-        let stamp = fs::metadata(&self.path).ok().map(|meta| {
+        let stamp = rustix::fs::stat(&self.path).ok().map(|stat| {
             #[expect(clippy::cast_possible_wrap, reason = "compared for equality only")]
             [
-                meta.dev() as i64,
-                meta.ino() as i64,
-                meta.size() as i64,
-                meta.mtime(),
-                meta.mtime_nsec(),
-                meta.ctime_nsec(),
+                stat.st_dev as i64,
+                stat.st_ino as i64,
+                stat.st_size,
+                stat.st_mtime,
+                stat.st_mtime_nsec as i64,
+                stat.st_ctime_nsec as i64,
             ]
         });
         KeyringStamp(stamp)

@@ -11,6 +11,7 @@ pub mod cli;
 pub mod guests;
 pub mod home;
 pub mod package;
+pub mod process;
 pub mod records;
 pub mod signer;
 pub mod snapshot;

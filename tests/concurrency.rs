@@ -1,0 +1,118 @@
+//! Many calls at once: a thousand waiting on the network, guests that spin beside others, no room left.
+
+use std::time::Duration;
+
+use cofferdam::limits::LimitRequest;
+use cofferdam::{Call, Compiler, Host, HostErrorKind};
+use cofferdam_test_support::package::guest_package;
+use cofferdam_test_support::{Home, Signer, Upstream, process};
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use crate::world::{example, failed, refused, run, world};
+
+/// A host of its own, with the probe: how much it runs at once is what these tests are about.
+fn host(concurrency: u32, upstream: &Upstream) -> (Home, Host) {
+    let home = Home::with_compiler(Compiler::in_process());
+    let signer = Signer::new();
+    home.trust(&signer.public(), "github://cofferdam/*");
+    let package = guest_package("probe", &[upstream.grant()]);
+    let host = home.builder().concurrency(concurrency).allow_private(upstream.host_port()).build().unwrap();
+    run(host.install(package.clone(), Some(signer.sign(&package)), Default::default())).unwrap();
+    (home, host)
+}
+
+fn within(op: &str, args: serde_json::Value, wall_time: &str) -> Call {
+    let limits = LimitRequest::parse(Some(200_000_000_000), Some(wall_time), None).unwrap();
+    Call::new(example("probe"), op, args).limits(limits)
+}
+
+/// 1,000 requests reach the server before it has answered any: all the calls are in flight at once. What
+/// they hold is bounded, and no call has a thread.
+#[test]
+fn a_thousand_calls_wait_on_the_network_in_one_process() {
+    const CALLS: usize = 1_000;
+    process::raise_open_files();
+    let upstream = Upstream::start();
+    let (_home, host) = host(1_000, &upstream);
+    let fetch = |path: &str| {
+        let (host, call) = (host.clone(), within("fetch", json!({"url": upstream.url(path)}), "300s"));
+        async move { host.run(call).await }
+    };
+    run(fetch("/text/warm")).unwrap();
+    let (memory, threads) = (process::resident_bytes(), process::threads());
+    run(async {
+        let mut calls = JoinSet::new();
+        for _ in 0..CALLS {
+            calls.spawn(fetch("/hang"));
+        }
+        while upstream.seen("/hang").len() < CALLS {
+            assert!(calls.try_join_next().is_none(), "a call ended before it was answered");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let each = process::resident_bytes().saturating_sub(memory) / CALLS as u64;
+        // About 100 KiB were measured, both ends of the connection included.
+        assert!(each < 512 * 1024, "{each} bytes for each waiting call");
+        // The rest of the test binary goes on meanwhile: a thread for each call is what must not be.
+        assert!(process::threads() < threads + 100, "{} threads, {threads} before", process::threads());
+        calls.shutdown().await;
+    });
+    run(fetch("/text/after")).unwrap();
+}
+
+/// On two threads, 64 guests that never yield by themselves, and one that only sleeps: all are ended by
+/// their own deadlines, and none by another's.
+#[test]
+fn spinning_guests_do_not_delay_the_deadlines_of_others() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let host = &world().host;
+    runtime.block_on(async {
+        let mut calls = JoinSet::new();
+        for guest in 0..66 {
+            let (op, args) = if guest < 64 { ("spin", json!({})) } else { ("sleep", json!({"ms": 60_000})) };
+            let (host, call) = (host.clone(), within(op, args, "1s"));
+            calls.spawn(async move { host.run(call).await });
+        }
+        while let Some(ended) = calls.join_next().await {
+            let failure = failed(ended.unwrap());
+            assert_eq!(failure.details()["limit"], "wall_time");
+            // What is measured is milliseconds; a loaded machine gets a margin, and a host whose guests
+            // wait for one another needs 32 times as long.
+            let used = failure.details()["used"].as_u64().unwrap();
+            assert!((1_000..8_000).contains(&used), "{used} ms");
+        }
+    });
+}
+
+/// One slot that is taken and 64 calls in line: the next is told that the host is busy, which is neither a
+/// failure of the connector nor a denial, and those in line are run in turn.
+#[test]
+fn a_full_host_queues_up_to_a_bound_and_then_says_that_it_is_busy() {
+    let upstream = Upstream::start();
+    let (_home, host) = host(1, &upstream);
+    run(async {
+        let first = host.run(within("fetch", json!({"url": upstream.url("/hang")}), "60s"));
+        let mut first = Box::pin(first);
+        while upstream.seen("/hang").is_empty() {
+            assert!(!advance(&mut first).await, "nobody answers it");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        let mut line: Vec<_> =
+            (0..64).map(|_| Box::pin(host.run(within("sleep", json!({"ms": 1}), "60s")))).collect();
+        for call in &mut line {
+            assert!(!advance(call).await, "it waits for its turn");
+        }
+        let refused = refused(host.run(within("sleep", json!({"ms": 1}), "60s")).await);
+        assert_eq!(refused.kind(), HostErrorKind::Busy);
+        drop(first);
+        for call in line {
+            call.await.unwrap();
+        }
+    });
+}
+
+/// Polls once; whether it is done.
+async fn advance<F: Future + Unpin>(future: &mut F) -> bool {
+    std::future::poll_fn(|cx| std::task::Poll::Ready(std::pin::Pin::new(&mut *future).poll(cx).is_ready()))
+        .await
+}

@@ -1,0 +1,38 @@
+//! What this process uses: resident memory, threads, open files.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// A field of `/proc/self/status`, as the number it starts with.
+fn status(field: &str) -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+/// Bytes of memory that are resident now.
+#[must_use]
+pub fn resident_bytes() -> u64 {
+    status("VmRSS") * 1024
+}
+
+/// The most bytes that ever were resident.
+#[must_use]
+pub fn peak_resident_bytes() -> u64 {
+    status("VmHWM") * 1024
+}
+
+/// Threads.
+#[must_use]
+pub fn threads() -> u64 {
+    status("Threads")
+}
+
+/// Lets this process have as many open files as it may: both ends of thousands of connections are in it.
+///
+/// # Panics
+/// If the limit cannot be raised to the hard one.
+pub fn raise_open_files() {
+    let hard = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: hard, maximum: hard })
+        .unwrap_or_else(|error| panic!("the limit on open files cannot be raised: {error}"));
+}
