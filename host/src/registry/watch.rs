@@ -3,33 +3,39 @@
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, statat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, fstat, openat, statat};
 use rustix::io::Errno;
 
 use super::stamp::{FileStamp, Stamp};
 use super::{PACKAGE, Registry, RegistryError, SIGNATURE, STORE};
 use crate::digest::Digest;
 
-/// The files of one installed package, with their paths written and the packages' directory opened once:
-/// a look is two `stat`s of three names each. A directory that is replaced on the way shows too.
+/// The files of one installed package, found and opened once.
+///
+/// The package is looked at by its path, so that another directory put in its place shows; the signature
+/// beside it, where there is one, by its descriptor, which costs less than half: whatever is written to
+/// it, moved over it or done to its name changes the inode's own time.
 #[derive(Debug)]
 pub(crate) struct Watch {
     root: OwnedFd,
     package: CString,
-    signature: CString,
+    signature: Result<OwnedFd, CString>,
 }
 
 impl Watch {
     /// What the files are like now; none if the package is gone or cannot be looked at.
     pub(crate) fn stamp(&self) -> Option<Stamp> {
         let stat = |path: &CString| statat(&self.root, path.as_c_str(), AtFlags::SYMLINK_NOFOLLOW);
-        let package = stat(&self.package).ok()?;
-        let signature = match stat(&self.signature) {
-            Ok(signature) => Some(FileStamp::from(&signature)),
-            Err(Errno::NOENT) => None,
-            Err(_) => return None,
+        let package = FileStamp::from(&stat(&self.package).ok()?);
+        let signature = match &self.signature {
+            Ok(file) => Some(fstat(file).ok()?),
+            Err(path) => match stat(path) {
+                Ok(signature) => Some(signature),
+                Err(Errno::NOENT) => None,
+                Err(_) => return None,
+            },
         };
-        Some(Stamp::new(FileStamp::from(&package), signature))
+        Some(Stamp::new(package, signature.as_ref().map(FileStamp::from)))
     }
 }
 
@@ -40,10 +46,13 @@ impl Registry {
     /// A directory of packages that cannot be opened.
     pub(crate) fn watch(&self, digest: &Digest) -> Result<Watch, RegistryError> {
         let failed = |errno: Errno| RegistryError::io("opening", &self.root)(errno.into());
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = openat(CWD, &self.root, flags, Mode::empty()).map_err(failed)?;
         let path =
             |file: &str| CString::new(format!("{STORE}/{digest}/{file}")).map_err(|_| failed(Errno::INVAL));
-        Ok(Watch { root, package: path(PACKAGE)?, signature: path(SIGNATURE)? })
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let root = openat(CWD, &self.root, flags | OFlags::DIRECTORY, Mode::empty()).map_err(failed)?;
+        let signature = path(SIGNATURE)?;
+        let signature = openat(&root, signature.as_c_str(), flags | OFlags::NOFOLLOW, Mode::empty())
+            .map_err(|_| signature);
+        Ok(Watch { root, package: path(PACKAGE)?, signature })
     }
 }
