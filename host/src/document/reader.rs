@@ -191,7 +191,7 @@ impl<'a> Table<'a> {
                 continue;
             }
             let list = allowed.join(", ");
-            let fix = match nearest(name, allowed) {
+            let fix = match crate::spelling::nearest(name, allowed.iter().copied()) {
                 Some(near) => format!("did you mean `{near}`? (allowed: {list})"),
                 None => format!("remove it (allowed: {list})"),
             };
@@ -353,14 +353,4 @@ impl<'a> Table<'a> {
         self.sink.report(value.span(), path, refused);
         None
     }
-}
-
-/// The word of `among` that `word` was probably meant to be.
-pub(super) fn nearest<'w>(word: &str, among: &[&'w str]) -> Option<&'w str> {
-    if word.len() > 64 {
-        return None;
-    }
-    let folded = word.to_ascii_lowercase().replace('-', "_");
-    let scored = among.iter().map(|known| (strsim::damerau_levenshtein(&folded, known), *known));
-    scored.filter(|(distance, known)| *distance <= (known.len() / 3).max(1)).min().map(|(_, known)| known)
 }

@@ -8,6 +8,7 @@
 mod binding;
 mod class;
 mod context;
+mod denial;
 mod envelope;
 mod external;
 mod identity;
@@ -17,9 +18,10 @@ mod text;
 
 pub use class::{Boundary, FailureClass, RESERVED_CLASSES};
 pub use context::{AuditId, Context};
+pub use denial::{Denial, DenialBoundary, DenialCode, GrantLine, Permit};
 pub use envelope::Failure;
 pub use external::{NetworkFault, Phase, UpstreamFault};
 pub use identity::SignatureCode;
 pub use limit::{LimitHit, LimitKind};
-pub use runtime::{Denial, DenialBoundary, DenialCode, RuntimeFault};
+pub use runtime::RuntimeFault;
 pub use text::safe_line;

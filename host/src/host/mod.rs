@@ -3,6 +3,7 @@
 mod builder;
 mod inspection;
 mod install;
+mod why;
 
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use serde_json::Value;
 pub use builder::HostBuilder;
 pub use inspection::{ImportView, Inspection, LimitView, OperationView, SignatureView};
 pub use install::{InstallOptions, Installed};
+pub use why::Access;
 
 use crate::call::{Call, ConnectorRef, Pipeline};
 use crate::error::{Error, HostError, HostErrorKind};

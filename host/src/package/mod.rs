@@ -30,13 +30,14 @@ use std::collections::HashMap;
 pub use contract::CONTRACT_VERSION;
 pub use docs::{Docs, OperationDocs};
 pub use error::{FileKind, PackageError};
-pub use imports::{Import, ImportVerdict, Standing, verdicts};
+pub use imports::{Import, ImportVerdict, Standing, foretell, verdicts};
 pub use operation::Operation;
 pub use prescan::MAX_BYTES;
 pub use sections::{DOCS_SECTION, MANIFEST_SECTION, Sections, embed, extract, strip};
 pub use shape::{Case, Field, Name, Shape};
 
 use crate::digest::Digest;
+use crate::failure::Denial;
 use crate::manifest::Manifest;
 
 /// What problems in an embedded manifest call the file.
@@ -128,9 +129,15 @@ impl Package {
     /// part of [`open`](Self::open), so that such a package can still be inspected.
     ///
     /// # Errors
-    /// [`PackageError::Imports`], with every such import.
-    pub fn check_imports(&self) -> Result<(), PackageError> {
+    /// A denial of the manifest, with every such import.
+    pub fn check_imports(&self) -> Result<(), Denial> {
         imports::check(&self.imports, self.manifest.imports())
+    }
+
+    /// What the manifest names beside what the component imports: authority that nothing uses.
+    #[must_use]
+    pub fn unused_imports(&self) -> Vec<&str> {
+        imports::unused(&self.imports, self.manifest.imports())
     }
 }
 
@@ -144,8 +151,7 @@ pub fn operations_of(component: &[u8]) -> Result<Vec<Operation>, PackageError> {
 }
 
 fn unknown_operation(named: &str, operations: &[Operation]) -> PackageError {
-    let close = operations.iter().map(|operation| operation.name().json());
-    let close = close.map(|name| (strsim::damerau_levenshtein(name, named), name));
-    let meant = close.filter(|(distance, _)| *distance <= 3).min().map(|(_, name)| name.to_owned());
+    let meant = crate::spelling::nearest(named, operations.iter().map(|operation| operation.name().json()));
+    let meant = meant.map(ToOwned::to_owned);
     PackageError::UnknownOperation { named: error::printable(named), meant }
 }
