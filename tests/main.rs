@@ -10,6 +10,7 @@
 )]
 
 mod bombs;
+mod boundaries;
 mod calls;
 mod cancellation;
 mod cli;
@@ -23,6 +24,7 @@ mod hostile;
 mod identity;
 mod install;
 mod layout;
+mod surface;
 mod world;
 
 /// The binary under test.

@@ -1,6 +1,6 @@
 //! What one connector may reach: the hosts its manifest grants, and the private ones its operator allows.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use http::Uri;
 
@@ -70,11 +70,10 @@ impl Policy {
     /// # Errors
     /// `private_address`, unless the operator allowed this very host and port.
     pub fn admit_address(&self, target: &Target, address: IpAddr) -> Result<(), Denial> {
-        let Some(range) = is_private(address) else { return Ok(()) };
-        if self.may_be_private(target) {
-            return Ok(());
+        match is_private(address) {
+            Some(range) => self.admit_private(target, range).map_err(|denial| denial.at(address)),
+            None => Ok(()),
         }
-        Err(refusal::private(target, address, range, &self.grants))
     }
 
     /// What the gate would decide about `uri`, without a lookup, and which lines decide it.
@@ -90,7 +89,7 @@ impl Policy {
         }
         let local = target.host() == "localhost" || target.host().ends_with(".localhost");
         if local {
-            self.admit_address(&target, IpAddr::from(Ipv4Addr::LOCALHOST))?;
+            self.admit_private(&target, "loopback")?;
         }
         let operator = GrantLine::allow_private(&target);
         Ok(match self.may_be_private(&target) {
@@ -100,6 +99,10 @@ impl Policy {
                 "The name was not looked up. If it leads to a private address, it takes {operator}, too."
             )),
         })
+    }
+
+    fn admit_private(&self, target: &Target, range: &str) -> Result<(), Denial> {
+        if self.may_be_private(target) { Ok(()) } else { Err(refusal::private(target, range, &self.grants)) }
     }
 
     fn may_be_private(&self, target: &Target) -> bool {

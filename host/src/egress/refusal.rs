@@ -1,7 +1,5 @@
 //! Why a request does not go out, with the line that would allow it.
 
-use std::net::IpAddr;
-
 use super::authority::Target;
 use crate::failure::{Denial, DenialBoundary, DenialCode, GrantLine};
 use crate::manifest::{HostGrant, Scheme};
@@ -33,7 +31,7 @@ pub(super) fn insecure(target: &Target, granted: &HostGrant, grants: &[HostGrant
 }
 
 /// The name is granted, and leads to an address inside the operator's own network.
-pub(super) fn private(target: &Target, address: IpAddr, range: &str, grants: &[HostGrant]) -> Denial {
+pub(super) fn private(target: &Target, range: &str, grants: &[HostGrant]) -> Denial {
     refused(DenialCode::PrivateAddress, &requested(target), grants)
         .because(format!(
             "{target} leads into the host's own network (a {range} address), which is for its operator to allow."
@@ -42,7 +40,6 @@ pub(super) fn private(target: &Target, address: IpAddr, range: &str, grants: &[H
         .otherwise(format!(
             "For one call, use `--allow-private {target}`; in a program, `Host::builder().allow_private(\"{target}\")`."
         ))
-        .at(address)
 }
 
 /// What is asked for, as a grant is written.

@@ -13,6 +13,8 @@ mod load;
 mod outcome;
 mod state;
 mod stdio;
+#[cfg(test)]
+mod surface_tests;
 mod traps;
 mod values;
 
