@@ -112,9 +112,13 @@ fn why_says_what_the_gate_says() {
         same(&granted.foretold(url), &failure);
     }
     assert_eq!(granted.foretold("evil.example:443"), granted.foretold("https://evil.example/a/b?c"));
-    let user = granted.foretold("https://me:secret@api.example");
-    assert_eq!(user["details"]["code"], "invalid_authority");
-    assert!(!user.to_string().contains("secret"), "{user}");
+    // What the SDK does not write, a guest without it does.
+    let url = "https://me:secret@api.example/";
+    let args = json!({"first": url, "denied": url, "after": url, "times": 0});
+    let failure = failed(run(granted.host.call(&example("probe"), "persist", args)));
+    check(&failure, denied("invalid_authority"));
+    assert!(!failure.to_string().contains("secret"), "{failure}");
+    same(&granted.foretold(url), &failure);
 }
 
 #[test]
@@ -212,6 +216,7 @@ fn an_operation_outside_the_action_is_denied_before_the_guest_runs() {
     names_the_line(&failure, "triage.md", "[[requires.connectors]]", &line);
     let record = cofferdam_test_support::records::record_of(failure.audit_id().as_str());
     assert_eq!(record.get("attempts"), Some("0"), "no guest was started: {record:?}");
+    assert_eq!(record.get("notes"), Some("denied: operation:post"), "the operator can read what it was");
     assert_eq!(world.upstream.connections(), before);
 }
 

@@ -24,6 +24,7 @@ mod hostile;
 mod identity;
 mod install;
 mod layout;
+mod slips;
 mod surface;
 mod world;
 

@@ -164,13 +164,11 @@ impl ActionScope {
                     .otherwise(fix));
             }
         }
-        for host in self.hosts.iter().filter(|host| !hosts.contains(host)) {
-            let granted = hosts.iter().map(|host| format!("network:{host}")).collect();
-            let line = GrantLine::manifest_hosts(hosts.iter().chain([host]));
-            let denial = self.overreach(DenialCode::HostNotGranted, &format!("network:{host}"), granted);
-            return Err(denial.allowed_by(line).otherwise("Or take it out of the action's file."));
-        }
-        Ok(())
+        let Some(host) = self.hosts.iter().find(|host| !hosts.contains(host)) else { return Ok(()) };
+        let granted = hosts.iter().map(|host| format!("network:{host}")).collect();
+        let line = GrantLine::manifest_hosts(hosts.iter().chain([host]));
+        let denial = self.overreach(DenialCode::HostNotGranted, &format!("network:{host}"), granted);
+        Err(denial.allowed_by(line).otherwise("Or take it out of the action's file."))
     }
 
     fn overreach(&self, code: DenialCode, requested: &str, granted: Vec<String>) -> Denial {

@@ -29,6 +29,10 @@ pub(crate) struct Loaded {
     keyring: KeyringStamp,
 }
 
+/// What helps where packages are there and their index is gone.
+pub(crate) const REBUILD: &str =
+    "There are packages, and their index is missing: `cofferdam verify --rebuild-index` makes it anew.";
+
 /// Whose turn it is to load a connector.
 type Turn = Arc<tokio::sync::Mutex<()>>;
 
@@ -204,6 +208,7 @@ impl Loader {
             false => spelling::nearest(wanted, names.iter().filter_map(|name| name.split('@').next())),
         };
         let hint = match near {
+            _ if self.registry.has_lost_its_index() => REBUILD.to_owned(),
             Some(near) => format!("Did you mean {near}? `cofferdam list` shows what is installed."),
             None => "`cofferdam list` shows what is installed; `cofferdam install` adds to it.".to_owned(),
         };

@@ -67,6 +67,19 @@ pub(crate) fn read<T>(
     }
 }
 
+/// The line, from 1, on which the key at the end of `path` stands in `text`, a document that was read before.
+pub(crate) fn line_of(text: &str, path: &[&str]) -> Option<usize> {
+    let (root, _) = DeTable::parse_recoverable(text);
+    let (last, tables) = path.split_last()?;
+    let mut table = root.get_ref();
+    for name in tables {
+        let DeValue::Table(inner) = table.get(*name)?.get_ref() else { return None };
+        table = inner;
+    }
+    let (key, _) = table.iter().find(|(key, _)| key.get_ref() == last)?;
+    Some(text.get(..key.span().start)?.matches('\n').count() + 1)
+}
+
 /// What no TOML parser needs to look at.
 fn not_a_document(text: &str) -> Option<(Range<usize>, Refused)> {
     if text.len() > MAX_BYTES {

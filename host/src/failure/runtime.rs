@@ -48,7 +48,12 @@ impl Failure {
         let mut details = context.details(denial.code().name());
         denial.describe(&mut details);
         let class = FailureClass::CapabilityDenied;
+        let note = match denial.address() {
+            Some(address) => format!("denied: {} at {address}", denial.requested()),
+            None => format!("denied: {}", denial.requested()),
+        };
         Self::new(context, class, denial.boundary().into(), false, denial.message(), details)
+            .with_operator_note(note)
     }
 
     /// The connector's own code failed, or (for `Internal`) the host did while running it.

@@ -61,6 +61,13 @@ impl Host {
         self.pipeline.loader.registry.list().map_err(HostError::from)
     }
 
+    /// Whether packages are there and the index is not, so that nothing counts as installed:
+    /// [`rebuild_index`](Self::rebuild_index) helps.
+    #[must_use]
+    pub fn has_lost_its_index(&self) -> bool {
+        self.pipeline.loader.registry.has_lost_its_index()
+    }
+
     /// Removes an installed connector and the code kept of it.
     ///
     /// # Errors

@@ -125,11 +125,13 @@ pub enum PackageError {
     },
     /// The manifest speaks of an operation that the component does not export.
     #[error(
-        "the manifest's [connector.idempotency.operations] names `{named}`, which the component does not export"
+        "the manifest's [connector.idempotency.operations] names `{named}` ({place}), which the component does not export"
     )]
     UnknownOperation {
         /// The name in the manifest.
         named: String,
+        /// The file and the line.
+        place: String,
         /// The operation that was probably meant.
         meant: Option<String>,
     },

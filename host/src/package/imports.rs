@@ -86,6 +86,15 @@ impl Import {
         (version.major, version.minor) == (0, self.minor()) && version.pre.is_empty()
     }
 
+    /// What there is not: the interface, or this version of one that there is.
+    fn missing(&self) -> &str {
+        let grantable = |(name, with): &(&str, &[&str])| {
+            *name == self.interface || with.contains(&self.interface.as_str())
+        };
+        let known = PLUMBING.contains(&self.interface.as_str()) || GRANTABLE.iter().any(grantable);
+        if known { &self.name } else { &self.interface }
+    }
+
     /// The minor version that this host has.
     fn minor(&self) -> u64 {
         if self.interface.starts_with("wasi:") { 2 } else { 1 }
@@ -175,8 +184,8 @@ pub(super) fn check(imports: &[Import], declared: &[String]) -> Result<(), Denia
         GRANTABLE.iter().any(|(grant, others)| with(grant, others))
     };
     let undeclared: Vec<_> = undeclared.iter().filter(|import| !comes_along(import)).collect();
-    let requested = unavailable.iter().map(|import| &import.name);
-    let requested = requested.chain(undeclared.iter().map(|import| &import.interface));
+    let requested = unavailable.iter().map(|import| import.missing());
+    let requested = requested.chain(undeclared.iter().map(|import| import.interface()));
     let requested: Vec<_> = requested.map(|name| format!("import:{name}")).collect();
     let granted = declared.iter().map(|line| format!("import:{line}")).collect();
     let (boundary, code) = (DenialBoundary::ConnectorManifest, DenialCode::CapabilityUnavailable);
@@ -186,7 +195,7 @@ pub(super) fn check(imports: &[Import], declared: &[String]) -> Result<(), Denia
         let imports = declared.iter().map(String::as_str).chain(missing);
         return Err(denial.allowed_by(GrantLine::manifest_imports(imports)));
     }
-    let names: Vec<_> = unavailable.iter().map(|import| import.name.as_str()).collect();
+    let names: Vec<_> = unavailable.iter().map(|import| import.missing()).collect();
     Err(denial.otherwise(format!("No host has {}: build the connector without.", names.join(", "))))
 }
 
@@ -312,8 +321,14 @@ mod tests {
         let alone = check(&imports(&names[..1]), &[]).unwrap_err();
         assert_eq!(alone.line().unwrap().line(), "imports = [\"wasi:http/types\"]");
         let denial = check(&imports(&["wasi:sockets/tcp@0.2.0", names[1]]), &[]).unwrap_err();
-        assert_eq!(denial.requested(), "import:wasi:sockets/tcp@0.2.0, import:wasi:http/outgoing-handler");
+        assert_eq!(denial.requested(), "import:wasi:sockets/tcp, import:wasi:http/outgoing-handler");
         assert!(denial.line().is_none(), "no line is enough: {denial}");
+        let denial = check(&imports(&["wasi:http/outgoing-handler@0.3.0"]), &[]).unwrap_err();
+        assert_eq!(
+            denial.requested(),
+            "import:wasi:http/outgoing-handler@0.3.0",
+            "the version is what is missing"
+        );
     }
 
     #[test]

@@ -69,7 +69,7 @@ impl Package {
         docs.keep_only(&operations);
         for named in manifest.operations_named() {
             if !operations.iter().any(|operation| operation.name().json() == named) {
-                return Err(unknown_operation(named, &operations));
+                return Err(unknown_operation(&manifest, named, &operations));
             }
         }
         let by_name =
@@ -150,8 +150,10 @@ pub fn operations_of(component: &[u8]) -> Result<Vec<Operation>, PackageError> {
     Ok(decode::decode(component)?.operations)
 }
 
-fn unknown_operation(named: &str, operations: &[Operation]) -> PackageError {
+fn unknown_operation(manifest: &Manifest, named: &str, operations: &[Operation]) -> PackageError {
     let meant = crate::spelling::nearest(named, operations.iter().map(|operation| operation.name().json()));
     let meant = meant.map(ToOwned::to_owned);
-    PackageError::UnknownOperation { named: error::printable(named), meant }
+    let line = manifest.line_of(&["connector", "idempotency", "operations", named]).unwrap_or_default();
+    let place = format!("{MANIFEST_LABEL}:{line}");
+    PackageError::UnknownOperation { named: error::printable(named), place, meant }
 }
