@@ -282,7 +282,7 @@ fn row_142_an_action_that_asks_for_more_than_the_connector_has_is_refused() {
 #[test]
 fn after_a_denial_nothing_more_reaches_any_server() {
     let world = world();
-    for turn in 0..20 {
+    for turn in 0..40 {
         let [first, after] = ["first", "after"].map(|when| format!("/hang/{when}-{turn}"));
         let before = world.elsewhere.connections();
         let args = json!({
@@ -300,7 +300,7 @@ fn after_a_denial_nothing_more_reaches_any_server() {
         );
     }
     // What was under way when the denial came is given up, and the server hears no more of it.
-    for turn in 0..20 {
+    for turn in 0..40 {
         let path = format!("/hang/first-{turn}");
         if !world.upstream.seen(&path).is_empty() {
             crate::cancellation::abandoned(&world.upstream, &path);

@@ -58,7 +58,7 @@ fn a_lost_index_is_said_to_be_lost() {
 }
 
 #[test]
-fn an_operation_that_the_manifest_alone_knows_is_named_with_its_line() {
+fn what_is_wrong_in_the_manifest_against_the_component_or_the_host_is_named_with_its_line() {
     let desk = desk();
     fs::write(desk.path("quiet.wasm"), package::quiet()).unwrap();
     let manifest = package::manifest("github://acme/quiet", "1.0.0")
@@ -66,4 +66,11 @@ fn an_operation_that_the_manifest_alone_knows_is_named_with_its_line() {
     fs::write(desk.path("connector.toml"), manifest).unwrap();
     let ran = desk.run("pack quiet.wasm --manifest connector.toml -o packed.wasm").fails(65);
     assert!(ran.stderr.contains("connector.toml:6") && ran.stderr.contains("`run`"), "{}", ran.stderr);
+    let manifest =
+        package::manifest("github://acme/quiet", "1.0.0") + "\n[limits]\nfuel = 5\nmemory = \"2GiB\"\n";
+    fs::write(desk.path("connector.toml"), &manifest).unwrap();
+    let ran = desk.run("pack quiet.wasm --manifest connector.toml -o packed.wasm").fails(65);
+    assert!(ran.stderr.contains("connector.toml:7: limits.memory: "), "{}", ran.stderr);
+    fs::write(desk.path("big.wasm"), package::pack(&package::quiet(), &manifest)).unwrap();
+    desk.run("install big.wasm --allow-unsigned").fails(65).said("connector.toml:7: limits.memory: ");
 }

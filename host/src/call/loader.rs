@@ -155,6 +155,7 @@ impl Loader {
             allow_unsigned,
             &*self.clock,
         )?;
+        verify::check_manifest_limits(&self.ceilings, package.manifest())?;
         verify::check_imports(context, &package)?;
         verify::check_limits(&self.ceilings, package.manifest().limits(), &LimitRequest::default())?;
         let connector = self.compile(context, &package, &proof).await?;

@@ -6,9 +6,9 @@ use crate::clock::Clock;
 use crate::digest::Digest;
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::{Context, Failure, SignatureCode};
-use crate::limits::{Ceilings, LimitRequest, Limits};
-use crate::manifest::ConnectorName;
-use crate::package::Package;
+use crate::limits::{Ceilings, LimitError, LimitRequest, Limits};
+use crate::manifest::{ConnectorName, Manifest};
+use crate::package::{MANIFEST_LABEL, Package};
 use crate::trust::{self, Keyring, TrustError, Verified};
 
 /// A package with the proof that it may run.
@@ -82,7 +82,17 @@ pub(super) fn check_scope(
     admitted.map_err(|denial| Failure::capability_denied(context, &denial))
 }
 
-/// What the manifest asks for lies within the host's ceilings.
+/// What the manifest asks for lies within the host's ceilings; a limit that does not is named with its line.
+pub(crate) fn check_manifest_limits(ceilings: &Ceilings, manifest: &Manifest) -> Result<(), HostError> {
+    let Err(error) = manifest.limits().within(ceilings) else { return Ok(()) };
+    let (LimitError::Malformed { limit, .. } | LimitError::AboveCeiling { limit, .. }) = &error;
+    let line = manifest.line_of(&["limits", limit]).unwrap_or_default();
+    let message = format!("{MANIFEST_LABEL}:{line}: limits.{error}.");
+    let hint = "Lower it there, then build, sign and install the connector again.";
+    Err(HostError::new(HostErrorKind::Validation, message).hint(hint))
+}
+
+/// What the manifest and the caller ask for lies within the host's ceilings.
 pub(crate) fn check_limits(
     ceilings: &Ceilings,
     manifest: &LimitRequest,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::Host;
-use crate::call::{ConnectorRef, check_limits, check_signature, hash_mismatch};
+use crate::call::{ConnectorRef, check_limits, check_manifest_limits, check_signature, hash_mismatch};
 use crate::digest::Digest;
 use crate::error::{Error, HostError};
 use crate::failure::{AuditId, Context};
@@ -131,6 +131,7 @@ impl Host {
         let size = bytes.len() as u64;
         let package = Package::open(bytes)?;
         let manifest = package.manifest();
+        check_manifest_limits(&self.pipeline.loader.ceilings, manifest)?;
         Ok(Inspection {
             name: manifest.name().to_string(),
             version: manifest.version().to_string(),
@@ -163,6 +164,7 @@ impl Host {
     /// As [`Host::install`].
     pub async fn check_package(&self, bytes: Vec<u8>) -> Result<(), Error> {
         let package = Package::open(bytes).map_err(HostError::from)?;
+        check_manifest_limits(&self.pipeline.loader.ceilings, package.manifest())?;
         let connector = format!("{}@{}", package.manifest().name(), package.manifest().version());
         let context = Context::new(AuditId::mint()).with_connector(connector, None);
         crate::call::check_imports(&context, &package)?;

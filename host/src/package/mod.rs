@@ -41,7 +41,7 @@ use crate::failure::Denial;
 use crate::manifest::Manifest;
 
 /// What problems in an embedded manifest call the file.
-const MANIFEST_LABEL: &str = "connector.toml";
+pub(crate) const MANIFEST_LABEL: &str = "connector.toml";
 
 /// A package whose bytes, manifest and operations hold together.
 #[derive(Debug)]
