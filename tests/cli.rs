@@ -12,35 +12,35 @@ use crate::envelope;
 use crate::world::world;
 
 /// A home with a working directory of its own, as an author has them.
-struct Desk {
+pub(crate) struct Desk {
     home: Home,
     cli: Cli,
 }
 
-fn desk() -> Desk {
+pub(crate) fn desk() -> Desk {
     let home = Home::new(COFFERDAM);
     let cli = Cli::new(COFFERDAM, home.path());
     Desk { home, cli }
 }
 
 impl Desk {
-    fn run(&self, line: &str) -> Ran {
+    pub(crate) fn run(&self, line: &str) -> Ran {
         self.cli.run(&line.split(' ').collect::<Vec<_>>())
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.home.path().join(name)
     }
 
     /// A package of one quiet operation, as a file in the working directory.
-    fn quiet(&self) {
+    pub(crate) fn quiet(&self) {
         let bytes = package::pack(&package::quiet(), &package::manifest("github://acme/quiet", "1.0.0"));
         fs::write(self.path("quiet.wasm"), bytes).unwrap();
     }
 }
 
 /// A command over the home in which the example guests are installed.
-fn example_cli() -> Cli {
+pub(crate) fn example_cli() -> Cli {
     Cli::new(COFFERDAM, world().home.path())
 }
 
@@ -380,8 +380,10 @@ fn tampered_copy() -> Home {
 fn help_teaches() {
     let cli = example_cli();
     let top = cli.run(&["--help"]).ok();
-    let commands =
-        ["build", "pack", "key", "sign", "trust", "install", "list", "inspect", "verify", "remove", "call"];
+    let commands = [
+        "build", "pack", "key", "sign", "trust", "install", "list", "inspect", "why", "verify", "remove",
+        "call",
+    ];
     for command in commands {
         assert!(top.contains(command), "{command} is not in the help");
         let help = cli.run(&[command, "--help"]).ok();

@@ -10,6 +10,7 @@
 )]
 
 mod bombs;
+mod boundaries;
 mod calls;
 mod cancellation;
 mod cli;
@@ -24,6 +25,8 @@ mod hostile;
 mod identity;
 mod install;
 mod layout;
+mod slips;
+mod surface;
 mod world;
 
 /// The binary under test.

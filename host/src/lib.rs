@@ -2,6 +2,7 @@
 
 #![doc = include_str!("../ARCHITECTURE.md")]
 
+pub mod action;
 pub mod call;
 #[doc(hidden)]
 pub mod cli;
@@ -17,8 +18,10 @@ pub mod manifest;
 pub mod package;
 pub mod registry;
 pub mod sandbox;
+mod spelling;
 pub mod trust;
 
+pub use action::ActionScope;
 pub use call::{Call, ConnectorRef};
 pub use error::{Error, HostError, HostErrorKind};
 pub use failure::{AuditId, Boundary, Failure, FailureClass};

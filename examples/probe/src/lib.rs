@@ -45,6 +45,10 @@ impl Guest for Probe {
         Ok(talk::fetch(url).map_or_else(|failure| failure.to_string(), |response| response.body))
     }
 
+    fn persist(first: String, denied: String, after: String, times: u32) -> Result<u32, Failure> {
+        Ok(talk::persist(&first, &denied, &after, times))
+    }
+
     fn post(url: String, body: String) -> Result<Response, Failure> {
         talk::post(url, body)
     }

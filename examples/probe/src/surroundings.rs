@@ -1,6 +1,7 @@
 //! Looking around for what a sandbox should not have, and reading what it does.
 
 use std::hint::black_box;
+use std::io::Read as _;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use cofferdam_guest::wasi::random::random;
@@ -12,10 +13,15 @@ pub(crate) fn look() -> Surroundings {
         Ok(entries) => entries.flatten().map(|entry| entry.path().display().to_string()).collect(),
         Err(error) => vec![format!("error: {error}")],
     };
+    let mut standard_input = String::new();
+    if let Err(error) = std::io::stdin().read_to_string(&mut standard_input) {
+        standard_input = format!("error: {error}");
+    }
     Surroundings {
         arguments: std::env::args().collect(),
         environment: std::env::vars().map(|(name, value)| format!("{name}={value}")).collect(),
         root,
+        standard_input,
     }
 }
 

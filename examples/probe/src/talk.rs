@@ -3,6 +3,10 @@
 use std::io::Write as _;
 
 use cofferdam_guest::http::{self, Request};
+use cofferdam_guest::wasi::http::outgoing_handler;
+use cofferdam_guest::wasi::http::types::{
+    Fields, FutureIncomingResponse, OutgoingBody, OutgoingRequest, Scheme,
+};
 use cofferdam_guest::{Failure, log};
 
 use crate::Response;
@@ -17,6 +21,32 @@ pub(crate) fn post(url: String, body: String) -> Result<Response, Failure> {
 
 pub(crate) fn fetch_many(url: &str, times: u32) -> Result<Vec<u16>, Failure> {
     (0..times).map(|_| Ok(http::get(url).send()?.status())).collect()
+}
+
+/// Below the SDK, which waits for every answer.
+pub(crate) fn persist(first: &str, denied: &str, after: &str, times: u32) -> u32 {
+    let after = std::iter::repeat_n(after, usize::try_from(times).unwrap_or(usize::MAX));
+    let started: Vec<_> = [first, denied].into_iter().chain(after).filter_map(start).collect();
+    for future in &started {
+        while future.get().is_none() {
+            future.subscribe().block();
+        }
+    }
+    u32::try_from(started.len()).unwrap_or(u32::MAX)
+}
+
+fn start(url: &str) -> Option<FutureIncomingResponse> {
+    let (scheme, rest) = url.split_once("://")?;
+    let (authority, path) = rest.split_once('/')?;
+    let scheme = if scheme == "https" { Scheme::Https } else { Scheme::Http };
+    let request = OutgoingRequest::new(Fields::new());
+    request.set_scheme(Some(&scheme)).ok()?;
+    request.set_authority(Some(authority)).ok()?;
+    request.set_path_with_query(Some(&format!("/{path}"))).ok()?;
+    let body = request.body().ok()?;
+    let future = outgoing_handler::handle(request, None).ok();
+    OutgoingBody::finish(body, None).ok()?;
+    future
 }
 
 fn answer(request: Request) -> Result<Response, Failure> {

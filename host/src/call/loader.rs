@@ -14,6 +14,7 @@ use crate::limits::{Ceilings, LimitRequest};
 use crate::package::Package;
 use crate::registry::{Registry, Stamp, Stored, Watch};
 use crate::sandbox::{Connector, Sandbox, SandboxError};
+use crate::spelling;
 use crate::trust::{KeyringFile, KeyringStamp};
 
 /// A connector that can run, with what says that it still may.
@@ -28,6 +29,10 @@ pub(crate) struct Loaded {
     files: Stamp,
     keyring: KeyringStamp,
 }
+
+/// What helps where packages are there and their index is gone.
+pub(crate) const REBUILD: &str =
+    "There are packages, and their index is missing: `cofferdam verify --rebuild-index` makes it anew.";
 
 /// Whose turn it is to load a connector.
 type Turn = Arc<tokio::sync::Mutex<()>>;
@@ -151,6 +156,7 @@ impl Loader {
             allow_unsigned,
             &*self.clock,
         )?;
+        verify::check_manifest_limits(&self.ceilings, package.manifest())?;
         verify::check_imports(context, &package)?;
         verify::check_limits(&self.ceilings, package.manifest().limits(), &LimitRequest::default())?;
         let connector = self.compile(context, &package, &proof).await?;
@@ -199,18 +205,14 @@ impl Loader {
         let installed = self.registry.list().unwrap_or_default();
         let names: Vec<String> =
             installed.iter().map(|entry| format!("{}@{}", entry.name, entry.version)).collect();
-        let near = names
-            .iter()
-            .map(|name| {
-                // A bare name is held against bare names.
-                let same_form =
-                    if wanted.contains('@') { name } else { name.split('@').next().unwrap_or(name) };
-                (strsim::normalized_levenshtein(same_form, wanted), name)
-            })
-            .filter(|(score, _)| *score > 0.85)
-            .max_by(|a, b| a.0.total_cmp(&b.0));
+        // A bare name is held against bare names.
+        let near = match wanted.contains('@') {
+            true => spelling::nearest(wanted, names.iter().map(String::as_str)),
+            false => spelling::nearest(wanted, names.iter().filter_map(|name| name.split('@').next())),
+        };
         let hint = match near {
-            Some((_, near)) => format!("Did you mean {near}? `cofferdam list` shows what is installed."),
+            _ if self.registry.has_lost_its_index() => REBUILD.to_owned(),
+            Some(near) => format!("Did you mean {near}? `cofferdam list` shows what is installed."),
             None => "`cofferdam list` shows what is installed; `cofferdam install` adds to it.".to_owned(),
         };
         let wanted = crate::failure::safe_line(wanted, 250);

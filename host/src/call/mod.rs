@@ -6,7 +6,9 @@ mod record;
 mod request;
 mod verify;
 
-pub(crate) use loader::Loader;
+pub(crate) use loader::{Loader, REBUILD};
 pub(crate) use pipeline::Pipeline;
 pub use request::{Call, ConnectorRef};
-pub(crate) use verify::{check_imports, check_limits, check_signature, hash_mismatch, pin_mismatch};
+pub(crate) use verify::{
+    check_imports, check_limits, check_manifest_limits, check_signature, hash_mismatch, pin_mismatch,
+};

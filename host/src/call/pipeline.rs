@@ -13,6 +13,7 @@ use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::{AuditId, Context, Failure, LimitHit, LimitKind};
 use crate::limits;
 use crate::sandbox::{self, Attempt, ComponentValue, Exported};
+use crate::spelling;
 
 /// Runs calls, as many at once as there are permits.
 pub(crate) struct Pipeline {
@@ -65,14 +66,22 @@ impl Pipeline {
         let context = Context::new(audit_id.clone())
             .with_connector(Arc::clone(connector), Some(Arc::clone(&loaded.hash)))
             .with_op(call.op.as_str(), package.manifest().idempotent(&call.op));
+        verify::check_scope(&context, package, call.scope.as_deref(), &call.op)?;
         let limits = verify::check_limits(&self.loader.ceilings, package.manifest().limits(), &call.limits)?;
         let idempotency_key = idempotency_key(call.idempotency_key, audit_id)?;
         let args = fitting_args(&context, operation, call.args)?;
 
         let clock = Arc::clone(&self.loader.clock);
         let deadline = clock.now() + limits.wall_time();
-        let attempt =
-            Attempt { context: &context, limits: &limits, deadline, idempotency_key, number: 1, clock };
+        let attempt = Attempt {
+            context: &context,
+            limits: &limits,
+            deadline,
+            idempotency_key,
+            number: 1,
+            clock,
+            scope: call.scope,
+        };
         record.attempt_started();
         let (outcome, usage) = sandbox::run(&loaded.connector, operation, &args, attempt).await;
         record.attempt_ended(usage);
@@ -86,13 +95,8 @@ fn known_operation<'l>(loaded: &'l Loaded, connector: &str, op: &str) -> Result<
     }
     let mut names: Vec<&str> = loaded.connector.operation_names().collect();
     names.sort_unstable();
-    let near = names
-        .iter()
-        .map(|name| (strsim::jaro_winkler(name, op), name))
-        .filter(|(score, _)| *score > 0.75)
-        .max_by(|a, b| a.0.total_cmp(&b.0));
-    let hint = match near {
-        Some((_, near)) => format!("Did you mean `{near}`? It has: {}", names.join(", ")),
+    let hint = match spelling::nearest(op, names.iter().copied()) {
+        Some(near) => format!("Did you mean `{near}`? It has: {}", names.join(", ")),
         None => format!("It has: {}", names.join(", ")),
     };
     let op = crate::failure::safe_line(op, 100);

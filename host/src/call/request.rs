@@ -6,6 +6,7 @@ use std::sync::Arc;
 use semver::Version;
 use serde_json::Value;
 
+use crate::action::ActionScope;
 use crate::digest::Digest;
 use crate::error::{HostError, HostErrorKind};
 use crate::limits::LimitRequest;
@@ -99,6 +100,7 @@ pub struct Call {
     pub(super) limits: LimitRequest,
     pub(super) idempotency_key: Option<String>,
     pub(super) allow_unsigned: bool,
+    pub(super) scope: Option<Arc<ActionScope>>,
 }
 
 impl Call {
@@ -106,13 +108,22 @@ impl Call {
     #[must_use]
     pub fn new(connector: ConnectorRef, op: impl Into<String>, args: Value) -> Self {
         let limits = LimitRequest::default();
-        Self { connector, op: op.into(), args, limits, idempotency_key: None, allow_unsigned: false }
+        let (idempotency_key, allow_unsigned, scope) = (None, false, None);
+        Self { connector, op: op.into(), args, limits, idempotency_key, allow_unsigned, scope }
     }
 
     /// Asks for these limits instead of the manifest's.
     #[must_use]
     pub fn limits(mut self, limits: LimitRequest) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// Calls within an action, which may use no more of the connector than `scope`; without one the call
+    /// has all that the manifest grants.
+    #[must_use]
+    pub fn within(mut self, scope: impl Into<Arc<ActionScope>>) -> Self {
+        self.scope = Some(scope.into());
         self
     }
 

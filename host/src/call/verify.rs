@@ -1,13 +1,14 @@
 //! The checks between bytes and a package that may run: signature, name, imports, limits. Install and
 //! every load make the same ones, in the same order, from this one place.
 
+use crate::action::ActionScope;
 use crate::clock::Clock;
 use crate::digest::Digest;
 use crate::error::{Error, HostError, HostErrorKind};
-use crate::failure::{Context, Denial, DenialBoundary, DenialCode, Failure, SignatureCode};
-use crate::limits::{Ceilings, LimitRequest, Limits};
-use crate::manifest::ConnectorName;
-use crate::package::{ImportVerdict, Package, Standing};
+use crate::failure::{Context, Failure, SignatureCode};
+use crate::limits::{Ceilings, LimitError, LimitRequest, Limits};
+use crate::manifest::{ConnectorName, Manifest};
+use crate::package::{MANIFEST_LABEL, Package};
 use crate::trust::{self, Keyring, TrustError, Verified};
 
 /// A package with the proof that it may run.
@@ -63,25 +64,35 @@ pub(crate) fn check_identity(
 
 /// Every import is declared in the manifest and exists on this host.
 pub(crate) fn check_imports(context: &Context, package: &Package) -> Result<(), Failure> {
-    let Err(error) = package.check_imports() else {
-        return Ok(());
-    };
-    let refused =
-        |verdict: &&ImportVerdict| matches!(verdict.standing(), Standing::Undeclared | Standing::Unavailable);
-    let verdicts = package.import_verdicts();
-    let requested = verdicts.iter().filter(refused).map(|verdict| format!("import:{}", verdict.interface()));
-    let granted = package.manifest().imports().iter().map(|import| format!("import:{import}"));
-    let denial = Denial {
-        boundary: DenialBoundary::ConnectorManifest,
-        code: DenialCode::CapabilityUnavailable,
-        requested: requested.collect::<Vec<_>>().join(", "),
-        granted: granted.collect(),
-        allow: error.fix(),
-    };
-    Err(Failure::capability_denied(context, denial))
+    package.check_imports().map_err(|denial| Failure::capability_denied(context, &denial))
 }
 
-/// What the manifest asks for lies within the host's ceilings.
+/// The action asks for no more than the connector has, and the operation is in what it asks for.
+pub(super) fn check_scope(
+    context: &Context,
+    package: &Package,
+    scope: Option<&ActionScope>,
+    operation: &str,
+) -> Result<(), Failure> {
+    let Some(scope) = scope else { return Ok(()) };
+    let operations = package.operations().iter().map(|operation| operation.name().json());
+    let admitted = scope
+        .fits(operations.clone(), package.manifest().hosts())
+        .and_then(|()| scope.admit_operation(operation, operations));
+    admitted.map_err(|denial| Failure::capability_denied(context, &denial))
+}
+
+/// What the manifest asks for lies within the host's ceilings; a limit that does not is named with its line.
+pub(crate) fn check_manifest_limits(ceilings: &Ceilings, manifest: &Manifest) -> Result<(), HostError> {
+    let Err(error) = manifest.limits().within(ceilings) else { return Ok(()) };
+    let (LimitError::Malformed { limit, .. } | LimitError::AboveCeiling { limit, .. }) = &error;
+    let line = manifest.line_of(&["limits", limit]).unwrap_or_default();
+    let message = format!("{MANIFEST_LABEL}:{line}: limits.{error}.");
+    let hint = "Lower it there, then build, sign and install the connector again.";
+    Err(HostError::new(HostErrorKind::Validation, message).hint(hint))
+}
+
+/// What the manifest and the caller ask for lies within the host's ceilings.
 pub(crate) fn check_limits(
     ceilings: &Ceilings,
     manifest: &LimitRequest,

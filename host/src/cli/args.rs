@@ -127,6 +127,7 @@ pub(super) enum Command {
     Install(commands::install::Args),
     List(commands::list::Args),
     Inspect(commands::inspect::Args),
+    Why(commands::why::Args),
     Verify(commands::verify::Args),
     Remove(commands::remove::Args),
     Call(commands::call::Args),

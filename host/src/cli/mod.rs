@@ -20,6 +20,7 @@ mod report;
 mod runtime;
 mod session;
 mod settings;
+mod strict_json;
 mod toolchain;
 mod ui;
 

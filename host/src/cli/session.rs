@@ -108,6 +108,12 @@ pub(super) fn is_reference(text: &str) -> bool {
     text.contains("://")
 }
 
+/// Whether `text` means an installed connector and not a package file. `hello` is more likely a name cut
+/// short than a file without an ending that is not there.
+pub(super) fn is_installed_name(text: &str) -> bool {
+    is_reference(text) || !(text.contains('.') || Path::new(text).exists())
+}
+
 /// The installed connector that `text` names; for a name without its beginning, the whole name as a way on.
 pub(super) fn resolve(host: &Host, text: &str) -> Result<ConnectorRef, HostError> {
     if is_reference(text) {

@@ -9,4 +9,4 @@ mod reader;
 
 pub(crate) use problem::quoted;
 pub use problem::{DocumentError, Problem, Refused};
-pub(crate) use reader::{Located, Table, read};
+pub(crate) use reader::{Located, Table, line_of, read};

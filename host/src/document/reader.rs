@@ -67,6 +67,19 @@ pub(crate) fn read<T>(
     }
 }
 
+/// The line, from 1, on which the key at the end of `path` stands in `text`, a document that was read before.
+pub(crate) fn line_of(text: &str, path: &[&str]) -> Option<usize> {
+    let (root, _) = DeTable::parse_recoverable(text);
+    let (last, tables) = path.split_last()?;
+    let mut table = root.get_ref();
+    for name in tables {
+        let DeValue::Table(inner) = table.get(*name)?.get_ref() else { return None };
+        table = inner;
+    }
+    let (key, _) = table.iter().find(|(key, _)| key.get_ref() == last)?;
+    Some(text.get(..key.span().start)?.matches('\n').count() + 1)
+}
+
 /// What no TOML parser needs to look at.
 fn not_a_document(text: &str) -> Option<(Range<usize>, Refused)> {
     if text.len() > MAX_BYTES {
@@ -191,7 +204,7 @@ impl<'a> Table<'a> {
                 continue;
             }
             let list = allowed.join(", ");
-            let fix = match nearest(name, allowed) {
+            let fix = match crate::spelling::nearest(name, allowed.iter().copied()) {
                 Some(near) => format!("did you mean `{near}`? (allowed: {list})"),
                 None => format!("remove it (allowed: {list})"),
             };
@@ -353,14 +366,4 @@ impl<'a> Table<'a> {
         self.sink.report(value.span(), path, refused);
         None
     }
-}
-
-/// The word of `among` that `word` was probably meant to be.
-pub(super) fn nearest<'w>(word: &str, among: &[&'w str]) -> Option<&'w str> {
-    if word.len() > 64 {
-        return None;
-    }
-    let folded = word.to_ascii_lowercase().replace('-', "_");
-    let scored = among.iter().map(|known| (strsim::damerau_levenshtein(&folded, known), *known));
-    scored.filter(|(distance, known)| *distance <= (known.len() / 3).max(1)).min().map(|(_, known)| known)
 }

@@ -5,7 +5,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use http::Uri;
 
-use super::refusal::Refusal;
+use super::refusal;
+use crate::failure::Denial;
 use crate::manifest::Scheme;
 
 /// The longest DNS name, in characters.
@@ -29,14 +30,14 @@ impl Target {
     /// Reads the target of an absolute `http` or `https` URI. Pure: nothing is looked up.
     ///
     /// # Errors
-    /// A refusal with the code `invalid_authority` (it lists no grants; [`Policy::target`] adds them) for
+    /// A refusal with the code `invalid_authority` (it lists no grants; [`Policy::decide`] adds them) for
     /// another scheme, a missing host, non-ASCII, userinfo, `%`, `\`, a port that is not a plain number
     /// from 1 to 65535, an IPv4 address in any but dotted decimal form, and an IPv6 zone or future form.
     ///
-    /// [`Policy::target`]: super::Policy::target
-    pub fn from_uri(uri: &Uri) -> Result<Self, Refusal> {
+    /// [`Policy::decide`]: super::Policy::decide
+    pub fn from_uri(uri: &Uri) -> Result<Self, Denial> {
         let authority = uri.authority().map_or("", |authority| authority.as_str());
-        read(uri.scheme_str(), authority).map_err(|reason| Refusal::invalid_authority(authority, reason))
+        read(uri.scheme_str(), authority).map_err(|reason| refusal::invalid_authority(authority, reason))
     }
 
     /// Whether the request goes over TLS.
@@ -267,7 +268,7 @@ mod tests {
         let refusal = Target::from_uri(&"https://user@slack.com/".parse().unwrap()).unwrap_err();
         assert_eq!(refusal.code(), DenialCode::InvalidAuthority);
         assert_eq!(refusal.requested(), "network:…@slack.com", "who logs in, and how, is for no message");
-        assert!(refusal.allow().contains("https://api.example.com"), "{}", refusal.allow());
+        assert!(refusal.message().contains("https://api.example.com"), "{refusal}");
         assert!(Target::from_uri(&"/only/a/path".parse().unwrap()).is_err());
     }
 }

@@ -141,7 +141,7 @@ mod tests {
 
     fn check(answer: &[IpAddr]) -> Result<Vec<SocketAddr>, SendError> {
         let policy = Policy::new(&[HostGrant::parse("service.test:443").unwrap()], &[]);
-        let target = policy.target(&"https://service.test".parse().unwrap()).unwrap();
+        let target = policy.decide(&"https://service.test".parse().unwrap(), None).unwrap();
         checked(&policy, &target, Ok(answer.to_vec()))
     }
 

@@ -3,8 +3,7 @@
 use std::error::Error;
 use std::io;
 
-use super::refusal::Refusal;
-use crate::failure::Phase;
+use crate::failure::{Denial, Phase};
 
 /// What the gate saw of a request that got no (whole) answer; the parts of a `NetworkFault`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -53,7 +52,7 @@ pub mod code {
 pub enum SendError {
     /// It is not allowed; nothing was sent. A denial: the call ends.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] Denial),
     /// The guest built a request that is never sent; nothing was sent. The guest's error.
     #[error(transparent)]
     Flawed(#[from] RequestFlaw),

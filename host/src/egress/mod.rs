@@ -2,7 +2,7 @@
 //! connection is made.
 //!
 //! A request passes, in this order: the authority in its one spelling ([`Target`]), the manifest's grants
-//! ([`Policy::admit`]), the lookup, the check of every address ([`Policy::admit_address`]), the
+//! and the action's subset ([`Policy::decide`]), the lookup, the check of every address ([`Policy::admit_address`]), the
 //! connection to an address that was checked, TLS against the admitted name, the request in the host's
 //! own framing. Each step can refuse, none can be skipped: [`Client::send`] is the only function that
 //! writes to a socket, and it takes a [`Target`], which only parsing makes.
@@ -37,6 +37,5 @@ pub use headers::{guest_may_set, header_bytes};
 pub use host_port::{HostPort, HostPortError};
 pub use incoming::ResponseBody;
 pub use policy::Policy;
-pub use refusal::Refusal;
 pub use resolve::{Resolution, Resolve, ResolveError, SystemResolver};
 pub use tls::{TlsSetupError, default_tls, roots_from_pem};

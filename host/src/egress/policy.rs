@@ -7,18 +7,20 @@ use http::Uri;
 use super::address::is_private;
 use super::authority::Target;
 use super::host_port::HostPort;
-use super::refusal::Refusal;
+use super::refusal;
+use crate::action::ActionScope;
+use crate::failure::{Denial, GrantLine, Permit};
 use crate::manifest::{HostGrant, Scheme};
 
 /// The grants of one connector on one host; empty grants allow nothing.
 ///
-/// Two questions, asked at two moments: [`Policy::admit`] before anything is looked up, and
+/// Two questions, asked at two moments: [`Policy::decide`] before anything is looked up, and
 /// [`Policy::admit_address`] for every address that a lookup answers with. Nobody connects to an address
-/// that was not asked about, so an answer that changes between check and use changes nothing.
+/// that was not asked about, so an answer that changes between check and use changes nothing. The gate asks
+/// both while a guest runs; [`Policy::foretell`] asks them for `cofferdam why`.
 #[derive(Debug, Clone, Default)]
 pub struct Policy {
     grants: Vec<HostGrant>,
-    shown: Vec<String>,
     private: Vec<HostPort>,
 }
 
@@ -27,17 +29,22 @@ impl Policy {
     /// addresses of `private` to be private ones.
     #[must_use]
     pub fn new(grants: &[HostGrant], private: &[HostPort]) -> Self {
-        let shown = grants.iter().map(HostGrant::to_string).collect();
-        Self { grants: grants.to_vec(), shown, private: private.to_vec() }
+        Self { grants: grants.to_vec(), private: private.to_vec() }
     }
 
-    /// Reads the target of `uri` and admits it.
+    /// Reads the target of `uri`, and decides whether the connector may reach it: the manifest grants it,
+    /// and so does the action within which it runs, if there is one.
     ///
     /// # Errors
-    /// As [`Target::from_uri`] and [`Policy::admit`], always with the grants listed.
-    pub fn target(&self, uri: &Uri) -> Result<Target, Refusal> {
-        let target = Target::from_uri(uri).map_err(|refusal| refusal.with_grants(&self.shown))?;
+    /// As [`Target::from_uri`] and [`Policy::admit`]; and `host_not_granted` of the action where that does
+    /// not declare it. Always with the grants listed.
+    pub fn decide(&self, uri: &Uri, scope: Option<&ActionScope>) -> Result<Target, Denial> {
+        let granted = || refusal::granted(&self.grants);
+        let target = Target::from_uri(uri).map_err(|denial| denial.with_granted(granted()))?;
         self.admit(&target)?;
+        if let Some(scope) = scope {
+            scope.admit_host((target.scheme(), target.host(), target.port()), granted)?;
+        }
         Ok(target)
     }
 
@@ -45,7 +52,7 @@ impl Policy {
     ///
     /// # Errors
     /// `host_not_granted`, or `insecure_url` where the host is granted over TLS and asked for without.
-    pub fn admit(&self, target: &Target) -> Result<(), Refusal> {
+    pub fn admit(&self, target: &Target) -> Result<(), Denial> {
         let same_host = |grant: &&HostGrant| grant.host() == target.host() && !target.is_literal();
         let mut grants = self.grants.iter().filter(same_host);
         if grants.clone().any(|grant| grant.port() == target.port() && grant.scheme() == target.scheme()) {
@@ -53,10 +60,8 @@ impl Policy {
         }
         let over_tls = grants.find(|grant| grant.scheme() == Scheme::Https);
         Err(match over_tls {
-            Some(grant) if target.scheme() == Scheme::Http => {
-                Refusal::insecure(target, &grant.to_string(), &self.shown)
-            }
-            _ => Refusal::not_granted(target, &self.shown),
+            Some(grant) if target.scheme() == Scheme::Http => refusal::insecure(target, grant, &self.grants),
+            _ => refusal::not_granted(target, &self.grants),
         })
     }
 
@@ -64,13 +69,44 @@ impl Policy {
     ///
     /// # Errors
     /// `private_address`, unless the operator allowed this very host and port.
-    pub fn admit_address(&self, target: &Target, address: IpAddr) -> Result<(), Refusal> {
-        let Some(range) = is_private(address) else { return Ok(()) };
-        let allowed = |private: &HostPort| private.host() == target.host() && private.port() == target.port();
-        if self.private.iter().any(allowed) {
-            return Ok(());
+    pub fn admit_address(&self, target: &Target, address: IpAddr) -> Result<(), Denial> {
+        match is_private(address) {
+            Some(range) => self.admit_private(target, range).map_err(|denial| denial.at(address)),
+            None => Ok(()),
         }
-        Err(Refusal::private(target, address, range, &self.shown))
+    }
+
+    /// What the gate would decide about `uri`, without a lookup, and which lines decide it.
+    ///
+    /// # Errors
+    /// As [`Policy::decide`] and, for `localhost`, whose address is known, [`Policy::admit_address`].
+    pub fn foretell(&self, uri: &Uri, scope: Option<&ActionScope>) -> Result<Permit, Denial> {
+        let target = self.decide(uri, scope)?;
+        let mut permit =
+            Permit::new(&refusal::requested(&target)).by(GrantLine::manifest_hosts(&self.grants));
+        if let Some(scope) = scope {
+            permit = permit.by(scope.line());
+        }
+        let local = target.host() == "localhost" || target.host().ends_with(".localhost");
+        if local {
+            self.admit_private(&target, "loopback")?;
+        }
+        let operator = GrantLine::allow_private(&target);
+        Ok(match self.may_be_private(&target) {
+            true if local => permit.by(operator),
+            true => permit.note(format!("Its address may be a private one: {operator}.")),
+            false => permit.note(format!(
+                "The name was not looked up. If it leads to a private address, it takes {operator}, too."
+            )),
+        })
+    }
+
+    fn admit_private(&self, target: &Target, range: &str) -> Result<(), Denial> {
+        if self.may_be_private(target) { Ok(()) } else { Err(refusal::private(target, range, &self.grants)) }
+    }
+
+    fn may_be_private(&self, target: &Target) -> bool {
+        self.private.iter().any(|private| private.host() == target.host() && private.port() == target.port())
     }
 }
 
@@ -78,7 +114,7 @@ impl Policy {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
     use super::*;
-    use crate::failure::DenialCode;
+    use crate::failure::{DenialBoundary, DenialCode};
 
     fn policy() -> Policy {
         let grants = ["slack.com:443", "http://localhost:8080", "both.example:443", "http://both.example:80"];
@@ -96,7 +132,7 @@ mod tests {
             "https://both.example",
             "http://both.example",
         ] {
-            assert!(policy.target(&uri.parse().unwrap()).is_ok(), "{uri}");
+            assert!(policy.decide(&uri.parse().unwrap(), None).is_ok(), "{uri}");
         }
         for (uri, code) in [
             ("https://evil.com", DenialCode::HostNotGranted),
@@ -112,41 +148,68 @@ mod tests {
             ("https://slack.com@127.0.0.1", DenialCode::InvalidAuthority),
             ("https://127.1", DenialCode::InvalidAuthority),
         ] {
-            let refusal = policy.target(&uri.parse().unwrap()).unwrap_err();
+            let refusal = policy.decide(&uri.parse().unwrap(), None).unwrap_err();
             assert_eq!(refusal.code(), code, "{uri}");
             assert_eq!(refusal.granted().len(), 4);
             assert!(refusal.granted().iter().any(|grant| grant == "network:http://localhost:8080"));
         }
-        assert!(Policy::default().target(&"https://slack.com".parse().unwrap()).is_err());
+        assert!(Policy::default().decide(&"https://slack.com".parse().unwrap(), None).is_err());
     }
 
     #[test]
     fn a_refusal_names_the_exact_line() {
         let one = Policy::new(&[HostGrant::parse("slack.com:443").unwrap()], &[]);
-        let refusal = one.target(&"https://files.slack.com/".parse().unwrap()).unwrap_err();
+        let refusal = one.decide(&"https://files.slack.com/".parse().unwrap(), None).unwrap_err();
         assert_eq!(refusal.requested(), "network:files.slack.com:443");
         assert!(
-            refusal.allow().contains("`hosts = [\"slack.com:443\", \"files.slack.com:443\"]`"),
+            refusal.suggestion().contains("`hosts = [\"slack.com:443\", \"files.slack.com:443\"]`"),
             "{refusal}"
         );
-        assert!(refusal.allow().contains("[capabilities.network] in connector.toml"));
-        let refusal = one.target(&"http://slack.com/".parse().unwrap()).unwrap_err();
+        assert!(refusal.suggestion().contains("[capabilities.network] in connector.toml"));
+        assert!(refusal.line().unwrap().line().parse::<toml::Table>().is_ok());
+        let refusal = one.decide(&"http://slack.com/".parse().unwrap(), None).unwrap_err();
         assert_eq!(refusal.requested(), "network:http://slack.com:80");
-        assert!(refusal.allow().contains("https://slack.com:443"), "{refusal}");
-        let refusal = one.target(&"https://10.0.0.1/".parse().unwrap()).unwrap_err();
-        assert!(refusal.allow().contains("names, not addresses"), "{refusal}");
+        assert!(refusal.suggestion().contains("https://slack.com:443"), "{refusal}");
+        let refusal = one.decide(&"https://10.0.0.1/".parse().unwrap(), None).unwrap_err();
+        assert!(refusal.suggestion().contains("names, not addresses"), "{refusal}");
     }
 
     #[test]
     fn row_88_private_addresses_need_the_operator() {
         let policy = policy();
-        let target = |uri: &str| policy.target(&uri.parse().unwrap()).unwrap();
+        let target = |uri: &str| policy.decide(&uri.parse().unwrap(), None).unwrap();
         let private = "169.254.169.254".parse().unwrap();
         assert!(policy.admit_address(&target("http://localhost:8080"), private).is_ok());
         assert!(policy.admit_address(&target("https://slack.com"), "8.8.8.8".parse().unwrap()).is_ok());
         let refusal = policy.admit_address(&target("https://slack.com"), private).unwrap_err();
         assert_eq!((refusal.code(), refusal.address()), (DenialCode::PrivateAddress, Some(private)));
-        assert!(refusal.allow().contains("`--allow-private slack.com:443`"), "{refusal}");
-        assert!(refusal.allow().contains("allow_private(\"slack.com:443\")"), "{refusal}");
+        assert!(
+            refusal
+                .suggestion()
+                .contains("`allow_private = [\"slack.com:443\"]` under [network] in config.toml"),
+            "{refusal}"
+        );
+        assert!(refusal.suggestion().contains("`--allow-private slack.com:443`"), "{refusal}");
+        assert!(refusal.suggestion().contains("allow_private(\"slack.com:443\")"), "{refusal}");
+    }
+    #[test]
+    fn what_is_foretold_is_what_the_gate_says() {
+        let policy = policy();
+        let scope = ActionScope::new("a@1.0.0", ["get"], ["slack.com:443"]).unwrap();
+        let ask = |uri: &str, scope| policy.foretell(&uri.parse().unwrap(), scope);
+        let permit = ask("https://slack.com", Some(&scope)).unwrap();
+        let files: Vec<_> = permit.granted_by().iter().map(GrantLine::file).collect();
+        assert_eq!((permit.requested(), files), ("network:slack.com:443", vec!["connector.toml", "a.md"]));
+        assert!(permit.notes().iter().any(|note| note.contains("config.toml")), "{permit:?}");
+        let permit = ask("http://localhost:8080", None).unwrap();
+        assert_eq!(permit.granted_by().last().map(GrantLine::file), Some("config.toml"));
+        let denial = ask("http://localhost:8080", Some(&scope)).unwrap_err();
+        assert_eq!(denial.boundary(), DenialBoundary::Action);
+        let strict = Policy::new(&[HostGrant::parse("http://localhost:1").unwrap()], &[]);
+        let uri = "http://localhost:1".parse().unwrap();
+        let foretold = strict.foretell(&uri, None).unwrap_err();
+        let target = strict.decide(&uri, None).unwrap();
+        let met = strict.admit_address(&target, "::1".parse().unwrap()).unwrap_err();
+        assert_eq!(foretold.message(), met.message());
     }
 }

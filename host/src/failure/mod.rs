@@ -8,8 +8,10 @@
 mod binding;
 mod class;
 mod context;
+mod denial;
 mod envelope;
 mod external;
+mod grant;
 mod identity;
 mod limit;
 mod runtime;
@@ -17,9 +19,11 @@ mod text;
 
 pub use class::{Boundary, FailureClass, RESERVED_CLASSES};
 pub use context::{AuditId, Context};
+pub use denial::{Denial, DenialBoundary, DenialCode};
 pub use envelope::Failure;
 pub use external::{NetworkFault, Phase, UpstreamFault};
+pub use grant::{GrantLine, Permit};
 pub use identity::SignatureCode;
 pub use limit::{LimitHit, LimitKind};
-pub use runtime::{Denial, DenialBoundary, DenialCode, RuntimeFault};
+pub use runtime::RuntimeFault;
 pub use text::safe_line;

@@ -4,66 +4,12 @@ use serde_json::Value;
 
 use super::class::{Boundary, FailureClass};
 use super::context::Context;
+use super::denial::Denial;
 use super::envelope::Failure;
 use super::text::safe_line;
 
 /// The longest guest text that an envelope carries, in characters.
 const GUEST_TEXT: usize = 300;
-
-/// Which of the three checks refused (`boundary`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DenialBoundary {
-    /// The gate, while the guest ran.
-    Sandbox,
-    /// The manifest does not declare it.
-    ConnectorManifest,
-    /// The caller's declared subset does not include it.
-    Action,
-}
-
-/// Why it was refused (`details.code`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DenialCode {
-    /// The host:port is not among the granted ones.
-    HostNotGranted,
-    /// The request would go out without TLS, and the grant says TLS.
-    InsecureUrl,
-    /// The request's target is not written in a form that can be checked.
-    InvalidAuthority,
-    /// The name resolves to an address inside the operator's own network.
-    PrivateAddress,
-    /// The component asks for an interface that this host has not, or the manifest does not name.
-    CapabilityUnavailable,
-}
-
-impl DenialCode {
-    /// The stable word in `details.code`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::HostNotGranted => "host_not_granted",
-            Self::InsecureUrl => "insecure_url",
-            Self::InvalidAuthority => "invalid_authority",
-            Self::PrivateAddress => "private_address",
-            Self::CapabilityUnavailable => "capability_unavailable",
-        }
-    }
-}
-
-/// One refused capability.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Denial {
-    /// Which check refused it.
-    pub boundary: DenialBoundary,
-    /// Why.
-    pub code: DenialCode,
-    /// What was asked for, as `network:host:port` or `import:interface`.
-    pub requested: String,
-    /// What is granted, in the same form.
-    pub granted: Vec<String>,
-    /// The exact line, and where it goes, that would allow it.
-    pub allow: String,
-}
 
 /// How a connector's own code failed (`details.code`).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,21 +44,16 @@ pub enum RuntimeFault {
 
 impl Failure {
     /// A capability check refused the operation.
-    pub(crate) fn capability_denied(context: &Context, denial: Denial) -> Self {
-        let Denial { boundary, code, requested, granted, allow } = denial;
-        let requested = safe_line(&requested, GUEST_TEXT);
-        let boundary = match boundary {
-            DenialBoundary::Sandbox => Boundary::Sandbox,
-            DenialBoundary::ConnectorManifest => Boundary::ConnectorManifest,
-            DenialBoundary::Action => Boundary::Action,
+    pub(crate) fn capability_denied(context: &Context, denial: &Denial) -> Self {
+        let mut details = context.details(denial.code().name());
+        denial.describe(&mut details);
+        let class = FailureClass::CapabilityDenied;
+        let note = match denial.address() {
+            Some(address) => format!("denied: {} at {address}", denial.requested()),
+            None => format!("denied: {}", denial.requested()),
         };
-        let mut details = context.details(code.name());
-        let granted_text = if granted.is_empty() { "nothing".to_owned() } else { granted.join(", ") };
-        let message = format!("The connector asked for {requested}; granted is {granted_text}. {allow}");
-        details.insert("requested".into(), requested.into());
-        details.insert("granted".into(), granted.into());
-        details.insert("suggestion".into(), allow.into());
-        Self::new(context, FailureClass::CapabilityDenied, boundary, false, message, details)
+        Self::new(context, class, denial.boundary().into(), false, denial.message(), details)
+            .with_operator_note(note)
     }
 
     /// The connector's own code failed, or (for `Internal`) the host did while running it.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::Host;
-use crate::call::{ConnectorRef, check_limits, check_signature, hash_mismatch};
+use crate::call::{ConnectorRef, check_limits, check_manifest_limits, check_signature, hash_mismatch};
 use crate::digest::Digest;
 use crate::error::{Error, HostError};
 use crate::failure::{AuditId, Context};
@@ -35,6 +35,8 @@ pub struct Inspection {
     pub hash_matches: Option<bool>,
     /// Every import of the component, with what the manifest and this host say of it.
     pub imports: Vec<ImportView>,
+    /// What the manifest names under `imports` and the component does not import: more than it needs.
+    pub unused_imports: Vec<String>,
     /// The `host:port`s it may reach.
     pub network: Vec<String>,
     /// The credentials it may have sent for it, and where to.
@@ -129,6 +131,7 @@ impl Host {
         let size = bytes.len() as u64;
         let package = Package::open(bytes)?;
         let manifest = package.manifest();
+        check_manifest_limits(&self.pipeline.loader.ceilings, manifest)?;
         Ok(Inspection {
             name: manifest.name().to_string(),
             version: manifest.version().to_string(),
@@ -146,6 +149,7 @@ impl Host {
                     standing: import.standing().name(),
                 })
                 .collect(),
+            unused_imports: package.unused_imports().into_iter().map(ToOwned::to_owned).collect(),
             network: manifest.hosts().iter().map(ToString::to_string).collect(),
             credentials: manifest.credentials().iter().map(credential).collect(),
             limits: self.limit_views(manifest.limits())?,
@@ -160,7 +164,9 @@ impl Host {
     /// As [`Host::install`].
     pub async fn check_package(&self, bytes: Vec<u8>) -> Result<(), Error> {
         let package = Package::open(bytes).map_err(HostError::from)?;
-        let context = Context::new(AuditId::mint());
+        check_manifest_limits(&self.pipeline.loader.ceilings, package.manifest())?;
+        let connector = format!("{}@{}", package.manifest().name(), package.manifest().version());
+        let context = Context::new(AuditId::mint()).with_connector(connector, None);
         crate::call::check_imports(&context, &package)?;
         self.limit_views(package.manifest().limits())?;
         let proof = crate::trust::allow_unsigned(

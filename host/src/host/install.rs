@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::Host;
-use crate::call::{check_imports, check_limits, check_signature, pin_mismatch};
+use crate::call::{check_imports, check_limits, check_manifest_limits, check_signature, pin_mismatch};
 use crate::digest::Digest;
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::{AuditId, Context};
@@ -107,6 +107,7 @@ impl Host {
             options.allow_unsigned,
             &*loader.clock,
         )?;
+        check_manifest_limits(&loader.ceilings, package.manifest())?;
         check_imports(&context, &package)?;
         check_limits(&loader.ceilings, package.manifest().limits(), &LimitRequest::default())?;
         self.check_conflict(&package)?;

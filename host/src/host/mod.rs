@@ -3,6 +3,7 @@
 mod builder;
 mod inspection;
 mod install;
+mod why;
 
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use serde_json::Value;
 pub use builder::HostBuilder;
 pub use inspection::{ImportView, Inspection, LimitView, OperationView, SignatureView};
 pub use install::{InstallOptions, Installed};
+pub use why::Access;
 
 use crate::call::{Call, ConnectorRef, Pipeline};
 use crate::error::{Error, HostError, HostErrorKind};
@@ -57,6 +59,13 @@ impl Host {
     /// The index cannot be read.
     pub fn list(&self) -> Result<Vec<Entry>, HostError> {
         self.pipeline.loader.registry.list().map_err(HostError::from)
+    }
+
+    /// Whether packages are there and the index is not, so that nothing counts as installed:
+    /// [`rebuild_index`](Self::rebuild_index) helps.
+    #[must_use]
+    pub fn has_lost_its_index(&self) -> bool {
+        self.pipeline.loader.registry.has_lost_its_index()
     }
 
     /// Removes an installed connector and the code kept of it.

@@ -105,6 +105,12 @@ impl Manifest {
         &self.limits
     }
 
+    /// The line, from 1, on which a key stands, by its path: `["limits", "memory"]`.
+    #[must_use]
+    pub fn line_of(&self, path: &[&str]) -> Option<usize> {
+        crate::document::line_of(&self.text, path)
+    }
+
     /// The text, verbatim.
     #[must_use]
     pub fn text(&self) -> &str {

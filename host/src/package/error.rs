@@ -125,21 +125,15 @@ pub enum PackageError {
     },
     /// The manifest speaks of an operation that the component does not export.
     #[error(
-        "the manifest's [connector.idempotency.operations] names `{named}`, which the component does not export"
+        "the manifest's [connector.idempotency.operations] names `{named}` ({place}), which the component does not export"
     )]
     UnknownOperation {
         /// The name in the manifest.
         named: String,
+        /// The file and the line.
+        place: String,
         /// The operation that was probably meant.
         meant: Option<String>,
-    },
-    /// It imports what its manifest does not name, or what no host gives.
-    #[error("{}", imports_message(undeclared, unavailable))]
-    Imports {
-        /// Interfaces that the manifest would have to name.
-        undeclared: Vec<String>,
-        /// Imports that this host has not.
-        unavailable: Vec<String>,
     },
 }
 
@@ -228,7 +222,6 @@ impl PackageError {
             Self::ForeignExport { .. } => "Remove the export from the connector's world.".into(),
             Self::UnknownOperation { meant: Some(meant), .. } => format!("Did you mean `{meant}`?"),
             Self::UnknownOperation { meant: None, .. } => "Remove the line from the manifest.".into(),
-            Self::Imports { undeclared, unavailable } => imports_fix(undeclared, unavailable),
         }
     }
 
@@ -268,36 +261,4 @@ fn sentence(text: &str) -> String {
     let first = chars.next().map(|c| c.to_uppercase().to_string()).unwrap_or_default();
     let stop = if text.ends_with(['.', '?']) { "" } else { "." };
     format!("{first}{}{stop}", chars.as_str())
-}
-
-fn imports_message(undeclared: &[String], unavailable: &[String]) -> String {
-    match (undeclared.is_empty(), unavailable.is_empty()) {
-        (false, true) => {
-            format!("the component imports {}, which its manifest does not name", quoted(undeclared))
-        }
-        (true, _) => format!("the component imports {}, which this host does not have", quoted(unavailable)),
-        (false, false) => format!(
-            "the component imports {}, which its manifest does not name, and {}, which this host does not have",
-            quoted(undeclared),
-            quoted(unavailable)
-        ),
-    }
-}
-
-fn imports_fix(undeclared: &[String], unavailable: &[String]) -> String {
-    if unavailable.is_empty() {
-        let names: Vec<String> = undeclared.iter().map(|name| format!("\"{name}\"")).collect();
-        format!(
-            "If the connector needs it, its publisher adds to connector.toml, under [capabilities.runtime], \
-             imports = [{}].",
-            names.join(", ")
-        )
-    } else {
-        "Build the connector without them.".into()
-    }
-}
-
-fn quoted(names: &[String]) -> String {
-    let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-    names.join(", ")
 }

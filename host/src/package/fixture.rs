@@ -29,8 +29,13 @@ pub(crate) fn component(wit: &str) -> Vec<u8> {
 pub(crate) fn component_in(mut resolve: Resolve, wit: &str) -> Vec<u8> {
     let package = resolve.push_str("test.wit", wit).unwrap();
     let world = resolve.select_world(&[package], Some("it")).unwrap();
-    let mut module = dummy(&resolve, world);
-    embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8).unwrap();
+    component_of(&resolve, world)
+}
+
+/// A component of `world`; its functions trap when called.
+pub(crate) fn component_of(resolve: &Resolve, world: WorldId) -> Vec<u8> {
+    let mut module = dummy(resolve, world);
+    embed_component_metadata(&mut module, resolve, world, StringEncoding::UTF8).unwrap();
     ComponentEncoder::default().module(&module).unwrap().validate(true).encode().unwrap()
 }
 

@@ -2,7 +2,8 @@
 
 use semver::Version;
 
-use super::error::{PackageError, printable};
+use super::error::printable;
+use crate::failure::{Denial, DenialBoundary, DenialCode, GrantLine, Permit};
 
 /// Interfaces that carry no authority here: what every language's standard library links, with nothing
 /// behind it (no arguments, no environment, no files), time, randomness, and the contract's own.
@@ -50,6 +51,16 @@ impl Import {
         Self { name: printable(name), interface: printable(interface), version, instance }
     }
 
+    /// An import that somebody asks about: an interface, in the version that the host has where none is named.
+    #[must_use]
+    pub fn asked(name: &str) -> Self {
+        let mut import = Self::new(name, true);
+        if !name.contains('@') {
+            import.version = Some(Version::new(0, import.minor(), 0));
+        }
+        import
+    }
+
     /// As the component has it: `wasi:io/streams@0.2.6`.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -72,8 +83,21 @@ impl Import {
     /// (another version of that is an error of its own, found when the component is decoded).
     fn available(&self) -> bool {
         let Some(version) = self.version.as_ref().filter(|_| self.instance) else { return false };
-        let minor = if self.interface.starts_with("wasi:") { 2 } else { 1 };
-        (version.major, version.minor) == (0, minor) && version.pre.is_empty()
+        (version.major, version.minor) == (0, self.minor()) && version.pre.is_empty()
+    }
+
+    /// What there is not: the interface, or this version of one that there is.
+    fn missing(&self) -> &str {
+        let grantable = |(name, with): &(&str, &[&str])| {
+            *name == self.interface || with.contains(&self.interface.as_str())
+        };
+        let known = PLUMBING.contains(&self.interface.as_str()) || GRANTABLE.iter().any(grantable);
+        if known { &self.name } else { &self.interface }
+    }
+
+    /// The minor version that this host has.
+    fn minor(&self) -> u64 {
+        if self.interface.starts_with("wasi:") { 2 } else { 1 }
     }
 }
 
@@ -142,18 +166,62 @@ pub fn verdicts(imports: &[Import], declared: &[String]) -> Vec<ImportVerdict> {
     imports.iter().map(verdict).collect()
 }
 
-/// Refuses a component with an import that is neither plumbing nor declared.
-pub(super) fn check(imports: &[Import], declared: &[String]) -> Result<(), PackageError> {
-    let verdicts = verdicts(imports, declared);
-    let these = |standing: Standing, text: fn(&ImportVerdict) -> &str| -> Vec<String> {
-        verdicts.iter().filter(|verdict| verdict.standing == standing).map(|v| text(v).to_owned()).collect()
+/// Refuses imports that are neither plumbing nor declared, all of them in one denial.
+pub(super) fn check(imports: &[Import], declared: &[String]) -> Result<(), Denial> {
+    let these = |wanted: Standing| -> Vec<&Import> {
+        imports.iter().filter(|import| standing(import, declared) == wanted).collect()
     };
-    let undeclared = these(Standing::Undeclared, ImportVerdict::interface);
-    let unavailable = these(Standing::Unavailable, ImportVerdict::name);
+    let (unavailable, undeclared) = (these(Standing::Unavailable), these(Standing::Undeclared));
     if undeclared.is_empty() && unavailable.is_empty() {
         return Ok(());
     }
-    Err(PackageError::Imports { undeclared, unavailable })
+    // What only comes with another undeclared import is granted with it, and is nobody's to name.
+    let comes_along = |import: &&&Import| {
+        let with = |grant: &str, with: &[&str]| {
+            with.contains(&import.interface.as_str())
+                && undeclared.iter().any(|other| other.interface == grant)
+        };
+        GRANTABLE.iter().any(|(grant, others)| with(grant, others))
+    };
+    let undeclared: Vec<_> = undeclared.iter().filter(|import| !comes_along(import)).collect();
+    let requested = unavailable.iter().map(|import| import.missing());
+    let requested = requested.chain(undeclared.iter().map(|import| import.interface()));
+    let requested: Vec<_> = requested.map(|name| format!("import:{name}")).collect();
+    let granted = declared.iter().map(|line| format!("import:{line}")).collect();
+    let (boundary, code) = (DenialBoundary::ConnectorManifest, DenialCode::CapabilityUnavailable);
+    let denial = Denial::new(boundary, code, &requested.join(", "), granted);
+    if unavailable.is_empty() {
+        let missing = undeclared.iter().map(|import| import.interface.as_str());
+        let imports = declared.iter().map(String::as_str).chain(missing);
+        return Err(denial.allowed_by(GrantLine::manifest_imports(imports)));
+    }
+    let names: Vec<_> = unavailable.iter().map(|import| import.missing()).collect();
+    Err(denial.otherwise(format!("No host has {}: build the connector without.", names.join(", "))))
+}
+
+/// Whether a connector whose manifest names `declared` may import it, and which line says so.
+///
+/// # Errors
+/// As an install of a connector with this one import.
+pub fn foretell(import: &Import, declared: &[String]) -> Result<Permit, Denial> {
+    check(std::slice::from_ref(import), declared)?;
+    let permit = Permit::new(&format!("import:{}", import.interface));
+    Ok(match standing(import, declared) {
+        Standing::Plumbing => permit.note("Every connector may import it: no authority comes with it."),
+        _ => permit.by(GrantLine::manifest_imports(declared)),
+    })
+}
+
+/// What the manifest names and the component does not import: it asks for more than it needs.
+pub(super) fn unused<'d>(imports: &[Import], declared: &'d [String]) -> Vec<&'d str> {
+    let used = |line: &str| {
+        let grant = |import: &Import| {
+            let with = GRANTABLE.iter().find(|(_, with)| with.contains(&import.interface.as_str()));
+            with.map_or("", |(grant, _)| *grant).to_owned()
+        };
+        imports.iter().any(|import| names(line, import, &grant(import)))
+    };
+    declared.iter().map(String::as_str).filter(|line| !used(line)).collect()
 }
 
 fn standing(import: &Import, declared: &[String]) -> Standing {
@@ -235,13 +303,57 @@ mod tests {
         assert_eq!(verdicts(&[import], &[]).remove(0).standing(), Standing::Unavailable);
     }
 
+    fn imports(names: &[&str]) -> Vec<Import> {
+        names.iter().map(|name| Import::new(name, true)).collect()
+    }
+
     #[test]
-    fn the_refusal_names_what_to_add_to_the_manifest() {
-        let imports =
-            [Import::new("wasi:http/outgoing-handler@0.2.4", true), Import::new("wasi:io/poll@0.2.4", true)];
-        let error = check(&imports, &[]).unwrap_err();
-        assert!(error.to_string().contains("wasi:http/outgoing-handler"), "{error}");
-        assert!(!error.to_string().contains("poll"), "{error}");
-        assert!(error.fix().contains("imports = [\"wasi:http/outgoing-handler\"]"), "{}", error.fix());
+    fn the_refusal_names_what_to_add_to_the_manifest_and_nothing_that_comes_along() {
+        let names = ["wasi:http/types@0.2.4", "wasi:http/outgoing-handler@0.2.4", "wasi:io/poll@0.2.4"];
+        let declared = ["wasi:clocks/wall-clock".to_owned()];
+        let denial = check(&imports(&names), &declared).unwrap_err();
+        assert_eq!(denial.requested(), "import:wasi:http/outgoing-handler");
+        assert_eq!(
+            denial.line().unwrap().line(),
+            "imports = [\"wasi:clocks/wall-clock\", \"wasi:http/outgoing-handler\"]"
+        );
+        assert!(denial.line().unwrap().line().parse::<toml::Table>().is_ok());
+        let alone = check(&imports(&names[..1]), &[]).unwrap_err();
+        assert_eq!(alone.line().unwrap().line(), "imports = [\"wasi:http/types\"]");
+        let denial = check(&imports(&["wasi:sockets/tcp@0.2.0", names[1]]), &[]).unwrap_err();
+        assert_eq!(denial.requested(), "import:wasi:sockets/tcp, import:wasi:http/outgoing-handler");
+        assert!(denial.line().is_none(), "no line is enough: {denial}");
+        let denial = check(&imports(&["wasi:http/outgoing-handler@0.3.0"]), &[]).unwrap_err();
+        assert_eq!(
+            denial.requested(),
+            "import:wasi:http/outgoing-handler@0.3.0",
+            "the version is what is missing"
+        );
+    }
+
+    #[test]
+    fn what_is_foretold_of_one_import_is_what_an_install_says() {
+        let http = ["wasi:http/outgoing-handler".to_owned()];
+        let asked = Import::asked("wasi:http/outgoing-handler");
+        assert_eq!(foretell(&asked, &http).unwrap().granted_by().len(), 1);
+        assert_eq!(foretell(&Import::asked("wasi:http/types"), &http).unwrap().granted_by().len(), 1);
+        let install = check(&imports(&["wasi:http/outgoing-handler@0.2.4"]), &[]).unwrap_err();
+        assert_eq!(foretell(&asked, &[]).unwrap_err(), install);
+        assert!(foretell(&Import::asked("wasi:io/poll"), &[]).unwrap().granted_by().is_empty());
+        assert!(foretell(&Import::asked("cofferdam:connector/log"), &[]).is_ok());
+        for none in
+            ["wasi:sockets/tcp", "wasi:http/outgoing-handler@0.3.0", "wasi:io/poll@0.2.0-rc-1", "print"]
+        {
+            assert!(foretell(&Import::asked(none), &http).is_err(), "{none}");
+        }
+    }
+
+    #[test]
+    fn what_is_declared_and_not_imported_is_noticed() {
+        let declared = ["wasi:http/outgoing-handler", "wasi:random/random", "wasi:clocks/wall-clock@0.3.0"]
+            .map(String::from);
+        let used = ["wasi:http/types@0.2.4", "wasi:random/random@0.2.4", "wasi:clocks/wall-clock@0.2.4"];
+        assert_eq!(unused(&imports(&used), &declared), ["wasi:clocks/wall-clock@0.3.0"]);
+        assert_eq!(unused(&[], &declared).len(), 3);
     }
 }

@@ -30,17 +30,18 @@ use std::collections::HashMap;
 pub use contract::CONTRACT_VERSION;
 pub use docs::{Docs, OperationDocs};
 pub use error::{FileKind, PackageError};
-pub use imports::{Import, ImportVerdict, Standing, verdicts};
+pub use imports::{Import, ImportVerdict, Standing, foretell, verdicts};
 pub use operation::Operation;
 pub use prescan::MAX_BYTES;
 pub use sections::{DOCS_SECTION, MANIFEST_SECTION, Sections, embed, extract, strip};
 pub use shape::{Case, Field, Name, Shape};
 
 use crate::digest::Digest;
+use crate::failure::Denial;
 use crate::manifest::Manifest;
 
 /// What problems in an embedded manifest call the file.
-const MANIFEST_LABEL: &str = "connector.toml";
+pub(crate) const MANIFEST_LABEL: &str = "connector.toml";
 
 /// A package whose bytes, manifest and operations hold together.
 #[derive(Debug)]
@@ -68,7 +69,7 @@ impl Package {
         docs.keep_only(&operations);
         for named in manifest.operations_named() {
             if !operations.iter().any(|operation| operation.name().json() == named) {
-                return Err(unknown_operation(named, &operations));
+                return Err(unknown_operation(&manifest, named, &operations));
             }
         }
         let by_name =
@@ -128,9 +129,15 @@ impl Package {
     /// part of [`open`](Self::open), so that such a package can still be inspected.
     ///
     /// # Errors
-    /// [`PackageError::Imports`], with every such import.
-    pub fn check_imports(&self) -> Result<(), PackageError> {
+    /// A denial of the manifest, with every such import.
+    pub fn check_imports(&self) -> Result<(), Denial> {
         imports::check(&self.imports, self.manifest.imports())
+    }
+
+    /// What the manifest names beside what the component imports: authority that nothing uses.
+    #[must_use]
+    pub fn unused_imports(&self) -> Vec<&str> {
+        imports::unused(&self.imports, self.manifest.imports())
     }
 }
 
@@ -143,9 +150,10 @@ pub fn operations_of(component: &[u8]) -> Result<Vec<Operation>, PackageError> {
     Ok(decode::decode(component)?.operations)
 }
 
-fn unknown_operation(named: &str, operations: &[Operation]) -> PackageError {
-    let close = operations.iter().map(|operation| operation.name().json());
-    let close = close.map(|name| (strsim::damerau_levenshtein(name, named), name));
-    let meant = close.filter(|(distance, _)| *distance <= 3).min().map(|(_, name)| name.to_owned());
-    PackageError::UnknownOperation { named: error::printable(named), meant }
+fn unknown_operation(manifest: &Manifest, named: &str, operations: &[Operation]) -> PackageError {
+    let meant = crate::spelling::nearest(named, operations.iter().map(|operation| operation.name().json()));
+    let meant = meant.map(ToOwned::to_owned);
+    let line = manifest.line_of(&["connector", "idempotency", "operations", named]).unwrap_or_default();
+    let place = format!("{MANIFEST_LABEL}:{line}");
+    PackageError::UnknownOperation { named: error::printable(named), place, meant }
 }

@@ -113,6 +113,13 @@ impl Registry {
         Ok(self.index()?.get(name, version))
     }
 
+    /// Whether packages are there and the index that knows them is not.
+    #[must_use]
+    pub fn has_lost_its_index(&self) -> bool {
+        let packages = fs::read_dir(self.store()).is_ok_and(|mut entries| entries.next().is_some());
+        packages && fs::symlink_metadata(self.root.join(INDEX)).is_err()
+    }
+
     /// The installed versions of `name`, oldest first.
     ///
     /// # Errors

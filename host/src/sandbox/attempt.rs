@@ -19,6 +19,7 @@ use super::gates::ledger::Ledger;
 use super::load::{Connector, Exported};
 use super::state::State;
 use super::{outcome, traps};
+use crate::action::ActionScope;
 use crate::clock::Clock;
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::{Context, Failure, LimitHit, LimitKind, RuntimeFault};
@@ -56,6 +57,8 @@ pub(crate) struct Attempt<'a> {
     pub(crate) idempotency_key: String,
     pub(crate) number: u32,
     pub(crate) clock: Arc<dyn Clock>,
+    /// What the action within which it runs declares of the connector.
+    pub(crate) scope: Option<Arc<ActionScope>>,
 }
 
 /// How the guest's future stopped.
@@ -74,10 +77,10 @@ pub(crate) async fn run(
     args: &[Val],
     attempt: Attempt<'_>,
 ) -> (Result<Value, Error>, Usage) {
-    let Attempt { context, limits, deadline, idempotency_key, number, clock } = attempt;
+    let Attempt { context, limits, deadline, idempotency_key, number, clock, scope } = attempt;
     let started = clock.now();
     let ledger = Arc::new(Ledger::default());
-    let gate = HttpGate::new(connector.egress(), Arc::clone(&ledger));
+    let gate = HttpGate::new(connector.egress(), Arc::clone(&ledger), scope);
     let facts = CallFacts { idempotency_key, attempt: number, deadline };
     let state = State::new(gate, limits.memory(), facts, context.audit_id().clone(), Arc::clone(&clock));
     let mut store = Store::new(connector.engine(), state);

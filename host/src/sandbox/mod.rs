@@ -13,6 +13,8 @@ mod load;
 mod outcome;
 mod state;
 mod stdio;
+#[cfg(test)]
+mod surface_tests;
 mod traps;
 mod values;
 
@@ -30,7 +32,9 @@ pub(crate) use load::{Connector, Exported, LoadError};
 pub(crate) use values::{json_size, lower_arguments};
 pub(crate) use wasmtime::component::Val as ComponentValue;
 
+use crate::egress::Policy;
 use crate::error::{HostError, HostErrorKind};
+use crate::manifest::Manifest;
 use crate::package::Package;
 use crate::trust::Verified;
 use cache::CodeCache;
@@ -117,6 +121,11 @@ impl Sandbox {
         let connector =
             Connector::new(&self.linker, &component, package, egress).map_err(SandboxError::Load)?;
         Ok(Arc::new(connector))
+    }
+
+    /// What a connector with this manifest may reach from this host.
+    pub(crate) fn policy(&self, manifest: &Manifest) -> Policy {
+        self.egress.policy(manifest)
     }
 
     async fn component(&self, package: &Package) -> Result<wasmtime::component::Component, HostError> {

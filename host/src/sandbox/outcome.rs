@@ -22,7 +22,7 @@ const DETAIL_CHARS: usize = 2_000;
 /// The failure for a gate's verdict.
 pub(super) fn of_verdict(context: &Context, verdict: Verdict) -> Failure {
     match verdict {
-        Verdict::Denied(denial) => Failure::capability_denied(context, denial),
+        Verdict::Denied(denial) => Failure::capability_denied(context, &denial),
         Verdict::Limit(hit) => Failure::resource_limit_exceeded(context, hit),
     }
 }

@@ -3,13 +3,13 @@
 use std::io::{self, IsTerminal as _};
 use std::path::Path;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::call::Call;
 use crate::cli::report::Stop;
 use crate::cli::session::{Session, resolve};
-use crate::cli::{files, progress, runtime};
-use crate::error::{HostError, HostErrorKind};
+use crate::cli::{files, progress, runtime, strict_json};
+use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::safe_line;
 use crate::limits::{LimitError, LimitRequest};
 
@@ -89,11 +89,19 @@ pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop>
             session.ui.line_of_json(&error)?;
             Err(Stop::Shown(error.exit_code()))
         }
+        // No value, no failure, and an answer all the same: whoever reads it must not wait for one.
+        Err(stop @ (Stop::Interrupted | Stop::Terminated)) if session.ui.json() => {
+            let signal = if matches!(stop, Stop::Interrupted) { "SIGINT" } else { "SIGTERM" };
+            let message = "The call was cancelled before it had an outcome. It may have had effects.";
+            session.ui.line_of_json(&json!({"cancelled": {"signal": signal, "message": message}}))?;
+            Err(stop)
+        }
         outcome => outcome,
     }
 }
 
 fn call(args: Args, session: &Session<'_>) -> Result<(), Stop> {
+    let not_texts = not_texts(&args.arg);
     let arguments = arguments(session, args.args.as_deref(), args.arg)?;
     let limits = LimitRequest::parse(args.fuel, args.timeout.as_deref(), args.memory.as_deref());
     let limits = limits.map_err(|error| HostError::new(HostErrorKind::Validation, error.to_string()))?;
@@ -112,8 +120,31 @@ fn call(args: Args, session: &Session<'_>) -> Result<(), Stop> {
     if args.allow_unsigned {
         call = call.allow_unsigned();
     }
-    let value = runtime::block_on(async { Ok(progress::during(session.ui, &what, host.run(call)).await?) })?;
-    session.ui.value(&value)
+    let outcome = runtime::block_on(async {
+        let outcome = progress::during(session.ui, &what, host.run(call)).await;
+        Ok(outcome.map_err(|error| with_quotes(error, &not_texts))?)
+    });
+    session.ui.value(&outcome?)
+}
+
+/// Single arguments that were taken as JSON and are no texts: each with how the text would be written.
+fn not_texts(single: &[(String, Value)]) -> Vec<(String, String)> {
+    let others = single.iter().filter(|(_, value)| !value.is_string());
+    // The shell takes the outer quotation marks, JSON the inner ones.
+    let quoted = |(key, value): &(String, Value)| {
+        (key.clone(), format!("--arg '{key}={}'", Value::from(value.to_string())))
+    };
+    others.map(quoted).collect()
+}
+
+/// The error, with the way to write a text that looks like a number, where that is what was meant.
+fn with_quotes(error: Error, not_texts: &[(String, String)]) -> Error {
+    let Error::Host(error) = error else { return error };
+    let wants_text = |key: &str| error.message().contains(&format!("args.{key}: expected a string"));
+    match not_texts.iter().find(|(key, _)| wants_text(key)) {
+        Some((_, written)) => Error::Host(error.hint(format!("To give it as a text, write {written}."))),
+        None => Error::Host(error),
+    }
 }
 
 /// The arguments of the call: those of `whole`, and `single` ones beside them.
@@ -140,7 +171,7 @@ fn arguments(
 }
 
 fn parse(text: &[u8], place: &str) -> Result<Value, HostError> {
-    serde_json::from_slice(text).map_err(|error| {
+    strict_json::parse(text).map_err(|error| {
         let place = files::shown(Path::new(place));
         HostError::new(HostErrorKind::Validation, format!("The arguments are not JSON: {place}: {error}."))
             .hint(
@@ -175,7 +206,12 @@ fn key_and_value(text: &str) -> Result<(String, Value), String> {
     if key.is_empty() {
         return Err("the key is missing; write it as KEY=VALUE".into());
     }
-    let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
+    let value = match strict_json::parse(value.as_bytes()) {
+        Ok(value) => value,
+        // JSON but for a name that stands twice: no text either.
+        Err(error) if error.is_data() => return Err(error.to_string()),
+        Err(_) => Value::from(value),
+    };
     Ok((key.to_owned(), value))
 }
 
@@ -220,6 +256,7 @@ mod tests {
             assert_eq!(key_and_value(text).unwrap(), (key.to_owned(), value), "{text}");
         }
         assert!(key_and_value("name").is_err());
+        assert!(key_and_value("twice={\"a\": 1, \"a\": 2}").is_err());
         assert!(key_and_value("=3").is_err());
     }
 
@@ -240,6 +277,8 @@ mod tests {
             "{error}"
         );
         assert!(parse(b"{} {}", "ARGS").is_err());
+        let error = parse(b"{\"a\": 1, \"a\": 2}", "ARGS").unwrap_err();
+        assert!(error.message().contains("`a` stands twice"), "{error}");
         let deep = "[".repeat(100_000);
         assert!(parse(deep.as_bytes(), "ARGS").is_err());
     }

@@ -1,11 +1,11 @@
 //! `inspect`: the page that a security reviewer reads before trusting a connector.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::cli::files;
 use crate::cli::page::{self, Page, Tone};
 use crate::cli::report::Stop;
-use crate::cli::session::{Session, is_reference, resolve, signature_path};
+use crate::cli::session::{Session, is_installed_name, resolve, signature_path};
 use crate::host::{ImportView, Inspection, LimitView, OperationView};
 
 const EXAMPLES: &str = "\
@@ -33,9 +33,7 @@ pub(in crate::cli) struct Args {
 pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
     let Args { what, signature } = args;
     let host = session.host()?;
-    // `hello` is more likely a name cut short than a file without an ending that is not there.
-    let named = is_reference(&what) || !(what.contains('.') || Path::new(&what).exists());
-    let inspection = if named {
+    let inspection = if is_installed_name(&what) {
         host.inspect(&resolve(&host, &what)?)?
     } else {
         let path = PathBuf::from(what);
@@ -59,6 +57,9 @@ fn page(inspection: &Inspection) -> Page {
     reach(&mut page, inspection);
     page.heading("IMPORTS");
     page.table(["IMPORT", "STANDING", "MEANS"], inspection.imports.iter().map(import).collect());
+    for unused in &inspection.unused_imports {
+        page.toned(Tone::Doubtful, &format!("{unused}: declared, and not imported; more than it needs"));
+    }
     page.heading("LIMITS OF A CALL");
     let limits = inspection.limits.iter().map(|(name, limit)| {
         let asked = limit.manifest.map_or_else(|| "-".to_owned(), |amount| shown(amount, limit));

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::call::REBUILD;
 use crate::cli::page::Page;
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
@@ -27,7 +28,8 @@ struct Line {
 
 /// Lists.
 pub(in crate::cli) fn run(Args {}: Args, session: &Session<'_>) -> Result<(), Stop> {
-    let entries = session.host()?.list()?;
+    let host = session.host()?;
+    let entries = host.list()?;
     let lines = entries.iter().map(|entry| Line {
         name: entry.name.to_string(),
         version: entry.version.to_string(),
@@ -42,7 +44,9 @@ pub(in crate::cli) fn run(Args {}: Args, session: &Session<'_>) -> Result<(), St
         }
         page
     })?;
-    if lines.is_empty() {
+    if host.has_lost_its_index() {
+        session.ui.warn(REBUILD);
+    } else if lines.is_empty() {
         session.ui.note("No connector is installed. `cofferdam install PACKAGE` installs one.");
     }
     Ok(())

@@ -14,6 +14,7 @@ pub(super) mod remove;
 pub(super) mod sign;
 pub(super) mod trust;
 pub(super) mod verify;
+pub(super) mod why;
 
 use super::args::Command;
 use super::report::Stop;
@@ -30,6 +31,7 @@ pub(super) fn run(command: Command, session: &Session<'_>) -> Result<(), Stop> {
         Command::Install(args) => install::run(args, session),
         Command::List(args) => list::run(args, session),
         Command::Inspect(args) => inspect::run(args, session),
+        Command::Why(args) => why::run(args, session),
         Command::Verify(args) => verify::run(args, session),
         Command::Remove(args) => remove::run(args, session),
         Command::Call(args) => call::run(args, session),

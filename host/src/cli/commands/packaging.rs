@@ -10,7 +10,6 @@ use crate::cli::page::{self, Page};
 use crate::cli::report::Stop;
 use crate::cli::session::{Session, signature_path};
 use crate::cli::{files, progress};
-use crate::digest::Digest;
 use crate::error::{HostError, HostErrorKind};
 use crate::manifest::{ConnectorName, Manifest};
 use crate::package::{self, Docs, Package, PackageError};
@@ -36,6 +35,8 @@ struct Made {
     hash: String,
     size: u64,
     operations: Vec<Operation>,
+    /// What the manifest names and the component does not import.
+    unused_imports: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -119,9 +120,10 @@ pub(super) async fn finish(
         hash: format!("sha256:{}", package.digest()),
         size: package.bytes().len() as u64,
         operations: package.operations().iter().map(|it| operation(it, package.docs())).collect(),
+        unused_imports: package.unused_imports().into_iter().map(ToOwned::to_owned).collect(),
     };
     session.ui.result(&made, || made.page())?;
-    advise(session, &made, package.digest());
+    advise(session, &made, &package);
     Ok(())
 }
 
@@ -132,7 +134,14 @@ fn operation(operation: &package::Operation, docs: &Docs) -> Operation {
 }
 
 /// What to do next, and what could be better.
-fn advise(session: &Session<'_>, made: &Made, digest: &Digest) {
+fn advise(session: &Session<'_>, made: &Made, package: &Package) {
+    let unused = &made.unused_imports;
+    if !unused.is_empty() {
+        session.ui.warn(&format!(
+            "connector.toml asks for more than the component imports: {}; take it out of [capabilities.runtime] imports",
+            unused.join(", ")
+        ));
+    }
     let bare: Vec<_> =
         made.operations.iter().filter(|it| !it.documented).map(|it| it.name.as_str()).collect();
     if !bare.is_empty() {
@@ -144,7 +153,8 @@ fn advise(session: &Session<'_>, made: &Made, digest: &Digest) {
     let path = files::shown(&made.path);
     let signature = signature_path(&made.path);
     let stale = std::fs::read(&signature).ok().and_then(|bytes| crate::trust::Envelope::parse(&bytes).ok());
-    let stale = stale.is_some_and(|it| it.unverified_statement().is_ok_and(|it| it.digest() != digest));
+    let stale =
+        stale.is_some_and(|it| it.unverified_statement().is_ok_and(|it| it.digest() != package.digest()));
     let replace = if stale { " --replace" } else { "" };
     session.ui.note(&format!("next: cofferdam sign {path} --key cofferdam.key{replace}"));
 }

@@ -145,7 +145,7 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let target = client.policy().target(request.uri())?;
+    let target = client.policy().decide(request.uri(), None)?;
     client.send(request, &target, timeouts).await
 }
 

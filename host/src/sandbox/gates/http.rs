@@ -14,6 +14,7 @@ use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpHooks};
 
 use super::held::Held;
 use super::ledger::{Ledger, SeenFault, SeenStatus, Verdict};
+use crate::action::ActionScope;
 use crate::egress::ResponseBody;
 use crate::egress::{
     Client, Counted, CountedError, HostPort, Policy, RequestFlaw, Resolve, SendError, Target, Timeouts, code,
@@ -37,8 +38,13 @@ pub(crate) struct EgressSettings {
 impl EgressSettings {
     /// A client and a policy of this connector's own: connections are never shared between connectors.
     pub(in crate::sandbox) fn for_connector(&self, manifest: &Manifest) -> Egress {
-        let policy = Policy::new(manifest.hosts(), &self.allow_private);
+        let policy = self.policy(manifest);
         Egress { client: Client::new(Arc::clone(&self.tls), Arc::clone(&self.resolver), policy) }
+    }
+
+    /// What this connector may reach.
+    pub(crate) fn policy(&self, manifest: &Manifest) -> Policy {
+        Policy::new(manifest.hosts(), &self.allow_private)
     }
 }
 
@@ -53,15 +59,20 @@ pub(in crate::sandbox) struct HttpGate {
     egress: Egress,
     ledger: Arc<Ledger>,
     slots: Arc<Semaphore>,
+    scope: Option<Arc<ActionScope>>,
 }
 
 type SendFuture = Box<dyn Future<Output = Result<(Response<WasiBody>, IoFuture), Error>> + Send>;
 type IoFuture = Box<dyn Future<Output = Result<(), Error>> + Send>;
 
 impl HttpGate {
-    pub(in crate::sandbox) fn new(egress: &Egress, ledger: Arc<Ledger>) -> Self {
+    pub(in crate::sandbox) fn new(
+        egress: &Egress,
+        ledger: Arc<Ledger>,
+        scope: Option<Arc<ActionScope>>,
+    ) -> Self {
         let slots = Arc::new(Semaphore::new(limits::CONCURRENT_REQUESTS));
-        Self { egress: egress.clone(), ledger, slots }
+        Self { egress: egress.clone(), ledger, slots, scope }
     }
 
     /// Everything that can be decided without the network.
@@ -71,10 +82,7 @@ impl HttpGate {
             let hit = LimitHit { limit: LimitKind::Requests, configured: limits::REQUESTS, used: number };
             return Err(Verdict::Limit(hit));
         }
-        let policy = self.egress.client.policy();
-        let target = policy.target(request.uri()).map_err(|refusal| Verdict::Denied(refusal.into()))?;
-        policy.admit(&target).map_err(|refusal| Verdict::Denied(refusal.into()))?;
-        Ok(target)
+        self.egress.client.policy().decide(request.uri(), self.scope.as_deref()).map_err(Verdict::Denied)
     }
 }
 
@@ -110,13 +118,20 @@ impl WasiHttpHooks for HttpGate {
             let permit = slots.acquire_owned().await.map_err(|_| Error::ConnectionLimitReached)?;
             let host = target.to_string();
             let request = count_request_body(request, &ledger);
-            match client.send(request, &target, &timeouts).await {
+            // Requests run beside the guest. One that was admitted before the verdict ends with it: this
+            // future may be polled before the attempt is dropped.
+            let answer = tokio::select! {
+                biased;
+                () = ledger.ended() => return Err(Error::HttpRequestDenied),
+                answer = client.send(request, &target, &timeouts) => answer,
+            };
+            match answer {
                 Ok(response) => {
                     let response = observe_response(response, host, &ledger, permit);
                     Ok((response, Box::new(async { Ok(()) }) as IoFuture))
                 }
                 Err(SendError::Refused(refusal)) => {
-                    ledger.end(Verdict::Denied(refusal.into()));
+                    ledger.end(Verdict::Denied(refusal));
                     Err(Error::HttpRequestDenied)
                 }
                 Err(SendError::Flawed(flaw)) => Err(flawed(flaw)),

@@ -55,7 +55,6 @@ impl Ledger {
     pub(in crate::sandbox) fn end(&self, verdict: Verdict) {
         lock(&self.verdict).get_or_insert(verdict);
         self.ended.notify_waiters();
-        self.ended.notify_one();
     }
 
     /// The verdict, once there is one.
@@ -68,10 +67,15 @@ impl Ledger {
         lock(&self.verdict).is_some()
     }
 
-    /// Ready when a gate ends the attempt.
+    /// Ready when a gate ends the attempt; many may wait for it.
     pub(in crate::sandbox) async fn ended(&self) {
-        while !self.is_over() {
-            self.ended.notified().await;
+        loop {
+            // Made before the look, it is woken by a verdict that comes after the look.
+            let ended = self.ended.notified();
+            if self.is_over() {
+                return;
+            }
+            ended.await;
         }
     }
 

@@ -95,7 +95,8 @@ fn lower_fields(fields: &[Field], value: Value) -> Result<Vec<(&Name, Val)>, Arg
         None => Ok(lowered),
         Some(unknown) => {
             let names = fields.iter().map(|field| field.name.json());
-            let near = nearest(unknown, names.clone()).map(|near| format!("; did you mean `{near}`?"));
+            let near = crate::spelling::nearest(unknown, names.clone())
+                .map(|near| format!("; did you mean `{near}`?"));
             let known = if fields.is_empty() { "none".into() } else { names.collect::<Vec<_>>().join(", ") };
             let unknown = crate::failure::safe_line(unknown, 64);
             Err(ArgumentError::new(format!(
@@ -273,11 +274,6 @@ fn one_of<'n>(names: &'n [Name], text: &str) -> Result<&'n Name, ArgumentError> 
         let known: Vec<_> = names.iter().map(Name::json).collect();
         ArgumentError::new(format!("expected one of {}", known.join(", ")))
     })
-}
-
-fn nearest<'n>(wrong: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
-    let scored = names.map(|name| (strsim::jaro_winkler(wrong, name), name));
-    scored.filter(|(score, _)| *score > 0.8).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
 }
 
 /// What a shape wants, in one phrase without its inner fields.

@@ -1,0 +1,140 @@
+//! The line of a document that grants a capability, and a permit: a decision that allows.
+
+use std::fmt;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::denial::REQUESTED_CHARS;
+use super::text::safe_line;
+
+/// A line of a document that grants something: as it is written there, and where it goes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct GrantLine {
+    file: String,
+    table: &'static str,
+    line: String,
+    #[serde(skip)]
+    then: &'static str,
+}
+
+impl GrantLine {
+    /// The hosts of a connector, in its manifest.
+    pub(crate) fn manifest_hosts(hosts: impl IntoIterator<Item = impl fmt::Display>) -> Self {
+        Self::manifest("[capabilities.network]", format!("hosts = {}", toml_array(hosts)))
+    }
+
+    /// The imports of a connector, in its manifest.
+    pub(crate) fn manifest_imports(imports: impl IntoIterator<Item = impl fmt::Display>) -> Self {
+        Self::manifest("[capabilities.runtime]", format!("imports = {}", toml_array(imports)))
+    }
+
+    fn manifest(table: &'static str, line: String) -> Self {
+        let then = ", then build, sign and install the connector again";
+        Self { file: "connector.toml".into(), table, line, then }
+    }
+
+    /// What an action may use of one connector, in the action's file; the entry is the connector's own.
+    pub(crate) fn action(
+        file: String,
+        operations: impl IntoIterator<Item = impl fmt::Display>,
+        hosts: impl IntoIterator<Item = impl fmt::Display>,
+    ) -> Self {
+        let (operations, hosts) = (toml_array(operations), toml_array(hosts));
+        let line = format!("capabilities = {{ operations = {operations}, hosts = {hosts} }}");
+        Self { file, table: "[[requires.connectors]]", line, then: "" }
+    }
+
+    /// A private host:port, in the operator's configuration. What else is allowed there is for no caller to
+    /// know, and stays out of the line.
+    pub(crate) fn allow_private(host_port: impl fmt::Display) -> Self {
+        let line = format!("allow_private = {}", toml_array([host_port]));
+        Self { file: "config.toml".into(), table: "[network]", line, then: "" }
+    }
+
+    /// The document's name.
+    #[must_use]
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// The table's header, as it is written: `[capabilities.network]`.
+    #[must_use]
+    pub fn table(&self) -> &str {
+        self.table
+    }
+
+    /// The line, which is TOML.
+    #[must_use]
+    pub fn line(&self) -> &str {
+        &self.line
+    }
+
+    /// The line with its place, for programs.
+    pub(super) fn as_json(&self) -> Value {
+        serde_json::json!({"file": self.file, "table": self.table, "line": self.line})
+    }
+
+    /// What to do, as the part of a sentence after "To allow it,".
+    pub(crate) fn instruction(&self) -> String {
+        format!("write {self}{}", self.then)
+    }
+}
+
+impl fmt::Display for GrantLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` under {} in {}", self.line, self.table, self.file)
+    }
+}
+
+/// Texts without quotes and backslashes, which names of hosts, operations and interfaces are, as TOML.
+fn toml_array(items: impl IntoIterator<Item = impl fmt::Display>) -> String {
+    let quoted: Vec<_> = items.into_iter().map(|item| format!("\"{item}\"")).collect();
+    format!("[{}]", quoted.join(", "))
+}
+
+/// Something that is allowed, and the lines that say so.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Permit {
+    requested: String,
+    granted_by: Vec<GrantLine>,
+    notes: Vec<String>,
+}
+
+impl Permit {
+    pub(crate) fn new(requested: &str) -> Self {
+        Self { requested: safe_line(requested, REQUESTED_CHARS), granted_by: Vec::new(), notes: Vec::new() }
+    }
+
+    /// Adds a line that grants it.
+    #[must_use]
+    pub(crate) fn by(mut self, line: GrantLine) -> Self {
+        self.granted_by.push(line);
+        self
+    }
+
+    /// Adds what else there is to know.
+    #[must_use]
+    pub(crate) fn note(mut self, note: impl Into<String>) -> Self {
+        self.notes.push(note.into());
+        self
+    }
+
+    /// What was asked for.
+    #[must_use]
+    pub fn requested(&self) -> &str {
+        &self.requested
+    }
+
+    /// The lines that grant it together, each of which is needed; none where everybody has it.
+    #[must_use]
+    pub fn granted_by(&self) -> &[GrantLine] {
+        &self.granted_by
+    }
+
+    /// What else there is to know.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+}

@@ -1,0 +1,76 @@
+//! What people get wrong at the command line, and what it says: arguments, a lost index, a manifest's slip.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use cofferdam_test_support::package;
+use serde_json::Value;
+
+use crate::cli::{desk, example_cli};
+use crate::world::world;
+
+#[test]
+fn a_cancelled_call_still_answers_in_json() {
+    for (signal, name, code) in [("-INT", "SIGINT", 130), ("-TERM", "SIGTERM", 143)] {
+        let path = format!("/hang/json{signal}");
+        let url = format!("url={}", world().upstream.url(&path));
+        let allowed = world().upstream.host_port();
+        let args = ["call", "github://cofferdam/probe", "fetch", "--arg", &url, "--allow-private", &allowed];
+        let args = [&args[..], &["--format", "json"]].concat();
+        let mut child =
+            example_cli().command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        while world().upstream.seen(&path).is_empty() {
+            assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let pid = child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{}", String::from_utf8_lossy(&output.stderr));
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(answer["cancelled"]["signal"], name, "{answer}");
+        assert!(answer.get("error").is_none(), "a cancellation is not a failure");
+    }
+}
+
+#[test]
+fn arguments_that_are_not_what_they_look_like_are_refused_with_the_way_to_write_them() {
+    let cli = example_cli();
+    let greet = |args: &[&str]| cli.run(&[&["call", "github://cofferdam/hello", "greet"], args].concat());
+    greet(&["--arg", "name=5"]).fails(65).said(r#"--arg 'name="5"'"#);
+    assert_eq!(greet(&["--arg", r#"name="5""#]).json()["text"], "Good day, 5.");
+    greet(&[r#"{"name": "Ada", "name": "Bob"}"#]).fails(65).said("`name` stands twice");
+    let twice = greet(&[r#"{"name": "Ada"}"#, "--arg", "name=Bob"]).fails(65);
+    twice.said("`name` is given twice");
+}
+
+#[test]
+fn a_lost_index_is_said_to_be_lost() {
+    let desk = desk();
+    desk.quiet();
+    desk.run("install quiet.wasm --allow-unsigned").ok();
+    fs::remove_file(desk.path("packages/index.json")).unwrap();
+    desk.run("call github://acme/quiet run --allow-unsigned").fails(66).said("verify --rebuild-index");
+    let listed = desk.run("list");
+    assert!(listed.stderr.contains("verify --rebuild-index"), "{listed:?}");
+    desk.run("verify --rebuild-index").fails(81).said("index is made anew");
+    desk.run("call github://acme/quiet run --allow-unsigned").ok();
+}
+
+#[test]
+fn what_is_wrong_in_the_manifest_against_the_component_or_the_host_is_named_with_its_line() {
+    let desk = desk();
+    fs::write(desk.path("quiet.wasm"), package::quiet()).unwrap();
+    let manifest = package::manifest("github://acme/quiet", "1.0.0")
+        + "\n[connector.idempotency.operations]\nrnu = \"not_idempotent\"\n";
+    fs::write(desk.path("connector.toml"), manifest).unwrap();
+    let ran = desk.run("pack quiet.wasm --manifest connector.toml -o packed.wasm").fails(65);
+    assert!(ran.stderr.contains("connector.toml:6") && ran.stderr.contains("`run`"), "{}", ran.stderr);
+    let manifest =
+        package::manifest("github://acme/quiet", "1.0.0") + "\n[limits]\nfuel = 5\nmemory = \"2GiB\"\n";
+    fs::write(desk.path("connector.toml"), &manifest).unwrap();
+    let ran = desk.run("pack quiet.wasm --manifest connector.toml -o packed.wasm").fails(65);
+    assert!(ran.stderr.contains("connector.toml:7: limits.memory: "), "{}", ran.stderr);
+    fs::write(desk.path("big.wasm"), package::pack(&package::quiet(), &manifest)).unwrap();
+    desk.run("install big.wasm --allow-unsigned").fails(65).said("connector.toml:7: limits.memory: ");
+}
