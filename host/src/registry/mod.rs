@@ -29,6 +29,7 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use semver::Version;
