@@ -11,7 +11,7 @@ use super::request::Call;
 use super::verify;
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::{AuditId, Context, Failure, LimitHit, LimitKind};
-use crate::limits;
+use crate::limits::{self, LimitRequest};
 use crate::sandbox::{self, Attempt, ComponentValue, Exported};
 
 /// Runs calls, as many at once as there are permits.
@@ -65,7 +65,10 @@ impl Pipeline {
         let context = Context::new(audit_id.clone())
             .with_connector(Arc::clone(connector), Some(Arc::clone(&loaded.hash)))
             .with_op(call.op.as_str(), package.manifest().idempotent(&call.op));
-        let limits = verify::check_limits(&self.loader.ceilings, package.manifest().limits(), &call.limits)?;
+        // No action yet has limits of its own.
+        let action = LimitRequest::default();
+        let limits =
+            verify::check_limits(&self.loader.ceilings, package.manifest().limits(), &action, &call.limits)?;
         let idempotency_key = idempotency_key(call.idempotency_key, audit_id)?;
         let args = fitting_args(&context, operation, call.args)?;
 

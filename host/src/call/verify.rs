@@ -81,15 +81,16 @@ pub(crate) fn check_imports(context: &Context, package: &Package) -> Result<(), 
     Err(Failure::capability_denied(context, denial))
 }
 
-/// What the manifest asks for lies within the host's ceilings.
+/// What manifest, action and caller ask for lies within the host's ceilings.
 pub(crate) fn check_limits(
     ceilings: &Ceilings,
     manifest: &LimitRequest,
+    action: &LimitRequest,
     caller: &LimitRequest,
 ) -> Result<Limits, HostError> {
-    Limits::resolve(ceilings, manifest, caller).map_err(|error| {
-        HostError::new(HostErrorKind::Validation, format!("A limit is not acceptable: {error}."))
-            .hint("Lower the limit in the [limits] table of connector.toml, or in the call.")
+    Limits::resolve(ceilings, manifest, action, caller).map_err(|refused| {
+        HostError::new(HostErrorKind::Validation, format!("A limit is not acceptable: {refused}."))
+            .hint(refused.asked_by.fix())
     })
 }
 
