@@ -73,6 +73,15 @@ fn every_hostile_component_ends_as_it_says() {
     assert!(wrong.is_empty(), "these did not end as they say: {wrong:?}");
 }
 
+/// Installs `tests/hostile/<name>.wat` as `local://hostile/<name>@1.0.0`.
+pub(crate) fn installed(
+    host: &cofferdam::Host,
+    signer: &Signer,
+    name: &str,
+) -> Result<cofferdam::ConnectorRef, cofferdam::Error> {
+    signed(host, signer, name, &package::component(&package::hostile_text(name)))
+}
+
 fn signed(
     host: &cofferdam::Host,
     signer: &Signer,

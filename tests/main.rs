@@ -23,6 +23,7 @@ mod hostile;
 mod identity;
 mod install;
 mod layout;
+mod limits;
 mod world;
 
 /// The binary under test.

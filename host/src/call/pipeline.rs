@@ -12,7 +12,7 @@ use super::verify;
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::{AuditId, Context, Failure, LimitHit, LimitKind};
 use crate::limits::{self, LimitRequest};
-use crate::sandbox::{self, Attempt, ComponentValue, Exported};
+use crate::sandbox::{self, Attempt, ComponentValue, Exported, Usage};
 
 /// Runs calls, as many at once as there are permits.
 pub(crate) struct Pipeline {
@@ -32,7 +32,8 @@ impl Pipeline {
     }
 
     /// One call: its value, its failure, or why it was not taken up. Dropping the future cancels it.
-    pub(crate) async fn run(&self, call: Call) -> Result<Value, Error> {
+    /// Beside it what its last attempt used, if one was made.
+    pub(crate) async fn run(&self, call: Call) -> (Result<Value, Error>, Option<Usage>) {
         let audit_id = AuditId::mint();
         let connector: Arc<str> = call.connector.to_string().into();
         let op: Arc<str> = call.op.as_str().into();
@@ -42,7 +43,8 @@ impl Pipeline {
             Error::Host(error) => Error::Host(error.of_request(&audit_id)),
             failure @ Error::Failure(_) => failure,
         });
-        record.close(outcome)
+        let usage = record.usage();
+        (record.close(outcome), usage)
     }
 
     async fn admit_and_attempt(

@@ -4,9 +4,8 @@ use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::Value;
 use wasmtime::Store;
@@ -18,6 +17,7 @@ use super::gates::http::HttpGate;
 use super::gates::ledger::Ledger;
 use super::load::{Connector, Exported};
 use super::state::State;
+use super::usage::Usage;
 use super::{outcome, traps};
 use crate::clock::Clock;
 use crate::error::{Error, HostError, HostErrorKind};
@@ -29,23 +29,6 @@ const YIELD_FUEL: u64 = 1_000_000;
 
 /// The longest tail of stderr that the operator's record keeps, in characters.
 const STDERR_CHARS: usize = 2_000;
-
-/// What an attempt used, the good ones too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Usage {
-    /// Fuel burnt.
-    pub fuel: u64,
-    /// The most bytes that memories and tables had together.
-    pub memory: u64,
-    /// Time from start to outcome.
-    pub wall_time: Duration,
-    /// Outgoing requests.
-    pub requests: u64,
-    /// Bytes of request bodies.
-    pub bytes_out: u64,
-    /// Bytes of response bodies.
-    pub bytes_in: u64,
-}
 
 /// What an attempt is made with.
 pub(crate) struct Attempt<'a> {
@@ -83,7 +66,7 @@ pub(crate) async fn run(
     let mut store = Store::new(connector.engine(), state);
 
     store.call_hook_async(Breather::new(Arc::clone(&clock)));
-    let stop = match prepare(&mut store, limits) {
+    let stop = match prepare(&mut store, limits, connector) {
         Ok(()) => {
             watch(&*clock, deadline, &ledger, instantiate_and_call(&mut store, connector, operation, args))
                 .await
@@ -92,14 +75,8 @@ pub(crate) async fn run(
     };
 
     let fuel = limits.fuel().saturating_sub(store.get_fuel().unwrap_or(0));
-    let usage = Usage {
-        fuel,
-        memory: store.data().limiter.used(),
-        wall_time: clock.now().saturating_duration_since(started),
-        requests: ledger.requests.load(Ordering::Relaxed),
-        bytes_out: ledger.bytes_out.load(Ordering::Relaxed),
-        bytes_in: ledger.bytes_in.load(Ordering::Relaxed),
-    };
+    let wall_time = clock.now().saturating_duration_since(started);
+    let usage = Usage::of(store.data(), &ledger, limits, fuel, wall_time);
     let outcome = match stop {
         // A verdict may come between the guest's last step and this line: it still outranks the guest.
         _ if ledger.is_over() => Err(match ledger.verdict() {
@@ -136,7 +113,8 @@ pub(crate) async fn run(
     (outcome.map_err(Error::from), usage)
 }
 
-fn prepare(store: &mut Store<State>, limits: &Limits) -> wasmtime::Result<()> {
+fn prepare(store: &mut Store<State>, limits: &Limits, connector: &Connector) -> wasmtime::Result<()> {
+    connector.fits()?;
     store.limiter(|state| &mut state.limiter);
     store.set_fuel(limits.fuel())?;
     store.fuel_async_yield_interval(Some(YIELD_FUEL))?;

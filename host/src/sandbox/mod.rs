@@ -13,8 +13,11 @@ mod load;
 mod outcome;
 mod state;
 mod stdio;
+mod trap_table;
 mod traps;
+mod usage;
 mod values;
+mod words;
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -22,11 +25,11 @@ use std::sync::{Arc, OnceLock};
 use wasmtime::Engine;
 use wasmtime::component::Linker;
 
-pub use attempt::Usage;
 pub(crate) use attempt::{Attempt, run};
 pub use compile::{COMPILE_WORKER_ARG, Compiler, compile_worker};
 pub(crate) use gates::http::EgressSettings;
 pub(crate) use load::{Connector, Exported, LoadError};
+pub use usage::Usage;
 pub(crate) use values::{json_size, lower_arguments};
 pub(crate) use wasmtime::component::Val as ComponentValue;
 

@@ -25,6 +25,7 @@ pub(super) struct State {
     pub(super) log: LogLane,
     pub(super) audit_id: AuditId,
     pub(super) clock: Arc<dyn Clock>,
+    pub(super) stdout: Capture,
     pub(super) stderr: Capture,
 }
 
@@ -36,10 +37,10 @@ impl State {
         audit_id: AuditId,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let stderr = Capture::default();
+        let (stdout, stderr) = (Capture::default(), Capture::default());
         // No arguments, no environment, no files, no sockets; real clocks and real randomness.
         let wasi = WasiCtx::builder()
-            .stdout(Capture::default())
+            .stdout(stdout.clone())
             .stderr(stderr.clone())
             .max_random_size(limits::RANDOM_BYTES as u64)
             .allow_tcp(false)
@@ -51,7 +52,19 @@ impl State {
         let mut table = ResourceTable::new();
         table.set_max_capacity(limits::HANDLES);
         let limiter = Limiter::new(memory);
-        Self { wasi, http, table, gate, limiter, call, log: LogLane::default(), audit_id, clock, stderr }
+        Self {
+            wasi,
+            http,
+            table,
+            gate,
+            limiter,
+            call,
+            log: LogLane::default(),
+            audit_id,
+            clock,
+            stdout,
+            stderr,
+        }
     }
 }
 

@@ -9,9 +9,10 @@ use crate::call::Call;
 use crate::cli::report::Stop;
 use crate::cli::session::{Session, resolve};
 use crate::cli::{files, progress, runtime};
-use crate::error::{HostError, HostErrorKind};
+use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::safe_line;
 use crate::limits::{LimitError, LimitRequest};
+use crate::sandbox::Usage;
 
 /// Longest text of arguments that is read, in bytes. What a call takes is less, and the call says so.
 const ARGS_BYTES: u64 = 16 * 1024 * 1024;
@@ -79,6 +80,11 @@ pub(in crate::cli) struct Args {
     /// For development: runs a package that has no signature.
     #[arg(long)]
     allow_unsigned: bool,
+
+    /// Says what the call used of its limits: on standard error, or with `--format json` as `usage` beside
+    /// `value` or `error`.
+    #[arg(long)]
+    usage: bool,
 }
 
 /// Calls, and prints what comes of it.
@@ -112,8 +118,37 @@ fn call(args: Args, session: &Session<'_>) -> Result<(), Stop> {
     if args.allow_unsigned {
         call = call.allow_unsigned();
     }
-    let value = runtime::block_on(async { Ok(progress::during(session.ui, &what, host.run(call)).await?) })?;
-    session.ui.value(&value)
+    let running = progress::during(session.ui, &what, host.run_measured(call));
+    let (outcome, usage) = runtime::block_on(async { Ok(running.await) })?;
+    if !args.usage {
+        return session.ui.value(&outcome?);
+    }
+    if session.ui.json() {
+        return with_usage(session, outcome, usage);
+    }
+    if let Some(usage) = usage {
+        session.ui.note(&format!("used: {usage}"));
+    }
+    session.ui.value(&outcome?)
+}
+
+/// Prints the outcome as one line of JSON, and what it took beside it.
+fn with_usage(
+    session: &Session<'_>,
+    outcome: Result<Value, Error>,
+    usage: Option<Usage>,
+) -> Result<(), Stop> {
+    #[derive(serde::Serialize)]
+    struct Answer<'a> {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        value: Option<&'a Value>,
+        #[serde(flatten)]
+        error: Option<&'a Error>,
+        usage: Option<Usage>,
+    }
+    let answer = Answer { value: outcome.as_ref().ok(), error: outcome.as_ref().err(), usage };
+    session.ui.line_of_json(&answer)?;
+    outcome.map(drop).map_err(|error| Stop::Shown(error.exit_code()))
 }
 
 /// The arguments of the call: those of `whole`, and `single` ones beside them.

@@ -1,0 +1,31 @@
+;; Has one part hand another a list that is not aligned.
+;; expects: connector_runtime_error output_malformed
+(component $Taker
+  (core module $m
+    (memory (export "memory") 1)
+    (func (export "realloc") (param i32 i32 i32 i32) (result i32) (i32.const 1024))
+    (func (export "take") (param i32 i32)))
+  (core instance $i (instantiate $m))
+  (func (export "take") (param "value" (list u64))
+    (canon lift (core func $i "take") (memory $i "memory") (realloc (func $i "realloc")))))
+(instance $taker (instantiate $Taker))
+(component $Giver
+  (import "take" (func $take (param "value" (list u64))))
+  (core module $libc (memory (export "memory") 1))
+  (core instance $libc (instantiate $libc))
+  (core func $take' (canon lower (func $take) (memory $libc "memory")))
+  (core module $m
+    (import "" "take" (func $take (param i32 i32)))
+    (func (export "give") (call $take (i32.const 1) (i32.const 2))))
+  (core instance $i (instantiate $m (with "" (instance (export "take" (func $take'))))))
+  (func (export "give") (canon lift (core func $i "give"))))
+(instance $giver (instantiate $Giver (with "take" (func $taker "take"))))
+(core func $give (canon lower (func $giver "give")))
+(core module $m
+  (import "" "give" (func $give))
+  (memory (export "memory") 1)
+  (func (export "run") (result i32) (call $give) (i32.const 0)))
+(core instance $i (instantiate $m (with "" (instance (export "give" (func $give))))))
+(alias core export $i "memory" (core memory $memory))
+(func (export "run") (result (result (error $failure)))
+  (canon lift (core func $i "run") (memory $memory)))
