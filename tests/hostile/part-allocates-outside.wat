@@ -1,5 +1,5 @@
 ;; Has one part make room outside its memory for what another hands it.
-;; expects: connector_runtime_error trap unreachable
+;; expects: connector_runtime_error output_malformed
 (component $Taker
   (core module $m
     (memory (export "memory") 1)
@@ -10,22 +10,17 @@
     (canon lift (core func $i "take") (memory $i "memory") (realloc (func $i "realloc")))))
 (instance $taker (instantiate $Taker))
 (component $Giver
+  (alias outer 1 $failure (type $f))
+  (import "failure" (type $failure' (eq $f)))
   (import "take" (func $take (param "value" string)))
   (core module $libc (memory (export "memory") 1))
   (core instance $libc (instantiate $libc))
   (core func $take' (canon lower (func $take) (memory $libc "memory")))
   (core module $m
     (import "" "take" (func $take (param i32 i32)))
-    (func (export "give") (call $take (i32.const 0) (i32.const 100))))
+    (func (export "run") (result i32) (call $take (i32.const 0) (i32.const 100)) (i32.const 0)))
   (core instance $i (instantiate $m (with "" (instance (export "take" (func $take'))))))
-  (func (export "give") (canon lift (core func $i "give"))))
-(instance $giver (instantiate $Giver (with "take" (func $taker "take"))))
-(core func $give (canon lower (func $giver "give")))
-(core module $m
-  (import "" "give" (func $give))
-  (memory (export "memory") 1)
-  (func (export "run") (result i32) (call $give) (i32.const 0)))
-(core instance $i (instantiate $m (with "" (instance (export "give" (func $give))))))
-(alias core export $i "memory" (core memory $memory))
-(func (export "run") (result (result (error $failure)))
-  (canon lift (core func $i "run") (memory $memory)))
+  (func (export "run") (result (result (error $failure')))
+    (canon lift (core func $i "run") (memory $libc "memory"))))
+(instance $giver (instantiate $Giver (with "failure" (type $failure)) (with "take" (func $taker "take"))))
+(export "run" (func $giver "run"))

@@ -11,6 +11,8 @@ mod limiter;
 mod link;
 mod load;
 mod outcome;
+#[cfg(test)]
+mod reference;
 mod state;
 mod stdio;
 mod trap_table;
