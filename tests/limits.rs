@@ -79,6 +79,7 @@ fn rows() -> Vec<Row> {
             DEFAULT,
             limits::HEADER_BYTES as u64,
         ),
+        Row(L::RequestHeaders, Hostile("hoards-fields"), DEFAULT, limits::HEADER_BYTES as u64),
         Row(L::ResponseHeaders, fetch("/fields/3?bytes=30000"), DEFAULT, limits::HEADER_BYTES as u64),
         Row(L::ResponseFields, fetch("/fields/101"), DEFAULT, limits::RESPONSE_FIELDS),
     ]

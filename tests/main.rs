@@ -24,6 +24,7 @@ mod identity;
 mod install;
 mod layout;
 mod limits;
+mod panics;
 mod world;
 
 /// The binary under test.

@@ -1,5 +1,6 @@
 ;; Drops a handle as if it were on a resource of another type.
 ;; expects: connector_runtime_error trap handle_misuse
+;; words: handle index
 (type $mine (resource (rep i32)))
 (type $other (resource (rep i32)))
 (core func $make (canon resource.new $mine))

@@ -1,5 +1,6 @@
 ;; Lends one handle as often as a call has arguments, with no handle left.
 ;; expects: resource_limit_exceeded handles
+;; words: cannot lend resource: store handle limit
 (import "wasi:io/poll@0.2.0" (instance $poll
   (export "pollable" (type $p (sub resource)))
   (export "poll" (func (param "in" (list (borrow $p))) (result (list u32))))))

@@ -1,5 +1,6 @@
 ;; Makes handles on resources of its own, for ever.
 ;; expects: resource_limit_exceeded handles
+;; words: cannot allocate another handle
 (type $mine (resource (rep i32)))
 (core func $make (canon resource.new $mine))
 (core module $m

@@ -1,5 +1,6 @@
 ;; Chains so many parts that wasmtime's own parts between them are too many.
 ;; expects: resource_limit_exceeded instances
+;; words: resource limit exceeded: instance count
 (component $First
   (core module $m (func (export "take") (param i32)))
   (core instance $i (instantiate $m))

@@ -1,5 +1,6 @@
 ;; Has one part hand another a string that is not UTF-16.
 ;; expects: connector_runtime_error output_malformed
+;; words: invalid utf16 encoding
 (component $Taker
   (core module $m
     (memory (export "memory") 1)

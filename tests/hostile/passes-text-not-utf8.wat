@@ -1,5 +1,6 @@
 ;; Has one part hand another a string that is not UTF-8.
 ;; expects: connector_runtime_error output_malformed
+;; words: invalid utf8 encoding
 (component $Taker
   (core module $m
     (memory (export "memory") 1)

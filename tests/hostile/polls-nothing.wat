@@ -1,5 +1,6 @@
 ;; Waits for the first of no events.
 ;; expects: connector_runtime_error trap host_call_misuse
+;; words: empty poll list
 (import "wasi:io/poll@0.2.0" (instance $poll
   (export "pollable" (type $p (sub resource)))
   (export "poll" (func (param "in" (list (borrow $p))) (result (list u32))))))

@@ -1,5 +1,6 @@
 ;; Drops a handle that it never had.
 ;; expects: connector_runtime_error trap handle_misuse
+;; words: unknown handle index
 (type $mine (resource (rep i32)))
 (core func $drop (canon resource.drop $mine))
 (core module $m

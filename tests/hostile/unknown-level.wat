@@ -1,5 +1,6 @@
 ;; Hands the host a log line of a level that there is not.
 ;; expects: connector_runtime_error output_malformed
+;; words: unexpected discriminant
 (import "cofferdam:connector/log@0.1.0" (instance $log
   (type $level-def (enum "trace" "debug" "info" "warn" "error"))
   (export "level" (type $level (eq $level-def)))

@@ -1,5 +1,6 @@
 ;; Writes more to standard output at once than one blocking write takes.
 ;; expects: connector_runtime_error trap host_call_misuse
+;; words: Buffer too large for blocking-write
 (import "wasi:io/error@0.2.0" (instance $error (export "error" (type (sub resource)))))
 (alias export $error "error" (type $error-type))
 (import "wasi:io/streams@0.2.0" (instance $streams

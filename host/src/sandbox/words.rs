@@ -3,7 +3,7 @@
 //! Each is one of three things: a budget of wasmtime's that is used up (it says so in words alone), the
 //! canonical ABI refusing a value or a handle that a guest hands over, or a host function refusing how it
 //! is used. A change of the words makes the ending `internal`, never the connector's fault or a wrong
-//! limit, and fails the test of the component in `tests/hostile` that is named beside it.
+//! limit, and fails the test of the component in `tests/hostile` that causes them.
 
 use super::traps::Ending;
 use crate::failure::{LimitHit, LimitKind, RuntimeFault};
@@ -29,63 +29,82 @@ const STRING: Meaning = Malformed("a string outside its memory");
 const LIST: Meaning = Malformed("a list outside its memory");
 const CASE: Meaning = Malformed("an unknown case of a variant");
 const ENCODING: Meaning = Malformed("text that is not in its encoding");
-const TOO_LONG: Meaning = Malformed("a value larger than a memory can be");
 const NO_ROOM: Meaning = Malformed("no room for a value it is given");
 
-/// How the words begin, and what they mean. First fits first.
-const WORDS: &[(&str, Meaning)] = &[
-    // logs-megabytes, huge-text
-    ("too much data is being copied", Limit(LimitKind::HostTransfer, limits::HOST_TRANSFER_BYTES as u64)),
-    // makes-resources, lends-what-it-hoards
-    ("cannot allocate another handle", Limit(LimitKind::Handles, limits::HANDLES as u64)),
-    ("cannot lend resource: store handle limit", Limit(LimitKind::Handles, limits::HANDLES as u64)),
-    ("cannot lend resource", Trap(HANDLE_MISUSE)),
-    // many-adapters: instances that wasmtime puts between composed components; the others are counted
-    // before anything is instantiated.
-    ("resource limit exceeded: instance count", Limit(LimitKind::Instances, limits::INSTANCES as u64)),
-    // result-outside, result-unaligned, text-outside, list-outside, list-unaligned
-    ("return pointer not aligned", UNALIGNED),
-    ("pointer not aligned", UNALIGNED),
-    ("string pointer not aligned", UNALIGNED),
-    ("list pointer is not aligned", UNALIGNED),
-    ("pointer out of bounds", POINTER),
-    ("pointer size overflow", POINTER),
-    ("string pointer/length out of bounds", STRING),
-    ("list pointer/length out of bounds", LIST),
-    // unknown-case, unknown-failure, unknown-level
-    ("discriminant ", CASE),
-    ("unexpected discriminant", CASE),
-    ("invalid option discriminant", CASE),
-    ("invalid expected discriminant", CASE),
-    // passes-text-not-utf8, passes-text-not-utf16
-    ("invalid utf8 encoding", ENCODING),
-    ("invalid utf16 encoding", ENCODING),
-    // allocates-outside, allocates-unaligned
-    ("realloc return: ", NO_ROOM),
-    ("size overflow copying", TOO_LONG),
-    ("byte length ", TOO_LONG),
-    // unknown-handle, handle-of-another-type, drops-what-it-lends, keeps-a-borrow
-    ("unknown handle index", Trap(HANDLE_MISUSE)),
-    ("index ", Trap(HANDLE_MISUSE)),
-    ("handle index ", Trap(HANDLE_MISUSE)),
-    ("cannot remove owned resource while borrowed", Trap(HANDLE_MISUSE)),
-    ("cannot lift own resource from a borrow", Trap(HANDLE_MISUSE)),
-    ("borrow handles still remain", Trap(HANDLE_MISUSE)),
-    ("host-owned resource was already de-allocated", Trap(HANDLE_MISUSE)),
-    // polls-nothing, writes-too-much-at-once
-    ("empty poll list", Trap(HOST_CALL_MISUSE)),
-    ("Buffer too large for blocking-write", Trap(HOST_CALL_MISUSE)),
-    ("cannot write more zeroes", Trap(HOST_CALL_MISUSE)),
-    ("write exceeded budget", Trap(HOST_CALL_MISUSE)),
-    ("max blocking attempts exceeded", Trap(HOST_CALL_MISUSE)),
+/// How the words begin, what they mean, and the component in `tests/hostile` that causes them. First fits
+/// first.
+const WORDS: &[(&str, Meaning, &str)] = &[
+    (
+        "too much data is being copied",
+        Limit(LimitKind::HostTransfer, limits::HOST_TRANSFER_BYTES as u64),
+        "huge-text",
+    ),
+    ("cannot allocate another handle", Limit(LimitKind::Handles, limits::HANDLES as u64), "makes-resources"),
+    (
+        "cannot lend resource: store handle limit",
+        Limit(LimitKind::Handles, limits::HANDLES as u64),
+        "lends-what-it-hoards",
+    ),
+    // Those that wasmtime puts between composed components; the others are counted before anything is
+    // instantiated.
+    (
+        "resource limit exceeded: instance count",
+        Limit(LimitKind::Instances, limits::INSTANCES as u64),
+        "many-adapters",
+    ),
+    ("return pointer not aligned", UNALIGNED, "result-unaligned"),
+    ("string pointer not aligned", UNALIGNED, "logs-unaligned"),
+    ("list pointer is not aligned", UNALIGNED, "list-unaligned"),
+    ("pointer not aligned", UNALIGNED, "points-at-an-odd-place"),
+    ("pointer out of bounds", POINTER, "result-outside"),
+    ("string pointer/length out of bounds", STRING, "text-outside"),
+    ("list pointer/length out of bounds", LIST, "list-outside"),
+    ("discriminant ", CASE, "unknown-case"),
+    ("unexpected discriminant", CASE, "unknown-level"),
+    ("invalid expected discriminant", CASE, "exits-unknowably"),
+    ("invalid option discriminant", CASE, "unknown-option"),
+    ("invalid utf8 encoding", ENCODING, "passes-text-not-utf8"),
+    ("invalid utf16 encoding", ENCODING, "passes-text-not-utf16"),
+    ("realloc return: ", NO_ROOM, "allocates-outside"),
+    ("unknown handle index", Trap(HANDLE_MISUSE), "unknown-handle"),
+    ("handle index ", Trap(HANDLE_MISUSE), "handle-of-another-type"),
+    ("borrow handles still remain", Trap(HANDLE_MISUSE), "keeps-a-borrow"),
+    ("cannot lift own resource from a borrow", Trap(HANDLE_MISUSE), "gives-away-a-borrow"),
+    ("empty poll list", Trap(HOST_CALL_MISUSE), "polls-nothing"),
+    ("Buffer too large for blocking-write", Trap(HOST_CALL_MISUSE), "writes-too-much-at-once"),
+    ("cannot write more zeroes", Trap(HOST_CALL_MISUSE), "writes-too-many-zeroes"),
+    ("write exceeded budget", Trap(HOST_CALL_MISUSE), "writes-over-budget"),
 ];
 
 /// What the words of an error mean, if they are known.
 pub(super) fn ending(words: &str) -> Option<Ending> {
-    let (_, meaning) = WORDS.iter().find(|(begin, _)| words.starts_with(begin))?;
+    let (_, meaning, _) = WORDS.iter().find(|(begin, ..)| words.starts_with(begin))?;
     Some(match *meaning {
         Limit(limit, configured) => Ending::Limit(LimitHit::at_least_one_over(limit, configured)),
         Trap(word) => Ending::Fault(RuntimeFault::Trap(word)),
         Malformed(what) => Ending::Fault(RuntimeFault::OutputMalformed(what)),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use cofferdam_test_support::package::hostile_text;
+
+    use super::*;
+
+    #[test]
+    fn every_row_has_a_component_that_ends_with_these_words() {
+        for (begin, meaning, name) in WORDS {
+            let text = hostile_text(name);
+            let mut head = text.lines().skip(1);
+            let (expects, words) = (head.next().unwrap_or_default(), head.next().unwrap_or_default());
+            assert_eq!(words, format!(";; words: {}", begin.trim_end()), "{name}");
+            let code = match meaning {
+                Limit(kind, _) => kind.name(),
+                Trap(word) => word,
+                Malformed(_) => "output_malformed",
+            };
+            assert!(expects.ends_with(code), "{name}: {expects}");
+        }
+    }
 }
