@@ -106,7 +106,10 @@ fn whichever_reading_of_the_clock_panics_the_next_call_works() {
         // Before and after the guest runs a panic is the task's, as that of any library; while it runs it is
         // the call's.
         if let Some(Err(error)) = outcome {
-            check(&failed(Err(error)), INTERNAL);
+            let failure = failed(Err(error));
+            check(&failure, INTERNAL);
+            let record = records::record_of(failure.audit_id().as_str());
+            assert!(record.get("notes").unwrap().contains("the clock is broken"), "{record:?}");
             in_the_guest += 1;
         }
         works(read);
@@ -125,6 +128,7 @@ fn a_panic_in_the_http_gate_ends_the_call_and_not_the_process() {
         check(&failure, INTERNAL);
         let seen = serde_json::to_string(&failure).unwrap();
         assert!(!seen.contains("broken"), "{seen}");
+        assert!(failure.operator_notes().join("; ").contains("panic: "), "{:?}", failure.operator_notes());
         resolver.0.store(false, Ordering::SeqCst);
         assert_eq!(failed(fetch()).class(), FailureClass::NetworkError);
     }

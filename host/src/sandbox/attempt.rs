@@ -1,5 +1,6 @@
 //! One attempt: a fresh store and instance, run under every limit, and dropped whatever happens.
 
+use std::any::Any;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -46,7 +47,8 @@ enum Stop {
     Done(wasmtime::Result<Val>),
     Verdict,
     Deadline,
-    Panicked,
+    /// A panic in a gate, with its message.
+    Panicked(String),
 }
 
 /// Runs the operation once: its value, its failure, or (as the host's own error) that there was no room to
@@ -102,9 +104,11 @@ pub(crate) async fn run(
             let hit = LimitHit { limit: LimitKind::WallTime, configured, used };
             Err(Failure::resource_limit_exceeded(context, hit))
         }
-        Stop::Verdict | Stop::Panicked => {
-            Err(Failure::connector_runtime_error(context, RuntimeFault::Internal))
+        Stop::Panicked(message) => {
+            let failure = Failure::connector_runtime_error(context, RuntimeFault::Internal);
+            Err(failure.with_operator_note(format!("panic: {message}")))
         }
+        Stop::Verdict => Err(Failure::connector_runtime_error(context, RuntimeFault::Internal)),
     };
     let outcome = outcome.map_err(|failure| match store.data().stderr.tail(STDERR_CHARS) {
         Some(tail) => failure.with_operator_note(format!("stderr: {tail}")),
@@ -137,6 +141,13 @@ async fn instantiate_and_call(
     Ok(result)
 }
 
+/// What a panic says, as one line for the operator.
+fn message_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    crate::failure::safe_line(text.unwrap_or("without a message"), STDERR_CHARS)
+}
+
 /// Drives the guest, and looks at the clock and the ledger itself each time it yields: a busy runtime's
 /// timers come late, and a gate's verdict must not wait for the guest.
 async fn watch(
@@ -161,7 +172,7 @@ async fn watch(
             Ok(Poll::Ready(_)) if clock.now() >= deadline => return Poll::Ready(Stop::Deadline),
             Ok(Poll::Ready(result)) => return Poll::Ready(Stop::Done(result)),
             Ok(Poll::Pending) => {}
-            Err(_) => return Poll::Ready(Stop::Panicked),
+            Err(panic) => return Poll::Ready(Stop::Panicked(message_of(&*panic))),
         }
         if verdict.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Stop::Verdict);

@@ -51,15 +51,15 @@ pub(in crate::cli) struct Args {
     arg: Vec<(String, Value)>,
 
     /// The longest the call may take, like 500ms, 30s or 2m [default: the manifest's, or 30s].
-    #[arg(long, value_name = "TIME", value_parser = timeout)]
+    #[arg(long, value_name = "TIME", value_parser = timeout, allow_hyphen_values = true)]
     timeout: Option<String>,
 
     /// The most it may compute [default: the manifest's, or 1e9 for each second].
-    #[arg(long, value_name = "AMOUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "AMOUNT", value_parser = clap::value_parser!(u64).range(1..), allow_hyphen_values = true)]
     fuel: Option<u64>,
 
     /// The most memory it may have, like 64MiB [default: the manifest's, or 64MiB].
-    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    #[arg(long, value_name = "SIZE", value_parser = memory, allow_hyphen_values = true)]
     memory: Option<String>,
 
     /// The key by which a service knows a repeated call; 1 to 200 printable ASCII characters [default: a
