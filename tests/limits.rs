@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use cofferdam::failure::LimitKind;
 use cofferdam::limits::{self, LimitRequest};
 use cofferdam::{Call, ConnectorRef, Failure, Host, HostErrorKind, Usage};
-use cofferdam_test_support::{Home, Signer, records};
+use cofferdam_test_support::{Home, Signer, connector, package, records};
 use serde_json::{Value, json};
 
 use crate::COFFERDAM;
@@ -307,12 +307,8 @@ fn a_manifest_above_the_ceiling_is_refused_at_install_as_the_manifests() {
         ("wall_time = \"6m\"", "wall_time"),
         ("memory = \"2GiB\"", "memory"),
     ] {
-        let manifest = cofferdam_test_support::package::manifest("local://test/greedy", "1.0.0")
-            + "\n[limits]\n"
-            + line
-            + "\n";
-        let bytes =
-            cofferdam_test_support::package::pack(&cofferdam_test_support::package::quiet(), &manifest);
+        let manifest = package::manifest("local://test/greedy", "1.0.0") + "\n[limits]\n" + line + "\n";
+        let bytes = package::pack(&package::quiet(), &manifest);
         let error = refused(run(home.install(&bytes, &signer)));
         assert_eq!(error.kind(), HostErrorKind::Validation);
         assert!(
@@ -321,5 +317,36 @@ fn a_manifest_above_the_ceiling_is_refused_at_install_as_the_manifests() {
             error.message()
         );
         assert!(error.hint_text().unwrap().contains("connector.toml"));
+    }
+}
+
+#[test]
+fn a_call_gets_the_callers_limits_else_the_manifests_else_the_defaults() {
+    let (home, signer) = (Home::new(COFFERDAM), Signer::new());
+    home.trust(&signer.public(), "local://test/*");
+    for name in ["plain", "modest"] {
+        let asks = "[limits]\nfuel = 7_000_000\nwall_time = \"7s\"\nmemory = \"7MiB\"\n";
+        let full = format!("local://test/{name}");
+        let manifest = package::manifest(&full, "1.0.0") + if name == "modest" { asks } else { "" };
+        run(home.install(&package::pack(&package::quiet(), &manifest), &signer)).unwrap();
+    }
+    let none: Limits = DEFAULT;
+    for (name, (fuel, wall_time, memory), expected) in [
+        ("plain", none, (30_000_000_000, 30_000, 64 << 20)),
+        ("plain", (None, Some("2s"), None), (2_000_000_000, 2_000, 64 << 20)),
+        ("modest", none, (7_000_000, 7_000, 7 << 20)),
+        ("modest", (Some(5_000_000), None, None), (5_000_000, 7_000, 7 << 20)),
+        ("modest", (None, Some("9s"), None), (7_000_000, 9_000, 7 << 20)),
+        ("modest", (None, None, Some("128MiB")), (7_000_000, 7_000, 128 << 20)),
+        ("modest", (Some(1_000_000), Some("1s"), Some("1MiB")), (1_000_000, 1_000, 1 << 20)),
+    ] {
+        let connector = connector(&format!("local://test/{name}@1.0.0"));
+        let limits = LimitRequest::parse(fuel, wall_time, memory).unwrap();
+        let (outcome, usage) =
+            run(home.host().run_measured(Call::new(connector, "run", json!({})).limits(limits)));
+        outcome.unwrap();
+        let usage = usage.unwrap();
+        let got = (usage.limits.fuel(), usage.wall_limit_ms(), usage.limits.memory());
+        assert_eq!(got, expected, "{name}");
     }
 }
