@@ -50,6 +50,11 @@ fn an_install_refuses_a_bomb_without_paying_for_it() {
         check_host_error(&error);
         let kinds = [HostErrorKind::CompileRefused, HostErrorKind::Validation];
         assert!(kinds.contains(&error.kind()), "{what}: {error}");
+        if error.kind() == HostErrorKind::CompileRefused {
+            let (details, amount) = (error.details(), |key: &str| error.details()[key].as_u64().unwrap());
+            assert_eq!(details["limit"], "compile", "{what}");
+            assert!(amount("used") > amount("configured"), "{what}: {details:?}");
+        }
         let grown = peak_memory() - before;
         assert!(grown < 64 * 1024 + 8 * size, "{what}: {size} KiB cost this process {grown} KiB");
         assert_eq!(home.snapshot(), disk, "{what}");

@@ -299,6 +299,51 @@ fn the_configuration_lets_the_operator_allow_a_private_host() {
 }
 
 #[test]
+fn limits_come_from_the_command_line_and_what_was_used_goes_back() {
+    let cli = example_cli();
+    let hello = ["call", "github://cofferdam/hello", "greet", "--arg", "name=Ada"];
+    let with = |options: &[&str]| cli.run(&[&hello[..], options].concat());
+    for (options, words) in [
+        (["--fuel", "0"], "--fuel"),
+        (["--fuel", "-1"], "--fuel"),
+        (["--fuel", "99999999999999999999"], "--fuel"),
+        (["--timeout", "0s"], "--timeout"),
+        (["--timeout", "-1s"], "--timeout"),
+        (["--memory", "-64MiB"], "--memory"),
+        (["--timeout", "18446744073709551615m"], "--timeout"),
+        (["--memory", "0MiB"], "--memory"),
+        (["--memory", "17179869184GiB"], "--memory"),
+    ] {
+        with(&options).fails(2).said(words);
+    }
+    for (options, words) in [
+        (["--fuel", "300000000001"], "fuel"),
+        (["--timeout", "6m"], "wall_time"),
+        (["--memory", "2GiB"], "memory"),
+    ] {
+        let ran = with(&options).fails(65);
+        assert!(ran.stderr.contains(words) && ran.stderr.contains("the caller"), "{}", ran.stderr);
+    }
+    let ran = with(&["--usage", "--timeout", "9s", "--fuel", "1000000000", "--memory", "32MiB"]);
+    assert!(ran.stderr.contains("of 9000 ms") && ran.stderr.contains("of 1000000000 fuel"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("of 32768 KiB of memory (grown 0 times)"), "{}", ran.stderr);
+    let answer = with(&["--usage", "--format", "json", "--timeout", "9s"]).json();
+    assert_eq!(answer["usage"]["wall_limit_ms"], 9_000);
+    assert!(answer["value"].is_object() && answer["usage"]["fuel"].as_u64() > Some(0), "{answer}");
+    let plain = with(&["--format", "json"]).json();
+    assert_eq!(plain, answer["value"], "only if asked");
+    let spin =
+        ["call", "github://cofferdam/probe", "spin", "--fuel", "1000000", "--usage", "--format", "json"];
+    let ran = cli.run(&spin).fails(73);
+    let answer: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(answer["error"]["details"]["limit"], "fuel");
+    assert_eq!(
+        (&answer["usage"]["fuel"], &answer["usage"]["fuel_limit"]),
+        (&json!(1_000_000), &json!(1_000_000))
+    );
+}
+
+#[test]
 fn ctrl_c_ends_the_call_and_its_request() {
     let url = format!("url={}", world().upstream.url("/hang/ctrl-c"));
     let allowed = world().upstream.host_port();

@@ -13,7 +13,7 @@ const READS: &str = "pub fn read(f: &Failure) -> (FailureClass, Boundary, &str, 
 }";
 
 /// What does not: the error's code, and the code.
-const REFUSED: [(&str, &str); 14] = [
+const REFUSED: [(&str, &str); 21] = [
     ("E0451", "pub fn make() -> Failure { Failure { inner: todo!() } }"),
     ("E0624", "pub fn make() { let _ = Failure::new; }"),
     ("E0624", "pub fn make() { let _ = Failure::capability_denied; }"),
@@ -28,6 +28,18 @@ const REFUSED: [(&str, &str); 14] = [
     ("E0616", "pub fn soften(f: &mut Failure) { f.inner.retriable = true; }"),
     ("E0596", "pub fn soften(f: &mut Failure) { f.details().clear(); }"),
     ("E0423", "pub fn id() -> AuditId { AuditId(String::new()) }"),
+    // No call without limits: they cannot be made but by resolving, have no default and no "none", and a
+    // request for them says an amount or leaves it to the next in rank.
+    ("E0451", "pub fn make() -> Limits { Limits { fuel: 0, wall_time: todo!(), memory: 0 } }"),
+    ("E0277", "pub fn make() -> Limits { Default::default() }"),
+    ("E0599", "pub fn make() -> Limits { Limits::unlimited() }"),
+    ("E0616", "pub fn lift(l: &mut Limits) { l.fuel = u64::MAX; }"),
+    (
+        "E0451",
+        "pub fn ask() -> LimitRequest { LimitRequest { fuel: Some(0), wall_time: None, memory: None } }",
+    ),
+    ("E0451", "pub fn raise() -> Ceilings { Ceilings { fuel: u64::MAX, ..Default::default() } }"),
+    ("E0308", "pub fn call(c: Call) -> Call { c.limits(None) }"),
 ];
 
 /// The directory of the test binary, where cargo puts the libraries it is linked with.
@@ -53,7 +65,8 @@ fn library(name: &str) -> PathBuf {
 fn errors(name: &str, code: &str) -> Vec<String> {
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join(format!("{name}.rs"));
-    let uses = "use cofferdam::{AuditId, Boundary, Failure, FailureClass};\n";
+    let uses = "use cofferdam::limits::{Ceilings, LimitRequest, Limits};\n\
+                use cofferdam::{AuditId, Boundary, Call, Failure, FailureClass};\n";
     fs::write(&source, format!("{uses}{code}\n")).unwrap();
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let mut command = Command::new(rustc);

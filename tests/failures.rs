@@ -85,6 +85,17 @@ fn a_panic_is_for_the_operator_and_not_for_the_caller() {
     );
 }
 
+/// What is kept of a guest's output is its end, so that no flood drives the reason out of it.
+#[test]
+fn the_end_of_a_long_panic_is_what_the_operator_gets() {
+    let failure = probe("panic", json!({"message": format!("{} the blue parrot", "x".repeat(100_000))}));
+    check(&failure, fault("trap"));
+    let (caller, operator) = seen_by(&failure);
+    assert!(operator.contains("the blue parrot") && operator.len() < 5_000, "{operator}");
+    assert!(operator.contains("bytes before that were dropped"), "{operator}");
+    assert!(!caller.contains("parrot"), "{caller}");
+}
+
 #[test]
 fn control_characters_of_a_panic_do_not_reach_the_record() {
     let failure = probe("panic", json!({"message": "\u{1b}[2J\u{7}\nINFO all is well\u{202e}"}));

@@ -1,7 +1,7 @@
 //! Every component in `tests/hostile` ends as its second line says, and leaves the host as it was.
 //!
 //! The files need no SDK and no WebAssembly toolchain. Their head is the whole script:
-//! `;; expects: <class> <code> [<trap>]`.
+//! `;; expects: <class> <code> [<trap>]`, and `;; words: <text>` where wasmtime has no type for it.
 
 use cofferdam::{Boundary, Call, FailureClass};
 use cofferdam_test_support::{Home, Signer, connector, package, records};
@@ -51,6 +51,12 @@ fn every_hostile_component_ends_as_it_says() {
             if let Some(trap) = expects.get(2) {
                 assert_eq!(failure.details()["trap"], *trap);
             }
+            // What wasmtime says of it, where the host knows it by no more than that.
+            let words = text.lines().nth(2).and_then(|line| line.strip_prefix(";; words: "));
+            let notes = failure.operator_notes().join("; ");
+            if let Some(words) = words {
+                assert!(notes.contains(&format!("cause: {words}")), "{notes}");
+            }
             if class == FailureClass::ResourceLimitExceeded {
                 let (configured, used) = (&failure.details()["configured"], &failure.details()["used"]);
                 assert!(used.as_u64() >= configured.as_u64(), "{used} of {configured}");
@@ -73,6 +79,15 @@ fn every_hostile_component_ends_as_it_says() {
     assert!(wrong.is_empty(), "these did not end as they say: {wrong:?}");
 }
 
+/// Installs `tests/hostile/<name>.wat` as `local://hostile/<name>@1.0.0`.
+pub(crate) fn installed(
+    host: &cofferdam::Host,
+    signer: &Signer,
+    name: &str,
+) -> Result<cofferdam::ConnectorRef, cofferdam::Error> {
+    signed(host, signer, name, &package::component(&package::hostile_text(name)))
+}
+
 fn signed(
     host: &cofferdam::Host,
     signer: &Signer,
@@ -80,7 +95,12 @@ fn signed(
     component: &[u8],
 ) -> Result<cofferdam::ConnectorRef, cofferdam::Error> {
     let full = format!("local://hostile/{name}");
-    let bytes = package::pack(component, &package::manifest(&full, "1.0.0"));
+    let mut manifest = package::manifest(&full, "1.0.0");
+    let http = b"wasi:http/types";
+    if component.windows(http.len()).any(|bytes| bytes == http) {
+        manifest.push_str("[capabilities.runtime]\nimports = [\"wasi:http/types\"]\n");
+    }
+    let bytes = package::pack(component, &manifest);
     let signature = signer.sign(&bytes);
     run(host.install(bytes, Some(signature), Default::default()))?;
     Ok(connector(&format!("{full}@1.0.0")))

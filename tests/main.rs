@@ -25,6 +25,8 @@ mod hostile;
 mod identity;
 mod install;
 mod layout;
+mod limits;
+mod panics;
 mod slips;
 mod surface;
 mod world;

@@ -1,5 +1,6 @@
 ;; Says that the arguments are to be written outside its memory.
 ;; expects: connector_runtime_error output_malformed
+;; words: realloc return:
 (core module $m
   (memory (export "memory") 1)
   (func (export "realloc") (param i32 i32 i32 i32) (result i32) (i32.const 0x7ffffff0))

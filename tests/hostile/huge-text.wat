@@ -1,5 +1,6 @@
 ;; Returns twenty million characters, more than crosses into the host at once.
 ;; expects: resource_limit_exceeded host_transfer
+;; words: too much data is being copied
 (core module $m
   (memory (export "memory") 310)
   (func (export "run") (result i32)

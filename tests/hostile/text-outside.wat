@@ -1,5 +1,6 @@
 ;; Returns a string that reaches outside its memory.
 ;; expects: connector_runtime_error output_malformed
+;; words: string pointer/length out of bounds
 (core module $m
   (memory (export "memory") 1)
   (func (export "run") (result i32)

@@ -53,6 +53,14 @@ impl Guest for Probe {
         talk::post(url, body)
     }
 
+    fn post_bytes(url: String, bytes: u64) -> Result<Response, Failure> {
+        talk::post_bytes(url, bytes)
+    }
+
+    fn fetch_with_fields(url: String, fields: u32, length: u32) -> Result<Response, Failure> {
+        talk::fetch_with_fields(url, fields, length)
+    }
+
     fn fetch_many(url: String, times: u32) -> Result<Vec<u16>, Failure> {
         talk::fetch_many(&url, times)
     }

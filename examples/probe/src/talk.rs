@@ -19,6 +19,18 @@ pub(crate) fn post(url: String, body: String) -> Result<Response, Failure> {
     answer(http::post(url).idempotency_key("post").bytes("text/plain; charset=utf-8", body))
 }
 
+pub(crate) fn post_bytes(url: String, bytes: u64) -> Result<Response, Failure> {
+    let body = vec![b'x'; usize::try_from(bytes).unwrap_or(usize::MAX)];
+    answer(http::post(url).bytes("text/plain", body))
+}
+
+pub(crate) fn fetch_with_fields(url: String, fields: u32, length: u32) -> Result<Response, Failure> {
+    let value = "x".repeat(usize::try_from(length).unwrap_or(usize::MAX));
+    let request = (0..fields)
+        .fold(http::get(url), |request, number| request.header(format!("x-field-{number}"), value.as_str()));
+    answer(request)
+}
+
 pub(crate) fn fetch_many(url: &str, times: u32) -> Result<Vec<u16>, Failure> {
     (0..times).map(|_| Ok(http::get(url).send()?.status())).collect()
 }

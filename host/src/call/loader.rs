@@ -158,7 +158,8 @@ impl Loader {
         )?;
         verify::check_manifest_limits(&self.ceilings, package.manifest())?;
         verify::check_imports(context, &package)?;
-        verify::check_limits(&self.ceilings, package.manifest().limits(), &LimitRequest::default())?;
+        let nobody = LimitRequest::default();
+        verify::check_limits(&self.ceilings, package.manifest().limits(), &nobody, &nobody)?;
         let connector = self.compile(context, &package, &proof).await?;
         let loaded = Arc::new(Loaded {
             hash: format!("sha256:{digest}").into(),

@@ -11,8 +11,8 @@ use super::request::Call;
 use super::verify;
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::{AuditId, Context, Failure, LimitHit, LimitKind};
-use crate::limits;
-use crate::sandbox::{self, Attempt, ComponentValue, Exported};
+use crate::limits::{self, LimitRequest};
+use crate::sandbox::{self, Attempt, ComponentValue, Exported, Usage};
 use crate::spelling;
 
 /// Runs calls, as many at once as there are permits.
@@ -33,7 +33,8 @@ impl Pipeline {
     }
 
     /// One call: its value, its failure, or why it was not taken up. Dropping the future cancels it.
-    pub(crate) async fn run(&self, call: Call) -> Result<Value, Error> {
+    /// Beside it what its last attempt used, if one was made.
+    pub(crate) async fn run(&self, call: Call) -> (Result<Value, Error>, Option<Usage>) {
         let audit_id = AuditId::mint();
         let connector = Arc::clone(call.connector.text());
         let op: Arc<str> = call.op.as_str().into();
@@ -43,7 +44,8 @@ impl Pipeline {
             Error::Host(error) => Error::Host(error.of_request(&audit_id)),
             failure @ Error::Failure(_) => failure,
         });
-        record.close(outcome)
+        let usage = record.usage();
+        (record.close(outcome), usage)
     }
 
     async fn admit_and_attempt(
@@ -67,7 +69,9 @@ impl Pipeline {
             .with_connector(Arc::clone(connector), Some(Arc::clone(&loaded.hash)))
             .with_op(call.op.as_str(), package.manifest().idempotent(&call.op));
         verify::check_scope(&context, package, call.scope.as_deref(), &call.op)?;
-        let limits = verify::check_limits(&self.loader.ceilings, package.manifest().limits(), &call.limits)?;
+        let action = call.scope.as_deref().map_or_else(LimitRequest::default, |scope| *scope.limits());
+        let limits =
+            verify::check_limits(&self.loader.ceilings, package.manifest().limits(), &action, &call.limits)?;
         let idempotency_key = idempotency_key(call.idempotency_key, audit_id)?;
         let args = fitting_args(&context, operation, call.args)?;
 

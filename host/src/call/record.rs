@@ -39,6 +39,11 @@ impl Record {
         self.usage = Some(usage);
     }
 
+    /// What the last attempt used; none before it has ended.
+    pub(super) fn usage(&self) -> Option<Usage> {
+        self.usage
+    }
+
     pub(super) fn close<T>(mut self, outcome: Result<T, Error>) -> Result<T, Error> {
         self.closed = true;
         match &outcome {
@@ -74,11 +79,19 @@ impl Record {
             class,
             code,
             fuel = usage.map(|usage| usage.fuel),
+            fuel_limit = usage.map(|usage| usage.limits.fuel()),
             memory_bytes = usage.map(|usage| usage.memory),
-            wall_us = usage.map(|usage| u64::try_from(usage.wall_time.as_micros()).unwrap_or(u64::MAX)),
+            memory_limit_bytes = usage.map(|usage| usage.limits.memory()),
+            memory_grows = usage.map(|usage| usage.memory_grows),
+            wall_us = usage.map(|usage| usage.wall_us()),
+            wall_limit_ms = usage.map(|usage| usage.wall_limit_ms()),
             requests = usage.map(|usage| usage.requests),
             bytes_out = usage.map(|usage| usage.bytes_out),
             bytes_in = usage.map(|usage| usage.bytes_in),
+            log_lines = usage.map(|usage| usage.log_lines),
+            log_lines_dropped = usage.map(|usage| usage.log_lines_dropped),
+            stdio_bytes = usage.map(|usage| usage.stdio_bytes),
+            stdio_bytes_dropped = usage.map(|usage| usage.stdio_bytes_dropped),
             notes = (!notes.is_empty()).then(|| notes.join("; ")),
             "call"
         );

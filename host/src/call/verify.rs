@@ -92,15 +92,16 @@ pub(crate) fn check_manifest_limits(ceilings: &Ceilings, manifest: &Manifest) ->
     Err(HostError::new(HostErrorKind::Validation, message).hint(hint))
 }
 
-/// What the manifest and the caller ask for lies within the host's ceilings.
+/// What manifest, action and caller ask for lies within the host's ceilings.
 pub(crate) fn check_limits(
     ceilings: &Ceilings,
     manifest: &LimitRequest,
+    action: &LimitRequest,
     caller: &LimitRequest,
 ) -> Result<Limits, HostError> {
-    Limits::resolve(ceilings, manifest, caller).map_err(|error| {
-        HostError::new(HostErrorKind::Validation, format!("A limit is not acceptable: {error}."))
-            .hint("Lower the limit in the [limits] table of connector.toml, or in the call.")
+    Limits::resolve(ceilings, manifest, action, caller).map_err(|refused| {
+        HostError::new(HostErrorKind::Validation, format!("A limit is not acceptable: {refused}."))
+            .hint(refused.asked_by.fix())
     })
 }
 

@@ -2,9 +2,9 @@
 //! which exists in tests alone, holds it to the code.
 
 use std::fmt::Write as _;
-use std::path::Path;
 
 use clap::CommandFactory as _;
+use cofferdam_test_support::committed::assert_committed;
 
 use super::args::Cli;
 use super::exit_codes::{INTERRUPTED, TERMINATED, USAGE};
@@ -81,18 +81,4 @@ fn exit_codes() -> String {
         writeln!(page, "| {} | `{}` | {} |", kind.exit_code(), kind.code(), kind.meaning()).ok();
     }
     page
-}
-
-/// Fails unless the committed file is `text`; with `COFFERDAM_BLESS` in the environment, makes it so.
-fn assert_committed(path: &str, text: &str) {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
-    if std::env::var_os("COFFERDAM_BLESS").is_some() {
-        let dir = file.parent().unwrap_or(&file);
-        assert!(std::fs::create_dir_all(dir).and_then(|()| std::fs::write(&file, text)).is_ok(), "{path}");
-    }
-    let committed = std::fs::read_to_string(&file).unwrap_or_default();
-    assert!(
-        committed == text,
-        "{path} is not what the code says; run `COFFERDAM_BLESS=1 cargo test -p cofferdam reference` and commit it"
-    );
 }

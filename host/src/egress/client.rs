@@ -21,8 +21,8 @@ use super::policy::Policy;
 use super::pool::Pool;
 use super::resolve::Resolve;
 use super::stream::Meter;
-use crate::failure::Phase;
-use crate::limits::HEADER_BYTES;
+use crate::failure::{LimitHit, LimitKind, Phase};
+use crate::limits::{HEADER_BYTES, RESPONSE_FIELDS};
 
 /// The longest that one phase may be given.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -104,7 +104,8 @@ impl Client {
     ///
     /// # Errors
     /// [`SendError::Refused`] where the policy does not allow the target or its address,
-    /// [`SendError::Flawed`] for a request that is never sent, [`SendError::Fault`] for everything that
+    /// [`SendError::Flawed`] for a request that is never sent, [`SendError::Limit`] for a message with too
+    /// large a head, [`SendError::Fault`] for everything that
     /// goes wrong on the way.
     pub async fn send<B>(
         &self,
@@ -125,7 +126,7 @@ impl Client {
                 Some(connection) => connection,
                 None => self.connector.open(&self.policy, target, timeouts.connect).await?,
             };
-            let before = connection.meter.mark();
+            let (before, read_before) = (connection.meter.mark(), connection.meter.read());
             let answer = timeout(timeouts.first_byte, connection.sender.try_send_request(request)).await;
             let code = match answer {
                 Ok(Ok(response)) => {
@@ -141,7 +142,11 @@ impl Client {
                 },
                 Err(_) => code::TIMEOUT,
             };
-            return Err(failed(&*connection.stop().await, before, &upload, code).into());
+            let meter = connection.stop().await;
+            return Err(match code {
+                code::HEADERS_TOO_LARGE => SendError::Limit(head_too_large(meter.read() - read_before)),
+                _ => failed(&meter, before, &upload, code).into(),
+            });
         }
     }
 
@@ -153,6 +158,14 @@ impl Client {
             }
         }
         None
+    }
+}
+
+/// Which limit the head of a response is over, of which `read` bytes came: hyper does not say.
+fn head_too_large(read: u64) -> LimitHit {
+    match read > HEADER_BYTES as u64 {
+        true => LimitHit { limit: LimitKind::ResponseHeaders, configured: HEADER_BYTES as u64, used: read },
+        false => LimitHit::at_least_one_over(LimitKind::ResponseFields, RESPONSE_FIELDS),
     }
 }
 
@@ -174,8 +187,10 @@ fn receive(
     if head.status == StatusCode::SWITCHING_PROTOCOLS {
         return Err(fault(code::MALFORMED_RESPONSE).into());
     }
-    if header_bytes(&head.headers) > HEADER_BYTES {
-        return Err(fault(code::HEADERS_TOO_LARGE).into());
+    let used = header_bytes(&head.headers) as u64;
+    if used > HEADER_BYTES as u64 {
+        let (limit, configured) = (LimitKind::ResponseHeaders, HEADER_BYTES as u64);
+        return Err(SendError::Limit(LimitHit { limit, configured, used }));
     }
     hide_from_guest(&mut head.headers);
     head.extensions.clear();

@@ -29,6 +29,7 @@ impl Connection {
     {
         let meter = stream.meter();
         let mut http = http1::Builder::new();
+        // hyper's own limit of 100 fields stays: to name it would cost an allocation for each response.
         http.max_header_size(HEADER_BYTES).max_buf_size(2 * HEADER_BYTES);
         let (sender, connection) = http.handshake(TokioIo::new(stream)).await.map_err(|error| {
             NetworkFaultParts { phase: Phase::Send, code: classify(&error), request_sent: false }

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::io;
 
-use crate::failure::{Denial, Phase};
+use crate::failure::{Denial, LimitHit, Phase};
 
 /// What the gate saw of a request that got no (whole) answer; the parts of a `NetworkFault`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -39,7 +39,7 @@ pub mod code {
     pub const TLS_HANDSHAKE: &str = "tls_handshake";
     /// The response is not HTTP/1.1, or contradicts itself.
     pub const MALFORMED_RESPONSE: &str = "malformed_response";
-    /// The response's head is larger than 64 KiB or 100 fields.
+    /// The fields after the response's body are too large.
     pub const HEADERS_TOO_LARGE: &str = "headers_too_large";
     /// The request's own body failed or ended early.
     pub const REQUEST_BODY: &str = "request_body";
@@ -56,6 +56,9 @@ pub enum SendError {
     /// The guest built a request that is never sent; nothing was sent. The guest's error.
     #[error(transparent)]
     Flawed(#[from] RequestFlaw),
+    /// The request or its answer is larger than a message may be: a limit, and the call ends.
+    #[error("the {} limit was hit", .0.limit.name())]
+    Limit(LimitHit),
     /// It failed on its way.
     #[error(transparent)]
     Fault(#[from] NetworkFaultParts),
@@ -64,14 +67,6 @@ pub enum SendError {
 /// A request that could be read in two ways, or that no server should get from a connector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RequestFlaw {
-    /// The header fields are too large together.
-    #[error("the request's header fields have {used} bytes; {allowed} are allowed")]
-    HeadersTooLarge {
-        /// Their size in bytes.
-        used: usize,
-        /// What is allowed, in bytes.
-        allowed: usize,
-    },
     /// `CONNECT` (a tunnel past the gate) or `TRACE` (echoes what the host adds).
     #[error("the methods CONNECT and TRACE are not sent")]
     Method,

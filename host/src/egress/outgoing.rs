@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use super::authority::Target;
 use super::fault::{NetworkFaultParts, RequestFlaw, SendError, code};
 use super::headers::{guest_may_set, header_bytes};
-use crate::failure::Phase;
+use crate::failure::{LimitHit, LimitKind, Phase};
 use crate::limits::HEADER_BYTES;
 
 type BoxError = Box<dyn Error + Send + Sync>;
@@ -75,7 +75,8 @@ where
     headers.extend(allowed(head.headers));
     let used = header_bytes(&headers);
     if used > HEADER_BYTES {
-        return Err(RequestFlaw::HeadersTooLarge { used, allowed: HEADER_BYTES }.into());
+        let (limit, configured) = (LimitKind::RequestHeaders, HEADER_BYTES as u64);
+        return Err(SendError::Limit(LimitHit { limit, configured, used: used as u64 }));
     }
     let promised = promised_length(&headers, &body.size_hint())?;
     let upload = Arc::<Upload>::default();

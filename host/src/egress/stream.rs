@@ -8,13 +8,14 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What left through one connection.
+/// What left, and what came, through one connection.
 ///
 /// This is how `request_sent` is known rather than guessed: HTTP libraries report that writing failed,
 /// not whether anything was written before.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     written: AtomicU64,
+    read: AtomicU64,
     failed: AtomicBool,
 }
 
@@ -22,6 +23,11 @@ impl Meter {
     /// A number that grows with every write that may have let something out.
     pub(super) fn mark(&self) -> u64 {
         self.written.load(Ordering::Acquire)
+    }
+
+    /// The bytes that were read until now.
+    pub(super) fn read(&self) -> u64 {
+        self.read.load(Ordering::Acquire)
     }
 
     /// Whether a write failed.
@@ -73,7 +79,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        let before = buf.filled().len();
+        let outcome = Pin::new(&mut self.stream).poll_read(cx, buf);
+        let bytes = buf.filled().len().saturating_sub(before);
+        self.meter.read.fetch_add(bytes as u64, Ordering::AcqRel);
+        outcome
     }
 }
 

@@ -27,6 +27,12 @@ macro_rules! limits {
             pub const fn unit(self) -> &'static str {
                 match self { $(LimitKind::$variant => $unit,)+ }
             }
+
+            /// What is counted, in one sentence.
+            #[must_use]
+            pub fn meaning(self) -> &'static str {
+                match self { $(LimitKind::$variant => concat!($($doc),+).trim_ascii_start(),)+ }
+            }
         }
     };
 }
@@ -48,7 +54,7 @@ limits! {
     Instances = "instances", "instances";
     /// Handles that a guest holds on host resources.
     Handles = "handles", "handles";
-    /// Bytes in one transfer between guest and host.
+    /// Bytes that one call into the host, or the result, hands over.
     HostTransfer = "host_transfer", "bytes";
     /// Arguments or result as JSON.
     Payload = "payload", "bytes";
@@ -58,6 +64,12 @@ limits! {
     RequestBody = "request_body", "bytes";
     /// Bytes of one response's body.
     ResponseBody = "response_body", "bytes";
+    /// Bytes of one request's header fields.
+    RequestHeaders = "request_headers", "bytes";
+    /// Bytes of one response's header fields.
+    ResponseHeaders = "response_headers", "bytes";
+    /// Header fields of one response.
+    ResponseFields = "response_fields", "fields";
 }
 
 /// A limit that was hit: which, how much was allowed, and how much was used or asked for.
@@ -67,8 +79,16 @@ pub struct LimitHit {
     pub limit: LimitKind,
     /// The amount this call was allowed, in the limit's unit.
     pub configured: u64,
-    /// The amount used, or asked for in the step that was refused.
+    /// The amount used, or asked for in the step that was refused; where only the refusal is known, the
+    /// least that it can be: one more than was allowed.
     pub used: u64,
+}
+
+impl LimitHit {
+    /// A limit that is known to be exceeded, and not by how much.
+    pub(crate) fn at_least_one_over(limit: LimitKind, configured: u64) -> Self {
+        Self { limit, configured, used: configured.saturating_add(1) }
+    }
 }
 
 impl Failure {

@@ -109,7 +109,8 @@ impl Host {
         )?;
         check_manifest_limits(&loader.ceilings, package.manifest())?;
         check_imports(&context, &package)?;
-        check_limits(&loader.ceilings, package.manifest().limits(), &LimitRequest::default())?;
+        let nobody = LimitRequest::default();
+        check_limits(&loader.ceilings, package.manifest().limits(), &nobody, &nobody)?;
         self.check_conflict(&package)?;
         loader.compile(&context, &package, &proof).await?;
         let registry = loader.registry.clone();

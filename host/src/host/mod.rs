@@ -19,6 +19,7 @@ use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::{AuditId, Context};
 use crate::manifest::ConnectorName;
 use crate::registry::{Entry, Rebuilt};
+use crate::sandbox::Usage;
 use crate::trust::KeyringFile;
 
 /// A host of connectors: cheap to clone, safe to share.
@@ -50,6 +51,11 @@ impl Host {
     /// # Errors
     /// As [`Host::call`].
     pub async fn run(&self, call: Call) -> Result<Value, Error> {
+        self.pipeline.run(call).await.0
+    }
+
+    /// Runs a call as [`Host::run`] does, and says what its last attempt used: none if it never started.
+    pub async fn run_measured(&self, call: Call) -> (Result<Value, Error>, Option<Usage>) {
         self.pipeline.run(call).await
     }
 

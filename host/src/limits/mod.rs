@@ -1,20 +1,28 @@
 //! How much a call may use: validated amounts, their ceilings, and who outranks whom.
 //!
 //! A [`Limits`] has every limit set: there is no value that means "unlimited" and no way to make one
-//! without going through [`Limits::resolve`] or the defaults. The caller's wish outranks the
-//! manifest's, which outranks the default; each must lie within the host's ceiling, and one that does
-//! not is refused by name.
+//! without going through [`Limits::resolve`]. The caller's wish outranks the action's, which outranks the
+//! manifest's, which outranks the default; each must lie within the host's ceiling, and one that does not
+//! is refused by name, saying whose it is.
 
 mod amount;
+mod refused;
 
 use std::time::Duration;
 
 pub use amount::{LimitError, LimitRequest};
+pub use refused::{LimitSource, RefusedLimit};
 
 const MIB: u64 = 1024 * 1024;
 
 /// Fuel per millisecond of wall time where nobody asks for an amount: 1e9 a second.
 const FUEL_PER_MS: u64 = 1_000_000;
+
+/// Wall time of a call where nobody asks for an amount.
+const DEFAULT_WALL_TIME: Duration = Duration::from_secs(30);
+
+/// Memory of a call where nobody asks for an amount.
+const DEFAULT_MEMORY: u64 = 64 * MIB;
 
 /// The stack of WebAssembly frames, in bytes. Fixed: it is part of the compiled code's contract.
 pub const STACK_BYTES: usize = 512 * 1024;
@@ -22,7 +30,7 @@ pub const STACK_BYTES: usize = 512 * 1024;
 /// Arguments and result, each, as JSON text, in bytes.
 pub const PAYLOAD_BYTES: usize = 4 * 1024 * 1024;
 
-/// Bytes in one transfer from guest to host (wasmtime's hostcall fuel).
+/// Bytes that a guest hands over in one call into the host, or as its result (wasmtime's hostcall fuel).
 pub const HOST_TRANSFER_BYTES: usize = 16 * 1024 * 1024;
 
 /// Random bytes that a guest gets in one host call: a host function must never take long.
@@ -31,7 +39,7 @@ pub const RANDOM_BYTES: usize = 64 * 1024;
 /// Handles that a guest may hold on host resources.
 pub const HANDLES: usize = 1_000;
 
-/// Core instances of one component.
+/// Core instances of one component, those between composed components included.
 pub const INSTANCES: usize = 64;
 
 /// Linear memories of one component.
@@ -43,7 +51,7 @@ pub const TABLES: usize = 32;
 /// Outgoing requests of one call.
 pub const REQUESTS: u64 = 64;
 
-/// Outgoing requests of one call that may be under way at once.
+/// Outgoing requests of one call that may be under way at once; one more waits until one of them has ended.
 pub const CONCURRENT_REQUESTS: usize = 8;
 
 /// Bytes of one request's body.
@@ -52,8 +60,12 @@ pub const REQUEST_BODY_BYTES: u64 = 10 * MIB;
 /// Bytes of one response's body.
 pub const RESPONSE_BODY_BYTES: u64 = 10 * MIB;
 
-/// Bytes of one message's header fields.
+/// Bytes of one message's header fields. Those that a guest is still putting together count as the host
+/// holds them: each with some 70 bytes beside its name and value.
 pub const HEADER_BYTES: usize = 64 * 1024;
+
+/// Header fields of one response.
+pub const RESPONSE_FIELDS: u64 = 100;
 
 /// Log lines of one call; what comes after is dropped, with one marker.
 pub const LOG_LINES: usize = 1_000;
@@ -61,7 +73,7 @@ pub const LOG_LINES: usize = 1_000;
 /// Characters of one log line.
 pub const LOG_LINE_CHARS: usize = 4 * 1024;
 
-/// Bytes kept of a call's stdout and stderr, each.
+/// Bytes kept of a call's stdout and stderr, each: the last ones, where a panic's message is.
 pub const STDIO_BYTES: usize = 64 * 1024;
 
 /// The most that any call on this host may be given.
@@ -121,25 +133,32 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The limits of a call: `caller` outranks `manifest`, which outranks the default.
+    /// The limits of a call: `caller` outranks `action`, which outranks `manifest`, which outranks the
+    /// default; each limit by itself.
     ///
     /// The default fuel is 1e9 for each second of the wall time that results.
     ///
     /// # Errors
-    /// A request above its ceiling is refused by name, never clamped.
+    /// A request above its ceiling is refused by name, never clamped, also where one of a higher rank
+    /// would have decided.
     pub fn resolve(
         ceilings: &Ceilings,
         manifest: &LimitRequest,
+        action: &LimitRequest,
         caller: &LimitRequest,
-    ) -> Result<Self, LimitError> {
-        manifest.within(ceilings)?;
-        caller.within(ceilings)?;
-        let default_wall = Duration::from_secs(30).min(ceilings.wall_time);
-        let wall_time = caller.wall_time().or(manifest.wall_time()).unwrap_or(default_wall);
+    ) -> Result<Self, RefusedLimit> {
+        let ranked =
+            [(LimitSource::Caller, caller), (LimitSource::Action, action), (LimitSource::Manifest, manifest)];
+        for (asked_by, request) in ranked {
+            request.within(ceilings).map_err(|error| RefusedLimit { asked_by, error })?;
+        }
+        let requests = || ranked.iter().map(|(_, request)| *request);
+        let default_wall = DEFAULT_WALL_TIME.min(ceilings.wall_time);
+        let wall_time = requests().find_map(LimitRequest::wall_time).unwrap_or(default_wall);
         let wall_ms = u64::try_from(wall_time.as_millis()).unwrap_or(u64::MAX);
         let default_fuel = wall_ms.saturating_mul(FUEL_PER_MS).clamp(1, ceilings.fuel);
-        let fuel = caller.fuel().or(manifest.fuel()).unwrap_or(default_fuel);
-        let memory = caller.memory().or(manifest.memory()).unwrap_or((64 * MIB).min(ceilings.memory));
+        let fuel = requests().find_map(LimitRequest::fuel).unwrap_or(default_fuel);
+        let memory = requests().find_map(LimitRequest::memory).unwrap_or(DEFAULT_MEMORY.min(ceilings.memory));
         Ok(Self { fuel, wall_time, memory })
     }
 
@@ -167,35 +186,76 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
     use super::*;
 
-    #[test]
-    fn the_caller_outranks_the_manifest_which_outranks_the_default() {
-        let ceilings = Ceilings::default();
-        let none = LimitRequest::default();
-        let manifest = LimitRequest::parse(Some(5_000), Some("10s"), Some("8MiB")).unwrap();
-        let caller = LimitRequest::parse(None, Some("2s"), None).unwrap();
-        let default = Limits::resolve(&ceilings, &none, &none).unwrap();
-        assert_eq!(
-            (default.fuel(), default.wall_time().as_secs(), default.memory()),
-            (30_000_000_000, 30, 64 * MIB)
-        );
-        let both = Limits::resolve(&ceilings, &manifest, &caller).unwrap();
-        assert_eq!((both.fuel(), both.wall_time().as_secs(), both.memory()), (5_000, 2, 8 * MIB));
+    fn request(fuel: Option<u64>, wall_time: Option<&str>, memory: Option<&str>) -> LimitRequest {
+        LimitRequest::parse(fuel, wall_time, memory).unwrap()
+    }
+
+    fn amounts(limits: &Limits) -> (u64, u128, u64) {
+        (limits.fuel(), limits.wall_time().as_millis(), limits.memory())
     }
 
     #[test]
-    fn above_a_ceiling_is_refused_by_name_and_never_clamped() {
+    fn each_limit_is_the_highest_ranks_that_names_it() {
         let ceilings = Ceilings::default();
         let none = LimitRequest::default();
-        for (fuel, wall, memory, name) in [
-            (Some(u64::MAX), None, None, "fuel"),
-            (None, Some("6m"), None, "wall_time"),
-            (None, None, Some("2GiB"), "memory"),
+        let caller = request(Some(1), Some("1s"), Some("1MiB"));
+        let action = request(Some(2), Some("2s"), Some("2MiB"));
+        let manifest = request(Some(3), Some("3s"), Some("3MiB"));
+        let partly = request(None, Some("4s"), None);
+        for (manifest, action, caller, expected) in [
+            (&none, &none, &none, (30_000_000_000, 30_000, 64 * MIB)),
+            (&manifest, &none, &none, (3, 3_000, 3 * MIB)),
+            (&manifest, &action, &none, (2, 2_000, 2 * MIB)),
+            (&manifest, &none, &caller, (1, 1_000, MIB)),
+            (&none, &action, &caller, (1, 1_000, MIB)),
+            (&manifest, &action, &caller, (1, 1_000, MIB)),
+            (&manifest, &action, &partly, (2, 4_000, 2 * MIB)),
+            (&manifest, &partly, &none, (3, 4_000, 3 * MIB)),
+            // The default fuel follows the wall time, whoever asked for that.
+            (&none, &none, &partly, (4_000_000_000, 4_000, 64 * MIB)),
         ] {
-            let request = LimitRequest::parse(fuel, wall, memory).unwrap();
-            for (manifest, caller) in [(&request, &none), (&none, &request)] {
-                let error = Limits::resolve(&ceilings, manifest, caller).unwrap_err();
-                assert!(error.to_string().contains(name), "{error}");
+            let limits = Limits::resolve(&ceilings, manifest, action, caller).unwrap();
+            assert_eq!(amounts(&limits), expected);
+        }
+    }
+
+    #[test]
+    fn defaults_lie_within_ceilings_that_were_lowered() {
+        let none = LimitRequest::default();
+        let ceilings = Ceilings::default().lowered(&request(Some(5), Some("2s"), Some("1MiB"))).unwrap();
+        let limits = Limits::resolve(&ceilings, &none, &none, &none).unwrap();
+        assert_eq!(amounts(&limits), (5, 2_000, MIB));
+        assert!(Ceilings::default().lowered(&request(None, Some("6m"), None)).is_err(), "never raised");
+    }
+
+    #[test]
+    fn above_a_ceiling_is_refused_by_name_and_source_and_never_clamped() {
+        let ceilings = Ceilings::default();
+        let (none, fine) = (LimitRequest::default(), request(Some(1), Some("1s"), Some("1MiB")));
+        for (fuel, wall, memory, name) in [
+            (Some(u64::MAX), None, None, "fuel: "),
+            (Some(300_000_000_001), None, None, "fuel: "),
+            (None, Some("6m"), None, "wall_time: "),
+            (None, Some("300001ms"), None, "wall_time: "),
+            (None, None, Some("2GiB"), "memory: "),
+            (None, None, Some("1048577KiB"), "memory: "),
+        ] {
+            let over = request(fuel, wall, memory);
+            for (source, manifest, action, caller) in [
+                (LimitSource::Manifest, &over, &none, &none),
+                // A rank above that asks for less does not make it acceptable.
+                (LimitSource::Manifest, &over, &fine, &fine),
+                (LimitSource::Action, &none, &over, &fine),
+                (LimitSource::Caller, &fine, &fine, &over),
+                (LimitSource::Caller, &over, &over, &over),
+            ] {
+                let error = Limits::resolve(&ceilings, manifest, action, caller).unwrap_err();
+                assert_eq!(error.asked_by, source, "{error}");
+                assert!(error.to_string().starts_with(name), "{error}");
+                assert!(error.to_string().contains(source.name()), "{error}");
             }
         }
+        let at_the_ceiling = request(Some(300_000_000_000), Some("5m"), Some("1GiB"));
+        assert!(Limits::resolve(&ceilings, &none, &none, &at_the_ceiling).is_ok());
     }
 }

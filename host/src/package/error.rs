@@ -247,7 +247,11 @@ impl From<PackageError> for HostError {
             PackageError::Manifest(problems) => format!("The manifest is not acceptable: {problems}"),
             error => sentence(&error.to_string()),
         };
-        HostError::new(error.kind(), message).hint(error.fix()).because(error)
+        let mut host = HostError::new(error.kind(), message).hint(error.fix());
+        if let PackageError::TooCostly { found, limit, .. } = &error {
+            host = host.detail("limit", "compile").detail("configured", *limit).detail("used", *found);
+        }
+        host.because(error)
     }
 }
 

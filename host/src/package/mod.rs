@@ -53,6 +53,7 @@ pub struct Package {
     operations: Vec<Operation>,
     by_name: HashMap<String, usize>,
     imports: Vec<Import>,
+    core_instances: u64,
 }
 
 impl Package {
@@ -61,7 +62,7 @@ impl Package {
     /// # Errors
     /// The first thing that is wrong, cheapest checks first.
     pub fn open(bytes: Vec<u8>) -> Result<Self, PackageError> {
-        let found = prescan::scan(&bytes)?;
+        let (found, core_instances) = prescan::scan_counting(&bytes)?;
         let Sections { manifest, mut docs } = sections::read(&found)?;
         let manifest =
             Manifest::parse(MANIFEST_LABEL, manifest).map_err(|e| PackageError::Manifest(Box::new(e)))?;
@@ -74,7 +75,8 @@ impl Package {
         }
         let by_name =
             operations.iter().enumerate().map(|(at, op)| (op.name().json().to_owned(), at)).collect();
-        Ok(Self { digest: Digest::of(&bytes), bytes, manifest, docs, operations, by_name, imports })
+        let digest = Digest::of(&bytes);
+        Ok(Self { digest, bytes, manifest, docs, operations, by_name, imports, core_instances })
     }
 
     /// The file, byte for byte.
@@ -117,6 +119,12 @@ impl Package {
     #[must_use]
     pub fn imports(&self) -> &[Import] {
         &self.imports
+    }
+
+    /// The core modules that one call instantiates, nested components carried out.
+    #[must_use]
+    pub fn core_instances(&self) -> u64 {
+        self.core_instances
     }
 
     /// How each import stands against the manifest and this host.

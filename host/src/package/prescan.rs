@@ -50,12 +50,15 @@ pub(super) struct Found<'a> {
 #[derive(Debug, Clone, Copy, Default)]
 struct Weight {
     instances: u64,
+    /// Those of core modules, among them.
+    core_instances: u64,
     bytes: u64,
 }
 
 impl Weight {
     fn add(&mut self, other: Weight) {
         self.instances = self.instances.saturating_add(other.instances);
+        self.core_instances = self.core_instances.saturating_add(other.core_instances);
         self.bytes = self.bytes.saturating_add(other.bytes);
     }
 }
@@ -85,12 +88,19 @@ struct Totals {
 
 /// Checks `bytes` against every cap and returns the package's own custom sections, in order.
 pub(super) fn scan(bytes: &[u8]) -> Result<Vec<Found<'_>>, PackageError> {
+    scan_counting(bytes).map(|(found, _)| found)
+}
+
+/// As [`scan`], and the core modules that one instantiation of the component instantiates.
+pub(super) fn scan_counting(bytes: &[u8]) -> Result<(Vec<Found<'_>>, u64), PackageError> {
     within("more bytes than a package may have", bytes.len() as u64, MAX_BYTES)?;
     if let Some(found) = other_kind(bytes) {
         return Err(PackageError::NotAComponent { found });
     }
     let mut found = Vec::new();
     let mut totals = Totals::default();
+    // Of the frame that ended last, which in the end is the component itself.
+    let mut core_instances = 0;
     let mut frames = vec![Frame::new(Parser::new(0), true)];
     let mut offset = 0;
     while let Some(frame) = frames.last_mut() {
@@ -116,6 +126,7 @@ pub(super) fn scan(bytes: &[u8]) -> Result<Vec<Found<'_>>, PackageError> {
             }
             Payload::End(_) => {
                 let Some(ended) = frames.pop() else { break };
+                core_instances = ended.weight.core_instances;
                 if let (true, Some(parent)) = (ended.component, frames.last_mut()) {
                     parent.components.push(ended.weight);
                 }
@@ -130,7 +141,7 @@ pub(super) fn scan(bytes: &[u8]) -> Result<Vec<Found<'_>>, PackageError> {
             }
             Payload::CustomSection(_) => {}
             payload if frame.component => {
-                let bytes_of_it = Weight { instances: 0, bytes: consumed as u64 };
+                let bytes_of_it = Weight { bytes: consumed as u64, ..Weight::default() };
                 frame.weight.add(bytes_of_it);
                 component_section(&payload, bytes, &mut frames, &mut totals)?;
                 let weight = frames.last().map(|frame| frame.weight).unwrap_or_default();
@@ -144,7 +155,7 @@ pub(super) fn scan(bytes: &[u8]) -> Result<Vec<Found<'_>>, PackageError> {
             payload => module_section(&payload, &mut totals)?,
         }
     }
-    Ok(found)
+    Ok((found, core_instances))
 }
 
 /// What the first bytes say, unless they are a component's.
@@ -226,16 +237,14 @@ fn component_section(
             }
             _ => Ok(()),
         }),
-        Payload::InstanceSection(section) => each(section, |_: Instance<'_>| {
-            frames
-                .iter_mut()
-                .last()
-                .into_iter()
-                .for_each(|frame| frame.weight.add(Weight { instances: 1, bytes: 0 }));
+        Payload::InstanceSection(section) => each(section, |instance| {
+            let core_instances = u64::from(matches!(instance, Instance::Instantiate { .. }));
+            let weight = Weight { instances: 1, core_instances, bytes: 0 };
+            frames.iter_mut().last().into_iter().for_each(|frame| frame.weight.add(weight));
             Ok(())
         }),
         Payload::ComponentInstanceSection(section) => each(section, |instance| {
-            let mut weight = Weight { instances: 1, bytes: 0 };
+            let mut weight = Weight { instances: 1, ..Weight::default() };
             if let ComponentInstance::Instantiate { component_index, .. } = instance {
                 weight.add(component_at(frames, 0, component_index));
             }

@@ -1,12 +1,12 @@
 //! One attempt: a fresh store and instance, run under every limit, and dropped whatever happens.
 
+use std::any::Any;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::Value;
 use wasmtime::Store;
@@ -18,6 +18,7 @@ use super::gates::http::HttpGate;
 use super::gates::ledger::Ledger;
 use super::load::{Connector, Exported};
 use super::state::State;
+use super::usage::Usage;
 use super::{outcome, traps};
 use crate::action::ActionScope;
 use crate::clock::Clock;
@@ -30,23 +31,6 @@ const YIELD_FUEL: u64 = 1_000_000;
 
 /// The longest tail of stderr that the operator's record keeps, in characters.
 const STDERR_CHARS: usize = 2_000;
-
-/// What an attempt used, the good ones too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Usage {
-    /// Fuel burnt.
-    pub fuel: u64,
-    /// The most bytes that memories and tables had together.
-    pub memory: u64,
-    /// Time from start to outcome.
-    pub wall_time: Duration,
-    /// Outgoing requests.
-    pub requests: u64,
-    /// Bytes of request bodies.
-    pub bytes_out: u64,
-    /// Bytes of response bodies.
-    pub bytes_in: u64,
-}
 
 /// What an attempt is made with.
 pub(crate) struct Attempt<'a> {
@@ -66,7 +50,8 @@ enum Stop {
     Done(wasmtime::Result<Val>),
     Verdict,
     Deadline,
-    Panicked,
+    /// A panic in a gate, with its message.
+    Panicked(String),
 }
 
 /// Runs the operation once: its value, its failure, or (as the host's own error) that there was no room to
@@ -86,7 +71,7 @@ pub(crate) async fn run(
     let mut store = Store::new(connector.engine(), state);
 
     store.call_hook_async(Breather::new(Arc::clone(&clock)));
-    let stop = match prepare(&mut store, limits) {
+    let stop = match prepare(&mut store, limits, connector) {
         Ok(()) => {
             watch(&*clock, deadline, &ledger, instantiate_and_call(&mut store, connector, operation, args))
                 .await
@@ -95,14 +80,8 @@ pub(crate) async fn run(
     };
 
     let fuel = limits.fuel().saturating_sub(store.get_fuel().unwrap_or(0));
-    let usage = Usage {
-        fuel,
-        memory: store.data().limiter.used(),
-        wall_time: clock.now().saturating_duration_since(started),
-        requests: ledger.requests.load(Ordering::Relaxed),
-        bytes_out: ledger.bytes_out.load(Ordering::Relaxed),
-        bytes_in: ledger.bytes_in.load(Ordering::Relaxed),
-    };
+    let wall_time = clock.now().saturating_duration_since(started);
+    let usage = Usage::of(store.data(), &ledger, limits, fuel, wall_time);
     let outcome = match stop {
         // A verdict may come between the guest's last step and this line: it still outranks the guest.
         _ if ledger.is_over() => Err(match ledger.verdict() {
@@ -128,9 +107,11 @@ pub(crate) async fn run(
             let hit = LimitHit { limit: LimitKind::WallTime, configured, used };
             Err(Failure::resource_limit_exceeded(context, hit))
         }
-        Stop::Verdict | Stop::Panicked => {
-            Err(Failure::connector_runtime_error(context, RuntimeFault::Internal))
+        Stop::Panicked(message) => {
+            let failure = Failure::connector_runtime_error(context, RuntimeFault::Internal);
+            Err(failure.with_operator_note(format!("panic: {message}")))
         }
+        Stop::Verdict => Err(Failure::connector_runtime_error(context, RuntimeFault::Internal)),
     };
     let outcome = outcome.map_err(|failure| match store.data().stderr.tail(STDERR_CHARS) {
         Some(tail) => failure.with_operator_note(format!("stderr: {tail}")),
@@ -139,7 +120,8 @@ pub(crate) async fn run(
     (outcome.map_err(Error::from), usage)
 }
 
-fn prepare(store: &mut Store<State>, limits: &Limits) -> wasmtime::Result<()> {
+fn prepare(store: &mut Store<State>, limits: &Limits, connector: &Connector) -> wasmtime::Result<()> {
+    connector.fits()?;
     store.limiter(|state| &mut state.limiter);
     store.set_fuel(limits.fuel())?;
     store.fuel_async_yield_interval(Some(YIELD_FUEL))?;
@@ -160,6 +142,13 @@ async fn instantiate_and_call(
     function.call_async(store, args, &mut results).await?;
     let [result] = results;
     Ok(result)
+}
+
+/// What a panic says, as one line for the operator.
+fn message_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    crate::failure::safe_line(text.unwrap_or("without a message"), STDERR_CHARS)
 }
 
 /// Drives the guest, and looks at the clock and the ledger itself each time it yields: a busy runtime's
@@ -187,7 +176,7 @@ async fn watch(
             Ok(Poll::Ready(_)) if clock.now() >= deadline => return Poll::Ready(Stop::Deadline),
             Ok(Poll::Ready(result)) => return Poll::Ready(Stop::Done(result)),
             Ok(Poll::Pending) => {}
-            Err(_) => return Poll::Ready(Stop::Panicked),
+            Err(panic) => return Poll::Ready(Stop::Panicked(message_of(&*panic))),
         }
         if verdict.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Stop::Verdict);

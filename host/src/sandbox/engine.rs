@@ -17,11 +17,12 @@ pub(super) fn config() -> Config {
     // Limits. Epochs stay off: fuel that yields, and a deadline checked at every poll, cost half as much.
     config.consume_fuel(true);
     config.max_wasm_stack(limits::STACK_BYTES);
-    // Only what connectors need: no component-model async (7.7 us a call), no 64-bit or several
-    // memories in a module, nothing that computes differently on another machine.
+    // Only what connectors need: no component-model async (7.7 us a call), no 64-bit memories, nothing that
+    // computes differently on another machine. Several memories in a module stay on, for wasmtime's own
+    // sake: the module that it puts between two composed components imports the memories of both, and
+    // its compiler panics without. A connector's own modules find room for one each.
     config.concurrency_support(false);
     config.wasm_memory64(false);
-    config.wasm_multi_memory(false);
     config.wasm_relaxed_simd(false);
     config.wasm_tail_call(false);
     // A trap's backtrace carries the guest's own names, and the environment can widen it: keep it out.

@@ -21,12 +21,13 @@ pub(super) struct Refused(pub(super) LimitHit);
 pub(super) struct Limiter {
     budget: u64,
     used: u64,
+    grows: u64,
     hit: Option<LimitHit>,
 }
 
 impl Limiter {
     pub(super) fn new(budget: u64) -> Self {
-        Self { budget, used: 0, hit: None }
+        Self { budget, used: 0, grows: 0, hit: None }
     }
 
     /// The first refusal.
@@ -37,6 +38,11 @@ impl Limiter {
     /// Bytes in use; nothing is ever given back, so this is the peak too.
     pub(super) fn used(&self) -> u64 {
         self.used
+    }
+
+    /// How often a memory that was there grew. One that starts empty counts from its second growth.
+    pub(super) fn grows(&self) -> u64 {
+        self.grows
     }
 
     fn grow(&mut self, current: u64, desired: u64) -> wasmtime::Result<bool> {
@@ -56,7 +62,9 @@ impl Limiter {
 
 impl ResourceLimiter for Limiter {
     fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
-        self.grow(current as u64, desired as u64)
+        let may = self.grow(current as u64, desired as u64)?;
+        self.grows = self.grows.saturating_add(u64::from(current > 0));
+        Ok(may)
     }
 
     fn table_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
@@ -91,8 +99,12 @@ mod tests {
         assert!(limiter.memory_growing(0, 300, None).unwrap());
         assert!(limiter.table_growing(0, 30, None).unwrap());
         assert_eq!(limiter.used(), 940);
-        assert!(limiter.memory_growing(400, 500, None).is_err());
+        assert_eq!(limiter.grows(), 0);
+        assert!(limiter.memory_growing(400, 450, None).unwrap());
+        assert_eq!(limiter.grows(), 1);
+        assert!(limiter.memory_growing(450, 550, None).is_err());
+        assert_eq!(limiter.grows(), 1, "what is refused is no growth");
         let hit = limiter.hit().unwrap();
-        assert_eq!((hit.limit, hit.configured, hit.used), (LimitKind::Memory, 1_000, 1_040));
+        assert_eq!((hit.limit, hit.configured, hit.used), (LimitKind::Memory, 1_000, 1_090));
     }
 }

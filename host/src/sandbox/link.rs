@@ -16,6 +16,7 @@ use wasmtime_wasi_http::p2::bindings::{LinkOptions, http};
 use wasmtime_wasi_http::{WasiHttp, WasiHttpView};
 
 use super::gates;
+use super::gates::random::HasRandom;
 use super::state::State;
 
 struct Io;
@@ -32,8 +33,8 @@ pub(super) fn linker(engine: &Engine) -> wasmtime::Result<Linker<State>> {
     io::streams::add_to_linker::<State, Io>(l, |s| s.ctx().table)?;
     clocks::wall_clock::add_to_linker::<State, WasiClocks>(l, State::clocks)?;
     clocks::monotonic_clock::add_to_linker::<State, WasiClocks>(l, State::clocks)?;
-    random::random::add_to_linker::<State, WasiRandom>(l, |s| s.ctx().ctx.random())?;
-    random::insecure::add_to_linker::<State, WasiRandom>(l, |s| s.ctx().ctx.random())?;
+    random::random::add_to_linker::<State, HasRandom>(l, gates::random::of)?;
+    random::insecure::add_to_linker::<State, HasRandom>(l, gates::random::of)?;
     random::insecure_seed::add_to_linker::<State, WasiRandom>(l, |s| s.ctx().ctx.random())?;
     cli::exit::add_to_linker::<State, WasiCli>(l, State::cli)?;
     cli::environment::add_to_linker::<State, WasiCli>(l, State::cli)?;

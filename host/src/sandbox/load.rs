@@ -7,7 +7,10 @@ use wasmtime::Engine;
 use wasmtime::component::{Component, ComponentExportIndex, Func, Instance, InstancePre, Linker};
 
 use super::gates::http::Egress;
+use super::limiter::Refused;
 use super::state::State;
+use crate::failure::{LimitHit, LimitKind};
+use crate::limits;
 use crate::package::{Operation, Package};
 
 /// A verified connector, compiled, linked and resolved: immutable, shared by all its calls.
@@ -15,6 +18,7 @@ pub(crate) struct Connector {
     pre: InstancePre<State>,
     operations: HashMap<String, Exported>,
     egress: Egress,
+    excess: Option<LimitHit>,
 }
 
 /// An operation with the function it is.
@@ -51,7 +55,8 @@ impl Connector {
             let exported = Exported { operation: operation.clone(), index };
             operations.insert(operation.name().json().to_owned(), exported);
         }
-        Ok(Self { pre, operations, egress })
+        let excess = excess(component, package)?;
+        Ok(Self { pre, operations, egress, excess })
     }
 
     /// The operation under its caller's name.
@@ -62,6 +67,11 @@ impl Connector {
     /// Every operation's name.
     pub(crate) fn operation_names(&self) -> impl Iterator<Item = &str> {
         self.operations.keys().map(String::as_str)
+    }
+
+    /// Refuses to instantiate more parts than any call gets.
+    pub(super) fn fits(&self) -> Result<(), Refused> {
+        self.excess.map_or(Ok(()), |hit| Err(Refused(hit)))
     }
 
     pub(super) fn pre(&self) -> &InstancePre<State> {
@@ -92,6 +102,22 @@ impl Exported {
             .get_func(store, self.index)
             .ok_or_else(|| wasmtime::Error::msg("the export is not a function"))
     }
+}
+
+/// The first number of parts that is above its limit. It is known before anything is instantiated.
+fn excess(component: &Component, package: &Package) -> Result<Option<LimitHit>, LoadError> {
+    let required = component
+        .resources_required()
+        .ok_or_else(|| LoadError("the component leaves open which modules it is made of".into()))?;
+    let parts = [
+        (LimitKind::Instances, limits::INSTANCES, package.core_instances()),
+        (LimitKind::Memories, limits::MEMORIES, u64::from(required.num_memories)),
+        (LimitKind::Tables, limits::TABLES, u64::from(required.num_tables)),
+    ];
+    let mut hits = parts
+        .map(|(limit, configured, used)| LimitHit { limit, configured: configured as u64, used })
+        .into_iter();
+    Ok(hits.find(|hit| hit.used > hit.configured))
 }
 
 fn missing(operation: &Operation) -> LoadError {

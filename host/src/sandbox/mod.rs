@@ -11,12 +11,17 @@ mod limiter;
 mod link;
 mod load;
 mod outcome;
+#[cfg(test)]
+mod reference;
 mod state;
 mod stdio;
 #[cfg(test)]
 mod surface_tests;
+mod trap_table;
 mod traps;
+mod usage;
 mod values;
+mod words;
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -24,11 +29,11 @@ use std::sync::{Arc, OnceLock};
 use wasmtime::Engine;
 use wasmtime::component::Linker;
 
-pub use attempt::Usage;
 pub(crate) use attempt::{Attempt, run};
 pub use compile::{COMPILE_WORKER_ARG, Compiler, compile_worker};
 pub(crate) use gates::http::EgressSettings;
 pub(crate) use load::{Connector, Exported, LoadError};
+pub use usage::Usage;
 pub(crate) use values::{json_size, lower_arguments};
 pub(crate) use wasmtime::component::Val as ComponentValue;
 

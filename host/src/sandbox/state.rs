@@ -26,6 +26,7 @@ pub(super) struct State {
     pub(super) log: LogLane,
     pub(super) audit_id: AuditId,
     pub(super) clock: Arc<dyn Clock>,
+    pub(super) stdout: Capture,
     pub(super) stderr: Capture,
 }
 
@@ -42,15 +43,16 @@ impl State {
         let mut table = ResourceTable::new();
         table.set_max_capacity(limits::HANDLES);
         let limiter = Limiter::new(memory);
-        let (log, stderr) = (LogLane::default(), Capture::default());
-        Self { wasi: None, http, table, gate, limiter, call, log, audit_id, clock, stderr }
+        let log = LogLane::default();
+        let (stdout, stderr) = (Capture::default(), Capture::default());
+        Self { wasi: None, http, table, gate, limiter, call, log, audit_id, clock, stdout, stderr }
     }
 }
 
 /// No arguments, no environment, no files, no sockets; real clocks and real randomness.
-fn surroundings(stderr: &Capture) -> WasiCtx {
+fn surroundings(stdout: &Capture, stderr: &Capture) -> WasiCtx {
     WasiCtx::builder()
-        .stdout(Capture::default())
+        .stdout(stdout.clone())
         .stderr(stderr.clone())
         .max_random_size(limits::RANDOM_BYTES as u64)
         .allow_tcp(false)
@@ -61,7 +63,7 @@ fn surroundings(stderr: &Capture) -> WasiCtx {
 
 impl WasiView for State {
     fn ctx(&mut self) -> WasiCtxView<'_> {
-        let ctx = self.wasi.get_or_insert_with(|| surroundings(&self.stderr));
+        let ctx = self.wasi.get_or_insert_with(|| surroundings(&self.stdout, &self.stderr));
         WasiCtxView { ctx, table: &mut self.table }
     }
 }

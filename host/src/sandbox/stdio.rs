@@ -1,7 +1,9 @@
-//! A guest's stdout and stderr: the first bytes are kept for the operator, the rest is dropped.
+//! A guest's stdout and stderr: the last bytes are kept for the operator, what came before is dropped.
 //!
-//! A chatty guest is not a failed guest: writing never fails, and what is over the bound is marked.
+//! A chatty guest is not a failed guest: writing never fails, and what is over the bound is marked. The
+//! last bytes and not the first: a panic's message comes at the end.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -22,31 +24,40 @@ pub(super) struct Capture {
 
 #[derive(Debug, Default)]
 struct Kept {
-    bytes: Vec<u8>,
+    bytes: VecDeque<u8>,
     dropped: u64,
 }
 
 impl Capture {
     fn keep(&self, bytes: &[u8]) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = limits::STDIO_BYTES.saturating_sub(kept.bytes.len()).min(bytes.len());
-        let (fits, rest) = bytes.split_at_checked(room).unwrap_or((bytes, &[]));
-        kept.bytes.extend_from_slice(fits);
-        kept.dropped = kept.dropped.saturating_add(rest.len() as u64);
+        let skip = bytes.len().saturating_sub(limits::STDIO_BYTES);
+        let fits = bytes.get(skip..).unwrap_or_default();
+        let over = kept.bytes.len().saturating_add(fits.len()).saturating_sub(limits::STDIO_BYTES);
+        kept.bytes.drain(..over);
+        kept.bytes.extend(fits);
+        kept.dropped = kept.dropped.saturating_add(over as u64).saturating_add(skip as u64);
+    }
+
+    /// Bytes that are kept, and bytes that were dropped.
+    pub(super) fn kept_and_dropped(&self) -> (u64, u64) {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        (kept.bytes.len() as u64, kept.dropped)
     }
 
     /// The last lines of what was written, as one safe line; none if nothing was.
     pub(super) fn tail(&self, max: usize) -> Option<String> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.bytes.is_empty() {
             return None;
         }
-        let text = String::from_utf8_lossy(&kept.bytes);
+        let dropped = kept.dropped;
+        let text = String::from_utf8_lossy(kept.bytes.make_contiguous());
         let text = text.trim_end();
         let skip = text.chars().count().saturating_sub(max);
         let mut tail = safe_line(&text.chars().skip(skip).collect::<String>(), max);
-        if kept.dropped > 0 {
-            tail.push_str(&format!(" [{} bytes more were dropped]", kept.dropped));
+        if dropped > 0 {
+            tail.push_str(&format!(" [{dropped} bytes before that were dropped]"));
         }
         Some(tail)
     }
@@ -100,5 +111,28 @@ impl AsyncWrite for Capture {
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::*;
+
+    #[test]
+    fn the_last_bytes_are_kept_and_the_others_counted() {
+        let capture = Capture::default();
+        assert_eq!(capture.tail(100), None);
+        capture.keep(b"first");
+        assert_eq!((capture.kept_and_dropped(), capture.tail(100)), ((5, 0), Some("first".into())));
+        capture.keep(&vec![b'x'; limits::STDIO_BYTES]);
+        assert_eq!(capture.kept_and_dropped(), (limits::STDIO_BYTES as u64, 5));
+        capture.keep(&vec![b'y'; 3 * limits::STDIO_BYTES]);
+        capture.keep(b"\npanicked: the end\n");
+        let tail = capture.tail(13).unwrap();
+        assert!(tail.starts_with("cked: the end ["), "{tail}");
+        let (kept, dropped) = capture.kept_and_dropped();
+        assert_eq!(kept + dropped, 5 + 4 * limits::STDIO_BYTES as u64 + 19);
+        assert!(tail.contains(&dropped.to_string()), "{tail}");
     }
 }

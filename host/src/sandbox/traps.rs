@@ -1,9 +1,15 @@
-//! How a guest's ending is told apart: by the type of the error, and by its text only where wasmtime gives none.
+//! How a guest's ending is told apart: by the type of the error, in one exhaustive match.
+//!
+//! What is neither a marker of ours, nor a trap, nor a type or words of wasmtime's that are known to be a
+//! guest's doing is the host's fault: a machine that refuses a mapping must not be blamed on a connector.
 
 use wasmtime::Trap;
 use wasmtime::component::ResourceTableError;
+use wasmtime_wasi_http::FieldMapError;
 
 use super::limiter::Refused;
+use super::trap_table::{Meaning, meaning};
+use super::words::{self, HANDLE_MISUSE, HOST_CALL_MISUSE};
 use crate::failure::{LimitHit, LimitKind, RuntimeFault};
 use crate::limits::{self, Limits};
 
@@ -12,7 +18,7 @@ use crate::limits::{self, Limits};
 pub(super) enum Ending {
     /// A limit was hit.
     Limit(LimitHit),
-    /// The connector's own fault.
+    /// The connector's own fault, or (`internal`) the host's.
     Fault(RuntimeFault),
 }
 
@@ -31,88 +37,106 @@ pub(super) fn classify(
         return Ending::Limit(hit);
     }
     if let Some(trap) = error.downcast_ref::<Trap>() {
-        return classify_trap(*trap, limits, fuel_used);
+        return of_trap(*trap, limits, fuel_used);
     }
     if error.is::<wasmtime_wasi::I32Exit>() {
         return Ending::Fault(RuntimeFault::Exit);
     }
-    match error.downcast_ref::<ResourceTableError>() {
-        Some(ResourceTableError::Full) => {
-            return Ending::Limit(just_over(LimitKind::Handles, limits::HANDLES));
+    if let Some(error) = error.downcast_ref::<ResourceTableError>() {
+        return of_table(error);
+    }
+    if let Some(error) = error.downcast_ref::<FieldMapError>() {
+        return of_fields(*error);
+    }
+    if let Some(what) = not_a_value(error) {
+        return Ending::Fault(RuntimeFault::OutputMalformed(what));
+    }
+    words::ending(&error.root_cause().to_string()).unwrap_or(Ending::Fault(RuntimeFault::Internal))
+}
+
+fn of_trap(trap: Trap, limits: &Limits, fuel_used: u64) -> Ending {
+    match meaning(trap) {
+        Meaning::Limit(limit) => Ending::Limit(match limit {
+            LimitKind::Fuel => LimitHit { limit, configured: limits.fuel(), used: fuel_used },
+            // The stack is full; the frame that did not fit is not known.
+            LimitKind::Stack => {
+                let stack = limits::STACK_BYTES as u64;
+                LimitHit { limit, configured: stack, used: stack }
+            }
+            _ => LimitHit::at_least_one_over(limit, limits.memory()),
+        }),
+        Meaning::Trap(word) => Ending::Fault(RuntimeFault::Trap(word)),
+        Meaning::Malformed(what) => Ending::Fault(RuntimeFault::OutputMalformed(what)),
+        Meaning::HostFault => Ending::Fault(RuntimeFault::Internal),
+    }
+}
+
+/// The host's own table of resources.
+fn of_table(error: &ResourceTableError) -> Ending {
+    match error {
+        ResourceTableError::Full => {
+            Ending::Limit(LimitHit::at_least_one_over(LimitKind::Handles, limits::HANDLES as u64))
         }
         // Used after it was given away, or dropped before what was made from it.
-        Some(_) => return Ending::Fault(RuntimeFault::Trap("resource_misuse")),
-        None => {}
-    }
-    if error.is::<std::io::Error>() {
-        // The machine refused the host something (memory for a stack, a mapping): not the connector's fault.
-        return Ending::Fault(RuntimeFault::Internal);
-    }
-    match UNTYPED.iter().find(|(text, ..)| error.root_cause().to_string().starts_with(text)) {
-        Some((_, limit, configured)) => Ending::Limit(just_over(*limit, *configured)),
-        // What is left is the canonical ABI refusing a value that the guest hands over.
-        None => malformed("a value that is not of its type"),
+        _ => Ending::Fault(RuntimeFault::Trap(HANDLE_MISUSE)),
     }
 }
 
-/// Limits that wasmtime 48 reports in words alone. Each has a component in `tests/hostile`, so that a
-/// change of the words fails a test.
-const UNTYPED: [(&str, LimitKind, usize); 7] = [
-    ("requested len", LimitKind::HostTransfer, limits::RANDOM_BYTES),
-    ("too much data is being copied", LimitKind::HostTransfer, limits::HOST_TRANSFER_BYTES),
-    ("resource limit exceeded: instance count", LimitKind::Instances, limits::INSTANCES),
-    ("resource limit exceeded: memory count", LimitKind::Memories, limits::MEMORIES),
-    ("resource limit exceeded: table count", LimitKind::Tables, limits::TABLES),
-    ("cannot allocate another handle", LimitKind::Handles, limits::HANDLES),
-    ("cannot lend resource", LimitKind::Handles, limits::HANDLES),
-];
-
-fn just_over(limit: LimitKind, configured: usize) -> LimitHit {
-    let configured = configured as u64;
-    LimitHit { limit, configured, used: configured + 1 }
+/// The fields of a message that the guest puts together. What it can set right itself it is told.
+fn of_fields(error: FieldMapError) -> Ending {
+    match error {
+        FieldMapError::TooManyFields | FieldMapError::TotalSizeTooBig => {
+            let allowed = limits::HEADER_BYTES as u64;
+            Ending::Limit(LimitHit::at_least_one_over(LimitKind::RequestHeaders, allowed))
+        }
+        _ => Ending::Fault(RuntimeFault::Trap(HOST_CALL_MISUSE)),
+    }
 }
 
-fn classify_trap(trap: Trap, limits: &Limits, fuel_used: u64) -> Ending {
-    let stack = limits::STACK_BYTES as u64;
-    let name = match trap {
-        Trap::OutOfFuel => {
-            let hit = LimitHit { limit: LimitKind::Fuel, configured: limits.fuel(), used: fuel_used };
-            return Ending::Limit(hit);
-        }
-        Trap::StackOverflow => {
-            return Ending::Limit(LimitHit { limit: LimitKind::Stack, configured: stack, used: stack });
-        }
-        Trap::AllocationTooLarge => {
-            let asked = limits.memory().saturating_add(1);
-            return Ending::Limit(LimitHit {
-                limit: LimitKind::Memory,
-                configured: limits.memory(),
-                used: asked,
-            });
-        }
-        Trap::UnreachableCodeReached => "unreachable",
-        Trap::MemoryOutOfBounds => "memory_out_of_bounds",
-        Trap::HeapMisaligned => "heap_misaligned",
-        Trap::TableOutOfBounds => "table_out_of_bounds",
-        Trap::IndirectCallToNull => "indirect_call_to_null",
-        Trap::BadSignature => "bad_signature",
-        Trap::IntegerOverflow => "integer_overflow",
-        Trap::IntegerDivisionByZero => "integer_division_by_zero",
-        Trap::BadConversionToInteger => "bad_conversion_to_integer",
-        Trap::CannotEnterComponent => "cannot_enter_component",
-        Trap::CannotLeaveComponent => "cannot_leave_component",
-        // What the canonical ABI finds in a value that the guest hands over.
-        Trap::InvalidChar => return malformed("an invalid character"),
-        Trap::StringOutOfBounds => return malformed("a string outside its memory"),
-        Trap::ListOutOfBounds => return malformed("a list outside its memory"),
-        Trap::InvalidDiscriminant => return malformed("an unknown case of a variant"),
-        Trap::UnalignedPointer => return malformed("an unaligned pointer"),
-        // Proposals that the engine does not accept, and what later versions of wasmtime add.
-        _ => "other",
-    };
-    Ending::Fault(RuntimeFault::Trap(name))
+/// What the standard library finds in bytes that should be text.
+fn not_a_value(error: &wasmtime::Error) -> Option<&'static str> {
+    let text = error.is::<std::str::Utf8Error>()
+        || error.is::<std::string::FromUtf8Error>()
+        || error.is::<std::char::DecodeUtf16Error>();
+    match error.is::<std::char::CharTryFromError>() {
+        true => Some("an invalid character"),
+        false => text.then_some("text that is not in its encoding"),
+    }
 }
 
-fn malformed(what: &'static str) -> Ending {
-    Ending::Fault(RuntimeFault::OutputMalformed(what))
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::*;
+    use crate::limits::{Ceilings, LimitRequest};
+
+    fn classified(error: impl Into<wasmtime::Error>) -> Ending {
+        let none = LimitRequest::default();
+        let limits = Limits::resolve(&Ceilings::default(), &none, &none, &none).unwrap();
+        classify(&error.into(), None, &limits, 7)
+    }
+
+    #[test]
+    fn what_the_machine_refuses_is_never_the_connectors_fault() {
+        for error in [
+            wasmtime::Error::from(std::io::Error::from_raw_os_error(12)).context("mmap failed"),
+            wasmtime::Error::from(rustix::io::Errno::NOMEM),
+            wasmtime::Error::from(rustix::io::Errno::NOMEM).context("failed to allocate a stack"),
+            wasmtime::Error::msg("something that a later version says"),
+            wasmtime::Error::from(Trap::Interrupt),
+        ] {
+            let text = format!("{error:#}");
+            assert_eq!(classified(error), Ending::Fault(RuntimeFault::Internal), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_marker_is_found_below_what_was_added_to_it() {
+        let hit = LimitHit { limit: LimitKind::Memory, configured: 1, used: 2 };
+        let error = wasmtime::Error::from(Refused(hit)).context("while instantiating");
+        assert_eq!(classified(error), Ending::Limit(hit));
+        let error = wasmtime::Error::from(Trap::OutOfFuel).context("error while executing");
+        let Ending::Limit(hit) = classified(error) else { panic!("fuel is a limit") };
+        assert_eq!((hit.limit, hit.used), (LimitKind::Fuel, 7));
+    }
 }

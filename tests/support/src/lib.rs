@@ -8,6 +8,7 @@
 )]
 
 pub mod cli;
+pub mod committed;
 pub mod guests;
 pub mod home;
 pub mod package;

@@ -12,6 +12,7 @@ use crate::cli::{files, progress, runtime, strict_json};
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::safe_line;
 use crate::limits::{LimitError, LimitRequest};
+use crate::sandbox::Usage;
 
 /// Longest text of arguments that is read, in bytes. What a call takes is less, and the call says so.
 const ARGS_BYTES: u64 = 16 * 1024 * 1024;
@@ -50,15 +51,15 @@ pub(in crate::cli) struct Args {
     arg: Vec<(String, Value)>,
 
     /// The longest the call may take, like 500ms, 30s or 2m [default: the manifest's, or 30s].
-    #[arg(long, value_name = "TIME", value_parser = timeout)]
+    #[arg(long, value_name = "TIME", value_parser = timeout, allow_hyphen_values = true)]
     timeout: Option<String>,
 
     /// The most it may compute [default: the manifest's, or 1e9 for each second].
-    #[arg(long, value_name = "AMOUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "AMOUNT", value_parser = clap::value_parser!(u64).range(1..), allow_hyphen_values = true)]
     fuel: Option<u64>,
 
     /// The most memory it may have, like 64MiB [default: the manifest's, or 64MiB].
-    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    #[arg(long, value_name = "SIZE", value_parser = memory, allow_hyphen_values = true)]
     memory: Option<String>,
 
     /// The key by which a service knows a repeated call; 1 to 200 printable ASCII characters [default: a
@@ -79,6 +80,11 @@ pub(in crate::cli) struct Args {
     /// For development: runs a package that has no signature.
     #[arg(long)]
     allow_unsigned: bool,
+
+    /// Says what the call used of its limits: on standard error, or with `--format json` as `usage` beside
+    /// `value` or `error`.
+    #[arg(long)]
+    usage: bool,
 }
 
 /// Calls, and prints what comes of it.
@@ -120,11 +126,38 @@ fn call(args: Args, session: &Session<'_>) -> Result<(), Stop> {
     if args.allow_unsigned {
         call = call.allow_unsigned();
     }
-    let outcome = runtime::block_on(async {
-        let outcome = progress::during(session.ui, &what, host.run(call)).await;
-        Ok(outcome.map_err(|error| with_quotes(error, &not_texts))?)
-    });
+    let running = progress::during(session.ui, &what, host.run_measured(call));
+    let (outcome, usage) = runtime::block_on(async { Ok(running.await) })?;
+    let outcome = outcome.map_err(|error| with_quotes(error, &not_texts));
+    if !args.usage {
+        return session.ui.value(&outcome?);
+    }
+    if session.ui.json() {
+        return with_usage(session, outcome, usage);
+    }
+    if let Some(usage) = usage {
+        session.ui.note(&format!("used: {usage}"));
+    }
     session.ui.value(&outcome?)
+}
+
+/// Prints the outcome as one line of JSON, and what it took beside it.
+fn with_usage(
+    session: &Session<'_>,
+    outcome: Result<Value, Error>,
+    usage: Option<Usage>,
+) -> Result<(), Stop> {
+    #[derive(serde::Serialize)]
+    struct Answer<'a> {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        value: Option<&'a Value>,
+        #[serde(flatten)]
+        error: Option<&'a Error>,
+        usage: Option<Usage>,
+    }
+    let answer = Answer { value: outcome.as_ref().ok(), error: outcome.as_ref().err(), usage };
+    session.ui.line_of_json(&answer)?;
+    outcome.map(drop).map_err(|error| Stop::Shown(error.exit_code()))
 }
 
 /// Single arguments that were taken as JSON and are no texts: each with how the text would be written.

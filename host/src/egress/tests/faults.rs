@@ -3,7 +3,8 @@
 use tokio::net::TcpSocket;
 
 use super::*;
-use crate::failure::DenialCode;
+use crate::failure::{DenialCode, LimitKind};
+use crate::limits::HEADER_BYTES;
 
 const PORT: &str = "http://service.test:9";
 
@@ -247,7 +248,12 @@ async fn row_100_heads_that_are_too_large() {
     let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(101));
     let long = format!("HTTP/1.1 200 OK\r\na: {}\r\n\r\n", "b".repeat(64 * 1024));
     let endless = format!("HTTP/1.1 200 OK\r\na: {}", "b".repeat(1024 * 1024));
-    for bomb in [many, long, endless] {
+    let announced = HEADER_BYTES as u64;
+    for (bomb, limit, configured) in [
+        (many, LimitKind::ResponseFields, 100),
+        (long, LimitKind::ResponseHeaders, announced),
+        (endless, LimitKind::ResponseHeaders, announced),
+    ] {
         let bomb = Arc::new(bomb);
         let upstream = Upstream::start(move |_, mut stream| {
             let bomb = Arc::clone(&bomb);
@@ -259,10 +265,16 @@ async fn row_100_heads_that_are_too_large() {
             }
         })
         .await;
-        assert_eq!(fault(upstream.get().await), (Phase::Response, "headers_too_large", true));
+        let Err(SendError::Limit(hit)) = upstream.get().await else { panic!("not a limit: {limit:?}") };
+        assert_eq!((hit.limit, hit.configured), (limit, configured));
+        assert!(hit.used > configured, "{hit:?}");
     }
-    let fits: &str = format!("HTTP/1.1 204 OK\r\na: {}\r\n\r\n", "b".repeat(60 * 1024)).leak();
-    assert_eq!(Upstream::answering(fits).await.get().await.unwrap().status(), 204);
+    for fits in [
+        format!("HTTP/1.1 204 OK\r\na: {}\r\n\r\n", "b".repeat(60 * 1024)),
+        format!("HTTP/1.1 204 OK\r\n{}\r\n", "a: b\r\n".repeat(100)),
+    ] {
+        assert_eq!(Upstream::answering(fits.leak()).await.get().await.unwrap().status(), 204);
+    }
 }
 
 #[tokio::test]

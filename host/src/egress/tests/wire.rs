@@ -4,6 +4,7 @@ use http::{HeaderName, Method};
 use http_body_util::Full;
 
 use super::*;
+use crate::failure::{LimitHit, LimitKind};
 
 /// An upstream that answers and hands over everything it received, until the client is done.
 async fn recording(response: &'static str) -> (Upstream, mpsc::UnboundedReceiver<String>) {
@@ -120,7 +121,10 @@ async fn row_93_requests_that_contradict_themselves_are_never_sent() {
         .unwrap();
     let outcome = send(&client, large, &quick()).await;
     assert!(
-        matches!(outcome, Err(SendError::Flawed(RequestFlaw::HeadersTooLarge { used: 65_542.., .. }))),
+        matches!(
+            outcome,
+            Err(SendError::Limit(LimitHit { limit: LimitKind::RequestHeaders, used: 65_542.., .. }))
+        ),
         "{outcome:?}"
     );
     assert_eq!(upstream.accepts(), 0);

@@ -134,6 +134,10 @@ impl WasiHttpHooks for HttpGate {
                     ledger.end(Verdict::Denied(refusal));
                     Err(Error::HttpRequestDenied)
                 }
+                Err(SendError::Limit(hit)) => {
+                    ledger.end(Verdict::Limit(hit));
+                    Err(Error::HttpRequestDenied)
+                }
                 Err(SendError::Flawed(flaw)) => Err(flawed(flaw)),
                 Err(SendError::Fault(fault)) => {
                     let error = guest_error(fault.phase, fault.code);
@@ -215,7 +219,6 @@ fn over(limit: LimitKind, configured: u64, used: u64) -> Verdict {
 /// What the guest is told of a request that is never sent.
 fn flawed(flaw: RequestFlaw) -> Error {
     match flaw {
-        RequestFlaw::HeadersTooLarge { .. } => Error::HttpRequestHeaderSectionSize(None),
         RequestFlaw::Method => Error::HttpRequestMethodInvalid,
         RequestFlaw::ContentLength => Error::HttpRequestBodySize(None),
         RequestFlaw::Path => Error::HttpRequestUriInvalid,

@@ -1,6 +1,7 @@
 //! `cofferdam:connector/log`: a guest's own log lines, bounded and made safe, into the operator's log.
 
-use wasmtime::component::{ComponentType, Lift, LinkerInstance};
+use wasmtime::StoreContextMut;
+use wasmtime::component::{ComponentType, Lift, LinkerInstance, WasmList, WasmStr};
 
 use crate::failure::safe_line;
 use crate::limits;
@@ -26,9 +27,13 @@ enum Level {
 #[derive(ComponentType, Lift)]
 #[component(record)]
 struct Field {
-    key: String,
-    value: String,
+    key: WasmStr,
+    value: WasmStr,
 }
+
+/// Fields of one line, and characters of a field's key.
+const FIELDS: usize = 32;
+const KEY_CHARS: usize = 64;
 
 /// How many lines one attempt has written.
 #[derive(Debug, Default)]
@@ -37,34 +42,63 @@ pub(in crate::sandbox) struct LogLane {
 }
 
 impl LogLane {
-    fn write(&mut self, call: &str, level: Level, message: &str, fields: &[Field]) {
+    /// Lines that were written, and lines that were dropped.
+    pub(in crate::sandbox) fn kept_and_dropped(&self) -> (u64, u64) {
+        let kept = self.lines.min(limits::LOG_LINES);
+        (kept as u64, self.lines.saturating_sub(kept) as u64)
+    }
+
+    /// Counts one more line; whether it is still to be written. The first that is not leaves a mark.
+    fn takes_another(&mut self, call: &str) -> bool {
         self.lines = self.lines.saturating_add(1);
-        if self.lines > limits::LOG_LINES {
-            if self.lines == limits::LOG_LINES + 1 {
-                tracing::warn!(target: "cofferdam::guest", call, "the connector wrote more than {} lines; the rest is dropped", limits::LOG_LINES);
-            }
-            return;
+        if self.lines == limits::LOG_LINES + 1 {
+            tracing::warn!(target: "cofferdam::guest", call, "the connector wrote more than {} lines; the rest is dropped", limits::LOG_LINES);
         }
-        let mut line = safe_line(message, limits::LOG_LINE_CHARS);
-        for Field { key, value } in fields.iter().take(32) {
-            let room = limits::LOG_LINE_CHARS.saturating_sub(line.len());
-            line.push_str(&format!(" {}={}", safe_line(key, 64.min(room)), safe_line(value, room)));
-        }
-        match level {
-            Level::Trace => tracing::trace!(target: "cofferdam::guest", call, "{line}"),
-            Level::Debug => tracing::debug!(target: "cofferdam::guest", call, "{line}"),
-            Level::Info => tracing::info!(target: "cofferdam::guest", call, "{line}"),
-            Level::Warn => tracing::warn!(target: "cofferdam::guest", call, "{line}"),
-            Level::Error => tracing::error!(target: "cofferdam::guest", call, "{line}"),
-        }
+        self.lines <= limits::LOG_LINES
+    }
+}
+
+/// The line, from what still lies in the guest's memory: cut there, so that only what is kept is copied.
+fn line(
+    store: &mut StoreContextMut<'_, State>,
+    message: &WasmStr,
+    fields: &WasmList<Field>,
+) -> wasmtime::Result<String> {
+    let mut line = cut(&message.to_str(&*store)?, limits::LOG_LINE_CHARS);
+    for index in 0..fields.len().min(FIELDS) {
+        let room = limits::LOG_LINE_CHARS.saturating_sub(line.len());
+        let Some(Field { key, value }) = fields.get(&mut *store, index).transpose()? else { break };
+        let key = cut(&key.to_str(&*store)?, KEY_CHARS.min(room));
+        line.push_str(&format!(" {key}={}", cut(&value.to_str(&*store)?, room)));
+    }
+    Ok(line)
+}
+
+/// The first `chars` characters, made safe; what lies far behind them is not looked at.
+fn cut(text: &str, chars: usize) -> String {
+    let end = text.floor_char_boundary(chars.saturating_add(1).saturating_mul(4));
+    safe_line(text.get(..end).unwrap_or_default(), chars)
+}
+
+fn write(call: &str, level: Level, line: &str) {
+    match level {
+        Level::Trace => tracing::trace!(target: "cofferdam::guest", call, "{line}"),
+        Level::Debug => tracing::debug!(target: "cofferdam::guest", call, "{line}"),
+        Level::Info => tracing::info!(target: "cofferdam::guest", call, "{line}"),
+        Level::Warn => tracing::warn!(target: "cofferdam::guest", call, "{line}"),
+        Level::Error => tracing::error!(target: "cofferdam::guest", call, "{line}"),
     }
 }
 
 /// Defines the interface's function.
 pub(in crate::sandbox) fn link(instance: &mut LinkerInstance<'_, State>) -> wasmtime::Result<()> {
-    instance.func_wrap("log", |mut store, (level, message, fields): (Level, String, Vec<Field>)| {
-        let state = store.data_mut();
-        state.log.write(state.audit_id.as_str(), level, &message, &fields);
+    instance.func_wrap("log", |mut store, args: (Level, WasmStr, WasmList<Field>)| {
+        let (level, message, fields) = args;
+        let State { log, audit_id, .. } = store.data_mut();
+        if log.takes_another(audit_id.as_str()) {
+            let line = line(&mut store, &message, &fields)?;
+            write(store.data().audit_id.as_str(), level, &line);
+        }
         Ok(())
     })
 }

@@ -6,6 +6,7 @@
 //! | `/status/<code>?retry_after=<text>` | that status |
 //! | `/echo` | the request, as JSON |
 //! | `/bytes/<n>` | n bytes |
+//! | `/fields/<n>?bytes=<m>` | n header fields of m bytes each |
 //! | `/redirect?to=<url>` | 302 to there |
 //! | `/slow/<ms>` | a text, after a while |
 //! | `/hang` | nothing, for as long as somebody waits |

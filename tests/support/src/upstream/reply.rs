@@ -36,6 +36,18 @@ pub(super) async fn by_path(seen: &Seen) -> Reply {
             }
             reply
         }
+        "fields" => {
+            let mut reply = text(200, "see above");
+            let value =
+                "x".repeat(parameter(query, "bytes").and_then(|bytes| bytes.parse().ok()).unwrap_or(1));
+            if let Reply::Response(response) = &mut reply {
+                for number in 0..argument.parse().unwrap_or(0) {
+                    let name = http::HeaderName::try_from(format!("x-field-{number}")).expect("a name");
+                    response.headers_mut().insert(name, value.parse().expect("a header value"));
+                }
+            }
+            reply
+        }
         "redirect" => {
             let mut reply = text(302, "elsewhere");
             if let (Reply::Response(response), Some(to)) = (&mut reply, parameter(query, "to")) {

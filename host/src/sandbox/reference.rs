@@ -1,0 +1,189 @@
+//! The manual of limits and endings, `docs/limits.md`. It is committed so that it can be read; this module,
+//! which exists in tests alone, makes it from the code.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use cofferdam_test_support::committed::assert_committed;
+
+use super::gates::ledger::Verdict;
+use super::limiter::Refused;
+use super::outcome::{of_ending, of_verdict};
+use super::trap_table::TRAPS;
+use super::traps::{Ending, classify};
+use crate::failure::{
+    AuditId, Context, Denial, DenialBoundary, DenialCode, Failure, LimitHit, LimitKind, RuntimeFault,
+};
+use crate::limits::{self, Ceilings, LimitRequest, Limits};
+
+#[test]
+fn the_manual_of_limits_and_endings_is_the_code() {
+    let page = include_str!("reference.md")
+        .replace("{limits}", &limits_table())
+        .replace("{traps}", &traps_table())
+        .replace("{markers}", &markers_table());
+    assert_committed("docs/limits.md", &page);
+}
+
+/// Who may ask for an amount, and what stops a guest that wants more.
+fn row(kind: LimitKind) -> (String, String, &'static str, &'static str) {
+    let none = LimitRequest::default();
+    let ceilings = Ceilings::default();
+    let Ok(default) = Limits::resolve(&ceilings, &none, &none, &none) else {
+        return Default::default();
+    };
+    const ALL: &str = "caller, action, manifest";
+    const NOBODY: &str = "nobody";
+    const HTTP: &str = "the http gate, as bytes flow";
+    let fixed = |amount: usize, by| (shown(amount as u64, kind.unit()), "fixed".to_owned(), NOBODY, by);
+    match kind {
+        LimitKind::Fuel => (
+            "1,000,000,000 for each second of wall time".into(),
+            count(ceilings.fuel()),
+            ALL,
+            "wasmtime, an instruction at a time",
+        ),
+        LimitKind::WallTime => (
+            shown(default.wall_time().as_millis() as u64, "ms"),
+            shown(ceilings.wall_time().as_millis() as u64, "ms"),
+            ALL,
+            "a deadline, looked at whenever the guest yields, which it must; a timer while it waits",
+        ),
+        LimitKind::Memory => (
+            shown(default.memory(), "bytes"),
+            shown(ceilings.memory(), "bytes"),
+            ALL,
+            "the limiter, summed over all memories and tables (8 bytes an element)",
+        ),
+        LimitKind::Stack => fixed(limits::STACK_BYTES, "wasmtime, at every function's entry"),
+        LimitKind::Tables => fixed(limits::TABLES, "counted before anything is instantiated"),
+        LimitKind::Memories => fixed(limits::MEMORIES, "counted before anything is instantiated"),
+        LimitKind::Instances => fixed(limits::INSTANCES, "counted before anything is instantiated"),
+        LimitKind::Handles => fixed(limits::HANDLES, "wasmtime's tables of handles; one that is lent counts"),
+        LimitKind::HostTransfer => {
+            fixed(limits::HOST_TRANSFER_BYTES, "wasmtime, before it copies; random bytes: 64 KiB in one call")
+        }
+        LimitKind::Payload => fixed(limits::PAYLOAD_BYTES, "the host, before the sandbox and after it"),
+        LimitKind::Requests => fixed(limits::REQUESTS as usize, "the http gate"),
+        LimitKind::RequestBody => fixed(limits::REQUEST_BODY_BYTES as usize, HTTP),
+        LimitKind::ResponseBody => fixed(limits::RESPONSE_BODY_BYTES as usize, HTTP),
+        LimitKind::RequestHeaders => {
+            fixed(limits::HEADER_BYTES, "while the guest puts them together, and at the gate")
+        }
+        LimitKind::ResponseHeaders => fixed(limits::HEADER_BYTES, "the http gate, before they are parsed"),
+        LimitKind::ResponseFields => fixed(limits::RESPONSE_FIELDS as usize, "the http gate"),
+    }
+}
+
+fn limits_table() -> String {
+    let mut table = String::from(
+        "| `details.limit` | counts | unit | default | ceiling | who may ask | enforced by |\n|---|---|---|---|---|---|---|\n",
+    );
+    for kind in LimitKind::ALL {
+        let (default, ceiling, who, by) = row(*kind);
+        let (name, meaning, unit) = (kind.name(), kind.meaning(), kind.unit());
+        writeln!(table, "| `{name}` | {meaning} | {unit} | {default} | {ceiling} | {who} | {by} |").ok();
+    }
+    table
+}
+
+fn context() -> Context {
+    let connector: Arc<str> = "local://manual/manual@1.0.0".into();
+    Context::new(AuditId::mint()).with_connector(connector, None).with_op("op", true)
+}
+
+fn cells(failure: &Failure) -> String {
+    let (class, boundary) = (failure.class().name(), failure.boundary().name());
+    let code = match failure.details().get("trap").and_then(|trap| trap.as_str()) {
+        Some(trap) => format!("`{}` (`{trap}`)", failure.code()),
+        None => format!("`{}`", failure.code()),
+    };
+    let retriable = if failure.retriable() { "yes" } else { "no" };
+    format!("`{class}` | `{boundary}` | {code} | {retriable}")
+}
+
+fn ending(error: wasmtime::Error) -> Ending {
+    let none = LimitRequest::default();
+    match Limits::resolve(&Ceilings::default(), &none, &none, &none) {
+        Ok(limits) => classify(&error, None, &limits, 1),
+        Err(_) => Ending::Fault(RuntimeFault::Internal),
+    }
+}
+
+fn traps_table() -> String {
+    let mut table = String::from(
+        "| trap | class | boundary | code (and `details.trap`) | retriable |\n|---|---|---|---|---|\n",
+    );
+    for (name, trap) in TRAPS {
+        let failure = of_ending(&context(), ending((*trap).into()));
+        writeln!(table, "| {name} | {} |", cells(&failure)).ok();
+    }
+    table
+}
+
+fn markers_table() -> String {
+    let denial = Denial::new(DenialBoundary::Sandbox, DenialCode::HostNotGranted, "", Vec::new());
+    let hit = LimitHit::at_least_one_over(LimitKind::Requests, 1);
+    let memory = LimitHit::at_least_one_over(LimitKind::Memory, 1);
+    let wall = LimitHit::at_least_one_over(LimitKind::WallTime, 1);
+    let full = wasmtime::component::ResourceTableError::Full;
+    let misuse = wasmtime::component::ResourceTableError::NotPresent;
+    let fields = wasmtime_wasi_http::FieldMapError::TotalSizeTooBig;
+    let of = |error: wasmtime::Error| of_ending(&context(), ending(error));
+    let words = |words: &'static str| of(wasmtime::Error::msg(words));
+    let rows: [(&str, Failure); 14] = [
+        ("a gate refuses what the guest asks for", of_verdict(&context(), Verdict::Denied(denial))),
+        ("a gate's count is full", of_verdict(&context(), Verdict::Limit(hit))),
+        ("the deadline passes", Failure::resource_limit_exceeded(&context(), wall)),
+        ("the limiter refuses memory, whatever the guest does then", of(Refused(memory).into())),
+        ("the host's table of resources is full", of(full.into())),
+        ("a handle is used that is not there, or not of that type", of(misuse.into())),
+        ("the fields of a request grow too large", of(fields.into())),
+        ("the guest calls `exit`, with whatever code", of(wasmtime_wasi::I32Exit(0).into())),
+        (
+            "wasmtime's budget of handles is used up (known by its words)",
+            words("cannot lend resource: store handle limit"),
+        ),
+        (
+            "wasmtime's budget of transferred bytes is used up (known by its words)",
+            words("too much data is being copied"),
+        ),
+        ("the canonical ABI refuses a value (known by its words)", words("list pointer is not aligned")),
+        ("a host function refuses how it is used (known by its words)", words("empty poll list")),
+        ("anything else that wasmtime or the machine reports", words("mmap failed")),
+        (
+            "a gate panics: the attempt ends, the process goes on",
+            Failure::connector_runtime_error(&context(), RuntimeFault::Internal),
+        ),
+    ];
+    let mut table = String::from("| ending | class | boundary | code | retriable |\n|---|---|---|---|---|\n");
+    for (what, failure) in &rows {
+        writeln!(table, "| {what} | {} |", cells(failure)).ok();
+    }
+    table
+}
+
+/// An amount in its unit, as people read it.
+fn shown(amount: u64, unit: &str) -> String {
+    match unit {
+        "bytes" if amount.is_multiple_of(1 << 30) => format!("{} GiB", amount >> 30),
+        "bytes" if amount.is_multiple_of(1 << 20) => format!("{} MiB", amount >> 20),
+        "bytes" => format!("{} KiB", amount >> 10),
+        "ms" if amount.is_multiple_of(60_000) => format!("{} min", amount / 60_000),
+        "ms" => format!("{} s", amount / 1_000),
+        _ => count(amount),
+    }
+}
+
+/// A number with a comma after each three digits.
+fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}

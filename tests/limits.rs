@@ -1,0 +1,359 @@
+//! Every limit, hit by a real guest: one table, and a kind without a row fails.
+
+use std::collections::BTreeSet;
+
+use cofferdam::failure::LimitKind;
+use cofferdam::limits::{self, LimitRequest};
+use cofferdam::{ActionScope, Call, ConnectorRef, Failure, Host, HostErrorKind, Usage};
+use cofferdam_test_support::{Home, Signer, connector, package, records};
+use serde_json::{Value, json};
+
+use crate::COFFERDAM;
+use crate::envelope::{check, limit};
+use crate::hostile;
+use crate::world::{example, failed, refused, run, world};
+
+type Limits = (Option<u64>, Option<&'static str>, Option<&'static str>);
+
+/// What the host gives where nobody asks.
+const DEFAULT: Limits = (None, None, None);
+
+/// Fuel that outlasts the time.
+const QUICK: Limits = (Some(200_000_000_000), Some("300ms"), None);
+
+/// Who drives into the limit.
+enum Guest {
+    /// An operation of the example `probe`, with its arguments.
+    Probe(&'static str, Value),
+    /// A component of `tests/hostile`.
+    Hostile(&'static str),
+}
+
+use Guest::{Hostile, Probe};
+
+/// One way into one limit, and the amount that was allowed.
+struct Row(LimitKind, Guest, Limits, u64);
+
+fn rows() -> Vec<Row> {
+    use LimitKind as L;
+    let upstream = |path: &str| world().upstream.url(path);
+    let mib = |amount: u64| amount << 20;
+    let fetch = |path: &str| Probe("fetch", json!({"url": upstream(path)}));
+    vec![
+        Row(L::Fuel, Probe("spin", json!({})), (Some(20_000_000), None, None), 20_000_000),
+        Row(L::Fuel, Hostile("spins-at-start"), (Some(5_000_000), None, None), 5_000_000),
+        Row(L::WallTime, Probe("spin", json!({})), QUICK, 300),
+        Row(L::WallTime, Probe("sleep", json!({"ms": 60_000})), QUICK, 300),
+        Row(L::WallTime, fetch("/slow/60000"), QUICK, 300),
+        Row(L::WallTime, Hostile("waits-for-ever"), QUICK, 300),
+        Row(L::WallTime, Hostile("asks-for-randomness-for-ever"), QUICK, 300),
+        Row(L::Memory, Probe("eat_memory", json!({})), DEFAULT, mib(64)),
+        Row(L::Memory, Probe("eat_memory", json!({})), (None, None, Some("8MiB")), mib(8)),
+        Row(L::Memory, Hostile("many-memories-that-add-up"), DEFAULT, mib(64)),
+        Row(L::Memory, Hostile("grows-tables"), DEFAULT, mib(64)),
+        Row(L::Memory, Hostile("starts-big"), DEFAULT, mib(64)),
+        Row(L::Stack, Hostile("recurses"), DEFAULT, limits::STACK_BYTES as u64),
+        Row(L::Tables, Hostile("many-tables"), DEFAULT, limits::TABLES as u64),
+        Row(L::Memories, Hostile("many-memories"), DEFAULT, limits::MEMORIES as u64),
+        Row(L::Instances, Hostile("many-instances"), DEFAULT, limits::INSTANCES as u64),
+        Row(L::Instances, Hostile("many-adapters"), DEFAULT, limits::INSTANCES as u64),
+        Row(L::Handles, Hostile("hoards-handles"), DEFAULT, limits::HANDLES as u64),
+        Row(L::Handles, Hostile("makes-resources"), DEFAULT, limits::HANDLES as u64),
+        Row(L::Handles, Hostile("lends-what-it-hoards"), DEFAULT, limits::HANDLES as u64),
+        Row(L::HostTransfer, Hostile("huge-text"), DEFAULT, limits::HOST_TRANSFER_BYTES as u64),
+        Row(L::HostTransfer, Hostile("logs-megabytes"), DEFAULT, limits::HOST_TRANSFER_BYTES as u64),
+        Row(L::HostTransfer, Probe("random", json!({"bytes": 65_537})), DEFAULT, limits::RANDOM_BYTES as u64),
+        Row(L::Payload, Probe("big_result", json!({"bytes": 5_000_000})), DEFAULT, mib(4)),
+        Row(L::Payload, Probe("panic", json!({"message": "x".repeat(4 << 20)})), DEFAULT, mib(4)),
+        Row(L::Requests, Probe("fetch_many", json!({"url": upstream("/text/x"), "times": 65})), DEFAULT, 64),
+        Row(
+            L::RequestBody,
+            Probe("post_bytes", json!({"url": upstream("/text/post"), "bytes": mib(10) + 1})),
+            DEFAULT,
+            limits::REQUEST_BODY_BYTES,
+        ),
+        Row(L::ResponseBody, fetch("/bytes/10485761"), DEFAULT, limits::RESPONSE_BODY_BYTES),
+        Row(
+            L::RequestHeaders,
+            Probe("fetch_with_fields", json!({"url": upstream("/echo"), "fields": 3, "length": 30_000})),
+            DEFAULT,
+            limits::HEADER_BYTES as u64,
+        ),
+        Row(L::RequestHeaders, Hostile("hoards-fields"), DEFAULT, limits::HEADER_BYTES as u64),
+        Row(L::ResponseHeaders, fetch("/fields/3?bytes=30000"), DEFAULT, limits::HEADER_BYTES as u64),
+        Row(L::ResponseFields, fetch("/fields/101"), DEFAULT, limits::RESPONSE_FIELDS),
+    ]
+}
+
+/// A host with the hostile components that the table names.
+struct Stage {
+    home: Home,
+    signer: Signer,
+    host: Host,
+}
+
+impl Stage {
+    fn new() -> Self {
+        records::catch();
+        let (home, signer) = (Home::new(COFFERDAM), Signer::new());
+        home.trust(&signer.public(), "local://hostile/*");
+        let host = home.host();
+        Self { home, signer, host }
+    }
+
+    fn hostile(&self, name: &str) -> ConnectorRef {
+        hostile::installed(&self.host, &self.signer, name).unwrap()
+    }
+
+    /// The failure of the row's call, and what it used.
+    fn drive(&self, guest: &Guest, (fuel, wall_time, memory): Limits) -> (Failure, Option<Usage>) {
+        let (host, call) = match guest {
+            Probe(op, args) => (&world().host, Call::new(example("probe"), *op, args.clone())),
+            Hostile(name) => (&self.host, Call::new(self.hostile(name), "run", json!({}))),
+        };
+        let limits = LimitRequest::parse(fuel, wall_time, memory).unwrap();
+        let (outcome, usage) = run(host.run_measured(call.limits(limits)));
+        (failed(outcome), usage)
+    }
+}
+
+#[test]
+fn every_limit_is_hit_by_a_real_guest_and_says_what_was_allowed_and_what_was_used() {
+    let stage = Stage::new();
+    let mut hit = BTreeSet::new();
+    for Row(kind, guest, asked, configured) in rows() {
+        let shown = match &guest {
+            Probe(op, _) => format!("{} by probe {op}", kind.name()),
+            Hostile(name) => format!("{} by {name}", kind.name()),
+        };
+        let (failure, usage) = stage.drive(&guest, asked);
+        check(&failure, limit(kind.name()));
+        let details = failure.details();
+        assert_eq!(
+            (&details["limit"], &details["configured"]),
+            (&json!(kind.name()), &json!(configured)),
+            "{shown}"
+        );
+        assert_eq!(details["unit"], kind.unit(), "{shown}");
+        let used = details["used"].as_u64().unwrap();
+        // Of some things there is no more to be had than all.
+        let all = matches!(kind, LimitKind::Fuel | LimitKind::Stack | LimitKind::WallTime);
+        assert!(used > configured || (all && used == configured), "{shown}: {used}");
+        let record = records::record_of(failure.audit_id().as_str());
+        assert_eq!(record.get("code"), Some(kind.name()), "{shown}");
+        // Arguments that are too large are refused before there is an attempt.
+        let started = !matches!(guest, Probe("panic", _));
+        assert_eq!(usage.is_some(), started, "{shown}");
+        assert_eq!(record.get("fuel").is_some(), started, "{shown}");
+        hit.insert(kind.name());
+    }
+    let missing: Vec<_> =
+        LimitKind::ALL.iter().map(|kind| kind.name()).filter(|name| !hit.contains(name)).collect();
+    assert!(missing.is_empty(), "no guest drives into {missing:?}: add a row");
+    drop(stage.home);
+}
+
+#[test]
+fn what_just_fits_is_no_hit() {
+    let world = world();
+    let url = |path: &str| world.upstream.url(path);
+    let fields = json!({"url": url("/text/ok"), "fields": 3, "length": 20_000});
+    assert_eq!(world.value("probe", "fetch_with_fields", fields)["status"], 200);
+    let body = json!({"url": url("/text/post"), "bytes": limits::REQUEST_BODY_BYTES});
+    assert_eq!(world.value("probe", "post_bytes", body)["status"], 200);
+    assert_eq!(
+        world.upstream.seen("/text/post").last().unwrap().body.len() as u64,
+        limits::REQUEST_BODY_BYTES
+    );
+    assert_eq!(world.value("probe", "fetch", json!({"url": url("/fields/90")}))["status"], 200);
+    assert_eq!(world.value("probe", "fetch", json!({"url": url("/fields/2?bytes=30000")}))["status"], 200);
+    assert!(world.value("probe", "random", json!({"bytes": 65_536})).is_string());
+}
+
+fn measured(op: &str, args: Value) -> (Value, Usage) {
+    let (outcome, usage) = run(world().host.run_measured(Call::new(example("probe"), op, args)));
+    (outcome.unwrap(), usage.unwrap())
+}
+
+#[test]
+fn a_chatty_guest_is_not_a_failed_guest_and_the_record_says_what_was_dropped() {
+    let (_, usage) = measured("log_flood", json!({"lines": 5_000, "length": 100}));
+    assert_eq!((usage.log_lines, usage.log_lines_dropped), (1_000, 4_000));
+    let (_, usage) = measured("stdout_flood", json!({"bytes": 1_000_000}));
+    let kept = 2 * limits::STDIO_BYTES as u64;
+    assert_eq!(usage.stdio_bytes, kept);
+    // The library in the guest has a buffer of its own, which it need not write when the call ends.
+    let written = usage.stdio_bytes + usage.stdio_bytes_dropped;
+    assert!((1_990_000..=2_000_000).contains(&written), "{usage:?}");
+    let (_, usage) = measured("stdout_flood", json!({"bytes": 10}));
+    assert!((10..=20).contains(&usage.stdio_bytes), "{usage:?}");
+    assert_eq!(usage.stdio_bytes_dropped, 0);
+}
+
+#[test]
+fn one_mark_is_left_where_lines_are_dropped_and_lines_are_cut() {
+    let marks = || {
+        let dropped = |text: &str| text.contains("the rest is dropped");
+        records::records(|record| record.get("message").is_some_and(dropped)).len()
+    };
+    let lines = |call: &str| {
+        records::records(|record| record.target == "cofferdam::guest" && record.get("call") == Some(call))
+    };
+    let call = Call::new(example("probe"), "log_flood", json!({"lines": 1_500, "length": 3}));
+    let before = marks();
+    run(world().host.run(call)).unwrap();
+    assert!(marks() > before);
+    let flood = records::records(|record| {
+        record.get("op") == Some("log_flood") && record.get("log_lines_dropped") == Some("500")
+    });
+    let id = flood.last().unwrap().get("audit_id").unwrap().to_owned();
+    let written = lines(&id);
+    assert_eq!(written.len(), 1_001, "a thousand lines and one mark");
+    let run_once = Call::new(example("probe"), "log_flood", json!({"lines": 2, "length": 1_000_000}));
+    run(world().host.run(run_once)).unwrap();
+    let long = records::records(|record| {
+        record.get("op") == Some("log_flood") && record.get("log_lines") == Some("2")
+    });
+    let written = lines(long.last().unwrap().get("audit_id").unwrap());
+    assert_eq!(written.len(), 2);
+    assert!(
+        written
+            .iter()
+            .all(|line| line.get("message").unwrap().chars().count() <= limits::LOG_LINE_CHARS + 80)
+    );
+}
+
+#[test]
+fn good_attempts_are_accounted_for_too() {
+    let url = world().upstream.url("/bytes/5000");
+    let (_, usage) = measured("fetch", json!({"url": url}));
+    assert_eq!((usage.requests, usage.bytes_in, usage.bytes_out), (1, 5_000, 0));
+    assert!(usage.fuel > 0 && usage.memory > 0 && !usage.wall_time.is_zero(), "{usage:?}");
+    assert_eq!((usage.limits.fuel(), usage.limits.memory()), (30_000_000_000, 64 << 20));
+    assert_eq!(usage.wall_limit_ms(), 30_000);
+    let (_, usage) = measured("post", json!({"url": world().upstream.url("/text/out"), "body": "12345"}));
+    assert_eq!(usage.bytes_out, 5);
+    let (value, quiet) = measured("call_info", json!({}));
+    assert_eq!(value["attempt"], 1);
+    assert_eq!(quiet.memory_grows, 0, "nothing on the common path grows memory");
+    let (_, hungry) = measured("stdout_flood", json!({"bytes": 0}));
+    assert_eq!(hungry.memory_grows, 0);
+    let failure = world().failure("probe", "eat_memory", json!({}));
+    let record = records::record_of(failure.audit_id().as_str());
+    assert!(record.get("memory_grows").unwrap().parse::<u64>().unwrap() > 0, "{record:?}");
+    for field in ["fuel_limit", "memory_limit_bytes", "wall_limit_ms", "log_lines_dropped", "stdio_bytes"] {
+        assert!(record.get(field).is_some(), "{field} is missing: {record:?}");
+    }
+}
+
+#[test]
+fn fuel_is_the_same_to_the_unit_a_hundred_times_and_on_two_hosts() {
+    let world = world();
+    let signer = Signer::new();
+    let other = Home::new(COFFERDAM);
+    other.trust(&signer.public(), "github://cofferdam/*");
+    let bytes = &world.packages.iter().find(|(name, _)| *name == "hello").unwrap().1;
+    run(other.install(bytes, &signer)).unwrap();
+    let fuel = |host: &Host| {
+        let args = json!({"shapes": ["empty", {"circle": 2}]});
+        let (outcome, usage) = run(host.run_measured(Call::new(example("hello"), "areas", args)));
+        outcome.unwrap();
+        usage.unwrap().fuel
+    };
+    let first = fuel(&world.host);
+    let other = other.host();
+    let burnt: BTreeSet<u64> = (0..100).flat_map(|_| [fuel(&world.host), fuel(&other)]).collect();
+    assert_eq!(burnt, BTreeSet::from([first]));
+}
+
+#[test]
+fn what_cannot_be_a_limit_is_refused_by_name_from_the_api() {
+    for (fuel, wall_time, memory, name) in [
+        (Some(0), None, None, "fuel"),
+        (None, Some("0s"), None, "wall_time"),
+        (None, Some("-1s"), None, "wall_time"),
+        (None, Some("18446744073709551615m"), None, "wall_time"),
+        (None, Some("unlimited"), None, "wall_time"),
+        (None, None, Some("0MiB"), "memory"),
+        (None, None, Some("-64MiB"), "memory"),
+        (None, None, Some("17179869184GiB"), "memory"),
+    ] {
+        let error = LimitRequest::parse(fuel, wall_time, memory).unwrap_err();
+        assert!(error.to_string().starts_with(name), "{error}");
+    }
+    for (fuel, wall_time, memory, name) in [
+        (Some(u64::MAX), None, None, "fuel"),
+        (None, Some("6m"), None, "wall_time"),
+        (None, None, Some("2GiB"), "memory"),
+    ] {
+        let limits = LimitRequest::parse(fuel, wall_time, memory).unwrap();
+        let call = Call::new(example("hello"), "nothing", json!({})).limits(limits);
+        let error = refused(run(world().host.run(call)));
+        assert_eq!(error.kind(), HostErrorKind::Validation);
+        assert!(
+            error.message().contains(name) && error.message().contains("the caller"),
+            "{}",
+            error.message()
+        );
+    }
+}
+
+#[test]
+fn a_manifest_above_the_ceiling_is_refused_at_install_as_the_manifests() {
+    let (home, signer) = (Home::new(COFFERDAM), Signer::new());
+    home.trust(&signer.public(), "local://test/*");
+    for (line, name) in [
+        ("fuel = 300000000001", "fuel"),
+        ("wall_time = \"6m\"", "wall_time"),
+        ("memory = \"2GiB\"", "memory"),
+    ] {
+        let manifest = package::manifest("local://test/greedy", "1.0.0") + "\n[limits]\n" + line + "\n";
+        let bytes = package::pack(&package::quiet(), &manifest);
+        let error = refused(run(home.install(&bytes, &signer)));
+        assert_eq!(error.kind(), HostErrorKind::Validation);
+        let line = manifest.lines().position(|text| text.starts_with(name)).unwrap() + 1;
+        let place = format!("connector.toml:{line}: limits.{name}");
+        assert!(error.message().starts_with(&place), "{}", error.message());
+    }
+}
+
+#[test]
+fn a_call_gets_the_callers_limits_else_the_actions_else_the_manifests_else_the_defaults() {
+    let (home, signer) = (Home::new(COFFERDAM), Signer::new());
+    home.trust(&signer.public(), "local://test/*");
+    for name in ["plain", "modest"] {
+        let asks = "[limits]\nfuel = 7_000_000\nwall_time = \"7s\"\nmemory = \"7MiB\"\n";
+        let full = format!("local://test/{name}");
+        let manifest = package::manifest(&full, "1.0.0") + if name == "modest" { asks } else { "" };
+        run(home.install(&package::pack(&package::quiet(), &manifest), &signer)).unwrap();
+    }
+    let none: Limits = DEFAULT;
+    for (name, (fuel, wall_time, memory), expected) in [
+        ("plain", none, (30_000_000_000, 30_000, 64 << 20)),
+        ("plain", (None, Some("2s"), None), (2_000_000_000, 2_000, 64 << 20)),
+        ("modest", none, (7_000_000, 7_000, 7 << 20)),
+        ("modest", (Some(5_000_000), None, None), (5_000_000, 7_000, 7 << 20)),
+        ("modest", (None, Some("9s"), None), (7_000_000, 9_000, 7 << 20)),
+        ("modest", (None, None, Some("128MiB")), (7_000_000, 7_000, 128 << 20)),
+        ("modest", (Some(1_000_000), Some("1s"), Some("1MiB")), (1_000_000, 1_000, 1 << 20)),
+    ] {
+        let connector = connector(&format!("local://test/{name}@1.0.0"));
+        let limits = LimitRequest::parse(fuel, wall_time, memory).unwrap();
+        let (outcome, usage) =
+            run(home.host().run_measured(Call::new(connector, "run", json!({})).limits(limits)));
+        outcome.unwrap();
+        let usage = usage.unwrap();
+        let got = (usage.limits.fuel(), usage.wall_limit_ms(), usage.limits.memory());
+        assert_eq!(got, expected, "{name}");
+    }
+    let asks = LimitRequest::parse(Some(6_000_000), Some("6s"), None).unwrap();
+    let scope = ActionScope::new("modest@1.0.0", ["run"], [""; 0]).unwrap().with_limits(asks);
+    let call = Call::new(connector("local://test/modest@1.0.0"), "run", json!({})).within(scope);
+    let caller = LimitRequest::parse(Some(5_000_000), None, None).unwrap();
+    let (_, usage) = run(home.host().run_measured(call.limits(caller)));
+    let usage = usage.unwrap();
+    assert_eq!(
+        (usage.limits.fuel(), usage.wall_limit_ms(), usage.limits.memory()),
+        (5_000_000, 6_000, 7 << 20)
+    );
+}
