@@ -10,10 +10,11 @@ use wasmparser::component_types::{
     ComponentAnyTypeId, ComponentEntityType, ComponentFuncType, ComponentFuncTypeId, ComponentInstanceTypeId,
 };
 use wasmparser::types::{Types, TypesRef};
-use wasmparser::{Parser, Payload, ValidPayload, Validator, WasmFeatures};
+use wasmparser::{Parser, Payload, ValidPayload, Validator};
 
 use super::contract;
 use super::error::{FileKind, PackageError, printable};
+use super::features::FEATURES;
 use super::imports::Import;
 use super::operation::Operation;
 use super::shape::{Field, Name};
@@ -75,10 +76,9 @@ struct Outline<'a> {
     exports: Vec<&'a str>,
 }
 
-/// Validates everything but the bodies of functions. Every feature is allowed here: what the runtime
-/// does not support it refuses itself, and an asynchronous function gets an error of ours by name.
+/// Validates everything but the bodies of functions, which the compiler validates, with the same features.
 fn outline(bytes: &[u8]) -> Result<Outline<'_>, PackageError> {
-    let mut validator = Validator::new_with_features(WasmFeatures::all());
+    let mut validator = Validator::new_with_features(FEATURES);
     let (mut imports, mut exports) = (Vec::new(), Vec::new());
     let mut depth = 0_usize;
     for payload in Parser::new(0).parse_all(bytes) {

@@ -1,5 +1,6 @@
 //! What can be wrong with a package, in sentences that say what to do about it.
 
+use super::features;
 use crate::error::{HostError, HostErrorKind};
 use crate::failure::safe_line;
 use crate::manifest::ManifestError;
@@ -20,6 +21,16 @@ pub enum PackageError {
     /// The bytes are not a well-formed component: truncated, damaged, or invalid.
     #[error("the component is damaged or invalid at byte {offset}: {detail}")]
     Malformed {
+        /// Where, in bytes from the start.
+        offset: usize,
+        /// The validator's words.
+        detail: String,
+    },
+    /// It uses a WebAssembly proposal that is off.
+    #[error("the component uses {feature}, which is not enabled here: {detail} (at byte {offset})")]
+    Feature {
+        /// The proposal.
+        feature: String,
         /// Where, in bytes from the start.
         offset: usize,
         /// The validator's words.
@@ -199,6 +210,9 @@ impl PackageError {
         match self {
             Self::NotAComponent { found } => found.fix().into(),
             Self::Malformed { .. } => "Fetch or build the file again.".into(),
+            Self::Feature { .. } => {
+                "Build it without that proposal, for the target wasm32-wasip2 or another of WASI 0.2.".into()
+            }
             Self::Unsupported { .. } => "Link the parts into one component when building.".into(),
             Self::TooCostly { .. } => {
                 "Make the component smaller, or split it into several connectors.".into()
@@ -243,7 +257,11 @@ impl PackageError {
     }
 
     pub(super) fn malformed(error: &wasmparser::Error) -> Self {
-        Self::Malformed { offset: error.offset(), detail: safe_line(error.message(), 200) }
+        let (offset, detail) = (error.offset(), safe_line(error.message(), 200));
+        match error.missing_wasm_feature() {
+            Some(missing) => Self::Feature { feature: features::names(missing), offset, detail },
+            None => Self::Malformed { offset, detail },
+        }
     }
 }
 

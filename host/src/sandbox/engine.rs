@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use wasmtime::{Config, Enabled, Engine, PoolingAllocationConfig, WasmBacktraceDetails};
 
 use crate::limits;
+use crate::package::FEATURES;
 
 /// Memory that a pool slot keeps after a call, so that the next one need not fault it in again. The
 /// price is memory kept after bursts: slots x this.
@@ -17,13 +18,10 @@ pub(super) fn config() -> Config {
     // Limits. Epochs stay off: fuel that yields, and a deadline checked at every poll, cost half as much.
     config.consume_fuel(true);
     config.max_wasm_stack(limits::STACK_BYTES);
-    // Only what connectors need: no component-model async (7.7 us a call), no 64-bit or several
-    // memories in a module, nothing that computes differently on another machine.
+    // The proposals that packages are validated with, and no others: package/features.rs says why each.
+    config.wasm_features(!FEATURES, false);
+    config.wasm_features(FEATURES, true);
     config.concurrency_support(false);
-    config.wasm_memory64(false);
-    config.wasm_multi_memory(false);
-    config.wasm_relaxed_simd(false);
-    config.wasm_tail_call(false);
     // A trap's backtrace carries the guest's own names, and the environment can widen it: keep it out.
     config.wasm_backtrace_details(WasmBacktraceDetails::Disable);
     config.wasm_backtrace_max_frames(None::<NonZeroUsize>);
@@ -64,5 +62,18 @@ pub(super) fn new(slots: u32) -> wasmtime::Result<(Engine, Allocation)> {
             tracing::warn!(reason = %error, "no room for a pool of instances; allocating on demand");
             Ok((Engine::new(&config())?, Allocation::OnDemand))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::*;
+
+    #[test]
+    fn packages_are_validated_with_the_features_of_the_engine() {
+        let (engine, _) = new(2).unwrap();
+        assert_eq!(engine.get_wasm_features(), FEATURES);
+        assert_eq!(Engine::new(&config()).unwrap().get_wasm_features(), FEATURES, "the compile worker's");
     }
 }
