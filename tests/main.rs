@@ -19,6 +19,7 @@ mod dsse;
 mod envelope;
 mod failures;
 mod forgotten;
+mod fuzz;
 mod hostile;
 mod identity;
 mod install;

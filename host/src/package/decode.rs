@@ -10,11 +10,11 @@ use wasmparser::component_types::{
     ComponentAnyTypeId, ComponentEntityType, ComponentFuncType, ComponentFuncTypeId, ComponentInstanceTypeId,
 };
 use wasmparser::types::{Types, TypesRef};
-use wasmparser::{Parser, Payload, ValidPayload, Validator};
+use wasmparser::{Parser, Payload, ValidPayload, Validator, WasmFeatures};
 
 use super::contract;
 use super::error::{FileKind, PackageError, printable};
-use super::features::FEATURES;
+use super::features::{self, FEATURES};
 use super::imports::Import;
 use super::operation::Operation;
 use super::shape::{Field, Name};
@@ -78,7 +78,18 @@ struct Outline<'a> {
 
 /// Validates everything but the bodies of functions, which the compiler validates, with the same features.
 fn outline(bytes: &[u8]) -> Result<Outline<'_>, PackageError> {
-    let mut validator = Validator::new_with_features(FEATURES);
+    outline_with(bytes, FEATURES).map_err(|error| match error {
+        // The validator does not always say that a proposal is what is missing: where it finds no fault once
+        // every proposal is on, that is what it was.
+        PackageError::Malformed { offset, detail } if outline_with(bytes, WasmFeatures::all()).is_ok() => {
+            PackageError::Feature { feature: features::names(WasmFeatures::empty()), offset, detail }
+        }
+        error => error,
+    })
+}
+
+fn outline_with(bytes: &[u8], features: WasmFeatures) -> Result<Outline<'_>, PackageError> {
+    let mut validator = Validator::new_with_features(features);
     let (mut imports, mut exports) = (Vec::new(), Vec::new());
     let mut depth = 0_usize;
     for payload in Parser::new(0).parse_all(bytes) {

@@ -267,12 +267,23 @@ impl PackageError {
 
 impl From<PackageError> for HostError {
     fn from(error: PackageError) -> Self {
-        // A manifest's problem begins with its place, `connector.toml:12:9`, which is no word to capitalise.
-        let message = match &error {
-            PackageError::Manifest(problems) => format!("The manifest is not acceptable: {problems}"),
-            error => sentence(&error.to_string()),
+        let PackageError::Manifest(document) = &error else {
+            return HostError::new(error.kind(), sentence(&error.to_string()))
+                .hint(error.fix())
+                .because(error);
         };
-        HostError::new(error.kind(), message).hint(error.fix()).because(error)
+        // A message is one line: the first problem in words, all of them as data. It begins with its place,
+        // `connector.toml:12:9`, which is no word to capitalise.
+        let (first, rest) = match document.problems() {
+            [first, rest @ ..] => (first.to_string(), rest.len()),
+            [] => (document.to_string(), 0),
+        };
+        let more = if rest == 0 { String::new() } else { format!(" ({rest} more)") };
+        let problems = serde_json::to_value(document.problems()).unwrap_or_default();
+        HostError::new(error.kind(), format!("The manifest is not acceptable: {first}{more}"))
+            .hint(error.fix())
+            .detail("problems", problems)
+            .because(error)
     }
 }
 
