@@ -26,10 +26,10 @@ use random::Random;
 /// What is made, with how often.
 const KINDS: [(&str, u64); 6] = [
     ("component", 500),
-    ("holding-component", 120),
+    ("holding-component", 80),
     ("connector", 150),
-    ("mutated-hostile", 400),
-    ("mutated-hello", 60),
+    ("mutated-hostile", 250),
+    ("mutated-hello", 50),
     ("bytes", 300),
 ];
 
@@ -240,7 +240,7 @@ impl Bench {
         let limits = LimitRequest::parse(Some(5_000_000), Some("1s"), Some("4MiB")).unwrap();
         for operation in package.operations().iter().take(4) {
             let args = arguments(operation.name().json());
-            let call = Call::new(reference.clone(), operation.name().json(), args).limits(limits.clone());
+            let call = Call::new(reference.clone(), operation.name().json(), args).limits(limits);
             match run(host.run(call)) {
                 Ok(_) => reached.values += 1,
                 Err(error) => {

@@ -9,12 +9,14 @@
     reason = "tests: what does not hold ends the test"
 )]
 
+mod attacks;
 mod bombs;
 mod calls;
 mod cancellation;
 mod cli;
 mod compile_fail;
 mod disk;
+mod downgrade;
 mod dsse;
 mod envelope;
 mod failures;
@@ -24,6 +26,7 @@ mod hostile;
 mod identity;
 mod install;
 mod layout;
+mod proposals;
 mod world;
 
 /// The binary under test.
