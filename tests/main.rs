@@ -24,6 +24,7 @@ mod forgotten;
 mod fuzz;
 mod hostile;
 mod identity;
+mod inputs;
 mod install;
 mod layout;
 mod proposals;
