@@ -47,11 +47,17 @@ fn no_component_brings_the_host_down() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("case");
     let rounds = env("COFFERDAM_FUZZ_ROUNDS").and_then(|rounds| rounds.parse().ok()).unwrap_or(1_u32);
+    let said = dir.path().join("stderr");
+    // Whoever runs one case wants to hear of it.
+    let stderr = match env("COFFERDAM_FUZZ_CASE") {
+        Some(_) => Stdio::inherit(),
+        None => fs::File::create(&said).unwrap().into(),
+    };
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["fuzz::another_process", "--exact", "--ignored", "--nocapture"])
         .env("COFFERDAM_FUZZ_STATE", &state)
         .stdout(Stdio::null())
-        .stderr(fs::File::create(dir.path().join("stderr")).unwrap())
+        .stderr(stderr)
         .spawn()
         .unwrap();
     let started = Instant::now();
@@ -68,7 +74,7 @@ fn no_component_brings_the_host_down() {
     };
     let case = fs::read_to_string(&state).unwrap_or_default();
     if !status.is_some_and(|status| status.success()) {
-        let said = fs::read_to_string(dir.path().join("stderr")).unwrap_or_default();
+        let said = fs::read_to_string(&said).unwrap_or_default();
         let how = status.map_or_else(|| "hung".to_owned(), |status| status.to_string());
         panic!("{how} at COFFERDAM_FUZZ_CASE={case}\n{said}");
     }
