@@ -9,6 +9,7 @@
     reason = "tests: what does not hold ends the test"
 )]
 
+mod attacks;
 mod bombs;
 mod boundaries;
 mod calls;
@@ -17,16 +18,20 @@ mod cli;
 mod compile_fail;
 mod concurrency;
 mod disk;
+mod downgrade;
 mod dsse;
 mod envelope;
 mod failures;
 mod forgotten;
+mod fuzz;
 mod hostile;
 mod identity;
+mod inputs;
 mod install;
 mod layout;
 mod limits;
 mod panics;
+mod proposals;
 mod slips;
 mod surface;
 mod world;

@@ -34,6 +34,8 @@ pub(crate) fn check_signature(
         Some(envelope) => trust::verify(envelope, keyring, name, version, digest, clock.timestamp())
             .map_err(|error| refused(context, &connector, &error)),
         None if allow_unsigned => {
+            trust::check_floor(keyring, name, version)
+                .map_err(|error| refused(context, &connector, &error))?;
             tracing::warn!(target: "cofferdam::record", audit_id = context.audit_id().as_str(), connector, "unsigned package allowed for this command");
             Ok(trust::allow_unsigned(name.clone(), version.clone(), *digest))
         }

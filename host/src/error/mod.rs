@@ -60,6 +60,8 @@ kinds! {
     InputUnreadable = "input_unreadable", exit 66;
     /// Something else already has this name.
     Conflict = "conflict", exit 67;
+    /// A version older than one that was installed before, without leave to go back.
+    Downgrade = "downgrade", exit 67;
     /// The component asks for more compile time or memory than the host gives.
     CompileRefused = "compile_refused", exit 68;
     /// The keyring cannot be read or is not safe to trust.

@@ -23,6 +23,8 @@ pub enum SignatureCode {
     BadSignature,
     /// The statement is about another connector, version or hash.
     IdentityMismatch,
+    /// The version is below the floor that the keyring holds for the connector.
+    BelowFloor,
 }
 
 impl SignatureCode {
@@ -38,6 +40,7 @@ impl SignatureCode {
             Self::ExpiredKey => "expired_key",
             Self::BadSignature => "bad_signature",
             Self::IdentityMismatch => "identity_mismatch",
+            Self::BelowFloor => "below_floor",
         }
     }
 }

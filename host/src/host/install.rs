@@ -1,13 +1,13 @@
 //! Installing: every check that a call makes, made before anything is written.
 
+use semver::Version;
 use serde::Serialize;
 
 use super::Host;
-use crate::call::{check_imports, check_limits, check_manifest_limits, check_signature, pin_mismatch};
+use crate::call::{check_imports, check_manifest_limits, check_signature, pin_mismatch};
 use crate::digest::Digest;
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::{AuditId, Context};
-use crate::limits::LimitRequest;
 use crate::package::Package;
 use crate::registry::{InstallOutcome, RegistryError};
 
@@ -16,6 +16,7 @@ use crate::registry::{InstallOutcome, RegistryError};
 pub struct InstallOptions {
     expected: Option<Digest>,
     allow_unsigned: bool,
+    allow_downgrade: bool,
 }
 
 impl InstallOptions {
@@ -33,6 +34,15 @@ impl InstallOptions {
         self.allow_unsigned = true;
         self
     }
+
+    /// Takes a version that is older than one that is installed or was: a signature stays good when a
+    /// release turns out to have a hole, and offering the old one again is an attack. Never goes below the
+    /// floor that the keyring holds for the connector.
+    #[must_use]
+    pub fn allow_downgrade(mut self) -> Self {
+        self.allow_downgrade = true;
+        self
+    }
 }
 
 /// What was installed.
@@ -48,6 +58,10 @@ pub struct Installed {
     pub signer: Option<String>,
     /// Whether these very bytes were installed before.
     pub already_installed: bool,
+    /// The highest version that was here before, installed or removed since; none where this is the first.
+    pub previous: Option<String>,
+    /// Whether this is a version below that, taken because the install said so.
+    pub downgrade: bool,
     /// The record of this install.
     pub audit_id: AuditId,
 }
@@ -71,7 +85,7 @@ impl Host {
             Ok(done) => tracing::info!(
                 target: "cofferdam::record", audit_id = context.audit_id().as_str(),
                 connector = format!("{}@{}", done.name, done.version), hash = done.hash, signer = done.signer,
-                "installed"
+                previous = done.previous, downgrade = done.downgrade, "installed"
             ),
             Err(error) => tracing::info!(
                 target: "cofferdam::record", audit_id = context.audit_id().as_str(), %error, "install refused"
@@ -109,14 +123,18 @@ impl Host {
         )?;
         check_manifest_limits(&loader.ceilings, package.manifest())?;
         check_imports(&context, &package)?;
-        let nobody = LimitRequest::default();
-        check_limits(&loader.ceilings, package.manifest().limits(), &nobody, &nobody)?;
-        self.check_conflict(&package)?;
+        let (previous, downgrade) = self.check_version(&package, options.allow_downgrade)?;
         loader.compile(&context, &package, &proof).await?;
         let registry = loader.registry.clone();
         // Another process may hold the lock, and syncing takes its time: not on a thread that runs guests.
+        let any_version = options.allow_downgrade;
         let write = tokio::task::spawn_blocking(move || {
-            let outcome = registry.install(&package, signature.as_deref());
+            let signature = signature.as_deref();
+            let outcome = if any_version {
+                registry.install_any_version(&package, signature)
+            } else {
+                registry.install(&package, signature)
+            };
             (package, outcome)
         });
         let (package, outcome) = write.await.map_err(|error| {
@@ -132,20 +150,34 @@ impl Host {
                 outcome,
                 InstallOutcome::AlreadyInstalled | InstallOutcome::SignatureUpdated
             ),
+            previous: previous.map(|version| version.to_string()),
+            downgrade,
             audit_id: context.audit_id().clone(),
         })
     }
 
-    /// Another package of the same name and version is refused before it is compiled: the registry would
-    /// refuse it too, but only after.
-    fn check_conflict(&self, package: &Package) -> Result<(), HostError> {
+    /// Another package of the same name and version, and a downgrade, are refused before anything is
+    /// compiled: the registry would refuse them too, but only after. Returns the highest version so far, and
+    /// whether this is one below it.
+    fn check_version(
+        &self,
+        package: &Package,
+        allow_downgrade: bool,
+    ) -> Result<(Option<Version>, bool), HostError> {
         let registry = &self.pipeline.loader.registry;
         let (name, version) = (package.manifest().name(), package.manifest().version());
+        let highest = registry.highest(name)?;
+        let lower = highest.as_ref().is_some_and(|highest| version.cmp_precedence(highest).is_lt());
         match registry.find(name, version)? {
             Some(installed) if installed != *package.digest() => {
                 Err(RegistryError::conflict(name, version, installed, *package.digest()).into())
             }
-            _ => Ok(()),
+            None if !allow_downgrade => {
+                registry.check_downgrade(name, version)?;
+                Ok((highest, false))
+            }
+            None => Ok((highest, lower)),
+            Some(_) => Ok((highest, false)),
         }
     }
 }

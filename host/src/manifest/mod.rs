@@ -17,6 +17,7 @@ pub use credential::{CredentialGrant, CredentialKind};
 pub use grant::{HostGrant, Scheme};
 pub use name::ConnectorName;
 pub(crate) use name::check_owner;
+pub(crate) use parse::exact_version;
 
 use crate::limits::LimitRequest;
 

@@ -115,7 +115,7 @@ fn bounded<'a>(texts: Vec<Located<'a, &'a str>>) -> Vec<Located<'a, &'a str>> {
     texts.into_iter().take(MAX_ENTRIES).collect()
 }
 
-fn exact_version(text: &str) -> Result<semver::Version, Refused> {
+pub(crate) fn exact_version(text: &str) -> Result<semver::Version, Refused> {
     let refused = |reason: &str, fix: String| {
         Refused::new(format!("{} is not an exact version{reason}", quoted(text)), fix)
     };

@@ -14,6 +14,7 @@ use wasmparser::{Parser, Payload, ValidPayload, Validator, WasmFeatures};
 
 use super::contract;
 use super::error::{FileKind, PackageError, printable};
+use super::features::{self, FEATURES};
 use super::imports::Import;
 use super::operation::Operation;
 use super::shape::{Field, Name};
@@ -75,10 +76,20 @@ struct Outline<'a> {
     exports: Vec<&'a str>,
 }
 
-/// Validates everything but the bodies of functions. Every feature is allowed here: what the runtime
-/// does not support it refuses itself, and an asynchronous function gets an error of ours by name.
+/// Validates everything but the bodies of functions, which the compiler validates, with the same features.
 fn outline(bytes: &[u8]) -> Result<Outline<'_>, PackageError> {
-    let mut validator = Validator::new_with_features(WasmFeatures::all());
+    outline_with(bytes, FEATURES).map_err(|error| match error {
+        // The validator does not always say that a proposal is what is missing: where it finds no fault once
+        // every proposal is on, that is what it was.
+        PackageError::Malformed { offset, detail } if outline_with(bytes, WasmFeatures::all()).is_ok() => {
+            PackageError::Feature { feature: features::names(WasmFeatures::empty()), offset, detail }
+        }
+        error => error,
+    })
+}
+
+fn outline_with(bytes: &[u8], features: WasmFeatures) -> Result<Outline<'_>, PackageError> {
+    let mut validator = Validator::new_with_features(features);
     let (mut imports, mut exports) = (Vec::new(), Vec::new());
     let mut depth = 0_usize;
     for payload in Parser::new(0).parse_all(bytes) {

@@ -1,5 +1,6 @@
 //! What can be wrong with a package, in sentences that say what to do about it.
 
+use super::features;
 use crate::error::{HostError, HostErrorKind};
 use crate::failure::safe_line;
 use crate::manifest::ManifestError;
@@ -20,6 +21,16 @@ pub enum PackageError {
     /// The bytes are not a well-formed component: truncated, damaged, or invalid.
     #[error("the component is damaged or invalid at byte {offset}: {detail}")]
     Malformed {
+        /// Where, in bytes from the start.
+        offset: usize,
+        /// The validator's words.
+        detail: String,
+    },
+    /// It uses a WebAssembly proposal that is off.
+    #[error("the component uses {feature}, which is not enabled here: {detail} (at byte {offset})")]
+    Feature {
+        /// The proposal.
+        feature: String,
         /// Where, in bytes from the start.
         offset: usize,
         /// The validator's words.
@@ -193,6 +204,9 @@ impl PackageError {
         match self {
             Self::NotAComponent { found } => found.fix().into(),
             Self::Malformed { .. } => "Fetch or build the file again.".into(),
+            Self::Feature { .. } => {
+                "Build it without that proposal, for the target wasm32-wasip2 or another of WASI 0.2.".into()
+            }
             Self::Unsupported { .. } => "Link the parts into one component when building.".into(),
             Self::TooCostly { .. } => {
                 "Make the component smaller, or split it into several connectors.".into()
@@ -236,22 +250,35 @@ impl PackageError {
     }
 
     pub(super) fn malformed(error: &wasmparser::Error) -> Self {
-        Self::Malformed { offset: error.offset(), detail: safe_line(error.message(), 200) }
+        let (offset, detail) = (error.offset(), safe_line(error.message(), 200));
+        match error.missing_wasm_feature() {
+            Some(missing) => Self::Feature { feature: features::names(missing), offset, detail },
+            None => Self::Malformed { offset, detail },
+        }
     }
 }
 
 impl From<PackageError> for HostError {
     fn from(error: PackageError) -> Self {
-        // A manifest's problem begins with its place, `connector.toml:12:9`, which is no word to capitalise.
-        let message = match &error {
-            PackageError::Manifest(problems) => format!("The manifest is not acceptable: {problems}"),
-            error => sentence(&error.to_string()),
+        let PackageError::Manifest(document) = &error else {
+            let mut host = HostError::new(error.kind(), sentence(&error.to_string())).hint(error.fix());
+            if let PackageError::TooCostly { found, limit, .. } = &error {
+                host = host.detail("limit", "compile").detail("configured", *limit).detail("used", *found);
+            }
+            return host.because(error);
         };
-        let mut host = HostError::new(error.kind(), message).hint(error.fix());
-        if let PackageError::TooCostly { found, limit, .. } = &error {
-            host = host.detail("limit", "compile").detail("configured", *limit).detail("used", *found);
-        }
-        host.because(error)
+        // A message is one line: the first problem in words, all of them as data. It begins with its place,
+        // `connector.toml:12:9`, which is no word to capitalise.
+        let (first, rest) = match document.problems() {
+            [first, rest @ ..] => (first.to_string(), rest.len()),
+            [] => (document.to_string(), 0),
+        };
+        let more = if rest == 0 { String::new() } else { format!(" ({rest} more)") };
+        let problems = serde_json::to_value(document.problems()).unwrap_or_default();
+        HostError::new(error.kind(), format!("The manifest is not acceptable: {first}{more}"))
+            .hint(error.fix())
+            .detail("problems", problems)
+            .because(error)
     }
 }
 

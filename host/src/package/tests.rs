@@ -86,9 +86,9 @@ fn what_cannot_be_an_operation_is_refused_by_name() {
     refused(&connector("resource r; add: func(r: r) -> result<_, failure>;"), "`r` has a resource handle");
     refused(&connector("resource r; get: func() -> result<r, failure>;"), "its result has a resource handle");
     refused(&connector("resource r { constructor(); }"), "belongs to a resource");
-    refused(&connector("f: func(s: stream<u8>) -> result<_, failure>;"), "stream or future");
-    refused(&connector("f: func(s: future<u8>) -> result<_, failure>;"), "stream or future");
-    refused(&connector("f: func(l: list<u32, 4>) -> result<_, failure>;"), "fixed length");
+    refused(&connector("f: func(s: stream<u8>) -> result<_, failure>;"), "streams or futures");
+    refused(&connector("f: func(s: future<u8>) -> result<_, failure>;"), "streams or futures");
+    refused(&connector("f: func(l: list<u32, 4>) -> result<_, failure>;"), "fixed-length");
     refused(&connector("type a = u32;"), "no operation");
     refused(&component("package acme:test; world it {}"), "no operation");
     refused(

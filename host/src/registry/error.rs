@@ -44,9 +44,20 @@ pub enum RegistryError {
         /// The file.
         path: PathBuf,
     },
+    /// The record of removed versions cannot be read.
+    #[error("the record of removed versions (highest.json) cannot be read: {problem}")]
+    Highest {
+        /// Why.
+        problem: String,
+        /// The file.
+        path: PathBuf,
+    },
     /// The name and version are taken by other bytes.
     #[error("{0}")]
     Conflict(Box<Conflict>),
+    /// A higher version of the connector is installed, or was.
+    #[error("{0}")]
+    Downgrade(Box<Downgrade>),
     /// No such name and version is installed.
     #[error("nothing is installed as {name}@{version}")]
     NotInstalled {
@@ -95,7 +106,25 @@ pub struct Conflict {
     pub offered: Digest,
 }
 
+/// A version that is older than one that was there before.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{name}@{offered} is older than version {highest}, which is installed here or was: a downgrade")]
+pub struct Downgrade {
+    /// The connector.
+    pub name: ConnectorName,
+    /// The highest version that is installed, or ever was.
+    pub highest: Version,
+    /// What was to be installed.
+    pub offered: Version,
+}
+
 impl RegistryError {
+    /// `offered` is older than `highest`.
+    pub(crate) fn downgrade(name: &ConnectorName, highest: Version, offered: &Version) -> Self {
+        let (name, offered) = (name.clone(), offered.clone());
+        Self::Downgrade(Box::new(Downgrade { name, highest, offered }))
+    }
+
     /// `name` and `version` are installed as `installed`, not as `offered`.
     pub(crate) fn conflict(
         name: &ConnectorName,
@@ -128,6 +157,13 @@ impl RegistryError {
             Self::Index { .. } => {
                 "Rebuild it from the packages themselves: `cofferdam verify --rebuild-index`.".into()
             }
+            Self::Highest { .. } => {
+                "Make it anew, from what is installed now: `cofferdam verify --rebuild-index`.".into()
+            }
+            Self::Downgrade(_) => {
+                "Old versions have known holes. If you mean to go back, pass --allow-downgrade to this install."
+                    .into()
+            }
             Self::Conflict(conflict) => {
                 let Conflict { name, version, .. } = conflict.as_ref();
                 format!("If the new one is right: `cofferdam remove {name}@{version}`, then install it.")
@@ -145,10 +181,11 @@ impl RegistryError {
             Self::Io { path, .. }
             | Self::Foreign { path, .. }
             | Self::Index { path, .. }
+            | Self::Highest { path, .. }
             | Self::Gone { path, .. }
             | Self::TooLarge { path, .. }
             | Self::Locked { path } => Some(path),
-            Self::Conflict(_) | Self::NotInstalled { .. } => None,
+            Self::Conflict(_) | Self::Downgrade(_) | Self::NotInstalled { .. } => None,
         }
     }
 
@@ -170,6 +207,7 @@ impl RegistryError {
     pub fn kind(&self) -> HostErrorKind {
         match self {
             Self::Conflict(_) => HostErrorKind::Conflict,
+            Self::Downgrade(_) => HostErrorKind::Downgrade,
             Self::NotInstalled { .. } => HostErrorKind::ConnectorNotFound,
             Self::Locked { .. } => HostErrorKind::Busy,
             _ => HostErrorKind::RegistryUnavailable,

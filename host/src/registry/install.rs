@@ -8,9 +8,10 @@ use semver::Version;
 
 use super::error::RegistryError;
 use super::files;
+use super::highest::Highest;
 use super::index::Index;
 use super::lock::Lock;
-use super::{INDEX, LOCK, MAX_SIGNATURE_BYTES, PACKAGE, Registry, SIGNATURE};
+use super::{HIGHEST, INDEX, LOCK, MAX_SIGNATURE_BYTES, PACKAGE, Registry, SIGNATURE};
 use crate::digest::Digest;
 use crate::manifest::ConnectorName;
 use crate::package::{MAX_BYTES, Package};
@@ -33,16 +34,37 @@ impl Registry {
     /// except that a signature given now replaces the one there, and damaged bytes are put right.
     ///
     /// # Errors
-    /// Other bytes under the same name and version, and whatever the file system refuses; then nothing
-    /// has changed.
+    /// Other bytes under the same name and version, a version below one that is or was installed, and
+    /// whatever the file system refuses; then nothing has changed.
     pub fn install(
         &self,
         package: &Package,
         signature: Option<&[u8]>,
     ) -> Result<InstallOutcome, RegistryError> {
+        self.install_checked(package, signature, false)
+    }
+
+    /// The same for any version: for a downgrade that somebody asked for.
+    ///
+    /// # Errors
+    /// As [`install`](Self::install), except for the version.
+    pub fn install_any_version(
+        &self,
+        package: &Package,
+        signature: Option<&[u8]>,
+    ) -> Result<InstallOutcome, RegistryError> {
+        self.install_checked(package, signature, true)
+    }
+
+    fn install_checked(
+        &self,
+        package: &Package,
+        signature: Option<&[u8]>,
+        any_version: bool,
+    ) -> Result<InstallOutcome, RegistryError> {
         let had_tmp = self.tmp().exists();
         let _lock = self.begin()?;
-        let outcome = self.write(package, signature);
+        let outcome = self.write(package, signature, any_version);
         if outcome.is_err() {
             // What was written so far takes room that may be short. Where this fails too, the next writer
             // sweeps it up.
@@ -55,7 +77,12 @@ impl Registry {
     }
 
     /// Everything that needs room is written before anything is moved into place.
-    fn write(&self, package: &Package, signature: Option<&[u8]>) -> Result<InstallOutcome, RegistryError> {
+    fn write(
+        &self,
+        package: &Package,
+        signature: Option<&[u8]>,
+        any_version: bool,
+    ) -> Result<InstallOutcome, RegistryError> {
         let mut index = self.index()?;
         let (name, version, digest) =
             (package.manifest().name(), package.manifest().version(), package.digest());
@@ -66,6 +93,9 @@ impl Registry {
         if installed.is_some() {
             return self.place(package, signature);
         }
+        if !any_version {
+            self.check_downgrade(name, version)?;
+        }
         index.insert(name, version, *digest);
         let fresh = self.prepare_index(&index)?;
         self.place(package, signature)?;
@@ -73,7 +103,21 @@ impl Registry {
         Ok(InstallOutcome::Installed)
     }
 
-    /// Removes a package: first from the index, so that it is gone in one step, then its files.
+    /// Refuses a version below the highest of its name that is installed, or ever was.
+    ///
+    /// # Errors
+    /// [`RegistryError::Downgrade`], and files that cannot be read.
+    pub fn check_downgrade(&self, name: &ConnectorName, version: &Version) -> Result<(), RegistryError> {
+        match self.highest(name)? {
+            Some(highest) if version.cmp_precedence(&highest).is_lt() => {
+                Err(RegistryError::downgrade(name, highest, version))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes a package: first from the index, so that it is gone in one step, then its files. That it was
+    /// there is remembered.
     ///
     /// # Errors
     /// What is not installed, and whatever the file system refuses.
@@ -85,6 +129,10 @@ impl Registry {
         let _lock = self.begin()?;
         let mut index = self.index()?;
         let digest = index.remove(name, version).ok_or_else(not_installed)?;
+        let mut highest = self.removed()?;
+        if highest.remember(name, version) {
+            self.write_highest(&highest)?;
+        }
         self.write_index(&index)?;
         // Out of the store in one step as well: a package is never there in part.
         let (directory, rest) = (self.directory(&digest), self.tmp().join("removed"));
@@ -110,6 +158,12 @@ impl Registry {
 
     pub(super) fn write_index(&self, index: &Index) -> Result<(), RegistryError> {
         files::move_into_place(&self.prepare_index(index)?, &self.root.join(INDEX))
+    }
+
+    pub(super) fn write_highest(&self, highest: &Highest) -> Result<(), RegistryError> {
+        let fresh = self.tmp().join(HIGHEST);
+        files::write_new(&fresh, &highest.to_json())?;
+        files::move_into_place(&fresh, &self.root.join(HIGHEST))
     }
 
     fn prepare_index(&self, index: &Index) -> Result<PathBuf, RegistryError> {

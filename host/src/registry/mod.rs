@@ -3,6 +3,7 @@
 //! ```text
 //! packages/
 //!   index.json                     name@version -> hash; can be rebuilt from what follows
+//!   highest.json                   the highest version of each name that was removed
 //!   sha256/<hash>/connector.wasm   the package
 //!   sha256/<hash>/signature.dsse.json
 //!   tmp/                           what a writer is about to move into place
@@ -19,6 +20,7 @@
 
 mod error;
 mod files;
+mod highest;
 mod index;
 mod install;
 mod lock;
@@ -34,7 +36,7 @@ use std::path::{Path, PathBuf};
 
 use semver::Version;
 
-pub use error::{Conflict, RegistryError};
+pub use error::{Conflict, Downgrade, RegistryError};
 pub use install::InstallOutcome;
 pub use rebuild::{Rebuilt, Skipped};
 pub use stamp::Stamp;
@@ -43,6 +45,7 @@ pub(crate) use watch::Watch;
 use crate::digest::Digest;
 use crate::manifest::ConnectorName;
 use crate::package::MAX_BYTES;
+use highest::Highest;
 use index::Index;
 use stamp::FileStamp;
 
@@ -50,6 +53,7 @@ const STORE: &str = "sha256";
 const PACKAGE: &str = "connector.wasm";
 const SIGNATURE: &str = "signature.dsse.json";
 const INDEX: &str = "index.json";
+const HIGHEST: &str = "highest.json";
 const LOCK: &str = ".lock";
 const TMP: &str = "tmp";
 
@@ -131,6 +135,16 @@ impl Registry {
         Ok(entries)
     }
 
+    /// The highest version of `name` that is installed or ever was.
+    ///
+    /// # Errors
+    /// An index, or a record of removed versions, that cannot be read.
+    pub fn highest(&self, name: &ConnectorName) -> Result<Option<Version>, RegistryError> {
+        let removed = self.removed()?.get(name).cloned();
+        let installed = self.versions(name)?.pop().map(|entry| entry.version);
+        Ok(installed.max(removed))
+    }
+
     /// Reads a package and its signature into memory, once, without following links.
     ///
     /// # Errors
@@ -163,6 +177,13 @@ impl Registry {
         let Some(file) = files::open_below(&self.root, &[INDEX])? else { return Ok(Index::default()) };
         let json = files::read_whole(&file, &path, MAX_INDEX_BYTES)?;
         Index::parse(&json).map_err(|problem| RegistryError::Index { problem, path })
+    }
+
+    fn removed(&self) -> Result<Highest, RegistryError> {
+        let path = self.root.join(HIGHEST);
+        let Some(file) = files::open_below(&self.root, &[HIGHEST])? else { return Ok(Highest::default()) };
+        let json = files::read_whole(&file, &path, MAX_INDEX_BYTES)?;
+        Highest::parse(&json).map_err(|problem| RegistryError::Highest { problem, path })
     }
 
     fn directory(&self, digest: &Digest) -> PathBuf {

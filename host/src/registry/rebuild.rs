@@ -7,8 +7,9 @@ use std::io;
 use semver::Version;
 
 use super::error::RegistryError;
+use super::highest::Highest;
 use super::index::Index;
-use super::{Entry, Registry};
+use super::{Entry, HIGHEST, Registry};
 use crate::digest::Digest;
 use crate::failure::safe_line;
 use crate::manifest::{ConnectorName, Manifest};
@@ -68,6 +69,13 @@ impl Registry {
             }));
         }
         self.write_index(&index)?;
+        if let Err(RegistryError::Highest { problem, .. }) = self.removed() {
+            self.write_highest(&Highest::default())?;
+            skipped.push(Skipped {
+                directory: HIGHEST.to_owned(),
+                reason: format!("{problem}; the versions that were removed before are forgotten"),
+            });
+        }
         Ok(Rebuilt { entries: self.list()?, skipped })
     }
 

@@ -83,7 +83,7 @@ fn what_is_installed_is_found_read_and_removed() {
     let registry = &home.registry;
     let (old, new) = (package("1.9.0", ""), package("1.10.0", ""));
     assert_eq!(registry.install(&new, Some(b"signature")).unwrap(), InstallOutcome::Installed);
-    assert_eq!(registry.install(&old, None).unwrap(), InstallOutcome::Installed);
+    assert_eq!(registry.install_any_version(&old, None).unwrap(), InstallOutcome::Installed);
     let versions = registry.versions(&name()).unwrap();
     assert_eq!(versions.iter().map(|entry| entry.digest).collect::<Vec<_>>(), [*old.digest(), *new.digest()]);
     assert_eq!(registry.find(&name(), &version("1.10.0")).unwrap(), Some(*new.digest()));
@@ -350,7 +350,7 @@ fn many_installers_at_once_converge() {
             for package in packages.iter().chain([&conflicting]) {
                 let registry = home.registry.clone();
                 let signature = [b'0' + round];
-                threads.push(scope.spawn(move || registry.install(package, Some(&signature))));
+                threads.push(scope.spawn(move || registry.install_any_version(package, Some(&signature))));
             }
         }
         threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
@@ -380,7 +380,8 @@ fn another_process() {
     let packages: Vec<Package> = (0..3).map(|minor| package(&format!("1.{minor}.0"), "")).collect();
     loop {
         for package in &packages {
-            registry.install(package, Some(package.digest().to_string().as_bytes())).unwrap();
+            let signature = package.digest().to_string();
+            registry.install_any_version(package, Some(signature.as_bytes())).unwrap();
         }
         if std::env::var_os("COFFERDAM_TEST_ONCE").is_some() {
             return;
@@ -436,7 +437,52 @@ fn killed_at_any_instant_the_registry_is_old_or_new_and_never_half() {
         }
         // Whatever was left behind, the next install works.
         let next = package("1.0.0", "");
-        home.registry.install(&next, Some(next.digest().to_string().as_bytes())).unwrap();
+        let signature = next.digest().to_string();
+        home.registry.install_any_version(&next, Some(signature.as_bytes())).unwrap();
     }
     assert!(seen.len() > 1, "the kills all hit the same state: {seen:?}");
+}
+
+#[test]
+fn row_63_an_older_version_needs_leave_also_after_the_newer_one_is_gone() {
+    let home = home();
+    let registry = &home.registry;
+    let (old, new) = (package("1.2.0", ""), package("1.10.0", ""));
+    registry.install(&new, None).unwrap();
+    let refused = |when: &str| {
+        let before = contents(registry.root());
+        let text = told(registry.install(&old, None).unwrap_err(), &home, HostErrorKind::Downgrade);
+        assert!(text.contains("1.2.0 is older than version 1.10.0"), "{when}: {text}");
+        assert!(text.contains("--allow-downgrade"), "{when}: {text}");
+        assert_eq!(contents(registry.root()), before, "{when}");
+    };
+    refused("installed");
+    registry.remove(&name(), &version("1.10.0")).unwrap();
+    refused("removed");
+    registry.rebuild_index().unwrap();
+    refused("rebuilt");
+    assert_eq!(registry.install_any_version(&old, None).unwrap(), InstallOutcome::Installed);
+    assert_eq!(registry.install(&old, Some(b"s")).unwrap(), InstallOutcome::SignatureUpdated);
+    assert_eq!(registry.highest(&name()).unwrap(), Some(version("1.10.0")));
+    // The same version is none below, and neither is one of another connector.
+    assert_eq!(registry.install(&new, None).unwrap(), InstallOutcome::Installed);
+    let other = Package::open(fixture::package("github://acme/other", "0.1.0", "")).unwrap();
+    registry.install(&other, None).unwrap();
+}
+
+#[test]
+fn a_record_of_removed_versions_that_was_edited_is_not_believed() {
+    let home = home();
+    let registry = &home.registry;
+    registry.install(&package("2.0.0", ""), None).unwrap();
+    registry.remove(&name(), &version("2.0.0")).unwrap();
+    let path = registry.root().join("highest.json");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text.replace("2.0.0", "0.0.1")).unwrap();
+    let error = registry.install(&package("1.0.0", ""), None).unwrap_err();
+    let text = told(error, &home, HostErrorKind::RegistryUnavailable);
+    assert!(text.contains("checksum") && text.contains("--rebuild-index"), "{text}");
+    let rebuilt = registry.rebuild_index().unwrap();
+    assert!(rebuilt.skipped[0].reason.contains("forgotten"), "{:?}", rebuilt.skipped);
+    registry.install(&package("1.0.0", ""), None).unwrap();
 }

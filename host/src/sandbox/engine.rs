@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use wasmtime::{Config, Enabled, Engine, PoolingAllocationConfig, WasmBacktraceDetails};
 
 use crate::limits;
+use crate::package::FEATURES;
 
 /// Memory that a pool slot keeps after a call, so that the next one need not fault it in again. The
 /// price is memory kept after bursts: slots x this.
@@ -17,14 +18,14 @@ pub(super) fn config() -> Config {
     // Limits. Epochs stay off: fuel that yields, and a deadline checked at every poll, cost half as much.
     config.consume_fuel(true);
     config.max_wasm_stack(limits::STACK_BYTES);
-    // Only what connectors need: no component-model async (7.7 us a call), no 64-bit memories, nothing that
-    // computes differently on another machine. Several memories in a module stay on, for wasmtime's own
-    // sake: the module that it puts between two composed components imports the memories of both, and
-    // its compiler panics without. A connector's own modules find room for one each.
+    // The proposals that packages are validated with, and no others: package/features.rs says why each.
+    config.wasm_features(!FEATURES, false);
+    config.wasm_features(FEATURES, true);
+    // For wasmtime's own sake: the module that it puts between two composed components imports the memories
+    // of both, and its compiler panics without. A connector's own modules find room for one each, since the
+    // validator has this proposal off.
+    config.wasm_multi_memory(true);
     config.concurrency_support(false);
-    config.wasm_memory64(false);
-    config.wasm_relaxed_simd(false);
-    config.wasm_tail_call(false);
     // A trap's backtrace carries the guest's own names, and the environment can widen it: keep it out.
     config.wasm_backtrace_details(WasmBacktraceDetails::Disable);
     config.wasm_backtrace_max_frames(None::<NonZeroUsize>);
@@ -65,5 +66,19 @@ pub(super) fn new(slots: u32) -> wasmtime::Result<(Engine, Allocation)> {
             tracing::warn!(reason = %error, "no room for a pool of instances; allocating on demand");
             Ok((Engine::new(&config())?, Allocation::OnDemand))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::*;
+
+    #[test]
+    fn packages_are_validated_with_the_features_of_the_engine() {
+        let (engine, _) = new(2).unwrap();
+        let expected = FEATURES.union(wasmparser::WasmFeatures::MULTI_MEMORY);
+        assert_eq!(engine.get_wasm_features(), expected);
+        assert_eq!(Engine::new(&config()).unwrap().get_wasm_features(), expected, "the compile worker's");
     }
 }

@@ -1,8 +1,10 @@
-//! The keyring document: which public keys are trusted for which connectors, from when until when.
+//! The keyring document: which public keys are trusted for which connectors, from when until when, and
+//! which versions are too old.
 
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::floor::Floors;
 use super::key::{KeyId, PublicKey};
 use super::scope::Scope;
 use crate::document::{DocumentError, Refused, Table, quoted, read};
@@ -23,12 +25,13 @@ const MAX_COMMENT: usize = 200;
 
 /// What the file says about itself.
 const HEADER: &str = "# cofferdam keyring: the public keys that may sign connectors, and which ones.\n\
-    # `cofferdam trust add | list | revoke | remove` rewrite this file; notes belong into `comment`.\n";
+    # `cofferdam trust add | list | revoke | remove | floor` rewrite this file; notes belong into `comment`.\n";
 
 /// The trusted keys. Empty, nothing is trusted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Keyring {
     entries: Vec<KeyEntry>,
+    floors: Floors,
 }
 
 /// A key and what it is trusted for.
@@ -142,7 +145,7 @@ impl Keyring {
     /// Every problem of the text at once, each with its place and fix.
     pub fn parse(file_label: &str, text: &str) -> Result<Self, DocumentError> {
         read(file_label, text, |root| {
-            root.only(&["keys"]);
+            root.only(&["keys", "floor"]);
             let mut keyring = Self::empty();
             let tables = root.tables("keys");
             if let Some(beyond) = tables.get(MAX_KEYS) {
@@ -152,6 +155,7 @@ impl Keyring {
             for table in tables.iter().take(MAX_KEYS) {
                 keyring.entries.extend(entry(table, &keyring.entries));
             }
+            keyring.floors = Floors::read(&root.tables("floor"));
             Some(keyring)
         })
     }
@@ -174,7 +178,35 @@ impl Keyring {
             // Strings, lists of strings and dates: there is nothing in it that could fail.
             text.push_str(&toml::to_string(&key).unwrap_or_default());
         }
-        text
+        text + &self.floors.to_text()
+    }
+
+    /// The lowest version of `name` that may run, where there is a floor.
+    #[must_use]
+    pub fn floor(&self, name: &ConnectorName) -> Option<&semver::Version> {
+        self.floors.get(name)
+    }
+
+    /// Every floor, by name.
+    pub fn floors(&self) -> impl Iterator<Item = (&ConnectorName, &semver::Version)> {
+        self.floors.iter()
+    }
+
+    /// Lets nothing of `name` below `version` run; returns the floor before.
+    ///
+    /// # Errors
+    /// The keyring has as many floors as it may.
+    pub fn set_floor(
+        &mut self,
+        name: &ConnectorName,
+        version: &semver::Version,
+    ) -> Result<Option<semver::Version>, Refused> {
+        self.floors.set(name, version)
+    }
+
+    /// Takes the floor of `name` away; returns it.
+    pub fn remove_floor(&mut self, name: &ConnectorName) -> Option<semver::Version> {
+        self.floors.remove(name)
     }
 
     /// The keys, in the order of the file.

@@ -7,6 +7,7 @@
 
 mod envelope;
 mod file;
+mod floor;
 mod key;
 mod keyring;
 mod scope;
@@ -23,8 +24,8 @@ pub use keyring::{KeyEntry, KeyStatus, Keyring, TrustChange};
 pub use scope::Scope;
 pub use secret::SecretKey;
 pub use statement::{PREDICATE_TYPE, STATEMENT_TYPE, Statement};
-pub(crate) use verify::allow_unsigned;
 pub use verify::{TrustError, Verified, verify};
+pub(crate) use verify::{allow_unsigned, check_floor};
 
 #[cfg(test)]
 mod tests;

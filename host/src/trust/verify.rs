@@ -113,7 +113,8 @@ pub(crate) fn allow_unsigned(name: ConnectorName, version: semver::Version, dige
 /// Checks that a key which `keyring` trusts for `name` at `now` signed, in `envelope`, that `digest` is
 /// `version` of `name`.
 ///
-/// One good signature suffices, whatever else the envelope holds. Without one the most telling reason
+/// One good signature suffices, whatever else the envelope holds; what it is about must not lie below the
+/// keyring's floor for the name. Without one the most telling reason
 /// is reported: a signature that names a known key and does not hold, before a revoked key, an expired
 /// key, a key for other names, an unknown key.
 ///
@@ -134,7 +135,10 @@ pub fn verify(
     let mut worst: Option<Shortfall<'_>> = None;
     for signature in envelope.signatures() {
         match examine(&envelope, signature, keyring, name, now) {
-            Ok(entry) => return about(&envelope, entry, name, version, digest),
+            Ok(entry) => {
+                let verified = about(&envelope, entry, name, version, digest)?;
+                return check_floor(keyring, name, version).map(|()| verified);
+            }
             Err(shortfall) => {
                 if worst.as_ref().is_none_or(|worst| shortfall.rank > worst.rank) {
                     worst = Some(shortfall);
@@ -143,6 +147,25 @@ pub fn verify(
         }
     }
     Err(worst.map_or_else(|| TrustError::unsigned(name), |shortfall| shortfall.explain(name)))
+}
+
+/// Refuses a version below the floor that `keyring` holds for `name`, by the order of versions.
+pub(crate) fn check_floor(
+    keyring: &Keyring,
+    name: &ConnectorName,
+    version: &semver::Version,
+) -> Result<(), TrustError> {
+    match keyring.floor(name) {
+        Some(floor) if version.cmp_precedence(floor).is_lt() => {
+            let reason = format!("the keyring lets nothing below version {floor} of it run");
+            let fix = format!(
+                "Install {floor} or a later release; if the floor is a mistake, run `cofferdam trust floor {name} \
+                 {version}`."
+            );
+            Err(TrustError::new(SignatureCode::BelowFloor, reason, fix))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// How far a signature is from being good; the later, the more it says.

@@ -39,6 +39,10 @@ pub(in crate::cli) struct Args {
     /// signature that is there and does not hold is refused all the same.
     #[arg(long)]
     allow_unsigned: bool,
+
+    /// Takes a version that is older than one that is installed or was. It goes below no floor of the keyring.
+    #[arg(long)]
+    allow_downgrade: bool,
 }
 
 fn digest(text: &str) -> Result<Digest, String> {
@@ -47,7 +51,7 @@ fn digest(text: &str) -> Result<Digest, String> {
 
 /// Shows what is about to be trusted, verifies, installs.
 pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
-    let Args { package, signature, hash, allow_unsigned } = args;
+    let Args { package, signature, hash, allow_unsigned, allow_downgrade } = args;
     let bytes = files::read_package(&package)?;
     let signature = match signature {
         Some(path) => Some(files::read_signature(&path)?),
@@ -55,7 +59,9 @@ pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop>
     };
     let host = session.host()?;
     if session.ui.talks() {
-        announce(session, &host.inspect_package(bytes.clone(), signature.as_deref())?);
+        let inspection = host.inspect_package(bytes.clone(), signature.as_deref())?;
+        let there = host.list()?.into_iter().rfind(|entry| entry.name.as_str() == inspection.name);
+        announce(session, &inspection, there.map(|entry| entry.version.to_string()));
     }
     let mut options = InstallOptions::default();
     if let Some(hash) = hash {
@@ -64,10 +70,16 @@ pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop>
     if allow_unsigned {
         options = options.allow_unsigned();
     }
+    if allow_downgrade {
+        options = options.allow_downgrade();
+    }
     let what = format!("verifying and compiling {}", files::shown(&package));
     let installed = runtime::block_on(async {
         Ok(progress::during(session.ui, &what, host.install(bytes, signature, options)).await?)
     })?;
+    if let (true, Some(previous)) = (installed.downgrade, &installed.previous) {
+        session.ui.warn(&format!("it is a downgrade, from {previous} to {}", installed.version));
+    }
     if installed.signer.is_none() {
         session.ui.warn("it is unsigned: every call of it needs --allow-unsigned");
     }
@@ -75,7 +87,7 @@ pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop>
 }
 
 /// What is about to be trusted, before it is.
-fn announce(session: &Session<'_>, inspection: &Inspection) {
+fn announce(session: &Session<'_>, inspection: &Inspection, there: Option<String>) {
     let signer = match (&inspection.signature.signer, inspection.signature.status.as_str()) {
         (Some(signer), status) => format!("{status}, by the key {signer}"),
         (None, status) => status.to_owned(),
@@ -83,6 +95,9 @@ fn announce(session: &Session<'_>, inspection: &Inspection) {
     let list = |items: &[String]| if items.is_empty() { "none".to_owned() } else { items.join(", ") };
     let ui = session.ui;
     ui.note(&format!("installing {}@{}", inspection.name, inspection.version));
+    if let Some(there) = there.filter(|there| *there != inspection.version) {
+        ui.note(&format!("  version      {there} -> {}", inspection.version));
+    }
     ui.note(&format!("  hash         {}", inspection.hash));
     ui.note(&format!("  signature    {signer}"));
     ui.note(&format!("  network      {}", list(&inspection.network)));
@@ -93,6 +108,9 @@ fn page(installed: &Installed) -> Page {
     let mut page = Page::default();
     let did = if installed.already_installed { "was there" } else { "installed" };
     page.toned_field(did, Tone::Good, &format!("{}@{}", installed.name, installed.version));
+    if let (false, Some(previous)) = (installed.already_installed, &installed.previous) {
+        page.field("version", &format!("{previous} -> {}", installed.version));
+    }
     page.field("hash", &installed.hash);
     page.field("signer", installed.signer.as_deref().unwrap_or("none"));
     page

@@ -3,6 +3,7 @@
 pub(super) mod build;
 pub(super) mod call;
 pub(super) mod completions;
+mod floor;
 pub(super) mod inspect;
 pub(super) mod install;
 pub(super) mod key;

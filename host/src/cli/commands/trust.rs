@@ -18,6 +18,7 @@ pub(in crate::cli) enum Command {
     List(ListArgs),
     Remove(RemoveArgs),
     Revoke(RevokeArgs),
+    Floor(super::floor::Args),
 }
 
 const ADD_EXAMPLES: &str = "\
@@ -93,6 +94,7 @@ pub(in crate::cli) fn run(command: Command, session: &Session<'_>) -> Result<(),
         Command::List(ListArgs {}) => list(session),
         Command::Remove(args) => remove(&args.id, session),
         Command::Revoke(args) => revoke(&args.id, session),
+        Command::Floor(args) => super::floor::run(args, session),
     }
 }
 

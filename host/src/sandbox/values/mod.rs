@@ -31,4 +31,6 @@ pub(crate) fn json_size(value: &serde_json::Value) -> u64 {
 }
 
 #[cfg(test)]
+mod arbitrary;
+#[cfg(test)]
 mod tests;

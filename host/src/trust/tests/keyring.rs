@@ -145,3 +145,35 @@ fn row_51_what_is_wrong_with_a_keyring_has_a_place_and_a_fix() {
         }
     }
 }
+
+#[test]
+fn floors_are_written_read_and_refused_by_place() {
+    let mut keyring = trusting(1, "github://acme/*");
+    let floor = |text: &str| semver::Version::parse(text).unwrap();
+    assert_eq!(keyring.set_floor(&slack(), &floor("1.2.0-rc.1")).unwrap(), None);
+    assert_eq!(keyring.set_floor(&name("hub://x/y"), &floor("2.0.0")).unwrap(), None);
+    assert_eq!(keyring.set_floor(&slack(), &floor("1.4.0")).unwrap(), Some(floor("1.2.0-rc.1")));
+    let text = keyring.to_text();
+    assert_eq!(Keyring::parse("keyring.toml", &text).unwrap(), keyring, "{text}");
+    assert_eq!(keyring.floor(&slack()), Some(&floor("1.4.0")));
+    assert_eq!(keyring.remove_floor(&slack()), Some(floor("1.4.0")));
+    assert_eq!(keyring.floor(&slack()), None);
+    let one = "[[floor]]\nname = \"github://acme/slack\"\nversion = \"1.0.0\"\n";
+    for (text, line, says) in [
+        (one.replace("1.0.0", "1.0"), 3, "is not an exact version"),
+        (one.replace("1.0.0", "1.0.0+b"), 3, "no build metadata"),
+        (one.replace("1.0.0", ">=1.0.0"), 3, "is not an exact version"),
+        (one.replace("github://acme/slack", "github://acme/*"), 2, "is not a connector name"),
+        (one.replace("version", "versions"), 3, "did you mean `version`?"),
+        (format!("{one}{one}"), 5, "floor above already"),
+        ("[floor]\nx = 1\n".to_owned(), 1, "array of tables"),
+        (one.repeat(1_001), 1, "more than 1000"),
+    ] {
+        let error = Keyring::parse("keyring.toml", &text).unwrap_err();
+        let said = error.problems().iter().any(|problem| {
+            let words = format!("{} {}", problem.message(), problem.fix());
+            (problem.line() == line || line == 1) && words.contains(says)
+        });
+        assert!(said, "{says}: {error}");
+    }
+}

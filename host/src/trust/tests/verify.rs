@@ -211,3 +211,28 @@ fn one_good_signature_wins_and_otherwise_the_most_telling_reason() {
         assert_eq!(verified.signer(), Some(&key(1).public().id()));
     }
 }
+
+#[test]
+fn row_63_nothing_below_the_floor_of_its_name_is_accepted() {
+    let with_floor = |of: &str, floor: &str| {
+        let mut keyring = trusting(1, ACME);
+        keyring.set_floor(&name(of), &version(floor)).unwrap();
+        check_envelope(&signed(1), &keyring).map(drop)
+    };
+    for (of, floor) in [
+        ("github://acme/slack", "1.2.0"),
+        ("github://acme/slack", "1.2.0-rc.9"),
+        ("github://acme/other", "9.0.0"),
+    ] {
+        with_floor(of, floor).unwrap();
+    }
+    for floor in ["1.2.1-alpha", "1.10.0", "999999.0.0"] {
+        let error = with_floor("github://acme/slack", floor).unwrap_err();
+        assert_eq!(error.code(), crate::failure::SignatureCode::BelowFloor);
+        assert!(error.to_string().contains(floor) && error.fix().contains("trust floor"), "{error}");
+    }
+    let mut keyring = Keyring::empty();
+    keyring.set_floor(&slack(), &version("9.0.0")).unwrap();
+    let unknown = check_envelope(&signed(1), &keyring).unwrap_err();
+    assert_eq!(unknown.code(), UnknownKey, "who signed comes before what may run");
+}

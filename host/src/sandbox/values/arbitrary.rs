@@ -1,0 +1,98 @@
+//! Arbitrary JSON against arbitrary types: a value of the type or one printable line, never a panic.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use proptest::test_runner::{RngSeed, TestRunner};
+use serde_json::{Value, json};
+
+use super::{lift, lower_arguments};
+use crate::failure::safe_line;
+use crate::package::{Case, Field, Name, Shape};
+
+fn names(count: usize) -> Arc<[Name]> {
+    (0..count).map(|at| Name::from_wit(&format!("case-{at}"))).collect()
+}
+
+fn shape() -> impl Strategy<Value = Shape> {
+    let width = || prop::sample::select(vec![8_u8, 16, 32, 64]);
+    let leaf = prop_oneof![
+        Just(Shape::Bool),
+        width().prop_map(Shape::Signed),
+        width().prop_map(Shape::Unsigned),
+        prop::sample::select(vec![32_u8, 64]).prop_map(Shape::Float),
+        Just(Shape::Char),
+        Just(Shape::String),
+        Just(Shape::Bytes),
+        (1..40_usize).prop_map(|count| Shape::Enum(names(count))),
+        (1..40_usize).prop_map(|count| Shape::Flags(names(count))),
+    ];
+    leaf.prop_recursive(4, 24, 4, |inner| {
+        let several = || prop::collection::vec(inner.clone(), 1..4);
+        prop_oneof![
+            inner.clone().prop_map(|item| Shape::List(Arc::new(item))),
+            inner.clone().prop_map(|item| Shape::Option(Arc::new(item))),
+            several().prop_map(|items| Shape::Tuple(items.into())),
+            (prop::option::of(inner.clone()), prop::option::of(inner.clone()))
+                .prop_map(|(ok, err)| Shape::Result(ok.map(Arc::new), err.map(Arc::new))),
+            several().prop_map(|items| {
+                let fields = items.into_iter().enumerate();
+                let field = |(at, shape)| Field { name: Name::from_wit(&format!("case-{at}")), shape };
+                Shape::Record(fields.map(field).collect())
+            }),
+            prop::collection::vec(prop::option::of(inner.clone()), 1..4).prop_map(|items| {
+                let cases = items.into_iter().enumerate();
+                let case = |(at, payload)| Case { name: Name::from_wit(&format!("case-{at}")), payload };
+                Shape::Variant(cases.map(case).collect())
+            }),
+        ]
+    })
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let word = || {
+        prop::sample::select(vec!["case_0", "case_1", "case-0", "some", "ok", "err", "NaN", "-1", "AAEC", ""])
+    };
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        (-300..300_i16).prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        word().prop_map(Value::from),
+        any::<String>().prop_map(Value::from),
+    ];
+    leaf.prop_recursive(5, 40, 5, move |inner| {
+        let name = prop_oneof![4 => word().prop_map(str::to_owned), 1 => any::<String>()];
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+            prop::collection::vec((name, inner), 0..4)
+                .prop_map(|fields| Value::Object(fields.into_iter().collect())),
+        ]
+    })
+}
+
+#[test]
+fn json_of_any_kind_is_a_value_of_the_type_or_one_line_that_says_why() {
+    let config = ProptestConfig {
+        cases: 4_000,
+        rng_seed: RngSeed::Fixed(0x00c0_ffee),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    let outcome = TestRunner::new(config).run(&(shape(), any_json()), |(shape, value)| {
+        let field = Field { name: Name::from_wit("it"), shape: shape.clone() };
+        match lower_arguments(&[field], json!({ "it": value })) {
+            Ok(mut args) => drop(lift(&shape, args.pop().unwrap())),
+            Err(error) => {
+                let text = error.to_string();
+                prop_assert!(text.starts_with("args.it"), "{text}");
+                prop_assert_eq!(safe_line(&text, 2_000), text);
+            }
+        }
+        Ok(())
+    });
+    outcome.unwrap_or_else(|error| panic!("{error}"));
+}
