@@ -8,6 +8,7 @@ use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 use super::gates::call::CallFacts;
 use super::gates::http::HttpGate;
+use super::gates::ledger::Ledger;
 use super::gates::log::LogLane;
 use super::limiter::Limiter;
 use super::stdio::Capture;
@@ -52,6 +53,11 @@ impl State {
         table.set_max_capacity(limits::HANDLES);
         let limiter = Limiter::new(memory);
         Self { wasi, http, table, gate, limiter, call, log: LogLane::default(), audit_id, clock, stderr }
+    }
+
+    /// What the gates share.
+    pub(super) fn ledger(&self) -> &Ledger {
+        self.gate.ledger()
     }
 }
 

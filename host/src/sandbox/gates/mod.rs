@@ -5,3 +5,4 @@ mod held;
 pub(super) mod http;
 pub(super) mod ledger;
 pub(super) mod log;
+pub(super) mod sockets;
