@@ -22,6 +22,7 @@ mod forgotten;
 mod hostile;
 mod identity;
 mod install;
+mod kept;
 mod languages;
 mod layout;
 mod world;

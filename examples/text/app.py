@@ -77,4 +77,4 @@ class Text(exports.Text):
         return count(get(url).decode(errors="replace"))
 
     def open_socket(self) -> None:
-        socket.create_connection(("127.0.0.1", 80))
+        socket.socket().connect(("127.0.0.1", 80))

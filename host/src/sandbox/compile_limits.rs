@@ -14,6 +14,8 @@ const LEAST_MEMORY: u64 = GIB;
 const MEMORY_PER_BYTE: u64 = 128;
 const LEAST_CPU_SECONDS: u64 = 20;
 const CPU_SECONDS_PER_MIB: u64 = 4;
+const WALL_SECONDS: u64 = 10;
+const WALL_PER_CPU: u64 = 4;
 /// Code is 2 to 4 times as large as the component it was made from.
 const LEAST_CODE: u64 = 4 * MIB;
 const CODE_PER_BYTE: u64 = 8;
@@ -21,7 +23,8 @@ const CODE_PER_BYTE: u64 = 8;
 /// The bounds of compiling, as the embedder sets them; see [`HostBuilder::compile_limits`].
 ///
 /// A component gets 20 seconds of processor time and 1 GiB of address space, and 4 seconds and 128 MiB more
-/// for each MiB it has, up to these bounds; and twice the processor time on the wall.
+/// for each MiB it has, up to these bounds. On the wall it gets four times the processor time and ten
+/// seconds: a busy machine is not the component's fault.
 ///
 /// [`HostBuilder::compile_limits`]: crate::HostBuilder::compile_limits
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,7 +103,7 @@ impl CompileLimits {
         Ok(Budget {
             memory: LEAST_MEMORY.saturating_add(size.saturating_mul(MEMORY_PER_BYTE)).min(self.memory),
             cpu_seconds,
-            wall: Duration::from_secs(cpu_seconds.saturating_mul(2)),
+            wall: Duration::from_secs(cpu_seconds.saturating_mul(WALL_PER_CPU).saturating_add(WALL_SECONDS)),
             code: LEAST_CODE.saturating_add(size.saturating_mul(CODE_PER_BYTE)),
         })
     }

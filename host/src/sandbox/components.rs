@@ -90,7 +90,9 @@ impl Components {
 
     /// What is on disk, if it is there and this host's own.
     async fn kept(&self, digest: &Digest) -> Option<Component> {
-        let (store, slot) = (self.store.clone()?, Arc::clone(&self.cache));
+        // Where nothing is kept yet there is nothing to read, and no key to make for it.
+        let store = self.store.clone().filter(|store| store.dir.is_dir())?;
+        let slot = Arc::clone(&self.cache);
         let (engine, digest) = (self.engine.clone(), *digest);
         // Tens of megabytes are read, hashed and copied: not on a thread that runs guests.
         let read = tokio::task::spawn_blocking(move || {

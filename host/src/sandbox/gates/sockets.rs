@@ -10,6 +10,7 @@ use std::sync::Arc;
 use wasmtime::Engine;
 use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, Linker, ResourceType};
+use wasmtime_wasi::p2::{DynInputStream, DynOutputStream, DynPollable};
 
 use super::ledger::Verdict;
 use crate::failure::{Denial, DenialBoundary, DenialCode};
@@ -48,13 +49,24 @@ pub(in crate::sandbox) fn link(
                     })?;
                 }
                 ComponentItem::Resource(_) => {
-                    instance.resource(name, ResourceType::host::<Shut>(), |_, _| Ok(()))?;
+                    instance.resource(name, resource(name), |_, _| Ok(()))?;
                 }
                 _ => {}
             }
         }
     }
     Ok(())
+}
+
+/// What a handle is on: a socket or what belongs to one, unless the interface has the type from `wasi:io`,
+/// where it has to be the same.
+fn resource(name: &str) -> ResourceType {
+    match name {
+        "pollable" => ResourceType::host::<DynPollable>(),
+        "input-stream" => ResourceType::host::<DynInputStream>(),
+        "output-stream" => ResourceType::host::<DynOutputStream>(),
+        _ => ResourceType::host::<Shut>(),
+    }
 }
 
 fn denial(interface: &str) -> Denial {
