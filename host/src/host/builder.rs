@@ -174,7 +174,8 @@ impl HostBuilder {
             key_file: home.join("host.key"),
             bytes: self.code_bytes,
         });
-        let sandbox = Sandbox::new(self.concurrency, compiler, self.compile_limits, store, egress)?;
+        let clock = Arc::clone(&self.clock);
+        let sandbox = Sandbox::new(self.concurrency, compiler, self.compile_limits, store, egress, clock)?;
         let registry = Registry::open(home.join("packages"));
         let keyring = KeyringFile::new(home.join("keyring.toml"));
         let loader = Loader::new(registry, keyring, sandbox, ceilings, self.clock);

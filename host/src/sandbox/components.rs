@@ -14,6 +14,7 @@ use super::compile::Compiler;
 use super::compile_limits::CompileLimits;
 use super::host_key;
 use super::refused::Refused;
+use crate::clock::Clock;
 use crate::digest::Digest;
 use crate::error::{HostError, HostErrorKind};
 use crate::package::Package;
@@ -43,6 +44,7 @@ pub(super) struct Components {
     under_way: Mutex<HashMap<Digest, Compile>>,
     refused: Refused,
     turns: Semaphore,
+    clock: Arc<dyn Clock>,
 }
 
 impl Components {
@@ -51,11 +53,12 @@ impl Components {
         compiler: Compiler,
         limits: CompileLimits,
         store: Option<CodeStore>,
+        clock: Arc<dyn Clock>,
     ) -> Result<Self, HostError> {
         let compiler = compiler.ready()?;
         let turns = Semaphore::new(limits.parallel_compiles());
         let (cache, under_way, refused) = (Arc::default(), Mutex::default(), Refused::default());
-        Ok(Self { engine, compiler, limits, store, cache, under_way, refused, turns })
+        Ok(Self { engine, compiler, limits, store, cache, under_way, refused, turns, clock })
     }
 
     /// The component of `package`. Who asks for one that is being made waits for it.
@@ -78,12 +81,12 @@ impl Components {
         if let Some(kept) = self.kept(package.digest()).await {
             return Ok(kept);
         }
-        if let Some(error) = self.refused.get(package.digest()) {
+        if let Some(error) = self.refused.get(package.digest(), self.clock.now()) {
             return Err(error);
         }
         let compiled = self.compile(package).await;
         if let Err(error) = &compiled {
-            self.refused.put(package.digest(), error);
+            self.refused.put(package.digest(), error, self.clock.now());
         }
         compiled
     }

@@ -36,6 +36,7 @@ pub(crate) use values::{json_size, lower_arguments};
 pub(crate) use wasmtime::component::Val as ComponentValue;
 pub use worker::{COMPILE_WORKER_ARG, compile_worker};
 
+use crate::clock::Clock;
 use crate::error::{HostError, HostErrorKind};
 use crate::package::Package;
 use crate::trust::Verified;
@@ -64,6 +65,7 @@ impl Sandbox {
         limits: CompileLimits,
         store: Option<CodeStore>,
         egress: EgressSettings,
+        clock: Arc<dyn Clock>,
     ) -> Result<Self, HostError> {
         let broken = |error: wasmtime::Error| {
             HostError::new(HostErrorKind::Internal, "The WebAssembly engine could not be made.")
@@ -71,7 +73,7 @@ impl Sandbox {
         };
         let (engine, _) = engine::new(slots).map_err(broken)?;
         let linker = link::linker(&engine).map_err(broken)?;
-        let components = Components::new(engine, compiler, limits, store)?;
+        let components = Components::new(engine, compiler, limits, store, clock)?;
         Ok(Self { linker, components, egress })
     }
 

@@ -28,22 +28,14 @@ struct Known {
 
 impl Refused {
     /// The error of a compile that failed, where it failed lately.
-    pub(super) fn get(&self, component: &Digest) -> Option<HostError> {
-        self.get_at(component, Instant::now())
-    }
-
-    /// Remembers `error`, where the component is at fault and not the host.
-    pub(super) fn put(&self, component: &Digest, error: &HostError) {
-        self.put_at(component, error, Instant::now());
-    }
-
-    fn get_at(&self, component: &Digest, now: Instant) -> Option<HostError> {
+    pub(super) fn get(&self, component: &Digest, now: Instant) -> Option<HostError> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|it| now.saturating_duration_since(it.at) < LONG);
         known.iter().find(|it| it.component == *component).map(|it| again(&it.error))
     }
 
-    fn put_at(&self, component: &Digest, error: &HostError, at: Instant) {
+    /// Remembers `error`, where the component is at fault and not the host.
+    pub(super) fn put(&self, component: &Digest, error: &HostError, at: Instant) {
         if !matches!(error.kind(), HostErrorKind::CompileRefused | HostErrorKind::Validation) {
             return;
         }
@@ -79,29 +71,29 @@ mod tests {
     #[test]
     fn a_refusal_is_the_same_for_a_while_and_of_another_request() {
         let (refused, now, digest) = (Refused::default(), Instant::now(), Digest::of(b"bomb"));
-        refused.put_at(&digest, &refusal(), now);
-        let first = refused.get_at(&digest, now);
-        let again = refused.get_at(&digest, now + LONG / 2);
+        refused.put(&digest, &refusal(), now);
+        let first = refused.get(&digest, now);
+        let again = refused.get(&digest, now + LONG / 2);
         let (Some(first), Some(again)) = (first, again) else { unreachable!("it was put") };
         assert_eq!(
             (again.message(), again.hint_text(), again.details()),
             ("Too much.", Some("Less."), first.details())
         );
         assert_ne!(first.request_id(), again.request_id());
-        assert!(refused.get_at(&Digest::of(b"other"), now).is_none());
-        assert!(refused.get_at(&digest, now + LONG).is_none());
+        assert!(refused.get(&Digest::of(b"other"), now).is_none());
+        assert!(refused.get(&digest, now + LONG).is_none());
     }
 
     #[test]
     fn a_fault_of_the_host_is_not_remembered_and_memory_is_bounded() {
         let (refused, now) = (Refused::default(), Instant::now());
         let fault = HostError::new(HostErrorKind::Configuration, "No worker.");
-        refused.put_at(&Digest::of(b"0"), &fault, now);
-        assert!(refused.get_at(&Digest::of(b"0"), now).is_none());
+        refused.put(&Digest::of(b"0"), &fault, now);
+        assert!(refused.get(&Digest::of(b"0"), now).is_none());
         for number in 0..=MANY {
-            refused.put_at(&Digest::of(&number.to_le_bytes()), &refusal(), now);
+            refused.put(&Digest::of(&number.to_le_bytes()), &refusal(), now);
         }
-        assert!(refused.get_at(&Digest::of(&0usize.to_le_bytes()), now).is_none());
-        assert!(refused.get_at(&Digest::of(&MANY.to_le_bytes()), now).is_some());
+        assert!(refused.get(&Digest::of(&0usize.to_le_bytes()), now).is_none());
+        assert!(refused.get(&Digest::of(&MANY.to_le_bytes()), now).is_some());
     }
 }

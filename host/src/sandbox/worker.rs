@@ -72,6 +72,7 @@ pub(super) async fn run(
             };
             drop(fed.await);
             drop(stdin);
+            Ok(())
         };
         let (mut code, mut reason) = (Vec::new(), Vec::new());
         let (mut bounded_out, mut bounded_err) = (stdout.take(budget.code + 1), stderr.take(REASON_BYTES));
@@ -83,7 +84,7 @@ pub(super) async fn run(
             }
         };
         let err = async { bounded_err.read_to_end(&mut reason).await.map_err(unread).map(drop) };
-        tokio::try_join!(async { Ok(feed.await) }, out, err)?;
+        tokio::try_join!(feed, out, err)?;
         // Whoever fills the pipe of reasons would wait for ever.
         drop(bounded_err);
         let status =
