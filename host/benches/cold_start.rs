@@ -55,7 +55,7 @@ fn bare(code: &Path) {
     let component = unsafe { Component::deserialize_file(&engine, code) }.unwrap();
     let mut linker = Linker::<Bare>::new(&engine);
     wasmtime_wasi::p2::add_to_linker_sync(&mut linker).unwrap();
-    linker.define_unknown_imports_as_traps(&component).unwrap();
+    linker.instance("cofferdam:connector/types@0.1.0").unwrap();
     let mut store = Store::new(&engine, Bare::default());
     let instance = linker.instantiate(&mut store, &component).unwrap();
     let interface = component.get_export_index(None, "cofferdam:hello/hello@0.1.0").unwrap();

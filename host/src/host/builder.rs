@@ -1,5 +1,6 @@
 //! Configures a host: where its files are, how it compiles, how much it runs at once, what it may reach.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -20,6 +21,9 @@ const CONCURRENCY: u32 = 256;
 /// Compiled code that is kept on disk where nobody says otherwise, in bytes: some 25 connectors with an
 /// interpreter in them, or thousands without.
 const CODE_BYTES: u64 = 1024 * 1024 * 1024;
+
+/// What the size of that may be.
+pub(crate) const CODE_CACHE_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 40;
 
 /// What a host is made from; see [`Host::builder`].
 pub struct HostBuilder {
@@ -154,7 +158,7 @@ impl HostBuilder {
         if self.concurrency == 0 || self.concurrency > 10_000 {
             return Err(wrong("The concurrency is not acceptable.", "Run 1 to 10000 calls at once."));
         }
-        if !(1 << 20..=1 << 40).contains(&self.code_bytes) {
+        if !CODE_CACHE_BYTES.contains(&self.code_bytes) {
             return Err(wrong("The size of the code cache is not acceptable.", "Keep 1 MiB to 1 TiB."));
         }
         let ceilings = Ceilings::default().lowered(&self.ceilings).map_err(|error| {
