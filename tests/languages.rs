@@ -52,6 +52,9 @@ fn a_connector_in_python_is_installed_called_and_held() {
     home.trust(&signer.public(), "github://cofferdam/*");
     let host = home.builder().allow_private(upstream.host_port()).build().unwrap();
     run(host.install(bytes.clone(), Some(signer.sign(&bytes)), InstallOptions::default())).unwrap();
+    let verdicts = cofferdam::package::Package::open(bytes).unwrap().import_verdicts();
+    let shut = verdicts.iter().filter(|it| it.standing().name() == "shut");
+    assert!(shut.clone().count() > 0 && shut.clone().all(|it| it.name().starts_with("wasi:sockets/")));
     let call = |op: &str, args: Value| run(host.call(&example("text"), op, args));
 
     let count = call("count_text", json!({"text": "zwölf Boxkämpfer\njagen"})).unwrap();
