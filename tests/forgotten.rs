@@ -33,7 +33,10 @@ fn every_example_guest_is_called_by_a_test() {
         .map(|file| fs::read_to_string(repository().join("tests").join(file)).unwrap())
         .collect();
     for guest in guests {
-        assert!(GUESTS.iter().any(|(name, _)| *name == guest), "examples/{guest} is not in the tests' world");
+        // Those that cargo does not build are tried by `languages`, where their tools are.
+        let in_world = GUESTS.iter().any(|(name, _)| *name == guest);
+        let by_cargo = repository().join("examples").join(&guest).join("Cargo.toml").is_file();
+        assert!(in_world || !by_cargo, "examples/{guest} is not in the tests' world");
         let called = ["value", "failure", "failure_within", "call"].iter().any(|how| {
             tests.contains(&format!(".{how}(\"{guest}\"")) || tests.contains(&format!("example(\"{guest}\")"))
         });

@@ -28,6 +28,8 @@ mod hostile;
 mod identity;
 mod inputs;
 mod install;
+mod kept;
+mod languages;
 mod layout;
 mod limits;
 mod panics;

@@ -27,4 +27,4 @@ pub use error::{Error, HostError, HostErrorKind};
 pub use failure::{AuditId, Boundary, Failure, FailureClass};
 pub use host::{Host, HostBuilder, InstallOptions, Installed};
 pub use limits::LimitRequest;
-pub use sandbox::{COMPILE_WORKER_ARG, Compiler, Usage, compile_worker};
+pub use sandbox::{COMPILE_WORKER_ARG, CompileLimits, Compiler, Usage, compile_worker};

@@ -10,7 +10,7 @@ use crate::clock::Clock;
 use crate::digest::Digest;
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::{Context, Failure, RuntimeFault};
-use crate::limits::{Ceilings, LimitRequest};
+use crate::limits::Ceilings;
 use crate::package::Package;
 use crate::registry::{Registry, Stamp, Stored, Watch};
 use crate::sandbox::{Connector, Sandbox, SandboxError};
@@ -33,6 +33,57 @@ pub(crate) struct Loaded {
 /// What helps where packages are there and their index is gone.
 pub(crate) const REBUILD: &str =
     "There are packages, and their index is missing: `cofferdam verify --rebuild-index` makes it anew.";
+
+/// What a load needs that may take its time, apart from the executor's threads.
+struct Desk {
+    registry: Registry,
+    keyring: KeyringFile,
+    ceilings: Ceilings,
+    clock: Arc<dyn Clock>,
+}
+
+/// A package that was read and checked, with what says that it still stands.
+struct Read {
+    checked: Checked,
+    watch: Watch,
+    files: Stamp,
+    keyring: KeyringStamp,
+}
+
+impl Desk {
+    /// Reads a package once, and checks those very bytes: what is hashed is what is verified, parsed and
+    /// compiled, whatever happens to the file meanwhile. The stamps are older than what was read.
+    fn read_and_verify(
+        &self,
+        context: &Context,
+        wanted: &ConnectorRef,
+        key: &str,
+        digest: &Digest,
+        allow_unsigned: bool,
+    ) -> Result<Read, Error> {
+        let keyring_stamp = self.keyring.stamp();
+        let watch = self.registry.watch(digest).map_err(HostError::from)?;
+        let Stored { bytes, signature, stamp } = self.registry.read(digest).map_err(HostError::from)?;
+        let got = Digest::of(&bytes);
+        if got != *digest {
+            return Err(verify::hash_mismatch(context, key, digest, &got));
+        }
+        let package = Package::open(bytes).map_err(HostError::from)?;
+        verify::identity(context, &package, wanted.name(), wanted.version())?;
+        let keyring = self.keyring.load()?;
+        let proof = verify::check_signature(
+            context,
+            &package,
+            signature.as_deref(),
+            &keyring,
+            allow_unsigned,
+            &*self.clock,
+        )?;
+        verify::check_manifest_limits(&self.ceilings, package.manifest())?;
+        verify::check_imports(context, &package)?;
+        Ok(Read { checked: Checked { package, proof }, watch, files: stamp, keyring: keyring_stamp })
+    }
+}
 
 /// Whose turn it is to load a connector.
 type Turn = Arc<tokio::sync::Mutex<()>>;
@@ -137,38 +188,31 @@ impl Loader {
         allow_unsigned: bool,
     ) -> Result<Arc<Loaded>, Error> {
         self.drop_kept(key);
-        let keyring_stamp = self.keyring.stamp();
+        // Reading, hashing and parsing megabytes takes milliseconds: not on a thread that runs guests.
+        let desk = Desk {
+            registry: self.registry.clone(),
+            keyring: self.keyring.clone(),
+            ceilings: self.ceilings,
+            clock: Arc::clone(&self.clock),
+        };
         let digest = self.find(wanted)?;
-        let watch = self.registry.watch(&digest).map_err(HostError::from)?;
-        let Stored { bytes, signature, stamp } = self.registry.read(&digest).map_err(HostError::from)?;
-        let got = Digest::of(&bytes);
-        if got != digest {
-            return Err(verify::hash_mismatch(context, key, &digest, &got));
-        }
-        let package = Package::open(bytes).map_err(HostError::from)?;
-        verify::identity(context, &package, wanted.name(), wanted.version())?;
-        let keyring = self.keyring.load()?;
-        let proof = verify::check_signature(
-            context,
-            &package,
-            signature.as_deref(),
-            &keyring,
-            allow_unsigned,
-            &*self.clock,
-        )?;
-        verify::check_manifest_limits(&self.ceilings, package.manifest())?;
-        verify::check_imports(context, &package)?;
-        let nobody = LimitRequest::default();
-        verify::check_limits(&self.ceilings, package.manifest().limits(), &nobody, &nobody)?;
-        let connector = self.compile(context, &package, &proof).await?;
+        let (context_of_it, wanted, name) = (context.clone(), wanted.clone(), key.to_owned());
+        let reading = tokio::task::spawn_blocking(move || {
+            desk.read_and_verify(&context_of_it, &wanted, &name, &digest, allow_unsigned)
+        });
+        let Read { checked, watch, files, keyring } = reading.await.map_err(|error| {
+            HostError::new(HostErrorKind::Internal, "The load was lost.").because(error)
+        })??;
+        let connector = self.compile(context, &checked.package, &checked.proof).await?;
         let loaded = Arc::new(Loaded {
             hash: format!("sha256:{digest}").into(),
-            signer: proof.signer().map(|signer| signer.to_string().into()),
-            checked: Checked { package, proof },
+            signer: checked.proof.signer().map(|signer| signer.to_string().into()),
+            // It is compiled now: what is kept of it is what calls look at.
+            checked: Checked { package: checked.package.without_bytes(), proof: checked.proof },
             connector,
             watch,
-            files: stamp,
-            keyring: keyring_stamp,
+            files,
+            keyring,
         });
         self.loaded
             .write()

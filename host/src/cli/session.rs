@@ -67,6 +67,9 @@ impl<'u> Session<'u> {
         for path in settings.extra_roots {
             builder = builder.extra_root_pem(read_roots(&path)?);
         }
+        if let Some(bytes) = settings.cache_size {
+            builder = builder.code_cache_size(bytes);
+        }
         add(builder).build()
     }
 }

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use super::files;
 use crate::document::{Refused, read};
 use crate::error::HostError;
+use crate::host::CODE_CACHE_BYTES;
+use crate::limits::LimitRequest;
 
 /// The file's name in the home directory.
 pub(super) const FILE: &str = "config.toml";
@@ -16,6 +18,8 @@ pub(super) struct Settings {
     pub(super) allow_private: Vec<String>,
     /// PEM files with certificate authorities to trust beside the public ones.
     pub(super) extra_roots: Vec<PathBuf>,
+    /// The most compiled code that is kept, in bytes, where it is not the host's default.
+    pub(super) cache_size: Option<u64>,
 }
 
 impl Settings {
@@ -33,7 +37,7 @@ impl Settings {
 
     fn parse(label: &str, home: &Path, text: &str) -> Result<Self, HostError> {
         let parsed = read(label, text, |root| {
-            root.only(&["network"]);
+            root.only(&["network", "compile"]);
             let mut settings = Self::default();
             if let Some(network) = root.table("network") {
                 network.only(&["allow_private", "extra_roots"]);
@@ -43,6 +47,10 @@ impl Settings {
                 // Relative to the home directory: the file means the same wherever it is read from.
                 let roots = network.texts("extra_roots");
                 settings.extra_roots.extend(roots.iter().map(|root| home.join(root.value)));
+            }
+            if let Some(compile) = root.table("compile") {
+                compile.only(&["cache_size"]);
+                settings.cache_size = compile.text("cache_size").and_then(|size| size.parse(|it| bytes(it)));
             }
             Some(settings)
         });
@@ -56,6 +64,13 @@ fn host_port(text: &str) -> Result<String, Refused> {
         Ok(_) => Ok(text.to_owned()),
         Err(error) => Err(Refused::new(error.to_string(), "write it like \"localhost:8080\"")),
     }
+}
+
+/// An amount of bytes that a cache may have.
+fn bytes(text: &str) -> Result<u64, Refused> {
+    let amount = LimitRequest::parse(None, None, Some(text)).ok().and_then(|amount| amount.memory());
+    let fits = amount.filter(|bytes| CODE_CACHE_BYTES.contains(bytes));
+    fits.ok_or_else(|| Refused::new("not a size from 1MiB to 1024GiB".to_owned(), "write it like \"512MiB\""))
 }
 
 #[cfg(test)]
@@ -78,6 +93,7 @@ mod tests {
         assert_eq!(settings.allow_private, ["localhost:8080"]);
         assert_eq!(settings.extra_roots, [Path::new("/home/ca.pem"), Path::new("/etc/ca.pem")]);
         assert_eq!(parse("").unwrap(), Settings::default());
+        assert_eq!(parse("[compile]\ncache_size = \"512MiB\"").unwrap().cache_size, Some(512 << 20));
     }
 
     #[test]
@@ -87,6 +103,9 @@ mod tests {
             ("[networks]", "config.toml:1:2"),
             ("[network]\nallow_private = [\"localhost\"]", "config.toml:2:18"),
             ("[network]\nextra_roots = \"ca.pem\"", "config.toml:2:15"),
+            ("[compile]\ncache_size = 512", "config.toml:2:14"),
+            ("[compile]\ncache_size = \"512\"", "config.toml:2:14"),
+            ("[compile]\ncache_size = \"1KiB\"", "config.toml:2:14"),
             ("network = ", "config.toml:1"),
         ] {
             let error = parse(text).unwrap_err();

@@ -1,5 +1,6 @@
 //! Configures a host: where its files are, how it compiles, how much it runs at once, what it may reach.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -10,17 +11,26 @@ use crate::egress::{HostPort, Resolve, SystemResolver, default_tls, roots_from_p
 use crate::error::{HostError, HostErrorKind};
 use crate::limits::{Ceilings, LimitRequest};
 use crate::registry::Registry;
-use crate::sandbox::{Compiler, EgressSettings, Sandbox};
+use crate::sandbox::{CodeStore, CompileLimits, Compiler, EgressSettings, Sandbox};
 use crate::trust::KeyringFile;
 
 /// Calls that run at once where nobody says otherwise. Each takes an instance slot: address space, and
 /// up to 1 MiB that is kept after a call.
 const CONCURRENCY: u32 = 256;
 
+/// Compiled code that is kept on disk where nobody says otherwise, in bytes: some 25 connectors with an
+/// interpreter in them, or thousands without.
+const CODE_BYTES: u64 = 1024 * 1024 * 1024;
+
+/// What the size of that may be.
+pub(crate) const CODE_CACHE_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 40;
+
 /// What a host is made from; see [`Host::builder`].
 pub struct HostBuilder {
     home: Option<PathBuf>,
     compiler: Option<Compiler>,
+    compile_limits: CompileLimits,
+    code_bytes: u64,
     concurrency: u32,
     allow_private: Vec<String>,
     extra_roots: Vec<Vec<u8>>,
@@ -35,6 +45,8 @@ impl Default for HostBuilder {
         Self {
             home: None,
             compiler: None,
+            compile_limits: CompileLimits::default(),
+            code_bytes: CODE_BYTES,
             concurrency: CONCURRENCY,
             allow_private: Vec::new(),
             extra_roots: Vec::new(),
@@ -58,6 +70,21 @@ impl HostBuilder {
     #[must_use]
     pub fn compiler(mut self, compiler: Compiler) -> Self {
         self.compiler = Some(compiler);
+        self
+    }
+
+    /// What compiling may take. Default: [`CompileLimits::default`].
+    #[must_use]
+    pub fn compile_limits(mut self, limits: CompileLimits) -> Self {
+        self.compile_limits = limits;
+        self
+    }
+
+    /// The most compiled code that is kept on disk, in bytes, 1 MiB to 1 TiB; what was used longest ago
+    /// goes first. Default 1 GiB.
+    #[must_use]
+    pub fn code_cache_size(mut self, bytes: u64) -> Self {
+        self.code_bytes = bytes;
         self
     }
 
@@ -114,8 +141,8 @@ impl HostBuilder {
     /// The host.
     ///
     /// # Errors
-    /// `configuration`, naming the setting: no home, no compiler, no concurrency, an authority or a
-    /// certificate that cannot be read, a ceiling above the default one.
+    /// `configuration`, naming the setting: no home, no compiler or one that is no program, no concurrency,
+    /// an authority or a certificate that cannot be read, a ceiling above the default one.
     pub fn build(self) -> Result<Host, HostError> {
         let wrong =
             |message: &str, hint: &str| HostError::new(HostErrorKind::Configuration, message).hint(hint);
@@ -131,6 +158,9 @@ impl HostBuilder {
         if self.concurrency == 0 || self.concurrency > 10_000 {
             return Err(wrong("The concurrency is not acceptable.", "Run 1 to 10000 calls at once."));
         }
+        if !CODE_CACHE_BYTES.contains(&self.code_bytes) {
+            return Err(wrong("The size of the code cache is not acceptable.", "Keep 1 MiB to 1 TiB."));
+        }
         let ceilings = Ceilings::default().lowered(&self.ceilings).map_err(|error| {
             wrong(&format!("A ceiling is not acceptable: {error}."), "Ceilings can only be lowered.")
         })?;
@@ -143,11 +173,13 @@ impl HostBuilder {
             wrong(&format!("An extra root cannot be used: {error}."), "Give PEM certificates.")
         })?;
         let egress = EgressSettings { tls, resolver: self.resolver, allow_private: allow_private.into() };
-        let (cache, key) = match self.keep_code {
-            true => (Some(home.join("cache")), Some(home.join("host.key"))),
-            false => (None, None),
-        };
-        let sandbox = Sandbox::new(self.concurrency, compiler, cache, key, egress)?;
+        let store = self.keep_code.then(|| CodeStore {
+            dir: home.join("cache"),
+            key_file: home.join("host.key"),
+            bytes: self.code_bytes,
+        });
+        let clock = Arc::clone(&self.clock);
+        let sandbox = Sandbox::new(self.concurrency, compiler, self.compile_limits, store, egress, clock)?;
         let registry = Registry::open(home.join("packages"));
         let keyring = KeyringFile::new(home.join("keyring.toml"));
         let loader = Loader::new(registry, keyring, sandbox, ceilings, self.clock);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+pub(crate) use builder::CODE_CACHE_BYTES;
 pub use builder::HostBuilder;
 pub use inspection::{ImportView, Inspection, LimitView, OperationView, SignatureView};
 pub use install::{InstallOptions, Installed};

@@ -15,6 +15,15 @@ fn leb(mut value: u64, to: &mut Vec<u8>) {
     to.push(value as u8);
 }
 
+/// A type's index where it stands for a type: signed, and so a byte longer from 64 on.
+fn type_index(mut index: u32, to: &mut Vec<u8>) {
+    while index >= 0x40 {
+        to.push((index & 0x7f) as u8 | 0x80);
+        index >>= 7;
+    }
+    to.push(index as u8);
+}
+
 fn section(id: u8, content: &[u8]) -> Vec<u8> {
     let mut bytes = vec![id];
     leb(content.len() as u64, &mut bytes);
@@ -99,8 +108,8 @@ pub(crate) fn tuples(levels: u32) -> Vec<u8> {
     types.push(0x7f);
     for level in 0..levels {
         types.extend([0x6f, 2]);
-        leb(u64::from(level), &mut types);
-        leb(u64::from(level), &mut types);
+        type_index(level, &mut types);
+        type_index(level, &mut types);
     }
     let mut component = HEADER.to_vec();
     component.extend(section(ComponentSectionId::Type.into(), &types));
@@ -114,7 +123,7 @@ pub(crate) fn lists(levels: u32) -> Vec<u8> {
     types.push(0x7f);
     for level in 0..levels {
         types.push(0x70);
-        leb(u64::from(level), &mut types);
+        type_index(level, &mut types);
     }
     let mut component = HEADER.to_vec();
     component.extend(section(ComponentSectionId::Type.into(), &types));

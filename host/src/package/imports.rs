@@ -34,7 +34,21 @@ const PLUMBING: &[&str] = &[
 ];
 
 /// What a manifest must name, each with the interfaces that come with it.
-const GRANTABLE: &[(&str, &[&str])] = &[("wasi:http/outgoing-handler", &["wasi:http/types"])];
+const GRANTABLE: &[(&str, &[&str])] = &[("wasi:http/outgoing-handler", &["wasi:http/types"]), SOCKETS];
+
+/// Naming these grants nothing: some toolchains link them into every component, so they are there to link
+/// against, and each use is denied.
+const SOCKETS: (&str, &[&str]) = (
+    "wasi:sockets/network",
+    &[
+        "wasi:sockets/instance-network",
+        "wasi:sockets/ip-name-lookup",
+        "wasi:sockets/tcp",
+        "wasi:sockets/tcp-create-socket",
+        "wasi:sockets/udp",
+        "wasi:sockets/udp-create-socket",
+    ],
+);
 
 /// One import of a component.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,6 +122,8 @@ pub enum Standing {
     Plumbing,
     /// A capability that the manifest names.
     Declared,
+    /// Named by the manifest, and there to link against alone: every use is denied.
+    Shut,
     /// A capability that the manifest would have to name.
     Undeclared,
     /// This host has no such thing.
@@ -121,6 +137,7 @@ impl Standing {
         match self {
             Self::Plumbing => "plumbing",
             Self::Declared => "declared",
+            Self::Shut => "shut",
             Self::Undeclared => "undeclared",
             Self::Unavailable => "unavailable",
         }
@@ -236,8 +253,9 @@ fn standing(import: &Import, declared: &[String]) -> Standing {
         .find(|(name, with)| *name == import.interface || with.contains(&import.interface.as_str()));
     match grant {
         None => Standing::Unavailable,
-        Some((name, _)) if declared.iter().any(|line| names(line, import, name)) => Standing::Declared,
-        Some(_) => Standing::Undeclared,
+        Some((name, _)) if !declared.iter().any(|line| names(line, import, name)) => Standing::Undeclared,
+        Some((name, _)) if *name == SOCKETS.0 => Standing::Shut,
+        Some(_) => Standing::Declared,
     }
 }
 
@@ -285,7 +303,10 @@ mod tests {
             ("wasi:http/outgoing-handler@0.2.4", &["wasi:http/outgoing-handler@0.3.0"], Standing::Undeclared),
             ("wasi:http/outgoing-handler@0.3.0", &http, Standing::Unavailable),
             ("wasi:http/incoming-handler@0.2.4", &["wasi:http/incoming-handler"], Standing::Unavailable),
-            ("wasi:sockets/tcp@0.2.0", &["wasi:sockets/tcp"], Standing::Unavailable),
+            ("wasi:sockets/tcp@0.2.0", &[], Standing::Undeclared),
+            ("wasi:sockets/tcp@0.2.0", &http, Standing::Undeclared),
+            ("wasi:sockets/tcp@0.2.0", &["wasi:sockets/network"], Standing::Shut),
+            ("wasi:sockets/tcp@0.3.0", &["wasi:sockets/network"], Standing::Unavailable),
             ("wasi:io/streams", &[], Standing::Unavailable),
             ("wasi:io/streams@0.2.0-rc-2023-12-05", &[], Standing::Unavailable),
             ("wasi:io/streams-evil@0.2.0", &[], Standing::Unavailable),

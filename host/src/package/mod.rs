@@ -87,6 +87,12 @@ impl Package {
         &self.bytes
     }
 
+    /// The same package without its file, which a connector that is compiled no longer needs and which may
+    /// have tens of megabytes: [`bytes`](Self::bytes) is empty from here on.
+    pub(crate) fn without_bytes(self) -> Self {
+        Self { bytes: Vec::new(), ..self }
+    }
+
     /// The package's identity: the SHA-256 of its bytes.
     #[must_use]
     pub fn digest(&self) -> &Digest {

@@ -2,22 +2,32 @@
 //!
 //! Native code is as dangerous as the host itself: whoever can write it can run anything. So an entry
 //! is loaded only when its MAC, under a key that only this host has, covers the component's digest,
-//! the engine's fingerprint and the code. Anything else is compiled again; a wrong entry is never an
-//! error to the user and never a load. This file holds the only `unsafe` of the crate.
+//! the engine's fingerprint and the code. Anything else is compiled again and reported, on the `tracing`
+//! target `cofferdam::cache`; a wrong entry is never an error to the user and never a load. This file holds
+//! the only `unsafe` of the crate.
+//!
+//! An entry is read into memory and copied from there, never mapped: the MAC would say nothing of what
+//! somebody writes into a mapped file after it was checked.
+//!
+//! Several processes share the directory without a lock: an entry appears by one rename, is whole or is
+//! not there, and whoever has it open may go on reading after another has removed it.
 #![allow(unsafe_code, reason = "deserialising native code; see `TrustedCode`")]
 
 use std::fs;
 use std::hash::{Hash, Hasher};
-use std::io::{Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest as _, Sha256};
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
+use super::host_key::open_plain;
 use crate::digest::Digest;
+use crate::failure::safe_line;
 
 /// Native code that this host's own compiler made: it came from the worker's pipe, from the compiler in
 /// this process, or from the cache with a MAC that verifies. Nothing else can make one.
@@ -44,49 +54,81 @@ impl TrustedCode {
     }
 }
 
+const MAC_BYTES: usize = 32;
+const ENTRY: &str = "cwasm";
+/// How the names of files start that somebody is writing.
+const NEW: &str = ".new-";
+/// After this long nobody is writing a file any more: its writer was killed.
+const LEFT_OVER: Duration = Duration::from_secs(600);
+
 /// The directory of compiled code.
 #[derive(Debug, Clone)]
 pub(super) struct CodeCache {
     dir: PathBuf,
+    most: u64,
     key: [u8; 32],
     fingerprint: [u8; 32],
 }
 
-const MAC_BYTES: usize = 32;
-const CODE_BYTES: u64 = 512 * 1024 * 1024;
-
 impl CodeCache {
-    /// A cache in `dir`, under a key derived from the host's.
-    pub(super) fn new(dir: PathBuf, host_key: &[u8; 32], engine: &Engine) -> Self {
-        let key = mac(host_key, &[b"cofferdam compiled code v1"]);
+    /// A cache in `dir` of at most `most` bytes, under a key derived from the host's.
+    pub(super) fn new(dir: PathBuf, most: u64, host_key: &[u8; 32], engine: &Engine) -> Self {
         let mut fingerprint = Fingerprint(Sha256::new());
         engine.precompile_compatibility_hash().hash(&mut fingerprint);
-        Self { dir, key, fingerprint: fingerprint.0.finalize().into() }
+        Self::with_fingerprint(dir, most, host_key, fingerprint.0.finalize().into())
+    }
+
+    fn with_fingerprint(dir: PathBuf, most: u64, host_key: &[u8; 32], fingerprint: [u8; 32]) -> Self {
+        let mut mac = keyed(host_key);
+        mac.update(b"cofferdam compiled code v1");
+        Self { dir, most, key: mac.finalize().into_bytes().into(), fingerprint }
     }
 
     /// The code compiled from the component with this digest, if an entry is there and is ours.
     pub(super) fn get(&self, component: &Digest) -> Option<TrustedCode> {
-        let path = self.path(component);
-        let mut file = fs::File::open(&path).ok()?;
-        let length = file.metadata().ok()?.len();
-        let code_length = length.checked_sub(MAC_BYTES as u64).filter(|length| *length <= CODE_BYTES)?;
-        let mut tag = [0u8; MAC_BYTES];
-        file.read_exact(&mut tag).ok()?;
-        let mut code = Vec::with_capacity(usize::try_from(code_length).ok()?);
-        file.take(code_length).read_to_end(&mut code).ok()?;
-        let mut expected = self.mac(component);
-        expected.update(&code);
-        if expected.verify_slice(&tag).is_err() {
-            tracing::warn!(component = %component, "compiled code on disk is not this host's; compiling again");
-            return None;
+        match self.read(component) {
+            Ok(code) => Some(TrustedCode(code)),
+            Err(NoEntry::Absent) => None,
+            Err(NoEntry::Wrong(what)) => {
+                rejected(component, what, "");
+                None
+            }
+            Err(NoEntry::Unreadable(error)) => {
+                rejected(component, "cannot be read", &error.to_string());
+                None
+            }
         }
-        Some(TrustedCode(code))
+    }
+
+    fn read(&self, component: &Digest) -> Result<Vec<u8>, NoEntry> {
+        let mut file = open_plain(&self.path(component))?.ok_or(NoEntry::Wrong("is a link"))?;
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(NoEntry::Wrong("is no file"));
+        }
+        if metadata.len() > self.most {
+            return Err(NoEntry::Wrong("is larger than the cache may be"));
+        }
+        let mut tag = [0u8; MAC_BYTES];
+        let length = metadata.len().checked_sub(MAC_BYTES as u64).ok_or(NoEntry::Wrong("is cut short"))?;
+        file.read_exact(&mut tag)?;
+        let mut code = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
+        (&mut file).take(length).read_to_end(&mut code)?;
+        if self.mac(component, &code).verify_slice(&tag).is_err() {
+            return Err(NoEntry::Wrong("is not what this host wrote"));
+        }
+        // Used now: the last to be evicted. Where that cannot be noted it is evicted sooner.
+        drop(file.set_modified(SystemTime::now()));
+        Ok(code)
     }
 
     /// Keeps `code`, best effort: a cache that cannot be written costs time and nothing else.
     pub(super) fn put(&self, component: &Digest, code: &TrustedCode) {
         if let Err(error) = self.write(component, code) {
-            tracing::warn!(reason = %error, "compiled code could not be kept; the next start compiles again");
+            tracing::warn!(
+                target: "cofferdam::cache", component = %component, reason = %error,
+                "compiled code could not be kept; the next start compiles again"
+            );
         }
     }
 
@@ -96,59 +138,92 @@ impl CodeCache {
         drop(fs::remove_file(self.path(component)));
     }
 
-    fn write(&self, component: &Digest, code: &TrustedCode) -> std::io::Result<()> {
+    fn write(&self, component: &Digest, code: &TrustedCode) -> io::Result<()> {
+        let size = (code.0.len() + MAC_BYTES) as u64;
+        if size > self.most {
+            return Err(io::Error::other(format!(
+                "it has {size} bytes, and the cache may have {}",
+                self.most
+            )));
+        }
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
-        let mut tag = self.mac(component);
-        tag.update(&code.0);
-        let mut file = tempfile::NamedTempFile::new_in(&self.dir)?;
-        file.write_all(&tag.finalize().into_bytes())?;
+        let path = self.path(component);
+        self.make_room(size, &path)?;
+        let mut file = tempfile::Builder::new().prefix(NEW).tempfile_in(&self.dir)?;
+        file.write_all(&self.mac(component, &code.0).finalize().into_bytes())?;
         file.write_all(&code.0)?;
-        file.persist(self.path(component))?;
+        // What stands there and is no file was never ours.
+        if path.is_dir() {
+            fs::remove_dir_all(&path)?;
+        }
+        file.persist(path)?;
+        Ok(())
+    }
+
+    /// Removes what was used longest ago until an entry of `size` bytes fits in, and what killed writers left.
+    fn make_room(&self, size: u64, but: &Path) -> io::Result<()> {
+        let now = SystemTime::now();
+        let mut entries = Vec::new();
+        for entry in fs::read_dir(&self.dir)?.flatten() {
+            let path = entry.path();
+            let Ok(metadata) = entry.metadata() else { continue };
+            let used = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+            let old = now.duration_since(used).is_ok_and(|age| age > LEFT_OVER);
+            if entry.file_name().to_string_lossy().starts_with(NEW) {
+                if old {
+                    drop(fs::remove_file(&path));
+                }
+            } else if metadata.is_file() && path.extension().is_some_and(|it| it == ENTRY) && path != but {
+                entries.push((used, metadata.len(), path));
+            }
+        }
+        entries.sort();
+        let mut total = entries.iter().fold(size, |total, (_, size, _)| total.saturating_add(*size));
+        for (_, size, path) in entries {
+            if total <= self.most {
+                break;
+            }
+            // Gone already where another process evicts too.
+            drop(fs::remove_file(path));
+            total = total.saturating_sub(size);
+        }
         Ok(())
     }
 
     fn path(&self, component: &Digest) -> PathBuf {
         let engine: String = self.fingerprint.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        self.dir.join(format!("{component}-{engine}.cwasm"))
+        self.dir.join(format!("{component}-{engine}.{ENTRY}"))
     }
 
-    fn mac(&self, component: &Digest) -> Hmac<Sha256> {
+    fn mac(&self, component: &Digest, code: &[u8]) -> Hmac<Sha256> {
         let mut mac = keyed(&self.key);
         mac.update(component.as_bytes());
         mac.update(&self.fingerprint);
+        mac.update(code);
         mac
     }
 }
 
-/// Reads the host's key, or makes it on first use (32 random bytes, mode 0600).
-pub(super) fn host_key(path: &Path) -> std::io::Result<[u8; 32]> {
-    let mut key = [0u8; 32];
-    match fs::File::open(path) {
-        Ok(mut file) => file.read_exact(&mut key).map(|()| key),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            getrandom::fill(&mut key)?;
-            let dir = path.parent().unwrap_or(Path::new("."));
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-            let mut file = tempfile::Builder::new().permissions(permissions()).tempfile_in(dir)?;
-            file.write_all(&key)?;
-            file.as_file().sync_all()?;
-            match file.persist_noclobber(path) {
-                Ok(_) => Ok(key),
-                // Another process was first: its key is the host's.
-                Err(_) => fs::OpenOptions::new()
-                    .read(true)
-                    .mode(0o600)
-                    .open(path)?
-                    .read_exact(&mut key)
-                    .map(|()| key),
-            }
-        }
-        Err(error) => Err(error),
+/// Why an entry is not used.
+enum NoEntry {
+    Absent,
+    Wrong(&'static str),
+    Unreadable(io::Error),
+}
+
+impl From<io::Error> for NoEntry {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::NotFound { Self::Absent } else { Self::Unreadable(error) }
     }
 }
 
-fn permissions() -> fs::Permissions {
-    std::os::unix::fs::PermissionsExt::from_mode(0o600)
+/// Reports an entry that is not used: somebody else wrote it, or the disk lost a part of it.
+pub(super) fn rejected(component: &Digest, what: &str, detail: &str) {
+    tracing::warn!(
+        target: "cofferdam::cache", component = %component, entry = what,
+        reason = (!detail.is_empty()).then(|| safe_line(detail, 300)),
+        "compiled code on disk {what}; compiling again"
+    );
 }
 
 fn keyed(key: &[u8; 32]) -> Hmac<Sha256> {
@@ -156,12 +231,6 @@ fn keyed(key: &[u8; 32]) -> Hmac<Sha256> {
     let mut block = [0u8; 64];
     block.iter_mut().zip(key).for_each(|(to, from)| *to = *from);
     <Hmac<Sha256> as KeyInit>::new(&block.into())
-}
-
-fn mac(key: &[u8; 32], parts: &[&[u8]]) -> [u8; 32] {
-    let mut mac = keyed(key);
-    parts.iter().for_each(|part| mac.update(part));
-    mac.finalize().into_bytes().into()
 }
 
 /// Feeds what wasmtime hashes of its configuration into SHA-256.
@@ -175,5 +244,133 @@ impl Hasher for Fingerprint {
     fn finish(&self) -> u64 {
         let digest: [u8; 32] = self.0.clone().finalize().into();
         digest.first_chunk().map_or(0, |head| u64::from_be_bytes(*head))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    const KIB: usize = 1024;
+
+    fn cache(dir: &Path, most: u64) -> CodeCache {
+        CodeCache::with_fingerprint(dir.join("cache"), most, &[1; 32], [2; 32])
+    }
+
+    fn code(byte: u8, size: usize) -> TrustedCode {
+        TrustedCode(vec![byte; size])
+    }
+
+    fn digest(name: &str) -> Digest {
+        Digest::of(name.as_bytes())
+    }
+
+    #[test]
+    fn an_entry_is_good_for_its_component_engine_and_key_alone() {
+        let home = tempfile::tempdir().unwrap();
+        let ours = cache(home.path(), 1 << 20);
+        ours.put(&digest("one"), &code(7, 100));
+        assert_eq!(ours.get(&digest("one")).unwrap().0, [7; 100]);
+        assert!(ours.get(&digest("two")).is_none());
+        fs::copy(ours.path(&digest("one")), ours.path(&digest("two"))).unwrap();
+        assert!(ours.get(&digest("two")).is_none());
+        let other_engine = CodeCache { fingerprint: [3; 32], ..ours.clone() };
+        fs::copy(ours.path(&digest("one")), other_engine.path(&digest("one"))).unwrap();
+        assert!(other_engine.get(&digest("one")).is_none());
+        let other_host = CodeCache::with_fingerprint(home.path().join("cache"), 1 << 20, &[9; 32], [2; 32]);
+        assert!(other_host.get(&digest("one")).is_none());
+        assert!(ours.get(&digest("one")).is_some(), "nobody touched it");
+    }
+
+    #[test]
+    fn no_byte_of_an_entry_can_change_and_none_can_be_missing_or_added() {
+        let home = tempfile::tempdir().unwrap();
+        let (cache, one) = (cache(home.path(), 1 << 20), digest("one"));
+        cache.put(&one, &code(7, 100));
+        let (path, good) = (cache.path(&one), fs::read(cache.path(&one)).unwrap());
+        for at in 0..good.len() {
+            let flipped = good.iter().enumerate().map(|(i, byte)| if i == at { byte ^ 1 } else { *byte });
+            fs::write(&path, flipped.collect::<Vec<_>>()).unwrap();
+            assert!(cache.get(&one).is_none(), "byte {at}");
+            fs::write(&path, good.get(..at).unwrap()).unwrap();
+            assert!(cache.get(&one).is_none(), "{at} bytes");
+        }
+        fs::write(&path, [&good[..], b"x"].concat()).unwrap();
+        assert!(cache.get(&one).is_none());
+        fs::write(&path, &good).unwrap();
+        assert!(cache.get(&one).is_some());
+    }
+
+    #[test]
+    fn what_is_no_file_is_neither_read_nor_waited_for_and_gives_way() {
+        let home = tempfile::tempdir().unwrap();
+        let (cache, one) = (cache(home.path(), 1 << 20), digest("one"));
+        cache.put(&one, &code(7, 100));
+        let path = cache.path(&one);
+        let elsewhere = home.path().join("elsewhere");
+        fs::rename(&path, &elsewhere).unwrap();
+        let pipe = |path: &Path| {
+            let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+            rustix::fs::mknodat(rustix::fs::CWD, path, kind, mode, 0).unwrap();
+        };
+        let link = |path: &Path| std::os::unix::fs::symlink(&elsewhere, path).unwrap();
+        let directory = |path: &Path| fs::create_dir_all(path.join("deep")).unwrap();
+        let others: [&dyn Fn(&Path); 3] = [&pipe, &link, &directory];
+        for make in others {
+            make(&path);
+            assert!(cache.get(&one).is_none());
+            cache.put(&one, &code(8, 100));
+            assert_eq!(cache.get(&one).unwrap().0, [8; 100]);
+            fs::remove_file(&path).unwrap();
+        }
+        assert_eq!(fs::read(&elsewhere).unwrap().len(), 132, "what the link points to is left alone");
+    }
+
+    #[test]
+    fn entries_are_for_their_owner_alone() {
+        let home = tempfile::tempdir().unwrap();
+        let cache = cache(home.path(), 1 << 20);
+        cache.put(&digest("one"), &code(7, 100));
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&cache.dir), mode(&cache.path(&digest("one")))), (0o700, 0o600));
+    }
+
+    #[test]
+    fn it_stays_within_its_size_and_evicts_what_was_used_longest_ago() {
+        let home = tempfile::tempdir().unwrap();
+        let cache = cache(home.path(), (35 * KIB) as u64);
+        let age = |name: &str, seconds: u64| {
+            let file = fs::File::open(cache.path(&digest(name))).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_secs(seconds)).unwrap();
+        };
+        for (at, name) in ["a", "b", "c"].into_iter().enumerate() {
+            cache.put(&digest(name), &code(1, 10 * KIB));
+            age(name, 1000 - at as u64);
+        }
+        assert!(cache.get(&digest("a")).is_some(), "and now it was used last");
+        cache.put(&digest("d"), &code(1, 10 * KIB));
+        let there = |name: &str| cache.path(&digest(name)).exists();
+        assert_eq!(["a", "b", "c", "d"].map(there), [true, false, true, true]);
+        cache.put(&digest("e"), &code(1, 34 * KIB));
+        assert_eq!(["a", "c", "d", "e"].map(there), [false, false, false, true]);
+        cache.put(&digest("f"), &code(1, 36 * KIB));
+        assert_eq!(["e", "f"].map(there), [true, false], "what is larger than all of it is not kept");
+    }
+
+    #[test]
+    fn what_a_killed_writer_left_is_swept_up_and_what_another_writes_now_is_not() {
+        let home = tempfile::tempdir().unwrap();
+        let cache = cache(home.path(), 1 << 20);
+        cache.put(&digest("a"), &code(1, 10));
+        let (left, current) = (cache.dir.join(".new-left"), cache.dir.join(".new-current"));
+        fs::write(&current, "half").unwrap();
+        fs::write(&left, "half").unwrap();
+        let long_ago = SystemTime::now() - 2 * LEFT_OVER;
+        fs::File::open(&left).unwrap().set_modified(long_ago).unwrap();
+        cache.put(&digest("b"), &code(1, 10));
+        assert_eq!((left.exists(), current.exists()), (false, true));
     }
 }

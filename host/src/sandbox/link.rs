@@ -2,7 +2,8 @@
 //!
 //! Exactly what `std` for `wasm32-wasip2` and our own world need. Interfaces are linked one by one, so
 //! that a new version of wasmtime cannot widen the surface: arguments, environment and files are there
-//! to link against and empty; sockets are not there at all.
+//! to link against and empty; sockets are not there at all, but for components whose manifest names them, and
+//! shut for those (`gates/sockets.rs`).
 
 use wasmtime::Engine;
 use wasmtime::component::{HasData, Linker, ResourceTable};

@@ -7,6 +7,7 @@ use wasmtime::Engine;
 use wasmtime::component::{Component, ComponentExportIndex, Func, Instance, InstancePre, Linker};
 
 use super::gates::http::Egress;
+use super::gates::sockets;
 use super::limiter::Refused;
 use super::state::State;
 use crate::failure::{LimitHit, LimitKind};
@@ -40,7 +41,17 @@ impl Connector {
         egress: Egress,
     ) -> Result<Self, LoadError> {
         let text = |error: &dyn fmt::Display| LoadError(crate::failure::safe_line(&error.to_string(), 500));
-        let pre = linker.instantiate_pre(component).map_err(|error| text(&error.root_cause()))?;
+        let engine = component.engine();
+        let shut_sockets = || -> wasmtime::Result<_> {
+            let mut linker = linker.clone();
+            sockets::link(&mut linker, engine, component)?;
+            linker.instantiate_pre(component)
+        };
+        let pre = match sockets::imported(engine, component) {
+            true => shut_sockets(),
+            false => linker.instantiate_pre(component),
+        };
+        let pre = pre.map_err(|error| text(&error.root_cause()))?;
         let mut operations = HashMap::with_capacity(package.operations().len());
         for operation in package.operations() {
             let interface = match operation.interface() {

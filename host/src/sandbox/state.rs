@@ -8,6 +8,7 @@ use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 use super::gates::call::CallFacts;
 use super::gates::http::HttpGate;
+use super::gates::ledger::Ledger;
 use super::gates::log::LogLane;
 use super::limiter::Limiter;
 use super::stdio::Capture;
@@ -46,6 +47,11 @@ impl State {
         let log = LogLane::default();
         let (stdout, stderr) = (Capture::default(), Capture::default());
         Self { wasi: None, http, table, gate, limiter, call, log, audit_id, clock, stdout, stderr }
+    }
+
+    /// What the gates share.
+    pub(super) fn ledger(&self) -> &Ledger {
+        self.gate.ledger()
     }
 }
 

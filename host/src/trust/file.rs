@@ -2,14 +2,20 @@
 
 use std::fs;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::OFlags;
 
 use super::keyring::Keyring;
 use crate::error::{HostError, HostErrorKind};
 
 /// The largest keyring that is read, in bytes.
 const MAX_BYTES: u64 = 1024 * 1024;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(10);
 
 /// `keyring.toml` of a home directory. A file that is not there is an empty keyring: nothing is trusted.
 #[derive(Debug, Clone)]
@@ -39,7 +45,9 @@ impl KeyringFile {
     /// # Errors
     /// `keyring_invalid`: it is not a keyring, or others than its owner may write it.
     pub fn load(&self) -> Result<Keyring, HostError> {
-        let mut file = match fs::File::open(&self.path) {
+        // Without NONBLOCK, a pipe put in the file's place would hang whoever opens it.
+        let nonblock = OFlags::NONBLOCK.bits().cast_signed();
+        let mut file = match fs::OpenOptions::new().read(true).custom_flags(nonblock).open(&self.path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Keyring::empty()),
             Err(error) => {
@@ -53,6 +61,11 @@ impl KeyringFile {
                 "is not a file of at most 1 MiB",
                 "Move it away; an absent keyring trusts nothing.",
             ));
+        }
+        let user = rustix::process::geteuid().as_raw();
+        if meta.uid() != user && meta.uid() != 0 {
+            let fix = "Whoever owns it decides what runs: move it away, and trust the keys again.";
+            return Err(self.unusable("belongs to another user", fix));
         }
         if meta.permissions().mode() & 0o022 != 0 {
             let fix = "Whoever can write it decides what runs: chmod 600 it, after reading it once more.";
@@ -86,7 +99,7 @@ impl KeyringFile {
         let dir = self.path.parent().unwrap_or(Path::new("."));
         fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(unwritable)?;
         let lock = fs::File::create(dir.join(".keyring.lock")).map_err(unwritable)?;
-        lock.lock().map_err(unwritable)?;
+        take(&lock).map_err(unwritable)?;
         let mut keyring = self.load()?;
         let done = change(&mut keyring)?;
         let write = || {
@@ -122,6 +135,18 @@ impl KeyringFile {
     }
 }
 
+/// Waits for the lock, up to half a minute: who holds it longer than that is stuck.
+fn take(lock: &fs::File) -> io::Result<()> {
+    for _ in 0..PATIENCE.as_millis() / POLL.as_millis() {
+        match lock.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(fs::TryLockError::WouldBlock) => std::thread::sleep(POLL),
+            Err(fs::TryLockError::Error(error)) => return Err(error),
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::ResourceBusy, "another process holds .keyring.lock"))
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
@@ -135,6 +160,15 @@ mod tests {
         file.update(|_| Ok(())).unwrap();
         assert_eq!(fs::metadata(file.path()).unwrap().permissions().mode() & 0o777, 0o600);
         fs::set_permissions(file.path(), fs::Permissions::from_mode(0o622)).unwrap();
+        assert_eq!(file.load().unwrap_err().kind(), HostErrorKind::KeyringInvalid);
+    }
+
+    #[test]
+    fn a_pipe_in_its_place_is_refused_and_hangs_nobody() {
+        let home = tempfile::tempdir().unwrap();
+        let file = KeyringFile::new(home.path().join("keyring.toml"));
+        let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR);
+        rustix::fs::mknodat(rustix::fs::CWD, file.path(), kind, mode, 0).unwrap();
         assert_eq!(file.load().unwrap_err().kind(), HostErrorKind::KeyringInvalid);
     }
 

@@ -63,17 +63,25 @@ pub fn with_hosts(manifest: &str, hosts: &[String]) -> String {
 /// It cannot be built or packed.
 #[must_use]
 pub fn guest_package(name: &str, hosts: &[String]) -> Vec<u8> {
-    let component = guest(name);
+    example_package(&guest(name), name, hosts)
+}
+
+/// The same of a component that something else built from the example `name`.
+///
+/// # Panics
+/// It cannot be packed.
+#[must_use]
+pub fn example_package(component: &[u8], name: &str, hosts: &[String]) -> Vec<u8> {
     let mut manifest = guest_manifest(name);
     if !hosts.is_empty() {
         manifest = with_hosts(&manifest, hosts);
     }
     let wit = repository().join("examples").join(name).join("wit").join(format!("{name}.wit"));
     let text = fs::read_to_string(&wit).unwrap_or_else(|error| panic!("{}: {error}", wit.display()));
-    let operations = operations_of(&component).unwrap_or_else(|error| panic!("{error}"));
+    let operations = operations_of(component).unwrap_or_else(|error| panic!("{error}"));
     let docs = Docs::from_wit(&[(format!("{name}.wit"), text)], &operations);
     let docs = docs.unwrap_or_else(|error| panic!("{error}"));
-    embed(&component, &manifest, &docs).unwrap_or_else(|error| panic!("{error}"))
+    embed(component, &manifest, &docs).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// A package of `component` with `manifest` and no docs.
@@ -83,6 +91,18 @@ pub fn guest_package(name: &str, hosts: &[String]) -> Vec<u8> {
 #[must_use]
 pub fn pack(component: &[u8], manifest: &str) -> Vec<u8> {
     embed(component, manifest, &Docs::default()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The same, unchecked: some bombs cannot even be packed by us, and what a stranger made looks like this.
+#[must_use]
+pub fn pack_unchecked(component: &[u8], manifest: &str) -> Vec<u8> {
+    use wasm_encoder::ComponentSection;
+    let mut bytes = component.to_vec();
+    for (name, content) in [("cofferdam:manifest", manifest), ("cofferdam:docs", "{}")] {
+        let section = wasm_encoder::CustomSection { name: name.into(), data: content.as_bytes().into() };
+        section.append_to_component(&mut bytes);
+    }
+    bytes
 }
 
 /// The smallest manifest.

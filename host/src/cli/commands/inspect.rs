@@ -127,6 +127,7 @@ fn import(import: &ImportView) -> [String; 3] {
     let means = match import.standing {
         "plumbing" => "every connector may have it: no authority comes with it",
         "declared" => "the manifest asks for it, and the host grants it",
+        "shut" => "the manifest names it: there to link against, and every use is denied",
         "undeclared" => "REFUSED: the manifest does not ask for it",
         _ => "REFUSED: this host does not have it",
     };

@@ -75,6 +75,11 @@ impl HttpGate {
         Self { egress: egress.clone(), ledger, slots, scope }
     }
 
+    /// The attempt's ledger, for the gates that have nothing of their own to keep.
+    pub(in crate::sandbox) fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
     /// Everything that can be decided without the network.
     fn admit(&self, request: &Request<WasiBody>) -> Result<Target, Verdict> {
         let number = self.ledger.count_request();

@@ -6,3 +6,4 @@ pub(super) mod http;
 pub(super) mod ledger;
 pub(super) mod log;
 pub(super) mod random;
+pub(super) mod sockets;

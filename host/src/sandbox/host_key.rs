@@ -1,0 +1,126 @@
+//! The host's own secret, 32 random bytes in a file of its owner's: made once, never mended in silence.
+//!
+//! A key that others could read, or could have written, proves nothing any more. So a file that is not the
+//! owner's alone is refused with what to do about it: the host works on and keeps no compiled code. Whoever
+//! removes the file gets a new key with the next load, and everything under the old one is made again.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+const KEY_BYTES: usize = 32;
+
+/// Why there is no key.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum KeyError {
+    /// The file is there and is not what it must be.
+    #[error("host.key {0}; remove it, and the next load makes a new one")]
+    Unsafe(&'static str),
+    /// The file system refuses.
+    #[error("host.key: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Reads the key, or makes it on first use, with mode 0600.
+pub(super) fn read_or_make(path: &Path) -> Result<[u8; KEY_BYTES], KeyError> {
+    match read(path) {
+        Err(KeyError::Io(error)) if error.kind() == io::ErrorKind::NotFound => make(path),
+        other => other,
+    }
+}
+
+fn read(path: &Path) -> Result<[u8; KEY_BYTES], KeyError> {
+    let mut file = open_plain(path)?.ok_or(KeyError::Unsafe("is a link"))?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(KeyError::Unsafe("is no file"));
+    }
+    if metadata.uid() != rustix::process::geteuid().as_raw() {
+        return Err(KeyError::Unsafe("belongs to another user"));
+    }
+    if metadata.permissions().mode() & 0o077 != 0 {
+        return Err(KeyError::Unsafe("can be read or written by others than its owner"));
+    }
+    if metadata.len() != KEY_BYTES as u64 {
+        return Err(KeyError::Unsafe("does not have 32 bytes"));
+    }
+    let mut key = [0u8; KEY_BYTES];
+    file.read_exact(&mut key)?;
+    Ok(key)
+}
+
+fn make(path: &Path) -> Result<[u8; KEY_BYTES], KeyError> {
+    let mut key = [0u8; KEY_BYTES];
+    getrandom::fill(&mut key).map_err(io::Error::from)?;
+    let dir = path.parent().unwrap_or(Path::new("."));
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    let mut file =
+        tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o600)).tempfile_in(dir)?;
+    file.write_all(&key)?;
+    file.as_file().sync_all()?;
+    match file.persist_noclobber(path) {
+        Ok(_) => Ok(key),
+        // Another process was first: its key is the host's.
+        Err(_) => read(path),
+    }
+}
+
+/// Opens a file that somebody may have replaced by a link (none) or by a pipe (which does not hang).
+pub(super) fn open_plain(path: &Path) -> io::Result<Option<File>> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::*;
+
+    #[test]
+    fn the_key_is_made_once_for_its_owner_alone() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("deep/host.key");
+        let key = read_or_make(&path).unwrap();
+        assert_eq!(read_or_make(&path).unwrap(), key);
+        let metadata = fs::metadata(&path).unwrap();
+        assert_eq!((metadata.permissions().mode() & 0o777, metadata.len()), (0o600, 32));
+        fs::remove_file(&path).unwrap();
+        assert_ne!(read_or_make(&path).unwrap(), key);
+    }
+
+    #[test]
+    fn a_key_that_is_not_the_owners_alone_is_refused_and_left_as_it_is() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("host.key");
+        let refused = |what: &str| {
+            let error = read_or_make(&path).unwrap_err().to_string();
+            assert!(error.contains(what) && error.contains("remove it"), "{error}");
+            assert!(!error.contains(home.path().to_str().unwrap()), "{error}");
+        };
+        read_or_make(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        refused("by others");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::rename(&path, home.path().join("other")).unwrap();
+        std::os::unix::fs::symlink("other", &path).unwrap();
+        refused("is a link");
+        fs::remove_file(&path).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
+            .unwrap();
+        refused("is no file");
+        fs::remove_file(&path).unwrap();
+        for size in [0, 31, 33, 1 << 20] {
+            fs::write(&path, vec![7; size]).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            refused("32 bytes");
+        }
+    }
+}
