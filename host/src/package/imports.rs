@@ -50,6 +50,9 @@ const SOCKETS: (&str, &[&str]) = (
     ],
 );
 
+/// What there is to say of a socket, named or not.
+const SHUT: &str = "Sockets are there to link against alone, and every use is denied: use HTTP.";
+
 /// One import of a component.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Import {
@@ -102,10 +105,7 @@ impl Import {
 
     /// What there is not: the interface, or this version of one that there is.
     fn missing(&self) -> &str {
-        let grantable = |(name, with): &(&str, &[&str])| {
-            *name == self.interface || with.contains(&self.interface.as_str())
-        };
-        let known = PLUMBING.contains(&self.interface.as_str()) || GRANTABLE.iter().any(grantable);
+        let known = PLUMBING.contains(&self.interface.as_str()) || grant_of(self).is_some();
         if known { &self.name } else { &self.interface }
     }
 
@@ -210,6 +210,8 @@ pub(super) fn check(imports: &[Import], declared: &[String]) -> Result<(), Denia
     if unavailable.is_empty() {
         let missing = undeclared.iter().map(|import| import.interface.as_str());
         let imports = declared.iter().map(String::as_str).chain(missing);
+        let sockets = undeclared.iter().any(|import| grant_of(import) == Some(SOCKETS.0));
+        let denial = if sockets { denial.because(SHUT) } else { denial };
         return Err(denial.allowed_by(GrantLine::manifest_imports(imports)));
     }
     let names: Vec<_> = unavailable.iter().map(|import| import.missing()).collect();
@@ -225,6 +227,7 @@ pub fn foretell(import: &Import, declared: &[String]) -> Result<Permit, Denial> 
     let permit = Permit::new(&format!("import:{}", import.interface));
     Ok(match standing(import, declared) {
         Standing::Plumbing => permit.note("Every connector may import it: no authority comes with it."),
+        Standing::Shut => permit.by(GrantLine::manifest_imports(declared)).note(SHUT),
         _ => permit.by(GrantLine::manifest_imports(declared)),
     })
 }
@@ -248,15 +251,20 @@ fn standing(import: &Import, declared: &[String]) -> Standing {
     if PLUMBING.contains(&import.interface.as_str()) {
         return Standing::Plumbing;
     }
-    let grant = GRANTABLE
-        .iter()
-        .find(|(name, with)| *name == import.interface || with.contains(&import.interface.as_str()));
-    match grant {
+    match grant_of(import) {
         None => Standing::Unavailable,
-        Some((name, _)) if !declared.iter().any(|line| names(line, import, name)) => Standing::Undeclared,
-        Some((name, _)) if *name == SOCKETS.0 => Standing::Shut,
+        Some(name) if !declared.iter().any(|line| names(line, import, name)) => Standing::Undeclared,
+        Some(name) if name == SOCKETS.0 => Standing::Shut,
         Some(_) => Standing::Declared,
     }
+}
+
+/// What a manifest has to name for the import: itself, or what it comes along with.
+fn grant_of(import: &Import) -> Option<&'static str> {
+    let covers = |(name, with): &&(&str, &[&str])| {
+        *name == import.interface || with.contains(&import.interface.as_str())
+    };
+    GRANTABLE.iter().find(covers).map(|(name, _)| *name)
 }
 
 /// Whether a manifest's line names the import, or `grant`, which it comes with. A line without a
@@ -341,9 +349,11 @@ mod tests {
         assert!(denial.line().unwrap().line().parse::<toml::Table>().is_ok());
         let alone = check(&imports(&names[..1]), &[]).unwrap_err();
         assert_eq!(alone.line().unwrap().line(), "imports = [\"wasi:http/types\"]");
-        let denial = check(&imports(&["wasi:sockets/tcp@0.2.0", names[1]]), &[]).unwrap_err();
-        assert_eq!(denial.requested(), "import:wasi:sockets/tcp, import:wasi:http/outgoing-handler");
+        let denial = check(&imports(&["wasi:keyvalue/store@0.2.0", names[1]]), &[]).unwrap_err();
+        assert_eq!(denial.requested(), "import:wasi:keyvalue/store, import:wasi:http/outgoing-handler");
         assert!(denial.line().is_none(), "no line is enough: {denial}");
+        let denial = check(&imports(&["wasi:sockets/tcp@0.2.0"]), &[]).unwrap_err();
+        assert!(denial.to_string().contains(SHUT), "{denial}");
         let denial = check(&imports(&["wasi:http/outgoing-handler@0.3.0"]), &[]).unwrap_err();
         assert_eq!(
             denial.requested(),
