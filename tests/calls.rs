@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use cofferdam::{Call, HostErrorKind};
 use serde_json::{Value, json};
 
@@ -35,6 +37,14 @@ fn every_shape_of_value_comes_back_as_json() {
     );
     assert_eq!(hello("divide", json!({"dividend": -7, "divisor": 2})), json!([-3, -1]));
     assert_eq!(hello("nothing", json!({})), Value::Null);
+}
+
+#[test]
+fn a_megabyte_of_bytes_goes_in_and_comes_out() {
+    let bytes: Vec<u8> = (0..1_000_000_u32).map(|at| (at % 251) as u8).collect();
+    let reversed: Vec<u8> = bytes.iter().rev().copied().collect();
+    let args = json!({ "bytes": STANDARD.encode(bytes) });
+    assert_eq!(world().value("hello", "reverse", args), json!(STANDARD.encode(reversed)));
 }
 
 #[test]

@@ -1,6 +1,5 @@
 ;; Returns a list of two thousand million numbers.
 ;; expects: connector_runtime_error output_malformed
-;; words: list pointer/length out of bounds
 (core module $m
   (memory (export "memory") 1)
   (func (export "run") (result i32)

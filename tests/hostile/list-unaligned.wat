@@ -1,6 +1,5 @@
 ;; Returns a list that is not aligned.
 ;; expects: connector_runtime_error output_malformed
-;; words: list pointer is not aligned
 (core module $m
   (memory (export "memory") 1)
   (func (export "run") (result i32)

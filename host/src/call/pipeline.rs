@@ -12,7 +12,7 @@ use super::verify;
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::{AuditId, Context, Failure, LimitHit, LimitKind};
 use crate::limits::{self, LimitRequest};
-use crate::sandbox::{self, Attempt, ComponentValue, Exported, Usage};
+use crate::sandbox::{self, Arguments, Attempt, Exported, Usage};
 use crate::spelling;
 
 /// Runs calls, as many at once as there are permits.
@@ -73,7 +73,7 @@ impl Pipeline {
         let limits =
             verify::check_limits(&self.loader.ceilings, package.manifest().limits(), &action, &call.limits)?;
         let idempotency_key = idempotency_key(call.idempotency_key, audit_id)?;
-        let args = fitting_args(&context, operation, call.args)?;
+        let args = fitting_args(&context, operation, &call.args)?;
 
         let clock = Arc::clone(&self.loader.clock);
         let deadline = clock.now() + limits.wall_time();
@@ -107,14 +107,12 @@ fn known_operation<'l>(loaded: &'l Loaded, connector: &str, op: &str) -> Result<
     Err(HostError::new(HostErrorKind::OpNotFound, format!("{connector} has no operation `{op}`.")).hint(hint))
 }
 
-fn fitting_args(context: &Context, operation: &Exported, args: Value) -> Result<Vec<ComponentValue>, Error> {
-    let size = sandbox::json_size(&args);
-    if size > limits::PAYLOAD_BYTES as u64 {
-        let hit =
-            LimitHit { limit: LimitKind::Payload, configured: limits::PAYLOAD_BYTES as u64, used: size };
+fn fitting_args(context: &Context, operation: &Exported, args: &Value) -> Result<Arguments, Error> {
+    if let Some(used) = sandbox::json_size_over(args, limits::PAYLOAD_BYTES as u64) {
+        let hit = LimitHit { limit: LimitKind::Payload, configured: limits::PAYLOAD_BYTES as u64, used };
         return Err(Failure::resource_limit_exceeded(context, hit).into());
     }
-    sandbox::lower_arguments(operation.operation().params(), args).map_err(|error| {
+    operation.arguments(args).map_err(|error| {
         HostError::new(HostErrorKind::Validation, format!("The arguments do not fit: {error}."))
             .hint(format!("The operation is {}", operation.operation()))
             .into()

@@ -224,3 +224,9 @@ pub(crate) fn functions(count: u32) -> Vec<u8> {
     module.section(&code);
     with_module(&module)
 }
+
+/// A global whose initial value is a sum of `terms` ones.
+pub(crate) fn long_constant(terms: usize) -> Vec<u8> {
+    let more = "i32.const 1 i32.add ".repeat(terms);
+    wat::parse_str(format!("(component (core module (global i32 i32.const 1 {more})))")).unwrap_or_default()
+}

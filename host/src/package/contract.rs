@@ -30,12 +30,16 @@ pub(super) fn check_version(extern_name: &str) -> Result<(), PackageError> {
 /// Whether `shape` is the contract's `failure`. Component types are compared by structure: an alias, or
 /// a definition of one's own with the same cases, is the same type.
 pub(super) fn is_failure(shape: &Shape) -> bool {
-    static FAILURE: LazyLock<Shape> = LazyLock::new(failure);
-    *shape == *FAILURE
+    shape == failure()
 }
 
 /// `cofferdam:connector/types.{failure}`.
-fn failure() -> Shape {
+pub(crate) fn failure() -> &'static Shape {
+    static FAILURE: LazyLock<Shape> = LazyLock::new(make_failure);
+    &FAILURE
+}
+
+fn make_failure() -> Shape {
     let text = || Shape::Option(Arc::new(Shape::String));
     let phases = ["dns", "connect", "tls", "send", "response"];
     let phase = Shape::Enum(phases.into_iter().map(Name::from_wit).collect());

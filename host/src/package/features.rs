@@ -6,7 +6,7 @@
 
 use wasmparser::WasmFeatures;
 
-/// The proposals that are on: WebAssembly 2.0 and the component model.
+/// The proposals that are on: WebAssembly 2.0, extended constants and the component model.
 pub(crate) const FEATURES: WasmFeatures = WasmFeatures::FLOATS
     // What LLVM emits for its generic WebAssembly target, and so Rust, C, C++, Zig and TinyGo: globals that
     // change (the stack pointer), sign extension, conversions that do not trap, several results, memory.copy
@@ -19,6 +19,9 @@ pub(crate) const FEATURES: WasmFeatures = WasmFeatures::FLOATS
     .union(WasmFeatures::REFERENCE_TYPES)
     // Deterministic, bounded like any other instruction, and what parsers of JSON are built with.
     .union(WasmFeatures::SIMD)
+    // Modules that are linked at load, as componentize-py's CPython is: addresses are a base and an offset.
+    // Computed at every instantiation, before the first unit of fuel, so their length is bounded (prescan).
+    .union(WasmFeatures::EXTENDED_CONST)
     .union(WasmFeatures::COMPONENT_MODEL);
 
 // Off, each for its own reason where "no toolchain needs it" is not all there is to say:
@@ -29,7 +32,6 @@ pub(crate) const FEATURES: WasmFeatures = WasmFeatures::FLOATS
 //   wasmtime itself makes.)
 //   relaxed SIMD: other results on other machines.
 //   tail calls: a loop that no stack limit sees; fuel would, but nobody asks for it.
-//   extended constants: computed at every instantiation, before the first unit of fuel.
 //   wide arithmetic, stack switching, memory control: young, and nobody emits them.
 //   component-model async, error-context, maps, fixed-length lists, values, GC: not in WASI 0.2; async
 //   alone costs 7.7 us a call, and a wait outside the gates.
@@ -62,9 +64,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_on_is_webassembly_2_without_a_collector_and_the_component_model() {
-        let wanted =
-            WasmFeatures::WASM2.difference(WasmFeatures::GC_TYPES).union(WasmFeatures::COMPONENT_MODEL);
+    fn what_is_on_is_webassembly_2_without_a_collector_extended_constants_and_the_component_model() {
+        let wanted = WasmFeatures::WASM2
+            .difference(WasmFeatures::GC_TYPES)
+            .union(WasmFeatures::EXTENDED_CONST)
+            .union(WasmFeatures::COMPONENT_MODEL);
         assert_eq!(FEATURES, wanted);
     }
 

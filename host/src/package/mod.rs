@@ -5,6 +5,7 @@
 //! operation whose types are known. Whether it may run here (its signature, its imports) is decided by
 //! others.
 
+mod constants;
 mod contract;
 mod decode;
 mod docs;
@@ -29,6 +30,7 @@ mod tests;
 use std::collections::HashMap;
 
 pub use contract::CONTRACT_VERSION;
+pub(crate) use contract::failure as failure_shape;
 pub use docs::{Docs, OperationDocs};
 pub use error::{FileKind, PackageError};
 pub(crate) use features::FEATURES;
@@ -36,6 +38,7 @@ pub use imports::{Import, ImportVerdict, Standing, foretell, verdicts};
 pub use operation::Operation;
 pub use prescan::MAX_BYTES;
 pub use sections::{DOCS_SECTION, MANIFEST_SECTION, Sections, embed, extract, strip};
+pub(crate) use shape::ShapeKey;
 pub use shape::{Case, Field, Name, Shape};
 
 use crate::digest::Digest;

@@ -17,7 +17,7 @@ use wasmparser::{
 };
 
 use super::error::{FileKind, PackageError, printable};
-use super::nesting;
+use super::{constants, nesting};
 
 /// The largest package, in bytes.
 pub const MAX_BYTES: u64 = 64 * 1024 * 1024;
@@ -33,6 +33,8 @@ const MAX_NAME_BYTES: u64 = 256;
 const MAX_MODULES: u64 = 500;
 const MAX_FUNCTIONS: u64 = 100_000;
 const MAX_BODY_BYTES: u64 = 1024 * 1024;
+/// A base and an offset to it, where toolchains link at load, take 12.
+const MAX_CONSTANT_BYTES: u64 = 64;
 /// Types, imports, exports, globals, tables, memories and segments of all core modules.
 const MAX_CORE_ITEMS: u64 = 500_000;
 
@@ -270,6 +272,8 @@ fn push_component(frames: &mut [Frame], outward: u32, index: u32) {
 }
 
 fn module_section(payload: &Payload<'_>, totals: &mut Totals) -> Result<(), PackageError> {
+    let constant = constants::longest(payload).map_err(|e| PackageError::malformed(&e))?;
+    within("a constant expression too long (in bytes)", constant, MAX_CONSTANT_BYTES)?;
     let items = match payload {
         Payload::CodeSectionStart { count, .. } => {
             return add("too many functions", &mut totals.functions, u64::from(*count), MAX_FUNCTIONS);

@@ -85,6 +85,31 @@ pub struct Case {
     pub payload: Option<Shape>,
 }
 
+/// Where a shape's parts are: equal for shapes that share them. Components share types, and shapes stay
+/// shared, so what is made of each shape once is found again by this.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct ShapeKey(std::mem::Discriminant<Shape>, usize, usize);
+
+impl Shape {
+    /// The key while the shape lives; none for a shape without parts.
+    pub(crate) fn key(&self) -> Option<ShapeKey> {
+        fn at<T: ?Sized>(parts: &Arc<T>) -> usize {
+            Arc::as_ptr(parts).cast::<()>().addr()
+        }
+        let side = |side: &Option<Arc<Shape>>| side.as_ref().map_or(0, at);
+        let (first, second) = match self {
+            Shape::List(item) | Shape::Option(item) => (at(item), 0),
+            Shape::Tuple(items) => (at(items), 0),
+            Shape::Result(ok, err) => (side(ok), side(err)),
+            Shape::Record(fields) => (at(fields), 0),
+            Shape::Variant(cases) => (at(cases), 0),
+            Shape::Enum(names) | Shape::Flags(names) => (at(names), 0),
+            _ => return None,
+        };
+        Some(ShapeKey(std::mem::discriminant(self), first, second))
+    }
+}
+
 impl std::fmt::Display for Shape {
     /// As `inspect` shows it, with the caller's names: `list<string>`, `{title: string, labels: list<string>}`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -291,7 +291,7 @@ fn other_files_are_told_apart() {
 
 #[test]
 fn bombs_are_refused_before_they_cost_anything() {
-    let bombs: [(&str, Vec<u8>); 12] = [
+    let bombs: [(&str, Vec<u8>); 13] = [
         ("instances", bombs::instances(9, 10)),
         ("more instances than a u64 counts", bombs::instances(14, 10_000)),
         ("instances by aliases", bombs::aliased_instances(9, 10)),
@@ -304,6 +304,7 @@ fn bombs_are_refused_before_they_cost_anything() {
         ("functions", bombs::functions(200_000)),
         ("bytes", vec![0; MAX_BYTES as usize + 1]),
         ("code", bombs::quadratic_function(200_000)),
+        ("constants", bombs::long_constant(100)),
     ];
     for (name, bytes) in bombs {
         let error = Package::open(bytes).unwrap_err();

@@ -10,7 +10,6 @@ use std::time::Instant;
 
 use serde_json::Value;
 use wasmtime::Store;
-use wasmtime::component::Val;
 
 use super::breather::Breather;
 use super::gates::call::CallFacts;
@@ -19,6 +18,7 @@ use super::gates::ledger::Ledger;
 use super::load::{Connector, Exported};
 use super::state::State;
 use super::usage::Usage;
+use super::values::{Arguments, Returned, Unreadable};
 use super::{outcome, traps};
 use crate::action::ActionScope;
 use crate::clock::Clock;
@@ -47,7 +47,7 @@ pub(crate) struct Attempt<'a> {
 
 /// How the guest's future stopped.
 enum Stop {
-    Done(wasmtime::Result<Val>),
+    Done(wasmtime::Result<Result<Returned, Unreadable>>),
     Verdict,
     Deadline,
     /// A panic in a gate, with its message.
@@ -59,7 +59,7 @@ enum Stop {
 pub(crate) async fn run(
     connector: &Connector,
     operation: &Exported,
-    args: &[Val],
+    args: &Arguments,
     attempt: Attempt<'_>,
 ) -> (Result<Value, Error>, Usage) {
     let Attempt { context, limits, deadline, idempotency_key, number, clock, scope } = attempt;
@@ -68,14 +68,11 @@ pub(crate) async fn run(
     let gate = HttpGate::new(connector.egress(), Arc::clone(&ledger), scope);
     let facts = CallFacts { idempotency_key, attempt: number, deadline };
     let state = State::new(gate, limits.memory(), facts, context.audit_id().clone(), Arc::clone(&clock));
-    let mut store = Store::new(connector.engine(), state);
+    let mut store = Store::new(operation.engine(), state);
 
     store.call_hook_async(Breather::new(Arc::clone(&clock)));
     let stop = match prepare(&mut store, limits, connector) {
-        Ok(()) => {
-            watch(&*clock, deadline, &ledger, instantiate_and_call(&mut store, connector, operation, args))
-                .await
-        }
+        Ok(()) => watch(&*clock, deadline, &ledger, instantiate_and_call(&mut store, operation, args)).await,
         Err(error) => Stop::Done(Err(error)),
     };
 
@@ -88,9 +85,7 @@ pub(crate) async fn run(
             Some(verdict) => outcome::of_verdict(context, verdict),
             None => Failure::connector_runtime_error(context, RuntimeFault::Internal),
         }),
-        Stop::Done(Ok(result)) => {
-            outcome::of_result(context, operation.operation().result(), result, &ledger)
-        }
+        Stop::Done(Ok(result)) => outcome::of_result(context, result, &ledger),
         Stop::Done(Err(error)) if error.is::<wasmtime::PoolConcurrencyLimitError>() => {
             // The host's room, not the connector's fault: calls of unusually many parts fill it early.
             let busy = HostError::new(HostErrorKind::Busy, "The host has no room for another instance now.");
@@ -132,16 +127,11 @@ fn prepare(store: &mut Store<State>, limits: &Limits, connector: &Connector) -> 
 
 async fn instantiate_and_call(
     store: &mut Store<State>,
-    connector: &Connector,
     operation: &Exported,
-    args: &[Val],
-) -> wasmtime::Result<Val> {
-    let instance = connector.pre().instantiate_async(&mut *store).await?;
-    let function = operation.function(&mut *store, &instance)?;
-    let mut results = [Val::Bool(false)];
-    function.call_async(store, args, &mut results).await?;
-    let [result] = results;
-    Ok(result)
+    args: &Arguments,
+) -> wasmtime::Result<Result<Returned, Unreadable>> {
+    let instance = operation.pre().instantiate_async(&mut *store).await?;
+    operation.entry().call(store, &instance, args).await
 }
 
 /// What a panic says, as one line for the operator.
@@ -157,7 +147,7 @@ async fn watch(
     clock: &dyn Clock,
     deadline: Instant,
     ledger: &Ledger,
-    work: impl Future<Output = wasmtime::Result<Val>>,
+    work: impl Future<Output = wasmtime::Result<Result<Returned, Unreadable>>>,
 ) -> Stop {
     let mut work = pin!(work);
     let mut verdict = pin!(ledger.ended());

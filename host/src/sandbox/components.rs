@@ -1,6 +1,7 @@
-//! From a package's bytes to a compiled component: what is kept on disk, what is being compiled right now,
+//! From a component's bytes to a compiled component: what is kept on disk, what is being compiled right now,
 //! what was refused lately, and only then the compiler.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -17,7 +18,6 @@ use super::refused::Refused;
 use crate::clock::Clock;
 use crate::digest::Digest;
 use crate::error::{HostError, HostErrorKind};
-use crate::package::Package;
 
 /// Where compiled code is kept, the key that binds it to this host, and how much of it is kept.
 #[derive(Debug, Clone)]
@@ -61,12 +61,16 @@ impl Components {
         Ok(Self { engine, compiler, limits, store, cache, under_way, refused, turns, clock })
     }
 
-    /// The component of `package`. Who asks for one that is being made waits for it.
-    pub(super) async fn get(&self, package: &Package) -> Result<Component, HostError> {
-        let digest = *package.digest();
-        let compile = self.join(&digest);
-        let made = compile.get_or_try_init(|| self.make(package)).await.cloned();
-        self.leave(&digest, compile);
+    /// The component whose code is kept under `key`, of the bytes that `bytes` gives where there is none. Who
+    /// asks for one that is being made waits for it.
+    pub(super) async fn get<'b>(
+        &self,
+        key: &Digest,
+        bytes: impl FnOnce() -> Result<Cow<'b, [u8]>, HostError>,
+    ) -> Result<Component, HostError> {
+        let compile = self.join(key);
+        let made = compile.get_or_try_init(|| self.make(key, bytes)).await.cloned();
+        self.leave(key, compile);
         made
     }
 
@@ -77,16 +81,20 @@ impl Components {
         }
     }
 
-    async fn make(&self, package: &Package) -> Result<Component, HostError> {
-        if let Some(kept) = self.kept(package.digest()).await {
+    async fn make<'b>(
+        &self,
+        key: &Digest,
+        bytes: impl FnOnce() -> Result<Cow<'b, [u8]>, HostError>,
+    ) -> Result<Component, HostError> {
+        if let Some(kept) = self.kept(key).await {
             return Ok(kept);
         }
-        if let Some(error) = self.refused.get(package.digest(), self.clock.now()) {
+        if let Some(error) = self.refused.get(key, self.clock.now()) {
             return Err(error);
         }
-        let compiled = self.compile(package).await;
+        let compiled = self.compile(key, &bytes()?).await;
         if let Err(error) = &compiled {
-            self.refused.put(package.digest(), error, self.clock.now());
+            self.refused.put(key, error, self.clock.now());
         }
         compiled
     }
@@ -106,13 +114,13 @@ impl Components {
         read.await.ok().flatten()
     }
 
-    async fn compile(&self, package: &Package) -> Result<Component, HostError> {
-        let budget = self.limits.budget(package.bytes().len())?;
+    async fn compile(&self, key: &Digest, bytes: &[u8]) -> Result<Component, HostError> {
+        let budget = self.limits.budget(bytes.len())?;
         let turn = self.turns.acquire().await;
-        let code = self.compiler.compile(&self.engine, package.bytes(), budget).await?;
+        let code = self.compiler.compile(&self.engine, bytes, budget).await?;
         drop(turn);
         let (engine, store, slot) = (self.engine.clone(), self.store.clone(), Arc::clone(&self.cache));
-        let digest = *package.digest();
+        let digest = *key;
         let loading = tokio::task::spawn_blocking(move || {
             let component = code.load(&engine).map_err(|error| unloadable(&error))?;
             keep(&engine, store, &slot, &digest, &code);

@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 
 use wasmtime::{Config, Enabled, Engine, PoolingAllocationConfig, WasmBacktraceDetails};
 
+use super::bridge;
 use crate::limits;
 use crate::package::FEATURES;
 
@@ -44,13 +45,14 @@ pub(super) enum Allocation {
 /// The engine, with a pool of `slots` where the machine allows it.
 pub(super) fn new(slots: u32) -> wasmtime::Result<(Engine, Allocation)> {
     let mut pool = PoolingAllocationConfig::new();
-    // A Rust guest is four core instances with one memory; one of another language has more. What a single
+    // A Rust guest is four core instances with one memory, one of another language has more, and the bridge
+    // has its own. What a single
     // call may have at most is always there, however few calls the host runs at once.
     let room =
         |each: u32, most: usize| slots.saturating_mul(each).max(u32::try_from(most).unwrap_or(u32::MAX));
     pool.total_component_instances(slots)
-        .total_core_instances(room(8, limits::INSTANCES))
-        .total_memories(room(2, limits::MEMORIES))
+        .total_core_instances(room(12, limits::INSTANCES + bridge::INSTANCES))
+        .total_memories(room(3, limits::MEMORIES + bridge::MEMORIES))
         .total_tables(room(4, limits::TABLES))
         .total_stacks(slots)
         .max_memory_size(usize::try_from(limits::Ceilings::default().memory()).unwrap_or(usize::MAX))

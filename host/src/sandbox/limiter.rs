@@ -5,6 +5,7 @@
 
 use wasmtime::ResourceLimiter;
 
+use super::bridge;
 use crate::failure::{LimitHit, LimitKind};
 use crate::limits;
 
@@ -75,7 +76,7 @@ impl ResourceLimiter for Limiter {
     }
 
     fn instances(&self) -> usize {
-        limits::INSTANCES
+        limits::INSTANCES + bridge::INSTANCES
     }
 
     fn tables(&self) -> usize {
@@ -83,7 +84,7 @@ impl ResourceLimiter for Limiter {
     }
 
     fn memories(&self) -> usize {
-        limits::MEMORIES
+        limits::MEMORIES + bridge::MEMORIES
     }
 }
 

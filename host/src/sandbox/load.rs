@@ -3,29 +3,33 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use serde_json::Value;
 use wasmtime::Engine;
-use wasmtime::component::{Component, ComponentExportIndex, Func, Instance, InstancePre, Linker};
+use wasmtime::component::{Component, InstancePre, Linker};
 
+use super::entry::Entry;
 use super::gates::http::Egress;
 use super::gates::sockets;
 use super::limiter::Refused;
 use super::state::State;
+use super::values::{ArgumentError, Arguments, OperationLayout};
+use super::{Variants, bridge};
 use crate::failure::{LimitHit, LimitKind};
 use crate::limits;
 use crate::package::{Operation, Package};
 
 /// A verified connector, compiled, linked and resolved: immutable, shared by all its calls.
 pub(crate) struct Connector {
-    pre: InstancePre<State>,
     operations: HashMap<String, Exported>,
     egress: Egress,
     excess: Option<LimitHit>,
 }
 
-/// An operation with the function it is.
+/// An operation, what is instantiated to call it, and how it is called.
 pub(crate) struct Exported {
     operation: Operation,
-    index: ComponentExportIndex,
+    pre: InstancePre<State>,
+    entry: Entry,
 }
 
 /// Why a verified component cannot be linked.
@@ -36,38 +40,33 @@ pub(crate) struct LoadError(String);
 impl Connector {
     pub(super) fn new(
         linker: &Linker<State>,
-        component: &Component,
+        variants: &Variants,
         package: &Package,
+        layouts: Vec<OperationLayout>,
         egress: Egress,
     ) -> Result<Self, LoadError> {
         let text = |error: &dyn fmt::Display| LoadError(crate::failure::safe_line(&error.to_string(), 500));
-        let engine = component.engine();
-        let shut_sockets = || -> wasmtime::Result<_> {
-            let mut linker = linker.clone();
-            sockets::link(&mut linker, engine, component)?;
-            linker.instantiate_pre(component)
+        let pre =
+            |component: &Component| linked(linker, component).map_err(|error| text(&error.root_cause()));
+        let (plain, bridged) = match variants {
+            Variants::Plain(plain) => (Some(pre(plain)?), None),
+            Variants::Bridged(bridged) => (None, Some(pre(bridged)?)),
+            Variants::Both { plain, bridged } => (Some(pre(plain)?), Some(pre(bridged)?)),
         };
-        let pre = match sockets::imported(engine, component) {
-            true => shut_sockets(),
-            false => linker.instantiate_pre(component),
-        };
-        let pre = pre.map_err(|error| text(&error.root_cause()))?;
-        let mut operations = HashMap::with_capacity(package.operations().len());
-        for operation in package.operations() {
-            let interface = match operation.interface() {
-                Some(interface) => {
-                    Some(component.get_export_index(None, interface).ok_or_else(|| missing(operation))?)
-                }
-                None => None,
+        let excess = excess(variants, package)?;
+        let mut operations = HashMap::with_capacity(layouts.len());
+        for (at, (operation, layout)) in package.operations().iter().zip(layouts).enumerate() {
+            let through_bridge = bridged.as_ref().filter(|_| layout.has_lists() || plain.is_none());
+            let (pre, entry) = match (through_bridge, &plain) {
+                (Some(pre), _) => (pre, Entry::bridged(pre.component(), at, layout)),
+                (None, Some(pre)) => (pre, Entry::plain(pre.component(), operation, layout)),
+                (None, None) => return Err(missing(operation)),
             };
-            let index = component
-                .get_export_index(interface.as_ref(), operation.name().wit())
-                .ok_or_else(|| missing(operation))?;
-            let exported = Exported { operation: operation.clone(), index };
+            let entry = entry.ok_or_else(|| missing(operation))?;
+            let exported = Exported { operation: operation.clone(), pre: pre.clone(), entry };
             operations.insert(operation.name().json().to_owned(), exported);
         }
-        let excess = excess(component, package)?;
-        Ok(Self { pre, operations, egress, excess })
+        Ok(Self { operations, egress, excess })
     }
 
     /// The operation under its caller's name.
@@ -85,14 +84,6 @@ impl Connector {
         self.excess.map_or(Ok(()), |hit| Err(Refused(hit)))
     }
 
-    pub(super) fn pre(&self) -> &InstancePre<State> {
-        &self.pre
-    }
-
-    pub(super) fn engine(&self) -> &Engine {
-        self.pre.component().engine()
-    }
-
     pub(super) fn egress(&self) -> &Egress {
         &self.egress
     }
@@ -104,25 +95,54 @@ impl Exported {
         &self.operation
     }
 
-    pub(super) fn function(
-        &self,
-        store: impl wasmtime::AsContextMut,
-        instance: &Instance,
-    ) -> wasmtime::Result<Func> {
-        instance
-            .get_func(store, self.index)
-            .ok_or_else(|| wasmtime::Error::msg("the export is not a function"))
+    /// The arguments object, checked against the types of the parameters.
+    ///
+    /// # Errors
+    /// What does not fit, with its path.
+    pub(crate) fn arguments(&self, args: &Value) -> Result<Arguments, ArgumentError> {
+        self.entry.arguments(args)
+    }
+
+    pub(super) fn pre(&self) -> &InstancePre<State> {
+        &self.pre
+    }
+
+    pub(super) fn engine(&self) -> &Engine {
+        self.pre.component().engine()
+    }
+
+    pub(super) fn entry(&self) -> &Entry {
+        &self.entry
     }
 }
 
+/// Links a component: sockets only where it imports them, and then shut ones.
+fn linked(linker: &Linker<State>, component: &Component) -> wasmtime::Result<InstancePre<State>> {
+    let engine = component.engine();
+    if !sockets::imported(engine, component) {
+        return linker.instantiate_pre(component);
+    }
+    let mut linker = linker.clone();
+    sockets::link(&mut linker, engine, component)?;
+    linker.instantiate_pre(component)
+}
+
 /// The first number of parts that is above its limit. It is known before anything is instantiated.
-fn excess(component: &Component, package: &Package) -> Result<Option<LimitHit>, LoadError> {
+fn excess(variants: &Variants, package: &Package) -> Result<Option<LimitHit>, LoadError> {
+    let (component, bridges) = match variants {
+        Variants::Plain(plain) | Variants::Both { plain, .. } => (plain, 0),
+        Variants::Bridged(bridged) => (bridged, bridge::MEMORIES),
+    };
     let required = component
         .resources_required()
         .ok_or_else(|| LoadError("the component leaves open which modules it is made of".into()))?;
     let parts = [
         (LimitKind::Instances, limits::INSTANCES, package.core_instances()),
-        (LimitKind::Memories, limits::MEMORIES, u64::from(required.num_memories)),
+        (
+            LimitKind::Memories,
+            limits::MEMORIES,
+            u64::from(required.num_memories).saturating_sub(bridges as u64),
+        ),
         (LimitKind::Tables, limits::TABLES, u64::from(required.num_tables)),
     ];
     let mut hits = parts

@@ -3,11 +3,13 @@
 
 mod attempt;
 mod breather;
+mod bridge;
 mod cache;
 mod compile;
 mod compile_limits;
 mod components;
 mod engine;
+mod entry;
 mod gates;
 mod host_key;
 mod limiter;
@@ -30,7 +32,7 @@ mod worker;
 
 use std::sync::Arc;
 
-use wasmtime::component::Linker;
+use wasmtime::component::{Component, Linker};
 
 pub(crate) use attempt::{Attempt, run};
 pub use compile::Compiler;
@@ -39,11 +41,11 @@ pub(crate) use components::CodeStore;
 pub(crate) use gates::http::EgressSettings;
 pub(crate) use load::{Connector, Exported, LoadError};
 pub use usage::Usage;
-pub(crate) use values::{json_size, lower_arguments};
-pub(crate) use wasmtime::component::Val as ComponentValue;
+pub(crate) use values::{Arguments, json_size_over};
 pub use worker::{COMPILE_WORKER_ARG, compile_worker};
 
 use crate::clock::Clock;
+use crate::digest::Digest;
 use crate::egress::Policy;
 use crate::error::{HostError, HostErrorKind};
 use crate::manifest::Manifest;
@@ -56,6 +58,21 @@ pub(crate) struct Sandbox {
     linker: Linker<state::State>,
     components: Components,
     egress: EgressSettings,
+}
+
+/// Components up to this many bytes are compiled twice where they have lists, as they are and wrapped, so that
+/// operations without lists do without the bridge's 5 us; larger ones take longer to compile, and to
+/// instantiate, than that is worth.
+const TWICE_BYTES: usize = 1024 * 1024;
+
+/// The compiled forms of one connector.
+enum Variants {
+    /// As it is.
+    Plain(Component),
+    /// Wrapped by the bridge.
+    Bridged(Component),
+    /// Both.
+    Both { plain: Component, bridged: Component },
 }
 
 /// Why a package did not become a connector.
@@ -97,10 +114,13 @@ impl Sandbox {
             let error = HostError::new(HostErrorKind::Internal, "The proof is about another package.");
             return Err(SandboxError::Compile(error));
         }
-        let component = self.components.get(package).await.map_err(SandboxError::Compile)?;
+        let mut layouts = values::Layouts::default();
+        let layouts: Vec<_> =
+            package.operations().iter().map(|operation| layouts.operation(operation)).collect();
+        let variants = self.variants(package, &layouts).await.map_err(SandboxError::Compile)?;
         let egress = self.egress.for_connector(package.manifest());
         let connector =
-            Connector::new(&self.linker, &component, package, egress).map_err(SandboxError::Load)?;
+            Connector::new(&self.linker, &variants, package, layouts, egress).map_err(SandboxError::Load)?;
         Ok(Arc::new(connector))
     }
 
@@ -109,8 +129,51 @@ impl Sandbox {
         self.egress.policy(manifest)
     }
 
+    /// The component as it is and, where its operations have lists, wrapped; a large one wrapped alone.
+    async fn variants(
+        &self,
+        package: &Package,
+        layouts: &[values::OperationLayout],
+    ) -> Result<Variants, HostError> {
+        let plain = || self.components.get(package.digest(), || Ok(package.bytes().into()));
+        if !layouts.iter().any(values::OperationLayout::has_lists) {
+            return Ok(Variants::Plain(plain().await?));
+        }
+        let key = bridge::cache_key(package.digest());
+        let wrap =
+            || match bridge::wrap(package.bytes(), package.operations(), layouts) {
+                Ok(wrapped) => Ok(wrapped.into()),
+                Err(reason) => Err(HostError::new(HostErrorKind::Internal, "It cannot be wrapped.")
+                    .because(reason.to_string())),
+            };
+        let slow = |error: &HostError| {
+            let reason = std::error::Error::source(error).map_or(error.to_string(), ToString::to_string);
+            tracing::warn!(component = %package.digest(), reason, "lists are passed slowly: no bridge");
+        };
+        if package.bytes().len() > TWICE_BYTES {
+            return match self.components.get(&key, wrap).await {
+                Ok(bridged) => Ok(Variants::Bridged(bridged)),
+                Err(error) if error.kind() == HostErrorKind::Internal => {
+                    slow(&error);
+                    Ok(Variants::Plain(plain().await?))
+                }
+                Err(error) => Err(error),
+            };
+        }
+        let plain = plain().await?;
+        match self.components.get(&key, wrap).await {
+            Ok(bridged) => Ok(Variants::Both { plain, bridged }),
+            // One that cannot be had only makes calls slower.
+            Err(error) => {
+                slow(&error);
+                Ok(Variants::Plain(plain))
+            }
+        }
+    }
+
     /// Forgets what is kept of a package that is gone.
-    pub(crate) fn forget(&self, digest: &crate::digest::Digest) {
+    pub(crate) fn forget(&self, digest: &Digest) {
         self.components.forget(digest);
+        self.components.forget(&bridge::cache_key(digest));
     }
 }

@@ -5,16 +5,14 @@
 //! guest says of the network.
 
 use serde_json::Value;
-use wasmtime::component::Val;
 
 use super::gates::ledger::{Ledger, Verdict};
 use super::traps::Ending;
-use super::values;
+use super::values::{self, Returned, Unreadable};
 use crate::failure::{
     Context, Failure, LimitHit, LimitKind, NetworkFault, Phase, RuntimeFault, UpstreamFault, safe_line,
 };
 use crate::limits;
-use crate::package::Shape;
 
 /// The longest guest text kept for the operator, in characters.
 const DETAIL_CHARS: usize = 2_000;
@@ -38,48 +36,43 @@ pub(super) fn of_ending(context: &Context, ending: Ending) -> Failure {
 /// What the guest returned: its value as JSON, or the failure that it reports.
 pub(super) fn of_result(
     context: &Context,
-    shape: Option<&Shape>,
-    result: Val,
+    result: Result<Returned, Unreadable>,
     ledger: &Ledger,
 ) -> Result<Value, Failure> {
-    let unusable = |what| Failure::connector_runtime_error(context, RuntimeFault::OutputMalformed(what));
-    let Val::Result(result) = result else {
-        return Err(unusable("not a result"));
+    let over = |limit, configured: usize, used| {
+        let hit = LimitHit { limit, configured: configured as u64, used };
+        Err(Failure::resource_limit_exceeded(context, hit))
     };
-    let value = match (result, shape) {
-        (Ok(None), None) => Value::Null,
-        (Ok(Some(value)), Some(shape)) => {
-            values::lift(shape, *value).map_err(|_| unusable("a value of another type"))?
+    match result {
+        Ok(Returned::Value(value)) => match values::json_size_over(&value, limits::PAYLOAD_BYTES as u64) {
+            None => Ok(value),
+            Some(size) => over(LimitKind::Payload, limits::PAYLOAD_BYTES, size),
+        },
+        Ok(Returned::Failure(failure)) => Err(of_guest_failure(context, &failure, ledger)),
+        Err(Unreadable::TooLarge) => {
+            over(LimitKind::HostTransfer, limits::RESULT_BYTES, limits::RESULT_BYTES as u64 + 1)
         }
-        (Ok(_), _) => return Err(unusable("a value of another type")),
-        (Err(failure), _) => return Err(of_guest_failure(context, failure.map(|val| *val), ledger)),
-    };
-    let size = values::json_size(&value);
-    if size > limits::PAYLOAD_BYTES as u64 {
-        let hit =
-            LimitHit { limit: LimitKind::Payload, configured: limits::PAYLOAD_BYTES as u64, used: size };
-        return Err(Failure::resource_limit_exceeded(context, hit));
+        Err(Unreadable::Malformed) => {
+            let fault = RuntimeFault::OutputMalformed("a value of another type");
+            Err(Failure::connector_runtime_error(context, fault))
+        }
     }
-    Ok(value)
 }
 
-fn of_guest_failure(context: &Context, failure: Option<Val>, ledger: &Ledger) -> Failure {
+/// The failure that the guest reports, from the contract's variant as JSON.
+fn of_guest_failure(context: &Context, failure: &Value, ledger: &Ledger) -> Failure {
     let malformed =
         || Failure::connector_runtime_error(context, RuntimeFault::OutputMalformed("an unknown failure"));
-    let Some(Val::Variant(case, Some(payload))) = failure else {
-        return malformed();
-    };
-    let Val::Record(fields) = *payload else {
-        return malformed();
-    };
-    let record = Fields(fields);
+    let case = failure.as_object().and_then(|cases| cases.iter().next());
+    let Some((case, record)) = case else { return malformed() };
+    let record = Fields(record);
     let failure = match case.as_str() {
         "upstream" => match record.number("status") {
-            Some(status) => of_upstream(context, status, &record, ledger),
+            Some(status) => of_upstream(context, status, record, ledger),
             None => return malformed(),
         },
-        "network" => of_network(context, &record, ledger),
-        "invalid-input" => {
+        "network" => of_network(context, record, ledger),
+        "invalid_input" => {
             let fault = RuntimeFault::InputInvalid {
                 field: record.text("field"),
                 message: record.text("message").unwrap_or_default(),
@@ -90,7 +83,7 @@ fn of_guest_failure(context: &Context, failure: Option<Val>, ledger: &Ledger) ->
             let fault = RuntimeFault::OperationFailed {
                 code: record.text("code"),
                 message: record.text("message").unwrap_or_default(),
-                transient: matches!(record.get("transient"), Some(Val::Bool(true))),
+                transient: record.0.get("transient") == Some(&Value::Bool(true)),
             };
             Failure::connector_runtime_error(context, fault)
         }
@@ -104,7 +97,7 @@ fn of_guest_failure(context: &Context, failure: Option<Val>, ledger: &Ledger) ->
     }
 }
 
-fn of_upstream(context: &Context, status: u16, record: &Fields, ledger: &Ledger) -> Failure {
+fn of_upstream(context: &Context, status: u16, record: Fields<'_>, ledger: &Ledger) -> Failure {
     let seen = ledger.status(status);
     let fault = UpstreamFault {
         status,
@@ -116,14 +109,9 @@ fn of_upstream(context: &Context, status: u16, record: &Fields, ledger: &Ledger)
     Failure::external_api_error(context, fault)
 }
 
-fn of_network(context: &Context, record: &Fields, ledger: &Ledger) -> Failure {
-    let claimed = match record.get("phase") {
-        Some(Val::Option(Some(phase))) => match &**phase {
-            Val::Enum(name) => PHASES.iter().find(|phase| phase.name() == name).copied(),
-            _ => None,
-        },
-        _ => None,
-    };
+fn of_network(context: &Context, record: Fields<'_>, ledger: &Ledger) -> Failure {
+    let claimed = record.0.get("phase").and_then(Value::as_str);
+    let claimed = PHASES.into_iter().find(|phase| Some(phase.name()) == claimed);
     let fault = match ledger.fault(claimed) {
         Some(seen) => NetworkFault {
             phase: Some(seen.phase),
@@ -146,28 +134,15 @@ fn of_network(context: &Context, record: &Fields, ledger: &Ledger) -> Failure {
 const PHASES: [Phase; 5] = [Phase::Dns, Phase::Connect, Phase::Tls, Phase::Send, Phase::Response];
 
 /// A record's fields by name; what is missing or of another type reads as none.
-struct Fields(Vec<(String, Val)>);
+#[derive(Clone, Copy)]
+struct Fields<'r>(&'r Value);
 
-impl Fields {
-    fn get(&self, name: &str) -> Option<&Val> {
-        self.0.iter().find(|(field, _)| field == name).map(|(_, value)| value)
+impl Fields<'_> {
+    fn text(self, name: &str) -> Option<String> {
+        self.0.get(name)?.as_str().map(str::to_owned)
     }
 
-    fn text(&self, name: &str) -> Option<String> {
-        match self.get(name)? {
-            Val::String(text) => Some(text.clone()),
-            Val::Option(Some(inner)) => match &**inner {
-                Val::String(text) => Some(text.clone()),
-                _ => None,
-            },
-            _ => None,
-        }
-    }
-
-    fn number(&self, name: &str) -> Option<u16> {
-        match self.get(name)? {
-            Val::U16(number) => Some(*number),
-            _ => None,
-        }
+    fn number(self, name: &str) -> Option<u16> {
+        self.0.get(name)?.as_u64().and_then(|number| number.try_into().ok())
     }
 }

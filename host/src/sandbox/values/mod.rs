@@ -6,31 +6,75 @@
 //! `list<u8>` base64 text, 64-bit integers numbers that are accepted as strings too, NaN and the
 //! infinities strings, characters strings of one character. Names are snake_case.
 
-mod lift;
-mod lower;
+mod argument_error;
+mod decode;
+mod dynamic;
+mod encode;
+mod flat;
+mod image;
+mod layout;
+mod scalars;
+mod size;
 
-pub(crate) use lift::lift;
-pub(crate) use lower::lower_arguments;
+pub(crate) use argument_error::ArgumentError;
+pub(crate) use decode::{Returned, Unreadable};
+pub(crate) use encode::Arguments;
+pub(crate) use layout::{Flat, Layouts, OperationLayout, Signature};
 
-/// The length of a value's compact JSON text, in bytes.
-pub(crate) fn json_size(value: &serde_json::Value) -> u64 {
-    struct Count(u64);
-    impl std::io::Write for Count {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0 = self.0.saturating_add(bytes.len() as u64);
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
+use wasmtime::component::Val;
+
+use super::bridge::BASE;
+
+impl OperationLayout {
+    /// The arguments object as an image, checked against the types of the parameters.
+    pub(crate) fn arguments(&self, args: &serde_json::Value) -> Result<Arguments, ArgumentError> {
+        encode::arguments(self, args)
     }
-    let mut count = Count(0);
-    // Writing a `Value` to a writer that never fails cannot fail.
-    drop(serde_json::to_writer(&mut count, value));
-    count.0
+
+    /// What a call with `args` returned, from its image; of at most `budget` bytes of the host's memory.
+    pub(crate) fn returned(
+        &self,
+        args: &Arguments,
+        image: &[u8],
+        budget: usize,
+    ) -> Result<Returned, Unreadable> {
+        decode::returned(self, image, args.end(), budget)
+    }
+
+    /// The arguments as dynamic values.
+    pub(crate) fn parameters(&self, args: &Arguments) -> Result<Vec<Val>, Unreadable> {
+        Ok(dynamic::parameters(self, image::Image::new(&args.image, BASE))?)
+    }
+
+    /// What a call returned, from a dynamic value.
+    pub(crate) fn returned_dynamic(&self, result: &Val, budget: usize) -> Result<Returned, Unreadable> {
+        let image = dynamic::result(self, result, BASE).map_err(|error| match error {
+            dynamic::Unwritable::Malformed => Unreadable::Malformed,
+            dynamic::Unwritable::TooLong => Unreadable::TooLarge,
+        })?;
+        decode::returned(self, &image, BASE, budget)
+    }
+}
+
+impl Arguments {
+    /// The image.
+    pub(crate) fn image(&self) -> &[u8] {
+        &self.image
+    }
+
+    /// The address after the image, where that of the result begins.
+    fn end(&self) -> u32 {
+        let end = u32::try_from(self.image.len()).unwrap_or(u32::MAX).saturating_add(BASE);
+        end.checked_next_multiple_of(8).unwrap_or(u32::MAX)
+    }
+}
+
+/// The length of a value's compact JSON text, in bytes, if it is more than `limit`.
+pub(crate) fn json_size_over(value: &serde_json::Value, limit: u64) -> Option<u64> {
+    size::over(value, limit)
 }
 
 #[cfg(test)]
 mod arbitrary;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -1,0 +1,83 @@
+//! How one operation is called: through the bridge, its values as bytes, or as exported, with dynamic values.
+
+use serde_json::Value;
+use wasmtime::Store;
+use wasmtime::component::{Component, ComponentExportIndex, Instance, TypedFunc, Val, WasmList};
+
+use super::bridge;
+use super::values::{ArgumentError, Arguments, OperationLayout, Returned, Unreadable};
+use crate::limits;
+use crate::package::Operation;
+
+/// The function of an operation, and the layout of its values.
+pub(super) struct Entry {
+    layout: OperationLayout,
+    function: Function,
+}
+
+/// Which function it is.
+#[derive(Debug, Clone, Copy)]
+enum Function {
+    /// The bridge's.
+    Bridged(ComponentExportIndex),
+    /// The connector's own.
+    Plain(ComponentExportIndex),
+}
+
+impl Entry {
+    /// The operation at this place in the order of operations, in the wrapped component.
+    pub(super) fn bridged(wrapped: &Component, at: usize, layout: OperationLayout) -> Option<Self> {
+        let index = find(wrapped, Some(bridge::INSTANCE), &bridge::export_name(at))?;
+        Some(Self { layout, function: Function::Bridged(index) })
+    }
+
+    /// The operation in the connector's own component.
+    pub(super) fn plain(
+        component: &Component,
+        operation: &Operation,
+        layout: OperationLayout,
+    ) -> Option<Self> {
+        let index = find(component, operation.interface(), operation.name().wit())?;
+        Some(Self { layout, function: Function::Plain(index) })
+    }
+
+    /// The arguments object, checked against the types of the parameters.
+    pub(super) fn arguments(&self, args: &Value) -> Result<Arguments, ArgumentError> {
+        self.layout.arguments(args)
+    }
+
+    /// Calls it in `instance`.
+    pub(super) async fn call<T: Send + 'static>(
+        &self,
+        store: &mut Store<T>,
+        instance: &Instance,
+        args: &Arguments,
+    ) -> wasmtime::Result<Result<Returned, Unreadable>> {
+        match self.function {
+            Function::Bridged(index) => {
+                let function: TypedFunc<(&[u8],), (WasmList<u8>,)> =
+                    instance.get_typed_func(&mut *store, index)?;
+                let (image,) = function.call_async(&mut *store, (args.image(),)).await?;
+                Ok(self.layout.returned(args, image.as_le_slice(&*store), limits::RESULT_BYTES))
+            }
+            Function::Plain(index) => {
+                let function = instance.get_func(&mut *store, index);
+                let function =
+                    function.ok_or_else(|| wasmtime::Error::msg("the export is not a function"))?;
+                let Ok(args) = self.layout.parameters(args) else { return Ok(Err(Unreadable::Malformed)) };
+                let mut results = [Val::Bool(false)];
+                function.call_async(&mut *store, &args, &mut results).await?;
+                let [result] = results;
+                Ok(self.layout.returned_dynamic(&result, limits::RESULT_BYTES))
+            }
+        }
+    }
+}
+
+fn find(component: &Component, interface: Option<&str>, name: &str) -> Option<ComponentExportIndex> {
+    let interface = match interface {
+        Some(interface) => Some(component.get_export_index(None, interface)?),
+        None => None,
+    };
+    component.get_export_index(interface.as_ref(), name)
+}

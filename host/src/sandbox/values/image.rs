@@ -1,0 +1,141 @@
+//! An image: values as they lie in the bridge's memory, written and read by address, every access checked.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+/// An image being written. Addresses count from where the image will lie in memory.
+pub(super) struct Writer {
+    bytes: Vec<u8>,
+    base: u32,
+}
+
+/// Why something cannot be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// The image would be longer than [`MAX_BYTES`].
+    TooLong,
+    /// The text is not base64.
+    NotBase64,
+}
+
+impl Writer {
+    /// An image that will lie at `base`.
+    pub(super) fn new(base: u32) -> Self {
+        Self { bytes: Vec::new(), base }
+    }
+
+    /// `size` bytes of zeros; where they start in the image.
+    pub(super) fn reserve(&mut self, size: usize, align: u32) -> Result<usize, Refused> {
+        let at = self.bytes.len().next_multiple_of(align as usize);
+        let end = at.checked_add(size).filter(|end| *end <= MAX_BYTES).ok_or(Refused::TooLong)?;
+        self.bytes.resize(end, 0);
+        Ok(at)
+    }
+
+    /// Keeps `bytes`; where they start in the image.
+    pub(super) fn append(&mut self, bytes: &[u8]) -> Result<usize, Refused> {
+        let at = self.bytes.len();
+        at.checked_add(bytes.len()).filter(|end| *end <= MAX_BYTES).ok_or(Refused::TooLong)?;
+        self.bytes.extend_from_slice(bytes);
+        Ok(at)
+    }
+
+    /// Keeps the bytes that base64 text stands for; where they start, and how many they are.
+    pub(super) fn append_base64(&mut self, text: &str) -> Result<(usize, usize), Refused> {
+        let at = self.bytes.len();
+        at.checked_add(text.len()).filter(|end| *end <= MAX_BYTES).ok_or(Refused::TooLong)?;
+        STANDARD.decode_vec(text, &mut self.bytes).map_err(|_| Refused::NotBase64)?;
+        Ok((at, self.bytes.len() - at))
+    }
+
+    /// Overwrites what was reserved. Nothing happens outside of it, which no caller asks for.
+    pub(super) fn put<const N: usize>(&mut self, at: usize, bytes: [u8; N]) {
+        if let Some(place) = self.bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
+            *place = bytes;
+        }
+    }
+
+    /// The number `value` in `size` bytes.
+    pub(super) fn put_sized(&mut self, at: usize, size: u32, value: u32) {
+        match (size, value.to_le_bytes()) {
+            (1, [a, ..]) => self.put(at, [a]),
+            (2, [a, b, ..]) => self.put(at, [a, b]),
+            (4, bytes) => self.put(at, bytes),
+            _ => {}
+        }
+    }
+
+    /// An address in the image and a length.
+    pub(super) fn put_span(&mut self, at: usize, start: usize, length: usize) {
+        let address = self.base.saturating_add(u32::try_from(start).unwrap_or(u32::MAX));
+        self.put(at, address.to_le_bytes());
+        self.put(at + 4, u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
+    }
+
+    pub(super) fn read(&self) -> Image<'_> {
+        Image { bytes: &self.bytes, base: self.base }
+    }
+
+    pub(super) fn finish(self) -> Vec<u8> {
+        self.bytes
+    }
+}
+
+/// The longest image, in bytes. Four MiB of JSON can become more only where a type is much larger in memory
+/// than as text.
+const MAX_BYTES: usize = 64 * 1024 * 1024;
+
+/// An image to read.
+#[derive(Clone, Copy)]
+pub(super) struct Image<'i> {
+    bytes: &'i [u8],
+    base: u32,
+}
+
+/// The image does not hold what its type promises: a fault of the host or of the runtime, since wasmtime
+/// wrote it by the same type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Malformed;
+
+impl<'i> Image<'i> {
+    /// An image that lies at `base`.
+    pub(super) fn new(bytes: &'i [u8], base: u32) -> Self {
+        Self { bytes, base }
+    }
+
+    /// `N` bytes at `at`, counted from the image's start.
+    pub(super) fn get<const N: usize>(self, at: usize) -> Result<[u8; N], Malformed> {
+        self.bytes.get(at..).and_then(|rest| rest.first_chunk()).copied().ok_or(Malformed)
+    }
+
+    /// The number of `size` bytes.
+    pub(super) fn sized(self, at: usize, size: u32) -> Result<u32, Malformed> {
+        match size {
+            0 => Ok(0),
+            1 => self.get(at).map(|[byte]| byte.into()),
+            2 => self.get(at).map(u16::from_le_bytes).map(u32::from),
+            _ => self.get(at).map(u32::from_le_bytes),
+        }
+    }
+
+    /// Where the span at `at` starts, counted from the image's start, and its length.
+    pub(super) fn span(self, at: usize) -> Result<(usize, usize), Malformed> {
+        let address = u32::from_le_bytes(self.get(at)?);
+        let length = u32::from_le_bytes(self.get(at + 4)?) as usize;
+        if length == 0 {
+            return Ok((0, 0));
+        }
+        Ok((address.checked_sub(self.base).ok_or(Malformed)? as usize, length))
+    }
+
+    /// The bytes of the span at `at`.
+    pub(super) fn bytes(self, at: usize) -> Result<&'i [u8], Malformed> {
+        let (start, length) = self.span(at)?;
+        self.bytes.get(start..).and_then(|rest| rest.get(..length)).ok_or(Malformed)
+    }
+
+    /// The text of the span at `at`.
+    pub(super) fn text(self, at: usize) -> Result<&'i str, Malformed> {
+        std::str::from_utf8(self.bytes(at)?).map_err(|_| Malformed)
+    }
+}

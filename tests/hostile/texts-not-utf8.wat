@@ -1,0 +1,12 @@
+;; Returns a list with a text that is not UTF-8.
+;; expects: connector_runtime_error output_malformed
+(core module $m
+  (memory (export "memory") 1)
+  (data (i32.const 64) "\80\00\00\00\02\00\00\00")
+  (data (i32.const 128) "\c3\28")
+  (func (export "run") (result i32)
+    (i32.store (i32.const 8) (i32.const 64)) (i32.store (i32.const 12) (i32.const 1)) (i32.const 0)))
+(core instance $i (instantiate $m))
+(alias core export $i "memory" (core memory $memory))
+(func (export "run") (result (result (list string) (error $failure)))
+  (canon lift (core func $i "run") (memory $memory)))
