@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use cofferdam::limits::LimitRequest;
 use cofferdam::{Call, Compiler, Host, HostErrorKind};
-use cofferdam_test_support::package::guest_package;
-use cofferdam_test_support::{Home, Signer, Upstream, process};
+use cofferdam_test_support::package::{component, guest_package, manifest, pack};
+use cofferdam_test_support::{Home, Signer, Upstream, connector, process};
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -107,6 +107,37 @@ fn a_full_host_queues_up_to_a_bound_and_then_says_that_it_is_busy() {
         drop(first);
         for call in line {
             call.await.unwrap();
+        }
+    });
+}
+
+/// With as many memories as a call may have, two calls need more than the pool of two slots: they take turns,
+/// although each has a slot, and none is told that there is no room.
+#[test]
+fn calls_of_many_parts_wait_for_room_in_the_pool() {
+    let part = "(core module $part (memory (export \"memory\") 1))";
+    let parts: String = (0..7).map(|at| format!("(core instance $p{at} (instantiate $part))")).collect();
+    let body = format!(
+        r#"{part} {parts}
+        (core module $m (memory (export "memory") 1)
+          (func (export "run") (result i32) (local $n i32)
+            (local.set $n (i32.const 10000000))
+            (loop $again (br_if $again (local.tee $n (i32.sub (local.get $n) (i32.const 1)))))
+            (i32.const 0)))"#
+    );
+    let (home, signer) = (Home::with_compiler(Compiler::in_process()), Signer::new());
+    home.trust(&signer.public(), "local://test/*");
+    let bytes = pack(&component(&body), &manifest("local://test/large", "1.0.0"));
+    let host = home.builder().concurrency(2).build().unwrap();
+    run(host.install(bytes.clone(), Some(signer.sign(&bytes)), Default::default())).unwrap();
+    run(async {
+        let mut calls = JoinSet::new();
+        for _ in 0..12 {
+            let (host, large) = (host.clone(), connector("local://test/large@1.0.0"));
+            calls.spawn(async move { host.call(&large, "run", json!({})).await });
+        }
+        while let Some(ended) = calls.join_next().await {
+            ended.unwrap().unwrap();
         }
     });
 }

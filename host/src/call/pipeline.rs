@@ -12,7 +12,7 @@ use super::verify;
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::{AuditId, Context, Failure, LimitHit, LimitKind};
 use crate::limits::{self, LimitRequest};
-use crate::sandbox::{self, Arguments, Attempt, Exported, Usage};
+use crate::sandbox::{self, Arguments, Attempt, Exported, Room, Usage};
 use crate::spelling;
 
 /// Runs calls, as many at once as there are permits.
@@ -60,7 +60,7 @@ impl Pipeline {
         let _waiting = self.waiting.try_acquire().map_err(|_| busy())?;
         let _permit = self.permits.acquire().await.map_err(|_| busy())?;
         let context = Context::new(audit_id.clone()).with_connector(Arc::clone(connector), None);
-        let loaded = self.loader.load(&context, &call.connector, connector, call.allow_unsigned).await?;
+        let (loaded, _room) = self.loaded_with_room(&context, &call, connector).await?;
         let package = &loaded.checked.package;
         record.identified(Arc::clone(&loaded.hash), loaded.signer.clone());
 
@@ -90,6 +90,28 @@ impl Pipeline {
         let (outcome, usage) = sandbox::run(&loaded.connector, operation, &args, attempt).await;
         record.attempt_ended(usage);
         outcome
+    }
+}
+
+impl Pipeline {
+    /// The connector, and room for an instance of it. Who had to wait for room looks again whether the load
+    /// still stands: nothing that was withdrawn meanwhile runs.
+    async fn loaded_with_room(
+        &self,
+        context: &Context,
+        call: &Call,
+        connector: &str,
+    ) -> Result<(Arc<Loaded>, Room<'_>), Error> {
+        let mut waited: Option<Room<'_>> = None;
+        loop {
+            let loaded = self.loader.load(context, &call.connector, connector, call.allow_unsigned).await?;
+            let needs = known_operation(&loaded, connector, &call.op)?.needs();
+            let room = waited.take().filter(|room| room.covers(needs));
+            match room.or_else(|| self.loader.sandbox.try_room(needs)) {
+                Some(room) => return Ok((loaded, room)),
+                None => waited = Some(self.loader.sandbox.room(needs).await.ok_or_else(busy)?),
+            }
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 
 use wasmtime::{Config, Enabled, Engine, PoolingAllocationConfig, WasmBacktraceDetails};
 
-use super::bridge;
+use super::room::Totals;
 use crate::limits;
 use crate::package::FEATURES;
 
@@ -45,15 +45,11 @@ pub(super) enum Allocation {
 /// The engine, with a pool of `slots` where the machine allows it.
 pub(super) fn new(slots: u32) -> wasmtime::Result<(Engine, Allocation)> {
     let mut pool = PoolingAllocationConfig::new();
-    // A Rust guest is four core instances with one memory, one of another language has more, and the bridge
-    // has its own. What a single
-    // call may have at most is always there, however few calls the host runs at once.
-    let room =
-        |each: u32, most: usize| slots.saturating_mul(each).max(u32::try_from(most).unwrap_or(u32::MAX));
+    let totals = Totals::of(slots);
     pool.total_component_instances(slots)
-        .total_core_instances(room(12, limits::INSTANCES + bridge::INSTANCES))
-        .total_memories(room(3, limits::MEMORIES + bridge::MEMORIES))
-        .total_tables(room(4, limits::TABLES))
+        .total_core_instances(totals.core_instances)
+        .total_memories(totals.memories)
+        .total_tables(totals.tables)
         .total_stacks(slots)
         .max_memory_size(usize::try_from(limits::Ceilings::default().memory()).unwrap_or(usize::MAX))
         .linear_memory_keep_resident(KEEP_MEMORY)

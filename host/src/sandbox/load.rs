@@ -11,6 +11,7 @@ use super::entry::Entry;
 use super::gates::http::Egress;
 use super::gates::sockets;
 use super::limiter::Refused;
+use super::room::Needs;
 use super::state::State;
 use super::values::{ArgumentError, Arguments, OperationLayout};
 use super::{Variants, bridge};
@@ -29,6 +30,7 @@ pub(crate) struct Connector {
 pub(crate) struct Exported {
     operation: Operation,
     pre: InstancePre<State>,
+    needs: Needs,
     entry: Entry,
 }
 
@@ -63,7 +65,8 @@ impl Connector {
                 (None, None) => return Err(missing(operation)),
             };
             let entry = entry.ok_or_else(|| missing(operation))?;
-            let exported = Exported { operation: operation.clone(), pre: pre.clone(), entry };
+            let needs = Needs::of(pre.component());
+            let exported = Exported { operation: operation.clone(), pre: pre.clone(), needs, entry };
             operations.insert(operation.name().json().to_owned(), exported);
         }
         Ok(Self { operations, egress, excess })
@@ -101,6 +104,11 @@ impl Exported {
     /// What does not fit, with its path.
     pub(crate) fn arguments(&self, args: &Value) -> Result<Arguments, ArgumentError> {
         self.entry.arguments(args)
+    }
+
+    /// What an instance for it takes of the pool.
+    pub(crate) fn needs(&self) -> Needs {
+        self.needs
     }
 
     pub(super) fn pre(&self) -> &InstancePre<State> {

@@ -19,6 +19,7 @@ mod outcome;
 #[cfg(test)]
 mod reference;
 mod refused;
+mod room;
 mod state;
 mod stdio;
 #[cfg(test)]
@@ -52,12 +53,15 @@ use crate::manifest::Manifest;
 use crate::package::Package;
 use crate::trust::Verified;
 use components::Components;
+pub(crate) use room::{Needs, Room};
+use room::{Rooms, Totals};
 
 /// What turns packages into connectors that can run.
 pub(crate) struct Sandbox {
     linker: Linker<state::State>,
     components: Components,
     egress: EgressSettings,
+    rooms: Rooms,
 }
 
 /// Components up to this many bytes are compiled twice where they have lists, as they are and wrapped, so that
@@ -100,7 +104,7 @@ impl Sandbox {
         let (engine, _) = engine::new(slots).map_err(broken)?;
         let linker = link::linker(&engine).map_err(broken)?;
         let components = Components::new(engine, compiler, limits, store, clock)?;
-        Ok(Self { linker, components, egress })
+        Ok(Self { linker, components, egress, rooms: Rooms::new(Totals::of(slots)) })
     }
 
     /// Makes a verified package runnable: from kept code where there is some, else by compiling it.
@@ -169,6 +173,16 @@ impl Sandbox {
                 Ok(Variants::Plain(plain))
             }
         }
+    }
+
+    /// Room for an instance that needs this much, if there is some now.
+    pub(crate) fn try_room(&self, needs: Needs) -> Option<Room<'_>> {
+        self.rooms.try_take(needs)
+    }
+
+    /// Room for an instance that needs this much, in turn; none only where the host is gone.
+    pub(crate) async fn room(&self, needs: Needs) -> Option<Room<'_>> {
+        self.rooms.take(needs).await
     }
 
     /// Forgets what is kept of a package that is gone.
