@@ -221,15 +221,24 @@ pub(super) fn check(imports: &[Import], declared: &[String]) -> Result<(), Denia
 /// Whether a connector whose manifest names `declared` may import it, and which line says so.
 ///
 /// # Errors
-/// As an install of a connector with this one import.
+/// As an install of a connector with this one import; for what is there to link against alone, as its use.
 pub fn foretell(import: &Import, declared: &[String]) -> Result<Permit, Denial> {
+    if import.available() && grant_of(import) == Some(SOCKETS.0) {
+        return Err(shut(import.interface()));
+    }
     check(std::slice::from_ref(import), declared)?;
     let permit = Permit::new(&format!("import:{}", import.interface));
     Ok(match standing(import, declared) {
         Standing::Plumbing => permit.note("Every connector may import it: no authority comes with it."),
-        Standing::Shut => permit.by(GrantLine::manifest_imports(declared)).note(SHUT),
         _ => permit.by(GrantLine::manifest_imports(declared)),
     })
+}
+
+/// The denial of a use of an interface that is there to link against alone: no line would allow it.
+pub(crate) fn shut(interface: &str) -> Denial {
+    let (boundary, code) = (DenialBoundary::Sandbox, DenialCode::CapabilityUnavailable);
+    Denial::new(boundary, code, &format!("import:{interface}"), Vec::new())
+        .otherwise("No host has sockets: use HTTP (wasi:http/outgoing-handler) instead.")
 }
 
 /// What the manifest names and the component does not import: it asks for more than it needs.
@@ -354,6 +363,9 @@ mod tests {
         assert!(denial.line().is_none(), "no line is enough: {denial}");
         let denial = check(&imports(&["wasi:sockets/tcp@0.2.0"]), &[]).unwrap_err();
         assert!(denial.to_string().contains(SHUT), "{denial}");
+        let sockets = ["wasi:sockets/network".to_owned()];
+        let foretold = foretell(&Import::asked("wasi:sockets/tcp"), &sockets).unwrap_err();
+        assert_eq!(foretold, shut("wasi:sockets/tcp"));
         let denial = check(&imports(&["wasi:http/outgoing-handler@0.3.0"]), &[]).unwrap_err();
         assert_eq!(
             denial.requested(),

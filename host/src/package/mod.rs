@@ -34,6 +34,7 @@ pub(crate) use contract::failure as failure_shape;
 pub use docs::{Docs, OperationDocs};
 pub use error::{FileKind, PackageError};
 pub(crate) use features::FEATURES;
+pub(crate) use imports::shut;
 pub use imports::{Import, ImportVerdict, Standing, foretell, verdicts};
 pub use operation::Operation;
 pub use prescan::MAX_BYTES;

@@ -13,7 +13,7 @@ use wasmtime::component::{Component, Linker, ResourceType};
 use wasmtime_wasi::p2::{DynInputStream, DynOutputStream, DynPollable};
 
 use super::ledger::Verdict;
-use crate::failure::{Denial, DenialBoundary, DenialCode};
+use crate::package::shut;
 use crate::sandbox::state::State;
 
 const PACKAGE: &str = "wasi:sockets/";
@@ -44,7 +44,7 @@ pub(in crate::sandbox) fn link(
                     let interface: Arc<str> = import.split('@').next().unwrap_or(import).into();
                     instance.func_new(name, move |store, _, _, _| {
                         let ledger = store.data().ledger();
-                        ledger.end(Verdict::Denied(denial(&interface)));
+                        ledger.end(Verdict::Denied(shut(&interface)));
                         Err(wasmtime::Error::msg("sockets are shut"))
                     })?;
                 }
@@ -67,14 +67,4 @@ fn resource(name: &str) -> ResourceType {
         "output-stream" => ResourceType::host::<DynOutputStream>(),
         _ => ResourceType::host::<Shut>(),
     }
-}
-
-fn denial(interface: &str) -> Denial {
-    Denial::new(
-        DenialBoundary::Sandbox,
-        DenialCode::CapabilityUnavailable,
-        &format!("import:{interface}"),
-        Vec::new(),
-    )
-    .otherwise("No host has sockets: use HTTP (wasi:http/outgoing-handler) instead.")
 }
