@@ -36,6 +36,7 @@ mod panics;
 mod proposals;
 mod slips;
 mod surface;
+mod texts;
 mod world;
 
 /// The binary under test.

@@ -2,17 +2,16 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use super::loader::{Loaded, Loader};
 use super::record::Record;
-use super::request::Call;
+use super::request::{Args, Call};
 use super::verify;
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::{AuditId, Context, Failure, LimitHit, LimitKind};
 use crate::limits::{self, LimitRequest};
-use crate::sandbox::{self, Arguments, Attempt, Exported, Room, Usage};
+use crate::sandbox::{self, Answer, Arguments, Attempt, Exported, Room, Usage};
 use crate::spelling;
 
 /// Runs calls, as many at once as there are permits.
@@ -34,7 +33,7 @@ impl Pipeline {
 
     /// One call: its value, its failure, or why it was not taken up. Dropping the future cancels it.
     /// Beside it what its last attempt used, if one was made.
-    pub(crate) async fn run(&self, call: Call) -> (Result<Value, Error>, Option<Usage>) {
+    pub(crate) async fn run<A: Answer>(&self, call: Call) -> (Result<A, Error>, Option<Usage>) {
         let audit_id = AuditId::mint();
         let connector = Arc::clone(call.connector.text());
         let op: Arc<str> = call.op.as_str().into();
@@ -48,13 +47,13 @@ impl Pipeline {
         (record.close(outcome), usage)
     }
 
-    async fn admit_and_attempt(
+    async fn admit_and_attempt<A: Answer>(
         &self,
         audit_id: &AuditId,
         connector: &Arc<str>,
         call: Call,
         record: &mut Record,
-    ) -> Result<Value, Error> {
+    ) -> Result<A, Error> {
         // First the turn, then the checks: a key that is revoked while a call waits must not let it run, and
         // arguments that wait in line are kept as they came.
         let _waiting = self.waiting.try_acquire().map_err(|_| busy())?;
@@ -129,12 +128,21 @@ fn known_operation<'l>(loaded: &'l Loaded, connector: &str, op: &str) -> Result<
     Err(HostError::new(HostErrorKind::OpNotFound, format!("{connector} has no operation `{op}`.")).hint(hint))
 }
 
-fn fitting_args(context: &Context, operation: &Exported, args: &Value) -> Result<Arguments, Error> {
-    if let Some(used) = sandbox::json_size_over(args, limits::PAYLOAD_BYTES as u64) {
-        let hit = LimitHit { limit: LimitKind::Payload, configured: limits::PAYLOAD_BYTES as u64, used };
+fn fitting_args(context: &Context, operation: &Exported, args: &Args) -> Result<Arguments, Error> {
+    let limit = limits::PAYLOAD_BYTES as u64;
+    let over = match args {
+        Args::Value(value) => sandbox::json_size_over(value, limit),
+        Args::Text(text) => Some(text.len() as u64).filter(|size| *size > limit),
+    };
+    if let Some(used) = over {
+        let hit = LimitHit { limit: LimitKind::Payload, configured: limit, used };
         return Err(Failure::resource_limit_exceeded(context, hit).into());
     }
-    operation.arguments(args).map_err(|error| {
+    let fitting = match args {
+        Args::Value(value) => operation.arguments(value),
+        Args::Text(text) => operation.arguments_from_text(text),
+    };
+    fitting.map_err(|error| {
         HostError::new(HostErrorKind::Validation, format!("The arguments do not fit: {error}."))
             .hint(format!("The operation is {}", operation.operation()))
             .into()

@@ -60,6 +60,25 @@ impl Host {
         self.pipeline.run(call).await
     }
 
+    /// Calls an operation with arguments that are JSON text, and returns its value as compact JSON text. The
+    /// same as [`Host::call`] without a [`Value`] on either side: what to use for large arguments and results,
+    /// and for what is only passed on.
+    ///
+    /// # Errors
+    /// As [`Host::call`]; text that is not JSON, or that gives a field twice, is an argument that does not fit.
+    pub async fn call_text(&self, connector: &ConnectorRef, op: &str, args: &str) -> Result<String, Error> {
+        self.run_text(Call::from_text(connector.clone(), op, args)).await
+    }
+
+    /// Runs a call with its own limits and options, and returns its value as compact JSON text. How the
+    /// arguments were given makes no difference.
+    ///
+    /// # Errors
+    /// As [`Host::call_text`].
+    pub async fn run_text(&self, call: Call) -> Result<String, Error> {
+        self.pipeline.run(call).await.0
+    }
+
     /// What is installed, by name and version.
     ///
     /// # Errors

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
-use serde_json::Value;
 use wasmtime::Store;
 
 use super::breather::Breather;
@@ -18,7 +17,7 @@ use super::gates::ledger::Ledger;
 use super::load::{Connector, Exported};
 use super::state::State;
 use super::usage::Usage;
-use super::values::{Arguments, Returned, Unreadable};
+use super::values::{Answer, Arguments, Returned, Unreadable};
 use super::{outcome, traps};
 use crate::action::ActionScope;
 use crate::clock::Clock;
@@ -46,8 +45,8 @@ pub(crate) struct Attempt<'a> {
 }
 
 /// How the guest's future stopped.
-enum Stop {
-    Done(wasmtime::Result<Result<Returned, Unreadable>>),
+enum Stop<A> {
+    Done(wasmtime::Result<Result<Returned<A>, Unreadable>>),
     Verdict,
     Deadline,
     /// A panic in a gate, with its message.
@@ -56,12 +55,12 @@ enum Stop {
 
 /// Runs the operation once: its value, its failure, or (as the host's own error) that there was no room to
 /// start it. Dropping the future ends the guest and its requests.
-pub(crate) async fn run(
+pub(crate) async fn run<A: Answer>(
     connector: &Connector,
     operation: &Exported,
     args: &Arguments,
     attempt: Attempt<'_>,
-) -> (Result<Value, Error>, Usage) {
+) -> (Result<A, Error>, Usage) {
     let Attempt { context, limits, deadline, idempotency_key, number, clock, scope } = attempt;
     let started = clock.now();
     let ledger = Arc::new(Ledger::default());
@@ -125,11 +124,11 @@ fn prepare(store: &mut Store<State>, limits: &Limits, connector: &Connector) -> 
     Ok(())
 }
 
-async fn instantiate_and_call(
+async fn instantiate_and_call<A: Answer>(
     store: &mut Store<State>,
     operation: &Exported,
     args: &Arguments,
-) -> wasmtime::Result<Result<Returned, Unreadable>> {
+) -> wasmtime::Result<Result<Returned<A>, Unreadable>> {
     let instance = operation.pre().instantiate_async(&mut *store).await?;
     operation.entry().call(store, &instance, args).await
 }
@@ -143,12 +142,12 @@ fn message_of(panic: &(dyn Any + Send)) -> String {
 
 /// Drives the guest, and looks at the clock and the ledger itself each time it yields: a busy runtime's
 /// timers come late, and a gate's verdict must not wait for the guest.
-async fn watch(
+async fn watch<A>(
     clock: &dyn Clock,
     deadline: Instant,
     ledger: &Ledger,
-    work: impl Future<Output = wasmtime::Result<Result<Returned, Unreadable>>>,
-) -> Stop {
+    work: impl Future<Output = wasmtime::Result<Result<Returned<A>, Unreadable>>>,
+) -> Stop<A> {
     let mut work = pin!(work);
     let mut verdict = pin!(ledger.ended());
     // Made at the first wait: most calls never do.

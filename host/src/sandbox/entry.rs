@@ -5,8 +5,7 @@ use wasmtime::Store;
 use wasmtime::component::{Component, ComponentExportIndex, Instance, TypedFunc, Val, WasmList};
 
 use super::bridge;
-use super::values::{ArgumentError, Arguments, OperationLayout, Returned, Unreadable};
-use crate::limits;
+use super::values::{Answer, ArgumentError, Arguments, OperationLayout, Returned, Unreadable};
 use crate::package::Operation;
 
 /// The function of an operation, and the layout of its values.
@@ -46,19 +45,24 @@ impl Entry {
         self.layout.arguments(args)
     }
 
+    /// The same from JSON text.
+    pub(super) fn arguments_from_text(&self, args: &str) -> Result<Arguments, ArgumentError> {
+        self.layout.arguments_from_text(args)
+    }
+
     /// Calls it in `instance`.
-    pub(super) async fn call<T: Send + 'static>(
+    pub(super) async fn call<T: Send + 'static, A: Answer>(
         &self,
         store: &mut Store<T>,
         instance: &Instance,
         args: &Arguments,
-    ) -> wasmtime::Result<Result<Returned, Unreadable>> {
+    ) -> wasmtime::Result<Result<Returned<A>, Unreadable>> {
         match self.function {
             Function::Bridged(index) => {
                 let function: TypedFunc<(&[u8],), (WasmList<u8>,)> =
                     instance.get_typed_func(&mut *store, index)?;
                 let (image,) = function.call_async(&mut *store, (args.image(),)).await?;
-                Ok(self.layout.returned(args, image.as_le_slice(&*store), limits::RESULT_BYTES))
+                Ok(self.layout.returned(args, image.as_le_slice(&*store)))
             }
             Function::Plain(index) => {
                 let function = instance.get_func(&mut *store, index);
@@ -68,7 +72,7 @@ impl Entry {
                 let mut results = [Val::Bool(false)];
                 function.call_async(&mut *store, &args, &mut results).await?;
                 let [result] = results;
-                Ok(self.layout.returned_dynamic(&result, limits::RESULT_BYTES))
+                Ok(self.layout.returned_dynamic(&result))
             }
         }
     }

@@ -106,6 +106,14 @@ impl Exported {
         self.entry.arguments(args)
     }
 
+    /// The same from JSON text.
+    ///
+    /// # Errors
+    /// The text is not JSON, or does not fit, with its path.
+    pub(crate) fn arguments_from_text(&self, args: &str) -> Result<Arguments, ArgumentError> {
+        self.entry.arguments_from_text(args)
+    }
+
     /// What an instance for it takes of the pool.
     pub(crate) fn needs(&self) -> Needs {
         self.needs

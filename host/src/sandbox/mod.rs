@@ -42,7 +42,7 @@ pub(crate) use components::CodeStore;
 pub(crate) use gates::http::EgressSettings;
 pub(crate) use load::{Connector, Exported, LoadError};
 pub use usage::Usage;
-pub(crate) use values::{Arguments, json_size_over};
+pub(crate) use values::{Answer, Arguments, json_size_over};
 pub use worker::{COMPILE_WORKER_ARG, compile_worker};
 
 use crate::clock::Clock;

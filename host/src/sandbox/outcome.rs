@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::gates::ledger::{Ledger, Verdict};
 use super::traps::Ending;
-use super::values::{self, Returned, Unreadable};
+use super::values::{Returned, Unreadable};
 use crate::failure::{
     Context, Failure, LimitHit, LimitKind, NetworkFault, Phase, RuntimeFault, UpstreamFault, safe_line,
 };
@@ -33,22 +33,20 @@ pub(super) fn of_ending(context: &Context, ending: Ending) -> Failure {
     }
 }
 
-/// What the guest returned: its value as JSON, or the failure that it reports.
-pub(super) fn of_result(
+/// What the guest returned: its value, or the failure that it reports.
+pub(super) fn of_result<A>(
     context: &Context,
-    result: Result<Returned, Unreadable>,
+    result: Result<Returned<A>, Unreadable>,
     ledger: &Ledger,
-) -> Result<Value, Failure> {
+) -> Result<A, Failure> {
     let over = |limit, configured: usize, used| {
         let hit = LimitHit { limit, configured: configured as u64, used };
         Err(Failure::resource_limit_exceeded(context, hit))
     };
     match result {
-        Ok(Returned::Value(value)) => match values::json_size_over(&value, limits::PAYLOAD_BYTES as u64) {
-            None => Ok(value),
-            Some(size) => over(LimitKind::Payload, limits::PAYLOAD_BYTES, size),
-        },
+        Ok(Returned::Value(value)) => Ok(value),
         Ok(Returned::Failure(failure)) => Err(of_guest_failure(context, &failure, ledger)),
+        Err(Unreadable::TooLong(used)) => over(LimitKind::Payload, limits::PAYLOAD_BYTES, used),
         Err(Unreadable::TooLarge) => {
             over(LimitKind::HostTransfer, limits::RESULT_BYTES, limits::RESULT_BYTES as u64 + 1)
         }

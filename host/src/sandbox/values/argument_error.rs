@@ -2,10 +2,9 @@
 
 use std::fmt;
 
-use serde_json::Value;
-
 use super::image::Refused;
 use super::layout::{Case, Kind};
+use super::scalars::Token;
 use crate::package::Name;
 
 /// An argument that does not fit its type: where, and what was expected. It never repeats the value.
@@ -21,12 +20,27 @@ impl ArgumentError {
         Self { path: Vec::new(), expected: expected.into() }
     }
 
-    pub(super) fn mismatch(expected: impl fmt::Display, got: &Value) -> Self {
-        Self::new(format!("expected {expected}, got {}", kind(got)))
+    /// A value of another kind than the type wants.
+    pub(super) fn mismatch(expected: &Kind, got: Token<'_>) -> Self {
+        Self::got(wanted(expected), got)
+    }
+
+    pub(super) fn got(expected: impl fmt::Display, got: Token<'_>) -> Self {
+        Self::new(format!("expected {expected}, got {}", got.words()))
+    }
+
+    /// Text that is not JSON. What serde_json says of it is a place and no part of the text.
+    pub(super) fn syntax(error: &serde_json::Error) -> Self {
+        Self::new(format!("not JSON: {error}"))
+    }
+
+    /// Where it is, one step further out.
+    pub(super) fn step(&mut self, step: String) {
+        self.path.push(step);
     }
 
     pub(super) fn under(mut self, step: impl Into<String>) -> Self {
-        self.path.push(step.into());
+        self.step(step.into());
         self
     }
 }
@@ -91,15 +105,4 @@ pub(super) fn wanted_cases(cases: &[Case]) -> String {
         None => format!("\"{}\"", case.name.json()),
     };
     format!("one of {}", cases.iter().map(case).collect::<Vec<_>>().join(", "))
-}
-
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "an array",
-        Value::Object(_) => "an object",
-    }
 }

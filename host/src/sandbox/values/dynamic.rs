@@ -26,7 +26,7 @@ impl From<Refused> for Unwritable {
 
 /// The parameters, in order.
 pub(super) fn parameters(layout: &OperationLayout, image: Image<'_>) -> Result<Vec<Val>, Malformed> {
-    let Kind::Record(parts, _) = &layout.params.kind else { return Err(Malformed) };
+    let Kind::Record(parts) = &layout.params.kind else { return Err(Malformed) };
     let at = layout.params_at();
     parts.iter().map(|part| read(&part.layout, image, at + part.offset as usize)).collect()
 }
@@ -61,7 +61,7 @@ fn read(layout: &Layout, image: Image<'_>, at: usize) -> Result<Val, Malformed> 
             let part = |(offset, part): &(u32, Layout)| read(part, image, at + *offset as usize);
             Val::Tuple(parts.iter().map(part).collect::<Result<_, _>>()?)
         }
-        Kind::Record(parts, _) => {
+        Kind::Record(parts) => {
             let mut fields = Vec::with_capacity(parts.len());
             for part in parts.iter() {
                 let value = read(&part.layout, image, at + part.offset as usize)?;
@@ -143,7 +143,7 @@ fn write(layout: &Layout, value: &Val, to: &mut Writer, at: usize) -> Result<(),
                 write(part, value, to, at + *offset as usize)?;
             }
         }
-        (Kind::Record(parts, _), Val::Record(fields)) if parts.len() == fields.len() => {
+        (Kind::Record(parts), Val::Record(fields)) if parts.len() == fields.len() => {
             for (part, (_, value)) in parts.iter().zip(fields) {
                 write(&part.layout, value, to, at + part.offset as usize)?;
             }

@@ -33,7 +33,7 @@ pub(super) fn flatten(
                 flatten(item, image, at + *offset as usize, out)?;
             }
         }
-        Kind::Record(parts, _) => {
+        Kind::Record(parts) => {
             for part in parts.iter() {
                 flatten(&part.layout, image, at + part.offset as usize, out)?;
             }

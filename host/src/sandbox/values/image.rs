@@ -24,6 +24,16 @@ impl Writer {
         Self { bytes: Vec::new(), base }
     }
 
+    /// The same, with room for `bytes`.
+    pub(super) fn with_capacity(base: u32, bytes: usize) -> Self {
+        Self { bytes: Vec::with_capacity(bytes), base }
+    }
+
+    /// How long it is so far.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// `size` bytes of zeros; where they start in the image.
     pub(super) fn reserve(&mut self, size: usize, align: u32) -> Result<usize, Refused> {
         let at = self.bytes.len().next_multiple_of(align as usize);
@@ -67,9 +77,20 @@ impl Writer {
 
     /// An address in the image and a length.
     pub(super) fn put_span(&mut self, at: usize, start: usize, length: usize) {
-        let address = self.base.saturating_add(u32::try_from(start).unwrap_or(u32::MAX));
-        self.put(at, address.to_le_bytes());
+        self.put(at, self.address(start).to_le_bytes());
         self.put(at + 4, u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
+    }
+
+    /// The address of what starts at `start`.
+    pub(super) fn address(&self, start: usize) -> u32 {
+        self.base.saturating_add(u32::try_from(start).unwrap_or(u32::MAX))
+    }
+
+    /// Overwrites what was reserved with as many bytes as these.
+    pub(super) fn overwrite(&mut self, at: usize, bytes: &[u8]) {
+        if let Some(place) = self.bytes.get_mut(at..).and_then(|rest| rest.get_mut(..bytes.len())) {
+            place.copy_from_slice(bytes);
+        }
     }
 
     pub(super) fn read(&self) -> Image<'_> {
@@ -83,7 +104,7 @@ impl Writer {
 
 /// The longest image, in bytes. Four MiB of JSON can become more only where a type is much larger in memory
 /// than as text.
-const MAX_BYTES: usize = 64 * 1024 * 1024;
+pub(super) const MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// An image to read.
 #[derive(Clone, Copy)]
@@ -101,6 +122,11 @@ impl<'i> Image<'i> {
     /// An image that lies at `base`.
     pub(super) fn new(bytes: &'i [u8], base: u32) -> Self {
         Self { bytes, base }
+    }
+
+    /// How long it is, in bytes.
+    pub(super) fn len(self) -> usize {
+        self.bytes.len()
     }
 
     /// `N` bytes at `at`, counted from the image's start.
@@ -126,6 +152,13 @@ impl<'i> Image<'i> {
             return Ok((0, 0));
         }
         Ok((address.checked_sub(self.base).ok_or(Malformed)? as usize, length))
+    }
+
+    /// Where the list of items of `size` bytes at `at` starts, and how many it has; all of it is in the image.
+    pub(super) fn items(self, at: usize, size: u32) -> Result<(usize, usize), Malformed> {
+        let (start, length) = self.span(at)?;
+        let end = length.checked_mul(size as usize).and_then(|bytes| bytes.checked_add(start));
+        end.filter(|end| *end <= self.bytes.len()).map(|_| (start, length)).ok_or(Malformed)
     }
 
     /// The bytes of the span at `at`.

@@ -3,8 +3,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
-
 use crate::package::{Field, Name, Operation, Shape, failure_shape};
 
 /// The most flat parameters; with more, the parameters lie in memory.
@@ -27,8 +25,7 @@ pub(crate) struct Layout {
     pub(super) kind: Kind,
 }
 
-/// A type, with what is inside it. The parallel of [`Shape`]. A record has with it its object, every field
-/// `null`: copying that is much cheaper than inserting the fields one by one.
+/// A type, with what is inside it. The parallel of [`Shape`].
 #[derive(Debug, Clone)]
 pub(super) enum Kind {
     Bool,
@@ -42,7 +39,7 @@ pub(super) enum Kind {
     Tuple(Arc<[(u32, Layout)]>),
     Option(Arc<Layout>),
     Result(Option<Arc<Layout>>, Option<Arc<Layout>>),
-    Record(Arc<[Part]>, Arc<Map<String, Value>>),
+    Record(Arc<[Part]>),
     Variant(Arc<[Case]>),
     Enum(Arc<[Name]>),
     Flags(Arc<[Name]>),
@@ -54,7 +51,7 @@ impl Kind {
         match self {
             Kind::Bytes | Kind::List(_) => true,
             Kind::Tuple(items) => items.iter().any(|(_, item)| item.lists),
-            Kind::Record(parts, _) => parts.iter().any(|part| part.layout.lists),
+            Kind::Record(parts) => parts.iter().any(|part| part.layout.lists),
             Kind::Variant(cases) => cases.iter().filter_map(|case| case.payload.as_ref()).any(|p| p.lists),
             Kind::Option(item) => item.lists,
             Kind::Result(ok, err) => side(ok) || side(err),
@@ -148,7 +145,7 @@ impl Layout {
             Kind::Flags(_) => out.push(Flat::I32),
             Kind::String | Kind::Bytes | Kind::List(_) => out.extend([Flat::I32, Flat::I32]),
             Kind::Tuple(items) => items.iter().for_each(|(_, item)| item.flatten_type(out)),
-            Kind::Record(parts, _) => parts.iter().for_each(|part| part.layout.flatten_type(out)),
+            Kind::Record(parts) => parts.iter().for_each(|part| part.layout.flatten_type(out)),
             Kind::Option(item) => flatten_cases([Some(&**item)], out),
             Kind::Result(ok, err) => flatten_cases([ok.as_deref(), err.as_deref()], out),
             Kind::Variant(cases) => flatten_cases(cases.iter().map(|case| case.payload.as_ref()), out),
@@ -266,8 +263,7 @@ impl Layouts {
                 Part { name: field.name.clone(), offset, layout }
             })
             .collect();
-        let object = parts.iter().map(|part| (part.name.json().to_owned(), Value::Null)).collect();
-        place.end(Kind::Record(parts, Arc::new(object)))
+        place.end(Kind::Record(parts))
     }
 
     fn result(&mut self, ok: Option<Arc<Layout>>, err: Option<Arc<Layout>>) -> Layout {

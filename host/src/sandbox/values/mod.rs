@@ -13,11 +13,15 @@ mod encode;
 mod flat;
 mod image;
 mod layout;
+mod objects;
 mod scalars;
 mod size;
+mod slots;
+mod visit;
+mod written;
 
 pub(crate) use argument_error::ArgumentError;
-pub(crate) use decode::{Returned, Unreadable};
+pub(crate) use decode::{Answer, Returned, Unreadable};
 pub(crate) use encode::Arguments;
 pub(crate) use layout::{Flat, Layouts, OperationLayout, Signature};
 
@@ -28,17 +32,21 @@ use super::bridge::BASE;
 impl OperationLayout {
     /// The arguments object as an image, checked against the types of the parameters.
     pub(crate) fn arguments(&self, args: &serde_json::Value) -> Result<Arguments, ArgumentError> {
-        encode::arguments(self, args)
+        encode::from_value(self, args)
     }
 
-    /// What a call with `args` returned, from its image; of at most `budget` bytes of the host's memory.
-    pub(crate) fn returned(
+    /// The same from JSON text.
+    pub(crate) fn arguments_from_text(&self, args: &str) -> Result<Arguments, ArgumentError> {
+        encode::from_text(self, args)
+    }
+
+    /// What a call with `args` returned, from its image.
+    pub(crate) fn returned<A: Answer>(
         &self,
         args: &Arguments,
         image: &[u8],
-        budget: usize,
-    ) -> Result<Returned, Unreadable> {
-        decode::returned(self, image, args.end(), budget)
+    ) -> Result<Returned<A>, Unreadable> {
+        decode::returned(self, image, args.end())
     }
 
     /// The arguments as dynamic values.
@@ -47,12 +55,12 @@ impl OperationLayout {
     }
 
     /// What a call returned, from a dynamic value.
-    pub(crate) fn returned_dynamic(&self, result: &Val, budget: usize) -> Result<Returned, Unreadable> {
+    pub(crate) fn returned_dynamic<A: Answer>(&self, result: &Val) -> Result<Returned<A>, Unreadable> {
         let image = dynamic::result(self, result, BASE).map_err(|error| match error {
             dynamic::Unwritable::Malformed => Unreadable::Malformed,
             dynamic::Unwritable::TooLong => Unreadable::TooLarge,
         })?;
-        decode::returned(self, &image, BASE, budget)
+        decode::returned(self, &image, BASE)
     }
 }
 
@@ -78,3 +86,5 @@ pub(crate) fn json_size_over(value: &serde_json::Value, limit: u64) -> Option<u6
 mod arbitrary;
 #[cfg(test)]
 pub(super) mod tests;
+#[cfg(test)]
+mod text_tests;

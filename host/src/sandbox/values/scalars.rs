@@ -1,14 +1,43 @@
 //! Numbers and characters from JSON: what fits is taken, and nothing is rounded to make it fit.
 
-use serde_json::Value;
-
 use super::argument_error::ArgumentError;
+use super::layout::Kind;
 
-pub(super) fn signed(bits: u8, value: &Value) -> Result<i64, ArgumentError> {
-    let number = match value {
-        Value::Number(number) => number.as_i64(),
-        Value::String(text) if bits == 64 => whole(text).and_then(|text| text.parse().ok()),
-        other => return Err(ArgumentError::mismatch(format!("a whole number (s{bits})"), other)),
+/// A JSON value as it is met: all of it, or that an array or an object starts.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Token<'t> {
+    Null,
+    Bool(bool),
+    Signed(i64),
+    Unsigned(u64),
+    Float(f64),
+    Text(&'t str),
+    Array,
+    Object,
+}
+
+impl Token<'_> {
+    /// What it is, in words.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Token::Null => "null",
+            Token::Bool(_) => "a boolean",
+            Token::Signed(_) | Token::Unsigned(_) | Token::Float(_) => "a number",
+            Token::Text(_) => "a string",
+            Token::Array => "an array",
+            Token::Object => "an object",
+        }
+    }
+}
+
+/// An integer of so many bits.
+pub(super) fn signed(bits: u8, token: Token<'_>) -> Result<i64, ArgumentError> {
+    let number = match token {
+        Token::Signed(number) => Some(number),
+        Token::Unsigned(number) => i64::try_from(number).ok(),
+        Token::Float(_) => None,
+        Token::Text(text) if bits == 64 => whole(text).and_then(|text| text.parse().ok()),
+        other => return Err(ArgumentError::mismatch(&Kind::Signed(bits), other)),
     };
     let fits = |number: &i64| match bits {
         8 => i8::try_from(*number).is_ok(),
@@ -21,11 +50,14 @@ pub(super) fn signed(bits: u8, value: &Value) -> Result<i64, ArgumentError> {
         .ok_or_else(|| ArgumentError::new(format!("expected a whole number that fits s{bits}")))
 }
 
-pub(super) fn unsigned(bits: u8, value: &Value) -> Result<u64, ArgumentError> {
-    let number = match value {
-        Value::Number(number) => number.as_u64(),
-        Value::String(text) if bits == 64 => whole(text).and_then(|text| text.parse().ok()),
-        other => return Err(ArgumentError::mismatch(format!("a whole number (u{bits})"), other)),
+/// An integer of so many bits, and without a sign.
+pub(super) fn unsigned(bits: u8, token: Token<'_>) -> Result<u64, ArgumentError> {
+    let number = match token {
+        Token::Unsigned(number) => Some(number),
+        Token::Signed(number) => u64::try_from(number).ok(),
+        Token::Float(_) => None,
+        Token::Text(text) if bits == 64 => whole(text).and_then(|text| text.parse().ok()),
+        other => return Err(ArgumentError::mismatch(&Kind::Unsigned(bits), other)),
     };
     let fits = |number: &u64| bits == 64 || *number >> bits == 0;
     number
@@ -45,18 +77,21 @@ pub(super) enum Float {
     Wide(f64),
 }
 
-pub(super) fn float(bits: u8, value: &Value) -> Result<Float, ArgumentError> {
-    let number = match value {
-        Value::Number(number) => number.as_f64(),
-        Value::String(text) => match text.as_str() {
-            "NaN" => Some(f64::NAN),
-            "Infinity" => Some(f64::INFINITY),
-            "-Infinity" => Some(f64::NEG_INFINITY),
-            _ => None,
-        },
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "JSON has one kind of number: an integer is the nearest float"
+)]
+pub(super) fn float(bits: u8, token: Token<'_>) -> Result<Float, ArgumentError> {
+    let number = match token {
+        Token::Float(number) => Some(number),
+        Token::Signed(number) => Some(number as f64),
+        Token::Unsigned(number) => Some(number as f64),
+        Token::Text("NaN") => Some(f64::NAN),
+        Token::Text("Infinity") => Some(f64::INFINITY),
+        Token::Text("-Infinity") => Some(f64::NEG_INFINITY),
         _ => None,
     };
-    let wrong = || ArgumentError::mismatch("a number, \"NaN\", \"Infinity\" or \"-Infinity\"", value);
+    let wrong = || ArgumentError::got("a number, \"NaN\", \"Infinity\" or \"-Infinity\"", token);
     let number = number.ok_or_else(wrong)?;
     if bits == 64 {
         return Ok(Float::Wide(number));

@@ -10,15 +10,15 @@ use wasmtime::component::Val;
 use super::{ArgumentError, Arguments, Layouts, OperationLayout, Returned};
 use crate::package::{Case, Field, Name, Shape};
 
-fn field(name: &str, shape: Shape) -> Field {
+pub(super) fn field(name: &str, shape: Shape) -> Field {
     Field { name: Name::from_wit(name), shape }
 }
 
-fn option(shape: Shape) -> Shape {
+pub(super) fn option(shape: Shape) -> Shape {
     Shape::Option(Arc::new(shape))
 }
 
-fn names(names: &[&str]) -> Arc<[Name]> {
+pub(super) fn names(names: &[&str]) -> Arc<[Name]> {
     names.iter().map(|name| Name::from_wit(name)).collect()
 }
 
@@ -38,7 +38,7 @@ fn round(shape: &Shape, value: &Value) -> Value {
 pub(super) fn round_trip(shape: &Shape, value: &Value) -> Result<Value, ArgumentError> {
     let (layout, arguments) = arguments(shape, value);
     let value = layout.parameters(&arguments?).unwrap().pop().unwrap();
-    match layout.returned_dynamic(&Val::Result(Ok(Some(Box::new(value)))), 1 << 20).unwrap() {
+    match layout.returned_dynamic(&Val::Result(Ok(Some(Box::new(value))))).unwrap() {
         Returned::Value(value) => Ok(value),
         Returned::Failure(failure) => panic!("{failure}"),
     }
@@ -125,7 +125,7 @@ fn a_64_bit_integer_may_come_as_text() {
     assert_eq!(round(&Shape::Unsigned(64), &json!("18446744073709551615")), json!(u64::MAX));
 }
 
-/// A shape together with a JSON value of it, in the spelling that `lift` writes.
+/// A shape together with a JSON value of it, in the spelling that results have.
 pub(in crate::sandbox) fn typed() -> impl Strategy<Value = (Shape, Value)> {
     let leaf = prop_oneof![
         any::<bool>().prop_map(|v| (Shape::Bool, json!(v))),

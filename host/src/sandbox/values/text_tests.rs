@@ -1,0 +1,185 @@
+//! Tests of JSON text: it gives what the same `Value` gives, in both directions and also when it is refused.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::decode::{self, Answer};
+use super::tests::{field, names, option, typed};
+use super::{Layouts, OperationLayout, Returned, Unreadable};
+use crate::limits::PAYLOAD_BYTES;
+use crate::package::{Case, Name, Shape};
+
+fn layout(shape: &Shape) -> OperationLayout {
+    Layouts::default().function(&[field("it", shape.clone())], Some(shape))
+}
+
+fn image_of(layout: &OperationLayout, text: &str) -> Result<Vec<u8>, String> {
+    let arguments = layout.arguments_from_text(text).map_err(|error| error.to_string())?;
+    Ok(arguments.image().to_vec())
+}
+
+/// What callers pass who parse the text themselves.
+fn read(text: &str) -> Value {
+    serde_json::from_str(text).unwrap()
+}
+
+fn refused(shape: &Shape, it: &str) -> String {
+    image_of(&layout(shape), &format!("{{\"it\":{it}}}")).unwrap_err()
+}
+
+/// The result of a guest that gives back its argument.
+fn given_back<A: Answer>(layout: &OperationLayout, args: &Value) -> Result<A, Unreadable> {
+    let value = layout.parameters(&layout.arguments(args).unwrap()).unwrap().pop().unwrap();
+    let result = wasmtime::component::Val::Result(Ok(Some(Box::new(value))));
+    match layout.returned_dynamic(&result)? {
+        Returned::Value(value) => Ok(value),
+        Returned::Failure(failure) => panic!("{failure}"),
+    }
+}
+
+proptest! {
+    #[test]
+    fn text_in_is_the_value_in((shape, value) in typed()) {
+        let (layout, args) = (layout(&shape), json!({ "it": value }));
+        for text in [args.to_string(), format!("\n{args:#}\t ")] {
+            let by_value = layout.arguments(&read(&text)).unwrap().image().to_vec();
+            prop_assert_eq!(image_of(&layout, &text), Ok(by_value));
+        }
+    }
+
+    #[test]
+    fn text_out_is_the_value_out((shape, value) in typed()) {
+        let (layout, args) = (layout(&shape), json!({ "it": value }));
+        let text = given_back::<String>(&layout, &args).unwrap();
+        prop_assert_eq!(text, given_back::<Value>(&layout, &args).unwrap().to_string());
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_in_the_same_words((shape, _) in typed(), (_, value) in typed()) {
+        let (layout, text) = (layout(&shape), json!({ "it": value }).to_string());
+        let by_value = layout.arguments(&read(&text)).map_err(|error| error.to_string());
+        let by_value = by_value.map(|arguments| arguments.image().to_vec());
+        prop_assert_eq!(image_of(&layout, &text), by_value);
+    }
+
+    #[test]
+    fn text_that_is_cut_short_or_goes_on_is_refused((shape, value) in typed()) {
+        let (layout, text) = (layout(&shape), json!({ "it": value }).to_string());
+        for (end, _) in text.char_indices() {
+            let error = image_of(&layout, &text[..end]).unwrap_err();
+            prop_assert!(error.starts_with("args"), "{}", error);
+        }
+        for more in ["{}", ",", "1", "]", "\u{a0}"] {
+            let error = image_of(&layout, &format!("{text} {more}")).unwrap_err();
+            prop_assert!(error.contains("not JSON: trailing characters"), "{}", error);
+        }
+    }
+
+    #[test]
+    fn an_image_of_anything_is_read_in_the_same_way(
+        (shape, _) in typed(),
+        mut image in prop::collection::vec(prop_oneof![2 => 0_u8..16, 1 => any::<u8>()], 0..96),
+    ) {
+        let layout = layout(&shape);
+        if let Some(case) = image.first_mut() {
+            *case = 0;
+        }
+        let text = decode::returned::<String>(&layout, &image, 0);
+        match (text, decode::returned::<Value>(&layout, &image, 0)) {
+            (Ok(Returned::Value(text)), Ok(Returned::Value(value))) => prop_assert_eq!(text, value.to_string()),
+            (Err(Unreadable::Malformed), Err(Unreadable::Malformed)) => {}
+            // Each has its own limit, and may meet it first.
+            (Err(Unreadable::TooLong(_)), _) | (_, Err(Unreadable::TooLong(_) | Unreadable::TooLarge)) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_field_that_is_given_twice_is_refused() {
+    let shape = Shape::Record([field("a", option(Shape::Bool)), field("b", Shape::Bool)].into());
+    assert_eq!(refused(&shape, r#"{"a":null,"b":true,"a":true}"#), "args.it.a: given twice");
+    assert_eq!(refused(&shape, r#"{"b":true,"\u0062":true}"#), "args.it.b: given twice");
+    assert_eq!(image_of(&layout(&shape), r#"{"it":{"b":true},"it":1}"#).unwrap_err(), "args.it: given twice");
+    let many: Vec<_> = (0..70).map(|at| field(&format!("f{at}"), option(Shape::Bool))).collect();
+    let many = Shape::Record(many.into());
+    assert_eq!(
+        refused(&many, r#"{"f69":true,"f63":true,"f64":true,"f69":true}"#),
+        "args.it.f69: given twice"
+    );
+    assert_eq!(refused(&many, r#"{"f63":true,"f63":null}"#), "args.it.f63: given twice");
+}
+
+#[test]
+fn cases_sides_and_wrapped_options_have_one_entry() {
+    let case = Case { name: Name::from_wit("a"), payload: Some(Shape::Bool) };
+    let variant = Shape::Variant([case].into());
+    let wrapped = option(option(Shape::Bool));
+    let result = Shape::Result(Some(Arc::new(Shape::Bool)), None);
+    for (shape, key) in [(variant, "a"), (wrapped, "some"), (result, "ok")] {
+        assert!(image_of(&layout(&shape), &format!(r#"{{"it":{{"{key}":true}}}}"#)).is_ok());
+        for more in [format!("\"{key}\":true"), "\"x\":1".to_owned()] {
+            let error = refused(&shape, &format!("{{\"{key}\":true,{more}}}"));
+            assert!(error.starts_with("args.it: expected "), "{error}");
+        }
+        assert!(refused(&shape, "{}").starts_with("args.it: expected "));
+    }
+}
+
+#[test]
+fn what_is_not_json_is_refused_with_its_place() {
+    let shape = Shape::List(Arc::new(Shape::Float(64)));
+    assert_eq!(refused(&shape, "[1,]"), "args: not JSON: trailing comma at line 1 column 10");
+    for wrong in ["[01]", "[1e999]", "[NaN]", "[+1]", "[.5]", "\"\u{1}\"", "[\"\\ud800\"]", "/**/[]", "'x'"] {
+        let error = refused(&shape, wrong);
+        assert!(error.starts_with("args: not JSON: "), "{wrong}: {error}");
+    }
+    assert_eq!(image_of(&layout(&shape), "[]"), Err("args: expected an object, got an array".into()));
+    assert_eq!(
+        image_of(&layout(&shape), ""),
+        Err("args: not JSON: EOF while parsing a value at line 1 column 0".into())
+    );
+}
+
+#[test]
+fn text_that_is_nested_deeply_is_refused_and_the_stack_is_not_its_measure() {
+    let mut shape = Shape::Bool;
+    for _ in 0..300 {
+        shape = Shape::List(Arc::new(shape));
+    }
+    let deep = "[".repeat(100_000);
+    let error = refused(&shape, &deep);
+    assert!(error.starts_with("args: not JSON: recursion limit exceeded"), "{error}");
+    let tuple = Shape::Tuple([Shape::Bool].into());
+    assert!(refused(&tuple, &format!("[true,{deep}]")).starts_with("args: not JSON: "));
+}
+
+#[test]
+fn flags_are_read_wherever_they_are_in_their_bytes() {
+    let all: Vec<String> = (0..32).map(|at| format!("f{at}")).collect();
+    let flags = Shape::Flags(names(&all.iter().map(String::as_str).collect::<Vec<_>>()));
+    let some = json!(["f0", "f7", "f8", "f31"]);
+    assert_eq!(given_back(&layout(&flags), &json!({ "it": some })), Ok(some));
+    assert_eq!(refused(&flags, r#"["f31","f8","f31"]"#), "args.it[2]: named twice");
+    assert_eq!(refused(&flags, "[1]"), "args.it[0]: expected a string, got a number");
+    assert_eq!(refused(&flags, "[[]]"), "args.it[0]: expected a string, got an array");
+}
+
+#[test]
+fn a_result_is_as_long_as_its_text_and_never_longer_than_the_limit() {
+    let layout = layout(&Shape::String);
+    for (letter, width) in [("x", 1), ("\u{1}", 6)] {
+        let args = |letters: usize| json!({ "it": letter.repeat(letters) });
+        let most = (PAYLOAD_BYTES - 2) / width;
+        assert_eq!(given_back::<String>(&layout, &args(most)).unwrap().len(), most * width + 2);
+        assert_eq!(
+            given_back::<String>(&layout, &args(most + 1)),
+            Err(Unreadable::TooLong(PAYLOAD_BYTES as u64 + 1))
+        );
+        let size = (most as u64 + 1) * width as u64 + 2;
+        assert_eq!(given_back::<Value>(&layout, &args(most + 1)), Err(Unreadable::TooLong(size)));
+    }
+}
