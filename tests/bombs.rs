@@ -42,7 +42,7 @@ enum By {
 const CPU_TIME: Duration = Duration::from_secs(3);
 
 /// Every bomb of the catalogue.
-fn catalogue() -> [(&'static str, Vec<u8>, By); 14] {
+fn catalogue() -> [(&'static str, Vec<u8>, By); 15] {
     [
         ("ten times ten times .. instances, in under a kilobyte", generators::instances(9, 10), By::Scan),
         ("the same side by side", generators::aliased_instances(9, 10), By::Scan),
@@ -56,6 +56,7 @@ fn catalogue() -> [(&'static str, Vec<u8>, By); 14] {
         ("a function of 1.4 MB of ifs", generators::many_ifs(280_000), By::Scan),
         ("half a million blocks in a function", generators::nested_blocks(500_000), By::Scan),
         ("a constant that is a sum of 20,000 ones", generators::long_constant(20_000), By::Scan),
+        ("a type of a million parts, 3,000 times", generators::many_lifts(3_000), By::Scan),
         ("the square of 100,000 loads", generators::quadratic_function(100_000), By::Worker),
         ("170,000 ifs", generators::many_ifs(170_000), By::Worker),
     ]

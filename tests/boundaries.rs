@@ -162,7 +162,7 @@ fn why_says_what_an_install_says() {
     };
     for (name, line) in [
         ("wasi:http/outgoing-handler@0.2.4", Some("imports = [\"wasi:http/outgoing-handler\"]")),
-        ("wasi:sockets/tcp@0.2.0", None),
+        ("wasi:keyvalue/store@0.2.0", None),
         ("acme:secrets/read@1.0.0", None),
     ] {
         let bytes = import(name);

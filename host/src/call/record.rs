@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::error::Error;
-use crate::failure::AuditId;
+use crate::failure::{AuditId, Failure};
 use crate::sandbox::Usage;
 
 /// What is known of a call while it runs; dropped without an outcome it records a cancellation.
@@ -49,12 +49,7 @@ impl Record {
         match &outcome {
             Ok(_) => self.write("value", None, None, &[]),
             Err(Error::Failure(failure)) => {
-                self.write(
-                    "failure",
-                    Some(failure.class().name()),
-                    Some(failure.code()),
-                    failure.operator_notes(),
-                );
+                self.write("failure", Some(failure), Some(failure.code()), failure.operator_notes());
             }
             Err(Error::Host(error)) => {
                 let cause = std::error::Error::source(error).map(|source| format!("cause: {source}"));
@@ -64,8 +59,10 @@ impl Record {
         outcome
     }
 
-    fn write(&self, outcome: &str, class: Option<&str>, code: Option<&str>, notes: &[String]) {
+    fn write(&self, outcome: &str, failure: Option<&Failure>, code: Option<&str>, notes: &[String]) {
         let usage = self.usage;
+        let class = failure.map(|failure| failure.class().name());
+        let detail = |key: &str| failure.and_then(|failure| failure.details().get(key));
         tracing::info!(
             target: "cofferdam::record",
             audit_id = self.audit_id.as_str(),
@@ -78,6 +75,9 @@ impl Record {
             outcome,
             class,
             code,
+            limit = detail("limit").and_then(|limit| limit.as_str()),
+            configured = detail("configured").and_then(|amount| amount.as_u64()),
+            used = detail("used").and_then(|amount| amount.as_u64()),
             fuel = usage.map(|usage| usage.fuel),
             fuel_limit = usage.map(|usage| usage.limits.fuel()),
             memory_bytes = usage.map(|usage| usage.memory),

@@ -7,6 +7,6 @@
 mod problem;
 mod reader;
 
-pub(crate) use problem::quoted;
 pub use problem::{DocumentError, Problem, Refused};
+pub(crate) use problem::{quoted, quoted_ascii};
 pub(crate) use reader::{Located, Table, line_of, read};

@@ -194,6 +194,11 @@ pub(crate) fn quoted(text: &str) -> String {
     format!("\"{}\"", safe_line(text, QUOTED_CHARS))
 }
 
+/// The same for what may only be ASCII: other letters are shown by their numbers.
+pub(crate) fn quoted_ascii(text: &str) -> String {
+    format!("\"{}\"", crate::failure::ascii_line(text, QUOTED_CHARS))
+}
+
 /// `line` with every character that could drive a terminal or hide text replaced, byte for byte, so
 /// that positions in it still hold.
 fn printable(line: &str) -> String {

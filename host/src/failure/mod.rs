@@ -26,4 +26,4 @@ pub use grant::{GrantLine, Permit};
 pub use identity::SignatureCode;
 pub use limit::{LimitHit, LimitKind};
 pub use runtime::RuntimeFault;
-pub use text::safe_line;
+pub use text::{ascii_line, safe_line};

@@ -23,6 +23,20 @@ pub fn safe_line(text: &str, max: usize) -> String {
     line.trim().to_owned()
 }
 
+/// As [`safe_line`], with every character outside ASCII written as its number: for names whose grammar is ASCII,
+/// where a letter that only looks like another is the very thing to show.
+#[must_use]
+pub fn ascii_line(text: &str, max: usize) -> String {
+    let mut line = String::with_capacity(text.len().min(max));
+    for c in safe_line(text, max).chars() {
+        match c {
+            c if c.is_ascii() || c == '…' => line.push(c),
+            c => line.extend(c.escape_unicode()),
+        }
+    }
+    line
+}
+
 fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{00ad}' | '\u{034f}' | '\u{061c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
@@ -40,5 +54,10 @@ mod tests {
         assert_eq!(safe_line("a\u{202e}b\u{200b}c\u{e0041}d", 80), "abcd");
         assert_eq!(safe_line("abcdef", 3), "abc…");
         assert_eq!(safe_line("abc", 3), "abc");
+    }
+
+    #[test]
+    fn letters_that_only_look_like_others_are_shown_by_their_numbers() {
+        assert_eq!(super::ascii_line("github://\u{430}cme/w", 80), "github://\\u{430}cme/w");
     }
 }

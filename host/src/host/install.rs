@@ -109,7 +109,11 @@ impl Host {
         if let Some(expected) = options.expected.filter(|expected| *expected != digest) {
             return Err(pin_mismatch(context, "The package", &expected, &digest));
         }
-        let package = Package::open(bytes).map_err(HostError::from)?;
+        // Up to 64 MiB are parsed and validated: not on a thread that runs guests.
+        let opened = tokio::task::spawn_blocking(move || Package::open(bytes)).await;
+        let package = opened
+            .map_err(|error| HostError::new(HostErrorKind::Internal, "The install was lost.").because(error))?
+            .map_err(HostError::from)?;
         let connector = format!("{}@{}", package.manifest().name(), package.manifest().version());
         let context = context.clone().with_connector(connector, Some(format!("sha256:{digest}").into()));
         let keyring = loader.keyring.load()?;

@@ -8,7 +8,7 @@ use crate::action::ActionScope;
 use crate::call::{ConnectorRef, hash_mismatch};
 use crate::digest::Digest;
 use crate::error::{Error, HostError, HostErrorKind};
-use crate::failure::{AuditId, Context, Denial, Permit, safe_line};
+use crate::failure::{AuditId, Context, Denial, Permit, ascii_line};
 use crate::package::{Import, Package, foretell};
 use crate::registry::Stored;
 
@@ -37,7 +37,7 @@ impl Access {
         match url.parse::<Uri>() {
             Ok(uri) => Ok(Self(Asked::Network(uri))),
             Err(error) => {
-                let shown = safe_line(text, 200);
+                let shown = ascii_line(text, 200);
                 let message = format!("`{shown}` is neither a host nor an import.");
                 Err(HostError::new(HostErrorKind::Validation, message)
                     .hint("Write it like api.example.com:443, http://localhost:8080 or wasi:http/outgoing-handler.")

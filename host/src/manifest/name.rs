@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::document::{Refused, quoted};
+use crate::document::{Refused, quoted_ascii};
 
 /// The schemes a name may have. None is ever fetched from because of its name.
 const SCHEMES: [&str; 4] = ["github", "gitlab", "hub", "local"];
@@ -33,7 +33,7 @@ impl ConnectorName {
         match check(text) {
             Ok(()) => Ok(Self(text.to_owned())),
             Err(reason) => {
-                let message = format!("{} is not a connector name: {reason}", quoted(text));
+                let message = format!("{} is not a connector name: {reason}", quoted_ascii(text));
                 let fix = match respelled(text) {
                     Some(name) => format!("write it as {name}"),
                     None => FORM.to_owned(),
@@ -91,11 +91,11 @@ fn check_segment(segment: &str) -> Result<(), String> {
     let ok = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     match segment.as_bytes() {
         [] => Err("it has an empty segment".into()),
-        [first, ..] if !ok(*first) => Err(format!("the segment {} starts wrongly", quoted(segment))),
+        [first, ..] if !ok(*first) => Err(format!("the segment {} starts wrongly", quoted_ascii(segment))),
         bytes if !bytes.iter().all(|b| ok(*b) || b"._-".contains(b)) => {
-            Err(format!("the segment {} has a character that is not allowed", quoted(segment)))
+            Err(format!("the segment {} has a character that is not allowed", quoted_ascii(segment)))
         }
-        _ if segment.contains("..") => Err(format!("the segment {} has `..`", quoted(segment))),
+        _ if segment.contains("..") => Err(format!("the segment {} has `..`", quoted_ascii(segment))),
         _ => Ok(()),
     }
 }

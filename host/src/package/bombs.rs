@@ -230,3 +230,23 @@ pub(crate) fn long_constant(terms: usize) -> Vec<u8> {
     let more = "i32.const 1 i32.add ".repeat(terms);
     wat::parse_str(format!("(component (core module (global i32 i32.const 1 {more})))")).unwrap_or_default()
 }
+
+/// A function of a type of a million parts, lifted `count` times: each time the type is flattened anew.
+pub(crate) fn many_lifts(count: usize) -> Vec<u8> {
+    let cases =
+        |many: usize, of: &str| -> String { (0..many).map(|at| format!("(case \"c{at}\" {of})")).collect() };
+    let lifts = "(func (type $f) (canon lift (core func $run)))".repeat(count);
+    let text = format!(
+        r#"(component
+        (type $inner (variant {}))
+        (type $outer (variant {}))
+        (type $f (func (param "x" $outer)))
+        (core module $m (func (export "run") (param i32 i32 i32)))
+        (core instance $i (instantiate $m))
+        (alias core export $i "run" (core func $run))
+        {lifts})"#,
+        cases(900, "bool"),
+        cases(1_000, "$inner"),
+    );
+    wat::parse_str(text).unwrap_or_default()
+}

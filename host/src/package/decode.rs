@@ -5,12 +5,15 @@
 //! held here against every exported function, each error naming the function.
 
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use wasmparser::component_types::{
     ComponentAnyTypeId, ComponentEntityType, ComponentFuncType, ComponentFuncTypeId, ComponentInstanceTypeId,
 };
 use wasmparser::types::{Types, TypesRef};
-use wasmparser::{Parser, Payload, ValidPayload, Validator, WasmFeatures};
+use wasmparser::{
+    BinaryReader, ComponentCanonicalSectionReader, Parser, Payload, ValidPayload, Validator, WasmFeatures,
+};
 
 use super::contract;
 use super::error::{FileKind, PackageError, printable};
@@ -19,6 +22,7 @@ use super::imports::Import;
 use super::operation::Operation;
 use super::shape::{Field, Name};
 use super::shapes::Shapes;
+use crate::clock::{Clock, SystemClock};
 
 /// The most operations of one connector.
 const MAX_OPERATIONS: u64 = 1_000;
@@ -70,7 +74,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<World, PackageError> {
     Ok(World { operations: exports.operations, imports })
 }
 
-struct Outline<'a> {
+pub(super) struct Outline<'a> {
     types: Types,
     imports: Vec<&'a str>,
     exports: Vec<&'a str>,
@@ -78,23 +82,35 @@ struct Outline<'a> {
 
 /// Validates everything but the bodies of functions, which the compiler validates, with the same features.
 fn outline(bytes: &[u8]) -> Result<Outline<'_>, PackageError> {
-    outline_with(bytes, FEATURES).map_err(|error| match error {
+    outline_with(bytes, FEATURES, PATIENCE).map_err(|error| match error {
         // The validator does not always say that a proposal is what is missing: where it finds no fault once
         // every proposal is on, that is what it was.
-        PackageError::Malformed { offset, detail } if outline_with(bytes, WasmFeatures::all()).is_ok() => {
+        PackageError::Malformed { offset, detail }
+            if outline_with(bytes, WasmFeatures::all(), PATIENCE).is_ok() =>
+        {
             PackageError::Feature { feature: features::names(WasmFeatures::empty()), offset, detail }
         }
         error => error,
     })
 }
 
-fn outline_with(bytes: &[u8], features: WasmFeatures) -> Result<Outline<'_>, PackageError> {
+pub(super) fn outline_with(
+    bytes: &[u8],
+    features: WasmFeatures,
+    patience: Duration,
+) -> Result<Outline<'_>, PackageError> {
+    let patience = Patience { since: SystemClock.now(), most: patience };
     let mut validator = Validator::new_with_features(features);
     let (mut imports, mut exports) = (Vec::new(), Vec::new());
     let mut depth = 0_usize;
     for payload in Parser::new(0).parse_all(bytes) {
         let payload = payload.map_err(|error| PackageError::malformed(&error))?;
+        if let Payload::ComponentCanonicalSection(section) = &payload {
+            one_by_one(&mut validator, section, bytes, &patience)?;
+            continue;
+        }
         let valid = validator.payload(&payload).map_err(|error| PackageError::malformed(&error))?;
+        patience.lasts()?;
         match (&payload, depth) {
             (Payload::ModuleSection { .. } | Payload::ComponentSection { .. }, _) => depth += 1,
             (Payload::End(_), 0) => {
@@ -113,6 +129,51 @@ fn outline_with(bytes: &[u8], features: WasmFeatures) -> Result<Outline<'_>, Pac
         }
     }
     Err(PackageError::Malformed { offset: bytes.len(), detail: "the file ends too early".into() })
+}
+
+/// The longest that the validation of a package may take; CPython's 18 MB take some hundredths of it.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+struct Patience {
+    since: Instant,
+    most: Duration,
+}
+
+impl Patience {
+    fn lasts(&self) -> Result<(), PackageError> {
+        let (found, limit) =
+            (SystemClock.now().saturating_duration_since(self.since).as_millis(), self.most.as_millis());
+        let count = |amount: u128| u64::try_from(amount).unwrap_or(u64::MAX);
+        if found <= limit {
+            return Ok(());
+        }
+        let what = "validating it takes too long (in milliseconds)";
+        Err(PackageError::TooCostly { what, found: count(found), limit: count(limit) })
+    }
+}
+
+/// Validates canonical functions one at a time: each flattens a type of up to a million parts anew, so that a
+/// section of a few kilobytes could take hours at once.
+fn one_by_one(
+    validator: &mut Validator,
+    section: &ComponentCanonicalSectionReader<'_>,
+    bytes: &[u8],
+    patience: &Patience,
+) -> Result<(), PackageError> {
+    let malformed = |error: wasmparser::BinaryReaderError| PackageError::malformed(&error);
+    let mut starts = Vec::new();
+    for item in section.clone().into_iter_with_offsets() {
+        starts.push(item.map_err(malformed)?.0);
+    }
+    let ends = starts.iter().skip(1).copied().chain([section.range().end]);
+    for (start, end) in starts.iter().zip(ends) {
+        let one = [&[1], bytes.get(*start..end).unwrap_or_default()].concat();
+        let reader = BinaryReader::new(&one, start.saturating_sub(1));
+        let one = ComponentCanonicalSectionReader::new(reader).map_err(malformed)?;
+        validator.component_canonical_section(&one).map_err(malformed)?;
+        patience.lasts()?;
+    }
+    Ok(())
 }
 
 struct Exports<'t> {

@@ -290,6 +290,15 @@ fn other_files_are_told_apart() {
 }
 
 #[test]
+fn a_type_that_is_flattened_again_and_again_is_given_up_in_time() {
+    let bytes = bombs::many_lifts(2_000);
+    assert!(!bytes.is_empty() && bytes.len() < 64 * 1024);
+    let patience = std::time::Duration::from_millis(100);
+    let refused = super::decode::outline_with(&bytes, super::FEATURES, patience).map(drop).unwrap_err();
+    assert!(matches!(refused, PackageError::TooCostly { limit: 100, .. }), "{refused}");
+}
+
+#[test]
 fn bombs_are_refused_before_they_cost_anything() {
     let bombs: [(&str, Vec<u8>); 13] = [
         ("instances", bombs::instances(9, 10)),

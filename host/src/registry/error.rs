@@ -108,7 +108,7 @@ pub struct Conflict {
 
 /// A version that is older than one that was there before.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{name}@{offered} is older than version {highest}, which is installed here or was: a downgrade")]
+#[error("Version {offered} of {name} is older than {highest}, which is installed here or was: a downgrade")]
 pub struct Downgrade {
     /// The connector.
     pub name: ConnectorName,

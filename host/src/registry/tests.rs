@@ -452,7 +452,7 @@ fn row_63_an_older_version_needs_leave_also_after_the_newer_one_is_gone() {
     let refused = |when: &str| {
         let before = contents(registry.root());
         let text = told(registry.install(&old, None).unwrap_err(), &home, HostErrorKind::Downgrade);
-        assert!(text.contains("1.2.0 is older than version 1.10.0"), "{when}: {text}");
+        assert!(text.contains("is older than 1.10.0"), "{when}: {text}");
         assert!(text.contains("--allow-downgrade"), "{when}: {text}");
         assert_eq!(contents(registry.root()), before, "{when}");
     };

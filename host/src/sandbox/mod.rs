@@ -157,11 +157,10 @@ impl Sandbox {
         if package.bytes().len() > TWICE_BYTES {
             return match self.components.get(&key, wrap).await {
                 Ok(bridged) => Ok(Variants::Bridged(bridged)),
-                Err(error) if error.kind() == HostErrorKind::Internal => {
+                Err(error) => {
                     slow(&error);
                     Ok(Variants::Plain(plain().await?))
                 }
-                Err(error) => Err(error),
             };
         }
         let plain = plain().await?;

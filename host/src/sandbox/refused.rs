@@ -10,7 +10,7 @@ use crate::error::{HostError, HostErrorKind};
 
 /// How many are remembered; the oldest is forgotten first.
 const MANY: usize = 64;
-/// How long. A refusal for time may have been the machine's fault, so it is not for ever.
+/// How long; not for ever, since the operator may raise the bounds.
 const LONG: Duration = Duration::from_secs(600);
 
 /// What is remembered.
@@ -37,6 +37,11 @@ impl Refused {
     /// Remembers `error`, where the component is at fault and not the host.
     pub(super) fn put(&self, component: &Digest, error: &HostError, at: Instant) {
         if !matches!(error.kind(), HostErrorKind::CompileRefused | HostErrorKind::Validation) {
+            return;
+        }
+        // What a loaded machine can bring about is no property of the component.
+        let bound = error.details().get("bound").and_then(|bound| bound.as_str());
+        if matches!(bound, Some("wall_time" | "machine")) {
             return;
         }
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);

@@ -127,7 +127,7 @@ fn why(status: ExitStatus, reason: &str, budget: &Budget) -> HostError {
         None if signal == Some(Signal::ABORT.as_raw()) => memory().because(reason.to_owned()),
         None => {
             let asked = format!("more than the machine gives (signal {})", signal.unwrap_or_default());
-            refused(budget, "memory", asked)
+            refused(budget, "machine", asked)
         }
     }
 }
@@ -243,8 +243,8 @@ mod tests {
         let bounds = [
             (exit(PANICKED), "memory"),
             (ended(Signal::ABORT.as_raw()), "memory"),
-            (ended(Signal::SEGV.as_raw()), "memory"),
-            (ended(Signal::KILL.as_raw()), "memory"),
+            (ended(Signal::SEGV.as_raw()), "machine"),
+            (ended(Signal::KILL.as_raw()), "machine"),
             (ended(Signal::XCPU.as_raw()), "cpu_time"),
         ];
         for (error, bound) in bounds {

@@ -55,7 +55,7 @@ pub(in crate::cli) struct Args {
     timeout: Option<String>,
 
     /// The most it may compute [default: the manifest's, or 1e9 for each second].
-    #[arg(long, value_name = "AMOUNT", value_parser = clap::value_parser!(u64).range(1..), allow_hyphen_values = true)]
+    #[arg(long, value_name = "AMOUNT", value_parser = fuel, allow_hyphen_values = true)]
     fuel: Option<u64>,
 
     /// The most memory it may have, like 64MiB [default: the manifest's, or 64MiB].
@@ -250,6 +250,11 @@ fn key_and_value(text: &str) -> Result<(String, Value), String> {
 
 fn timeout(text: &str) -> Result<String, String> {
     amount(text, LimitRequest::parse(None, Some(text), None))
+}
+
+fn fuel(text: &str) -> Result<u64, String> {
+    let written = "write it as a whole number above zero, like 30000000000";
+    text.replace('_', "").parse().ok().filter(|fuel| *fuel > 0).ok_or_else(|| written.to_owned())
 }
 
 fn memory(text: &str) -> Result<String, String> {

@@ -156,7 +156,7 @@ fn advise(session: &Session<'_>, made: &Made, package: &Package) {
     let stale =
         stale.is_some_and(|it| it.unverified_statement().is_ok_and(|it| it.digest() != package.digest()));
     let replace = if stale { " --replace" } else { "" };
-    session.ui.note(&format!("next: cofferdam sign {path} --key cofferdam.key{replace}"));
+    session.ui.note(&format!("next: cofferdam sign {path} --key YOUR.key{replace}"));
 }
 
 impl Made {

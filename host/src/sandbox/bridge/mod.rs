@@ -42,11 +42,11 @@ pub(super) use wrap::{export_name, wrap};
 pub(super) const INSTANCE: &str = "cofferdam-bridge";
 
 /// Changes with every change of what is generated: code that is kept of another version is not loaded.
-const VERSION: &[u8] = b"cofferdam bridge v1";
+const VERSION: &str = concat!("cofferdam bridge 1, ", env!("CARGO_PKG_VERSION"));
 
 /// Under what the compiled wrapper of a package is kept.
 pub(super) fn cache_key(package: &Digest) -> Digest {
-    Digest::of(&[VERSION, package.as_bytes()].concat())
+    Digest::of(&[VERSION.as_bytes(), package.as_bytes()].concat())
 }
 
 /// Core instances that the bridge adds: its two modules, and the adapters.

@@ -3,10 +3,13 @@
 //! One enum a value: the cheaper way for a few values, since nothing more is instantiated, and the dear one
 //! for lists, of which each element costs 32 bytes and each field of a record a name.
 
+use std::cell::Cell;
+
 use wasmtime::component::Val;
 
 use super::image::{Image, Malformed, Refused, Writer};
 use super::layout::{Kind, Layout, OperationLayout, discriminant};
+use crate::limits;
 use crate::package::Name;
 
 /// Why a dynamic value does not become an image.
@@ -25,16 +28,37 @@ impl From<Refused> for Unwritable {
 }
 
 /// The parameters, in order.
+///
+/// Where even arguments with lists go this way, types chosen by the connector could make a few kilobytes of
+/// JSON gigabytes of dynamic values; more than a budget of them are refused.
 pub(super) fn parameters(layout: &OperationLayout, image: Image<'_>) -> Result<Vec<Val>, Malformed> {
     let Kind::Record(parts) = &layout.params.kind else { return Err(Malformed) };
     let at = layout.params_at();
-    parts.iter().map(|part| read(&part.layout, image, at + part.offset as usize)).collect()
+    let left = Cell::new(limits::RESULT_BYTES);
+    let budgeted = Budgeted { image, left: &left };
+    parts.iter().map(|part| read(&part.layout, budgeted, at + part.offset as usize)).collect()
+}
+
+/// An image, and the bytes of dynamic values that may still be made of it.
+#[derive(Clone, Copy)]
+struct Budgeted<'i> {
+    image: Image<'i>,
+    left: &'i Cell<usize>,
+}
+
+impl Budgeted<'_> {
+    fn take(self, bytes: usize) -> Result<(), Malformed> {
+        self.left.set(self.left.get().checked_sub(bytes).ok_or(Malformed)?);
+        Ok(())
+    }
 }
 
 /// The dynamic value at `at`.
-fn read(layout: &Layout, image: Image<'_>, at: usize) -> Result<Val, Malformed> {
+fn read(layout: &Layout, from: Budgeted<'_>, at: usize) -> Result<Val, Malformed> {
+    let image = from.image;
+    from.take(size_of::<Val>())?;
     let payload = at + layout.payload as usize;
-    let side = |side: Option<&Layout>| side.map(|side| read(side, image, payload).map(Box::new)).transpose();
+    let side = |side: Option<&Layout>| side.map(|side| read(side, from, payload).map(Box::new)).transpose();
     Ok(match &layout.kind {
         Kind::Bool => Val::Bool(image.get(at)? != [0]),
         Kind::Signed(8) => Val::S8(i8::from_le_bytes(image.get(at)?)),
@@ -49,22 +73,27 @@ fn read(layout: &Layout, image: Image<'_>, at: usize) -> Result<Val, Malformed> 
         Kind::Float(_) => Val::Float64(f64::from_le_bytes(image.get(at)?)),
         Kind::Char => Val::Char(char::from_u32(image.sized(at, 4)?).ok_or(Malformed)?),
         Kind::String => Val::String(image.text(at)?.to_owned()),
-        Kind::Bytes => Val::List(image.bytes(at)?.iter().copied().map(Val::U8).collect()),
+        Kind::Bytes => {
+            let bytes = image.bytes(at)?;
+            from.take(bytes.len().saturating_mul(size_of::<Val>()))?;
+            Val::List(bytes.iter().copied().map(Val::U8).collect())
+        }
         Kind::List(item) => {
             let (start, length) = image.span(at)?;
             let size = item.size as usize;
             Val::List(
-                (0..length).map(|index| read(item, image, start + index * size)).collect::<Result<_, _>>()?,
+                (0..length).map(|index| read(item, from, start + index * size)).collect::<Result<_, _>>()?,
             )
         }
         Kind::Tuple(parts) => {
-            let part = |(offset, part): &(u32, Layout)| read(part, image, at + *offset as usize);
+            let part = |(offset, part): &(u32, Layout)| read(part, from, at + *offset as usize);
             Val::Tuple(parts.iter().map(part).collect::<Result<_, _>>()?)
         }
         Kind::Record(parts) => {
             let mut fields = Vec::with_capacity(parts.len());
             for part in parts.iter() {
-                let value = read(&part.layout, image, at + part.offset as usize)?;
+                from.take(size_of::<String>() + part.name.wit().len())?;
+                let value = read(&part.layout, from, at + part.offset as usize)?;
                 fields.push((part.name.wit().to_owned(), value));
             }
             Val::Record(fields)

@@ -104,7 +104,7 @@ impl Writer {
 
 /// The longest image, in bytes. Four MiB of JSON can become more only where a type is much larger in memory
 /// than as text.
-pub(super) const MAX_BYTES: usize = 64 * 1024 * 1024;
+pub(super) const MAX_BYTES: usize = 16 * 1024 * 1024;
 
 /// An image to read.
 #[derive(Clone, Copy)]

@@ -34,7 +34,7 @@ impl<'i> Written<'i> {
     }
 
     fn text<S: Serializer>(&self, text: &str, to: S) -> Result<S::Ok, S::Error> {
-        self.take(text.len())?;
+        self.take(text.len().saturating_add(BLOCK_BYTES))?;
         to.serialize_str(text)
     }
 
@@ -44,7 +44,7 @@ impl<'i> Written<'i> {
         items: impl Iterator<Item = (&'i Layout, usize)>,
         to: S,
     ) -> Result<S::Ok, S::Error> {
-        self.take(count.saturating_mul(VALUE_BYTES))?;
+        self.take(count.saturating_mul(VALUE_BYTES).saturating_add(BLOCK_BYTES))?;
         let mut list = to.serialize_seq(Some(count))?;
         for (item, at) in items {
             list.serialize_element(&self.inside(item, at))?;
@@ -54,7 +54,7 @@ impl<'i> Written<'i> {
 
     /// An object of one entry.
     fn entry<S: Serializer>(&self, key: &str, value: &Self, to: S) -> Result<S::Ok, S::Error> {
-        self.take(ENTRY_BYTES)?;
+        self.take(OBJECT_BYTES + ENTRY_BYTES + key.len())?;
         let mut object = to.serialize_map(Some(1))?;
         object.serialize_entry(key, value)?;
         object.end()
@@ -69,10 +69,11 @@ impl Serialize for Written<'_> {
         match &layout.kind {
             Kind::String => self.text(image.text(at).map_err(broken)?, to),
             Kind::Record(parts) => {
-                self.take(parts.len().saturating_mul(ENTRY_BYTES))?;
+                self.take(OBJECT_BYTES.saturating_add(parts.len().saturating_mul(ENTRY_BYTES)))?;
                 let mut object = to.serialize_map(Some(parts.len()))?;
                 for part in parts.iter() {
                     let value = self.inside(&part.layout, at + part.offset as usize);
+                    self.take(part.name.json().len())?;
                     object.serialize_entry(part.name.json(), &value)?;
                 }
                 object.end()
@@ -93,6 +94,7 @@ impl Serialize for Written<'_> {
             Kind::Float(_) => float(f64::from_le_bytes(image.get(at).map_err(broken)?), to),
             Kind::Char => {
                 let code = u32::from_le_bytes(image.get(at).map_err(broken)?);
+                self.take(BLOCK_BYTES)?;
                 to.serialize_char(char::from_u32(code).ok_or(Malformed).map_err(broken)?)
             }
             Kind::Bytes => {
@@ -153,6 +155,12 @@ fn broken<E: Error>(_: Malformed) -> E {
 
 /// What a JSON value takes in memory, without what it points to.
 const VALUE_BYTES: usize = size_of::<Value>();
+
+/// The least that a block of memory takes, however little is asked for.
+const BLOCK_BYTES: usize = 32;
+
+/// What an object takes beside its entries: its two tables.
+const OBJECT_BYTES: usize = 2 * BLOCK_BYTES;
 
 /// What an object's entry takes: its key, its value, its place in the index.
 const ENTRY_BYTES: usize = VALUE_BYTES + 64;
