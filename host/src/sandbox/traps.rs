@@ -136,7 +136,7 @@ mod tests {
         let error = wasmtime::Error::from(Refused(hit)).context("while instantiating");
         assert_eq!(classified(error), Ending::Limit(hit));
         let error = wasmtime::Error::from(Trap::OutOfFuel).context("error while executing");
-        let Ending::Limit(hit) = classified(error) else { panic!("fuel is a limit") };
+        let Ending::Limit(hit) = classified(error) else { unreachable!("fuel is a limit") };
         assert_eq!((hit.limit, hit.used), (LimitKind::Fuel, 7));
     }
 }
