@@ -43,7 +43,7 @@ pub fn folder(name: &str) -> Result<PathBuf, GuestError> {
     Err(GuestError::Unknown { name: name.to_owned(), known })
 }
 
-/// All example connectors, sorted: what a test that each of them is tested goes through.
+/// All example connectors that cargo builds, sorted: what a test that each of them is tested goes through.
 ///
 /// # Errors
 ///
@@ -54,7 +54,7 @@ pub fn names() -> Result<Vec<String>, GuestError> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(&examples).map_err(unreadable)? {
         let entry = entry.map_err(unreadable)?;
-        if entry.path().join("connector.toml").is_file() {
+        if entry.path().join("Cargo.toml").is_file() {
             names.push(entry.file_name().to_string_lossy().into_owned());
         }
     }
