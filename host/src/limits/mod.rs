@@ -33,8 +33,8 @@ pub const PAYLOAD_BYTES: usize = 4 * 1024 * 1024;
 /// Bytes that a guest hands over in one call into the host, or as its result (wasmtime's hostcall fuel).
 pub const HOST_TRANSFER_BYTES: usize = 16 * 1024 * 1024;
 
-/// What a result may take in the host's memory as JSON values, in bytes: a value of a few bytes as text takes
-/// up to 72.
+/// What a result may take in the host's memory as JSON values, in bytes (a value of a few bytes as text takes
+/// up to 72), and arguments as dynamic values.
 pub const RESULT_BYTES: usize = 64 * 1024 * 1024;
 
 /// Random bytes that a guest gets in one host call: a host function must never take long.

@@ -63,7 +63,8 @@ pub struct Package {
 }
 
 impl Package {
-    /// Checks `bytes` and takes them apart. Linear in their number, without running or compiling any.
+    /// Checks `bytes` and takes them apart, without running or compiling any: a scan that is linear in their
+    /// number, and then the validator, which is given up when it takes too long.
     ///
     /// # Errors
     /// The first thing that is wrong, cheapest checks first.

@@ -86,7 +86,8 @@ pub(crate) async fn run<A: Answer>(
         }),
         Stop::Done(Ok(result)) => outcome::of_result(context, result, &ledger),
         Stop::Done(Err(error)) if error.is::<wasmtime::PoolConcurrencyLimitError>() => {
-            // The host's room, not the connector's fault: calls of unusually many parts fill it early.
+            // Calls wait for room before they get here (`room`); were it missing all the same, that would be
+            // the host's doing and not the connector's.
             let busy = HostError::new(HostErrorKind::Busy, "The host has no room for another instance now.");
             return (Err(busy.hint("Try again later.").into()), usage);
         }
