@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use cofferdam_test_support::package::repository;
 
 /// The floor of each folder of `host/src`. A file imports from lower floors or from its own folder.
-const FLOORS: [(&str, u8); 19] = [
+const FLOORS: [(&str, u8); 22] = [
     ("failure", 0),
     ("error", 0),
     ("clock", 0),
     ("digest", 0),
     ("spelling", 0),
+    ("secret", 0),
     ("document", 1),
     ("limits", 1),
     ("manifest", 1),
@@ -19,8 +20,10 @@ const FLOORS: [(&str, u8); 19] = [
     ("trust", 2),
     ("package", 2),
     ("egress", 2),
+    ("vault", 2),
     ("registry", 3),
     ("sandbox", 3),
+    ("credentials", 3),
     ("call", 4),
     ("host", 6),
     ("cli", 8),

@@ -18,8 +18,10 @@ pub mod manifest;
 pub mod package;
 pub mod registry;
 pub mod sandbox;
+pub mod secret;
 mod spelling;
 pub mod trust;
+pub mod vault;
 
 pub use action::ActionScope;
 pub use call::{Call, ConnectorRef};

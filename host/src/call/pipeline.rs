@@ -84,6 +84,7 @@ impl Pipeline {
             number: 1,
             clock,
             scope: call.scope,
+            credentials: None,
         };
         record.attempt_started();
         let (outcome, usage) = sandbox::run(&loaded.connector, operation, &args, attempt).await;

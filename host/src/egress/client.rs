@@ -11,6 +11,7 @@ use http_body::Body;
 use tokio::time::timeout;
 
 use super::authority::Target;
+use super::authorization::Authorization;
 use super::connection::Connection;
 use super::connector::Connector;
 use super::fault::{NetworkFaultParts, SendError, classify, code};
@@ -18,7 +19,7 @@ use super::headers::{header_bytes, hide_from_guest};
 use super::incoming::{Lease, ResponseBody};
 use super::outgoing::{Upload, prepare};
 use super::policy::Policy;
-use super::pool::Pool;
+use super::pool::{Pool, PoolKey};
 use super::resolve::Resolve;
 use super::stream::Meter;
 use crate::failure::{LimitHit, LimitKind, Phase};
@@ -95,7 +96,8 @@ impl Client {
 
     /// Sends `request` to `target`, and returns the response once its head is there.
     ///
-    /// Of the request's URI only path and query count, and `Host` is set here: both name the target.
+    /// `authorization` is added last, when everything else about the request is final. Of the request's URI
+    /// only path and query count, and `Host` is set here: both name the target.
     ///
     /// A connection is used again where one waits. A server may close it in that moment: only where hyper
     /// hands the request back, which means that no byte of it was written, is it sent once more, on a new
@@ -112,14 +114,16 @@ impl Client {
         request: Request<B>,
         target: &Target,
         timeouts: &Timeouts,
+        authorization: &Authorization,
     ) -> Result<Response<ResponseBody>, SendError>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
         self.policy.admit(target)?;
-        let (mut request, upload) = prepare(request, target, timeouts.first_byte).await?;
-        let mut waiting = self.waiting(target).await;
+        let (mut request, upload) = prepare(request, target, timeouts.first_byte, authorization).await?;
+        let key = PoolKey { target: target.clone(), identity: authorization.identity.clone() };
+        let mut waiting = self.waiting(&key).await;
         loop {
             let reused = waiting.is_some();
             let mut connection = match waiting.take() {
@@ -130,8 +134,8 @@ impl Client {
             let answer = timeout(timeouts.first_byte, connection.sender.try_send_request(request)).await;
             let code = match answer {
                 Ok(Ok(response)) => {
-                    let (target, pool) = (target.clone(), Arc::clone(&self.pool));
-                    return receive(response, Lease { connection, target, pool, upload });
+                    let pool = Arc::clone(&self.pool);
+                    return receive(response, Lease { connection, key, pool, upload });
                 }
                 Ok(Err(mut error)) => match error.take_message() {
                     Some(unsent) if reused => {
@@ -151,8 +155,8 @@ impl Client {
     }
 
     /// A connection from the pool that is ready.
-    async fn waiting(&self, target: &Target) -> Option<Connection> {
-        while let Some(mut connection) = self.pool.take(target) {
+    async fn waiting(&self, key: &PoolKey) -> Option<Connection> {
+        while let Some(mut connection) = self.pool.take(key) {
             if let Ok(Ok(())) = timeout(READY, connection.sender.ready()).await {
                 return Some(connection);
             }

@@ -8,11 +8,10 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::authority::Target;
 use super::connection::Connection;
 use super::fault::{NetworkFaultParts, classify};
 use super::outgoing::Upload;
-use super::pool::Pool;
+use super::pool::{Pool, PoolKey};
 use crate::failure::Phase;
 
 /// The body of a response, streamed. Read to its end it gives its connection back to the pool; dropped
@@ -27,7 +26,7 @@ pub struct ResponseBody {
 #[derive(Debug)]
 pub(super) struct Lease {
     pub(super) connection: Connection,
-    pub(super) target: Target,
+    pub(super) key: PoolKey,
     pub(super) pool: Arc<Pool>,
     pub(super) upload: Arc<Upload>,
 }
@@ -36,7 +35,7 @@ impl Lease {
     /// A server may answer before it has the whole request; such a connection has no clean end.
     fn give_back(self) {
         if self.upload.finished() {
-            self.pool.put(self.target, self.connection);
+            self.pool.put(self.key, self.connection);
         }
     }
 }

@@ -9,6 +9,7 @@
 
 mod address;
 mod authority;
+mod authorization;
 mod client;
 mod connection;
 mod connector;
@@ -30,6 +31,7 @@ mod tests;
 
 pub use address::is_private;
 pub use authority::Target;
+pub use authorization::{Authorization, Authorize, Injection, Unauthorized};
 pub use client::{Client, Timeouts};
 pub use counted::{Counted, CountedError};
 pub use fault::{NetworkFaultParts, RequestFlaw, SendError, code};

@@ -16,6 +16,7 @@ use http_body_util::{BodyExt, Empty};
 use tokio::time::timeout;
 
 use super::authority::Target;
+use super::authorization::Authorization;
 use super::fault::{NetworkFaultParts, RequestFlaw, SendError, code};
 use super::headers::{guest_may_set, header_bytes};
 use crate::failure::{LimitHit, LimitKind, Phase};
@@ -60,6 +61,7 @@ pub(super) async fn prepare<B>(
     request: Request<B>,
     target: &Target,
     first_byte: Duration,
+    authorization: &Authorization,
 ) -> Result<(Request<RequestBody>, Arc<Upload>), SendError>
 where
     B: Body<Data = Bytes> + Send + 'static,
@@ -96,6 +98,7 @@ where
     head.version = Version::HTTP_11;
     head.headers = headers;
     head.extensions.clear();
+    authorization.apply(&mut head);
     Ok((Request::from_parts(head, body), upload))
 }
 

@@ -21,13 +21,21 @@ const CONNECTIONS: usize = 32;
 /// rarer a request is written to a connection that is just being closed.
 const IDLE: Duration = Duration::from_secs(20);
 
+/// What two requests must have in common to share a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PoolKey {
+    pub(super) target: Target,
+    /// Whose credentials, and which state of them; see [`Authorization`](super::Authorization).
+    pub(super) identity: Option<Arc<str>>,
+}
+
 /// The waiting connections of one connector; the one used last is taken first.
 #[derive(Debug, Default)]
 pub(super) struct Pool(Mutex<Waiting>);
 
 #[derive(Debug, Default)]
 struct Waiting {
-    connections: Vec<(Target, Instant, Connection)>,
+    connections: Vec<(PoolKey, Instant, Connection)>,
     reaped: bool,
 }
 
@@ -39,22 +47,22 @@ impl Waiting {
 }
 
 impl Pool {
-    /// A connection to `target`, if one waits. It may still close at any moment.
-    pub(super) fn take(&self, target: &Target) -> Option<Connection> {
+    /// A connection of this key, if one waits. It may still close at any moment.
+    pub(super) fn take(&self, key: &PoolKey) -> Option<Connection> {
         let mut waiting = self.lock();
         waiting.discard_stale();
-        let position = waiting.connections.iter().rposition(|(to, ..)| to == target)?;
+        let position = waiting.connections.iter().rposition(|(of, ..)| of == key)?;
         Some(waiting.connections.remove(position).2)
     }
 
     /// Takes back a connection whose request was sent whole and whose response was read whole.
-    pub(super) fn put(self: &Arc<Self>, target: Target, connection: Connection) {
+    pub(super) fn put(self: &Arc<Self>, key: PoolKey, connection: Connection) {
         let mut waiting = self.lock();
         waiting.discard_stale();
         if waiting.connections.len() >= CONNECTIONS {
             waiting.connections.remove(0);
         }
-        waiting.connections.push((target, Instant::now(), connection));
+        waiting.connections.push((key, Instant::now(), connection));
         // Without a runtime nobody would reap; then the next take or put does.
         if !waiting.reaped
             && let Ok(runtime) = Handle::try_current()

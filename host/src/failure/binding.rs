@@ -1,35 +1,104 @@
-//! Constructors of the credential classes. The credential store calls them; nothing else may.
+//! Constructors of the credential classes, from the one value that says what is wrong with a binding.
 
 use super::class::{Boundary, FailureClass};
 use super::context::Context;
 use super::envelope::Failure;
+use super::text::safe_line;
 
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the credential store, which is not built yet, is their only caller")
-)]
-impl Failure {
-    /// Nothing is bound under `binding` (`<kind>/<service>/<identity>`).
-    pub(crate) fn binding_required(context: &Context, binding: &str) -> Self {
-        let mut details = context.details("unbound");
-        let command = format!("cofferdam binding set {binding}");
-        details.insert("binding".into(), binding.into());
-        details.insert("suggestion".into(), command.as_str().into());
-        let message = format!("No credential is bound as {binding}. Bind one with `{command}`.");
-        Self::new(context, FailureClass::BindingRequired, Boundary::Runtime, false, message, details)
+/// What is wrong with a binding (`details.code`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BindingCode {
+    /// Nothing is bound under the name.
+    Unbound,
+    /// Something is bound, and this connector may not use it, or not there.
+    NotAllowed,
+    /// The issuer of tokens refused to give one.
+    RefreshRefused,
+    /// The issuer of tokens could not be asked, or could not answer: it may pass.
+    RefreshUnreachable,
+    /// What is bound cannot be sent as the manifest wants it.
+    Unsendable,
+}
+
+impl BindingCode {
+    /// The stable word in `details.code`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unbound => "unbound",
+            Self::NotAllowed => "not_allowed",
+            Self::RefreshRefused => "refresh_refused",
+            Self::RefreshUnreachable => "refresh_unreachable",
+            Self::Unsendable => "unsendable",
+        }
+    }
+}
+
+/// A binding that a call needs and cannot use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BindingProblem {
+    binding: String,
+    code: BindingCode,
+    reason: String,
+    command: String,
+    status: Option<u16>,
+}
+
+impl BindingProblem {
+    /// `binding` is its name; `reason` a sentence for callers, without secrets; `command` what mends it.
+    pub(crate) fn new(
+        binding: impl ToString,
+        code: BindingCode,
+        reason: impl Into<String>,
+        command: impl Into<String>,
+    ) -> Self {
+        let (binding, reason, command) = (binding.to_string(), reason.into(), command.into());
+        Self { binding, code, reason, command, status: None }
     }
 
-    /// What is bound under `binding` was refused before anything was sent; `unreachable` means that the
-    /// issuer could not be asked, which may pass.
-    pub(crate) fn binding_failed(context: &Context, binding: &str, unreachable: bool) -> Self {
-        let mut details =
-            context.details(if unreachable { "refresh_unreachable" } else { "refresh_refused" });
-        let command = format!("cofferdam binding rebind {binding}");
-        details.insert("binding".into(), binding.into());
-        details.insert("suggestion".into(), command.as_str().into());
-        let message = format!("The credential bound as {binding} was refused. Renew it with `{command}`.");
-        let retriable = unreachable && context.idempotent();
-        Self::new(context, FailureClass::BindingFailed, Boundary::Runtime, retriable, message, details)
+    /// Adds the status with which the issuer answered.
+    #[must_use]
+    pub(crate) fn with_status(mut self, status: u16) -> Self {
+        self.status = Some(status);
+        self
+    }
+
+    /// The binding's name.
+    #[must_use]
+    pub fn binding(&self) -> &str {
+        &self.binding
+    }
+
+    /// What is wrong.
+    #[must_use]
+    pub fn code(&self) -> BindingCode {
+        self.code
+    }
+
+    /// The command that mends it.
+    #[must_use]
+    pub fn command(&self) -> &str {
+        &self.command
+    }
+}
+
+impl Failure {
+    /// A binding that the call needs is not there, is not for this connector, or was refused by its issuer.
+    pub(crate) fn binding(context: &Context, problem: &BindingProblem) -> Self {
+        let mut details = context.details(problem.code.name());
+        details.insert("binding".into(), problem.binding.as_str().into());
+        details.insert("suggestion".into(), problem.command.as_str().into());
+        if let Some(status) = problem.status {
+            details.insert("status".into(), status.into());
+        }
+        let (class, passing) = match problem.code {
+            BindingCode::Unbound | BindingCode::NotAllowed => (FailureClass::BindingRequired, false),
+            BindingCode::RefreshRefused | BindingCode::Unsendable => (FailureClass::BindingFailed, false),
+            BindingCode::RefreshUnreachable => (FailureClass::BindingFailed, true),
+        };
+        let message = format!("{} To mend it: `{}`.", safe_line(&problem.reason, 300), problem.command);
+        let retriable = passing && context.idempotent();
+        Self::new(context, class, Boundary::Runtime, retriable, message, details)
     }
 }
 
@@ -40,14 +109,19 @@ mod tests {
 
     #[test]
     fn a13_a14_name_the_command_and_only_unreachable_may_pass() {
-        let context = Context::new(AuditId::mint());
-        let required = Failure::binding_required(&context, "api_key/slack/work");
-        assert_eq!((required.class(), required.retriable()), (FailureClass::BindingRequired, false));
-        assert!(required.message().contains("cofferdam binding set api_key/slack/work"));
-        for (unreachable, code) in [(false, "refresh_refused"), (true, "refresh_unreachable")] {
-            let failed = Failure::binding_failed(&context, "oauth2/slack/work", unreachable);
-            assert_eq!((failed.class(), failed.retriable()), (FailureClass::BindingFailed, unreachable));
-            assert_eq!(failed.code(), code);
+        let context = Context::new(AuditId::mint()).with_op("x", true);
+        for (code, class, retriable) in [
+            (BindingCode::Unbound, FailureClass::BindingRequired, false),
+            (BindingCode::NotAllowed, FailureClass::BindingRequired, false),
+            (BindingCode::RefreshRefused, FailureClass::BindingFailed, false),
+            (BindingCode::RefreshUnreachable, FailureClass::BindingFailed, true),
+            (BindingCode::Unsendable, FailureClass::BindingFailed, false),
+        ] {
+            let problem =
+                BindingProblem::new("oauth2/slack/work", code, "It is so.", "cofferdam binding set it");
+            let failed = Failure::binding(&context, &problem);
+            assert_eq!((failed.class(), failed.retriable(), failed.code()), (class, retriable, code.name()));
+            assert!(failed.message().contains("cofferdam binding set it"));
         }
     }
 }

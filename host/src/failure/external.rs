@@ -66,6 +66,8 @@ pub struct UpstreamFault {
     pub host: Option<String>,
     /// How long the upstream asked to wait, in milliseconds.
     pub retry_after_ms: Option<u64>,
+    /// The bindings whose credentials the request carried.
+    pub bindings: Vec<String>,
     /// Whether the gate saw this status.
     pub observed: bool,
 }
@@ -115,6 +117,16 @@ impl Failure {
         if let Some(wait) = fault.retry_after_ms {
             details.insert("retry_after_ms".into(), wait.into());
         }
+        if matches!(fault.status, 401 | 403)
+            && let Some(binding) = fault.bindings.first()
+        {
+            let command = format!("cofferdam binding rebind {binding}");
+            message.push_str(&format!(
+                " It did not accept the credential bound as {binding}; renew it with `{command}`."
+            ));
+            details.insert("binding".into(), binding.as_str().into());
+            details.insert("suggestion".into(), command.into());
+        }
         let transient = status_is_transient(fault.status);
         let retriable = decide(context, fault.observed, transient, &mut message, &mut details);
         Self::new(context, FailureClass::ExternalApiError, Boundary::External, retriable, message, details)
@@ -159,7 +171,14 @@ mod tests {
     use crate::failure::AuditId;
 
     fn upstream(context: &Context, status: u16, observed: bool) -> Failure {
-        let fault = UpstreamFault { status, upstream_code: None, host: None, retry_after_ms: None, observed };
+        let fault = UpstreamFault {
+            status,
+            upstream_code: None,
+            host: None,
+            retry_after_ms: None,
+            bindings: Vec::new(),
+            observed,
+        };
         Failure::external_api_error(context, fault)
     }
 

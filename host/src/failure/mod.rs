@@ -17,6 +17,7 @@ mod limit;
 mod runtime;
 mod text;
 
+pub use binding::{BindingCode, BindingProblem};
 pub use class::{Boundary, FailureClass, RESERVED_CLASSES};
 pub use context::{AuditId, Context};
 pub use denial::{Denial, DenialBoundary, DenialCode};

@@ -7,7 +7,7 @@ use crate::document::{Refused, Table, quoted};
 macro_rules! kinds {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal;)+) => {
         /// The kinds of credentials that the host can send.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum CredentialKind {
             $($(#[doc = $doc])+ $variant,)+
         }
@@ -36,6 +36,8 @@ kinds! {
     Oauth2 = "oauth2";
     /// A signature of the request.
     AwsSigv4 = "aws_sigv4";
+    /// A token that the guest places by an opaque handle, which the host replaces.
+    SessionToken = "session_token";
 }
 
 /// A `[[capabilities.credential]]` of a manifest.

@@ -21,6 +21,7 @@ use super::values::{Answer, Arguments, Returned, Unreadable};
 use super::{outcome, traps};
 use crate::action::ActionScope;
 use crate::clock::Clock;
+use crate::egress::Authorize;
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::{Context, Failure, LimitHit, LimitKind, RuntimeFault};
 use crate::limits::{self, Limits};
@@ -42,6 +43,8 @@ pub(crate) struct Attempt<'a> {
     pub(crate) clock: Arc<dyn Clock>,
     /// What the action within which it runs declares of the connector.
     pub(crate) scope: Option<Arc<ActionScope>>,
+    /// What its requests may carry of credentials; none where its manifest asks for none.
+    pub(crate) credentials: Option<Arc<dyn Authorize>>,
 }
 
 /// How the guest's future stopped.
@@ -61,10 +64,10 @@ pub(crate) async fn run<A: Answer>(
     args: &Arguments,
     attempt: Attempt<'_>,
 ) -> (Result<A, Error>, Usage) {
-    let Attempt { context, limits, deadline, idempotency_key, number, clock, scope } = attempt;
+    let Attempt { context, limits, deadline, idempotency_key, number, clock, scope, credentials } = attempt;
     let started = clock.now();
     let ledger = Arc::new(Ledger::default());
-    let gate = HttpGate::new(connector.egress(), Arc::clone(&ledger), scope);
+    let gate = HttpGate::new(connector.egress(), Arc::clone(&ledger), scope, credentials);
     let facts = CallFacts { idempotency_key, attempt: number, deadline };
     let state = State::new(gate, limits.memory(), facts, context.audit_id().clone(), Arc::clone(&clock));
     let mut store = Store::new(operation.engine(), state);

@@ -22,6 +22,7 @@ pub(super) fn of_verdict(context: &Context, verdict: Verdict) -> Failure {
     match verdict {
         Verdict::Denied(denial) => Failure::capability_denied(context, &denial),
         Verdict::Limit(hit) => Failure::resource_limit_exceeded(context, hit),
+        Verdict::Binding(problem) => Failure::binding(context, &problem),
     }
 }
 
@@ -102,6 +103,7 @@ fn of_upstream(context: &Context, status: u16, record: Fields<'_>, ledger: &Ledg
         upstream_code: record.text("code"),
         observed: seen.is_some(),
         retry_after_ms: seen.as_ref().and_then(|seen| seen.retry_after_ms),
+        bindings: seen.as_ref().map(|seen| seen.bindings.clone()).unwrap_or_default(),
         host: seen.map(|seen| seen.host),
     };
     Failure::external_api_error(context, fault)

@@ -70,7 +70,7 @@ async fn a_target_that_is_not_granted_is_not_even_looked_up() {
     let client = client(PORT, false, answers.clone());
     let other = Target::from_uri(&"http://other.test:9".parse().unwrap()).unwrap();
     let request = Request::get(PORT).body(Empty::<Bytes>::new()).unwrap();
-    let outcome = client.send(request, &other, &quick()).await;
+    let outcome = client.send(request, &other, &quick(), &crate::egress::Authorization::default()).await;
     assert!(
         matches!(outcome, Err(SendError::Refused(refusal)) if refusal.code() == DenialCode::HostNotGranted)
     );

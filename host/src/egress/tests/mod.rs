@@ -146,7 +146,7 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let target = client.policy().decide(request.uri(), None)?;
-    client.send(request, &target, timeouts).await
+    client.send(request, &target, timeouts, &crate::egress::Authorization::default()).await
 }
 
 async fn text(response: Response<ResponseBody>) -> String {

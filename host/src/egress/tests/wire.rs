@@ -102,7 +102,11 @@ async fn row_93_requests_that_contradict_themselves_are_never_sent() {
         }
         let request = request.body(Full::new(Bytes::from(body))).unwrap();
         let target = Target::from_uri(&upstream.uri("/").parse().unwrap()).unwrap();
-        match client.send(request, &target, &quick()).await.unwrap_err() {
+        match client
+            .send(request, &target, &quick(), &crate::egress::Authorization::default())
+            .await
+            .unwrap_err()
+        {
             SendError::Flawed(flaw) => flaw,
             other => panic!("{other:?}"),
         }

@@ -17,8 +17,8 @@ use super::ledger::{Ledger, SeenFault, SeenStatus, Verdict};
 use crate::action::ActionScope;
 use crate::egress::ResponseBody;
 use crate::egress::{
-    Client, Counted, CountedError, HostPort, Policy, RequestFlaw, Resolve, SendError, Target, Timeouts, code,
-    guest_may_set,
+    Authorization, Authorize, Client, Counted, CountedError, HostPort, Policy, RequestFlaw, Resolve,
+    SendError, Target, Timeouts, Unauthorized, code, guest_may_set,
 };
 use crate::failure::{LimitHit, LimitKind, Phase};
 use crate::limits;
@@ -54,12 +54,19 @@ pub(in crate::sandbox) struct Egress {
     client: Client,
 }
 
+/// Why a request has no response.
+enum Unsent {
+    Unauthorized(Unauthorized),
+    Send(SendError),
+}
+
 /// The gate of one attempt.
 pub(in crate::sandbox) struct HttpGate {
     egress: Egress,
     ledger: Arc<Ledger>,
     slots: Arc<Semaphore>,
     scope: Option<Arc<ActionScope>>,
+    credentials: Option<Arc<dyn Authorize>>,
 }
 
 type SendFuture = Box<dyn Future<Output = Result<(Response<WasiBody>, IoFuture), Error>> + Send>;
@@ -70,9 +77,10 @@ impl HttpGate {
         egress: &Egress,
         ledger: Arc<Ledger>,
         scope: Option<Arc<ActionScope>>,
+        credentials: Option<Arc<dyn Authorize>>,
     ) -> Self {
         let slots = Arc::new(Semaphore::new(limits::CONCURRENT_REQUESTS));
-        Self { egress: egress.clone(), ledger, slots, scope }
+        Self { egress: egress.clone(), ledger, slots, scope, credentials }
     }
 
     /// The attempt's ledger, for the gates that have nothing of their own to keep.
@@ -117,7 +125,7 @@ impl WasiHttpHooks for HttpGate {
             }
         };
         let timeouts = timeouts(options);
-        let client = self.egress.client.clone();
+        let (client, credentials) = (self.egress.client.clone(), self.credentials.clone());
         let (ledger, slots) = (Arc::clone(&self.ledger), Arc::clone(&self.slots));
         Box::new(async move {
             let permit = slots.acquire_owned().await.map_err(|_| Error::ConnectionLimitReached)?;
@@ -125,26 +133,45 @@ impl WasiHttpHooks for HttpGate {
             let request = count_request_body(request, &ledger);
             // Requests run beside the guest. One that was admitted before the verdict ends with it: this
             // future may be polled before the attempt is dropped.
+            let send = async {
+                let authorization = match &credentials {
+                    Some(credentials) => match credentials.authorize(&target).await {
+                        Ok(authorization) => authorization,
+                        Err(unauthorized) => return Err(Unsent::Unauthorized(unauthorized)),
+                    },
+                    None => Authorization::default(),
+                };
+                client.send(request, &target, &timeouts, &authorization).await.map_err(Unsent::Send)
+            };
             let answer = tokio::select! {
                 biased;
                 () = ledger.ended() => return Err(Error::HttpRequestDenied),
-                answer = client.send(request, &target, &timeouts) => answer,
+                answer = send => answer,
             };
             match answer {
                 Ok(response) => {
-                    let response = observe_response(response, host, &ledger, permit);
+                    let bindings =
+                        credentials.map(|credentials| credentials.bindings_for(&target)).unwrap_or_default();
+                    let response = observe_response(response, host, bindings, &ledger, permit);
                     Ok((response, Box::new(async { Ok(()) }) as IoFuture))
                 }
-                Err(SendError::Refused(refusal)) => {
+                Err(Unsent::Unauthorized(unauthorized)) => {
+                    ledger.end(match unauthorized {
+                        Unauthorized::Binding(problem) => Verdict::Binding(problem),
+                        Unauthorized::Denied(denial) => Verdict::Denied(denial),
+                    });
+                    Err(Error::HttpRequestDenied)
+                }
+                Err(Unsent::Send(SendError::Refused(refusal))) => {
                     ledger.end(Verdict::Denied(refusal));
                     Err(Error::HttpRequestDenied)
                 }
-                Err(SendError::Limit(hit)) => {
+                Err(Unsent::Send(SendError::Limit(hit))) => {
                     ledger.end(Verdict::Limit(hit));
                     Err(Error::HttpRequestDenied)
                 }
-                Err(SendError::Flawed(flaw)) => Err(flawed(flaw)),
-                Err(SendError::Fault(fault)) => {
+                Err(Unsent::Send(SendError::Flawed(flaw))) => Err(flawed(flaw)),
+                Err(Unsent::Send(SendError::Fault(fault))) => {
                     let error = guest_error(fault.phase, fault.code);
                     let (phase, code, request_sent) = (fault.phase, fault.code, fault.request_sent);
                     ledger.saw_fault(SeenFault { host, phase, code, request_sent });
@@ -176,6 +203,7 @@ fn count_request_body(request: Request<WasiBody>, ledger: &Arc<Ledger>) -> Reque
 fn observe_response(
     response: Response<ResponseBody>,
     host: String,
+    bindings: Vec<String>,
     ledger: &Arc<Ledger>,
     permit: OwnedSemaphorePermit,
 ) -> Response<WasiBody> {
@@ -183,7 +211,12 @@ fn observe_response(
     ledger.saw_answer();
     if status.is_client_error() || status.is_server_error() {
         let retry_after_ms = retry_after_ms(response.headers(), SystemTime::now());
-        ledger.saw_status(SeenStatus { host: host.clone(), status: status.as_u16(), retry_after_ms });
+        ledger.saw_status(SeenStatus {
+            host: host.clone(),
+            bindings,
+            status: status.as_u16(),
+            retry_after_ms,
+        });
     }
     let (total, ledger) = (Arc::clone(&ledger.bytes_in), Arc::clone(ledger));
     let on_excess = {

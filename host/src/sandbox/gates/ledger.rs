@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use crate::failure::{Denial, LimitHit, Phase};
+use crate::failure::{BindingProblem, Denial, LimitHit, Phase};
 
 /// Why a gate ended the attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub(in crate::sandbox) enum Verdict {
     Denied(Denial),
     /// A limit that a gate counts was hit.
     Limit(LimitHit),
+    /// A credential that a request needs cannot be had.
+    Binding(BindingProblem),
 }
 
 /// A request that failed, as the gate saw it.
@@ -33,6 +35,8 @@ pub(in crate::sandbox) struct SeenFault {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::sandbox) struct SeenStatus {
     pub(in crate::sandbox) host: String,
+    /// The bindings whose credentials the request carried.
+    pub(in crate::sandbox) bindings: Vec<String>,
     pub(in crate::sandbox) status: u16,
     pub(in crate::sandbox) retry_after_ms: Option<u64>,
 }

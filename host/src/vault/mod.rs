@@ -1,0 +1,36 @@
+//! Bindings: which secret stands for which credential, where it may go and who may use it.
+//!
+//! Contents and their rules are here; how they are kept is behind [`Vault`], so that an embedder can keep
+//! them elsewhere.
+
+mod binding;
+mod bindings;
+mod error;
+mod name;
+
+use std::sync::Arc;
+
+pub use binding::{Binding, Material, OauthGrant, Tokens};
+pub use bindings::Bindings;
+pub use error::VaultError;
+pub use name::{BindingName, BindingNameError, DEFAULT_IDENTITY};
+
+/// Where bindings are kept.
+pub trait Vault: Send + Sync {
+    /// What is bound now. Called for each call of a connector with credentials: cheap while nothing
+    /// changed (one `stat` of a file), and the same [`Arc`] then. May block where something did.
+    ///
+    /// # Errors
+    /// It cannot be opened or read.
+    fn bindings(&self) -> Result<Arc<Bindings>, VaultError>;
+
+    /// Changes what is bound, or fails and changes nothing; what `change` is given is the newest state, and
+    /// no other process changes it meanwhile. May block.
+    ///
+    /// # Errors
+    /// It cannot be opened, read or written, or `change` refused.
+    fn change(
+        &self,
+        change: &mut dyn FnMut(&mut Bindings) -> Result<(), VaultError>,
+    ) -> Result<(), VaultError>;
+}
