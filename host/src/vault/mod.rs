@@ -1,19 +1,30 @@
 //! Bindings: which secret stands for which credential, where it may go and who may use it.
 //!
 //! Contents and their rules are here; how they are kept is behind [`Vault`], so that an embedder can keep
-//! them elsewhere.
+//! them elsewhere. [`VaultFile`] keeps them in one sealed file.
 
 mod binding;
 mod bindings;
+mod contents;
+mod disk;
 mod error;
+mod file;
+mod header;
 mod name;
+mod seal;
+mod text;
+
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
 pub use binding::{Binding, Material, OauthGrant, Tokens};
 pub use bindings::Bindings;
 pub use error::VaultError;
+pub use file::{LockKind, NewLock, PassphraseFor, PassphraseSource, VaultFile, VaultStatus};
 pub use name::{BindingName, BindingNameError, DEFAULT_IDENTITY};
+pub use text::{SECRET_BYTES, SHORT_SECRET_CHARS, SecretFlaw, SecretForm, secret_text};
 
 /// Where bindings are kept.
 pub trait Vault: Send + Sync {

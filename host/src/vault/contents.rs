@@ -1,0 +1,257 @@
+//! The serial form of what is bound: JSON that exists only inside the seal and in memory that is cleared.
+//!
+//! Secrets stand in it as base64, so that no reader or writer has to unescape them into memory of its own.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::display::Base64Display;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use serde::de::{Error as _, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use zeroize::Zeroizing;
+
+use super::binding::{Binding, Material, OauthGrant, Tokens};
+use super::bindings::Bindings;
+use super::name::BindingName;
+use crate::manifest::{ConnectorName, HostGrant};
+use crate::secret::Secret;
+
+/// The contents' length is a multiple of this, in bytes, so that the file's does not tell that of a secret.
+const PAD: usize = 1024;
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Contents {
+    bindings: Vec<Stored>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stored {
+    name: String,
+    material: StoredMaterial,
+    hosts: Vec<HostGrant>,
+    connectors: Vec<ConnectorName>,
+    created: Moment,
+    changed: Moment,
+    refused: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+enum StoredMaterial {
+    ApiKey {
+        key: Held,
+    },
+    Basic {
+        username: String,
+        password: Held,
+    },
+    Bearer {
+        token: Held,
+    },
+    Oauth2 {
+        token_url: String,
+        client_id: String,
+        client_secret: Option<Held>,
+        scopes: Vec<String>,
+        /// None where the client's own credentials are used.
+        refresh_token: Option<Held>,
+        access_token: Option<Held>,
+        expires: Option<Moment>,
+    },
+    AwsSigv4 {
+        access_key_id: String,
+        secret_access_key: Held,
+        session_token: Option<Held>,
+        region: Option<String>,
+    },
+    SessionToken {
+        token: Held,
+    },
+}
+
+/// A secret within the contents, and nowhere else.
+struct Held(Arc<Secret>);
+
+impl Serialize for Held {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&Base64Display::new(self.0.expose().as_bytes(), &STANDARD))
+    }
+}
+
+impl<'de> Deserialize<'de> for Held {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Base64;
+        impl Visitor<'_> for Base64 {
+            type Value = Held;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("base64")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Held, E> {
+                let mut bytes = Zeroizing::new(vec![0; base64::decoded_len_estimate(text.len())]);
+                let wrong = || E::custom("not base64 of a text");
+                let length = STANDARD.decode_slice(text, &mut bytes).map_err(|_| wrong())?;
+                bytes.truncate(length);
+                match String::from_utf8(std::mem::take(&mut *bytes)) {
+                    Ok(text) => Ok(Held(Arc::new(Secret::new(text)))),
+                    Err(error) => {
+                        drop(Zeroizing::new(error.into_bytes()));
+                        Err(wrong())
+                    }
+                }
+            }
+        }
+        deserializer.deserialize_str(Base64)
+    }
+}
+
+/// A moment, in RFC 3339.
+#[derive(Clone, Copy)]
+struct Moment(Timestamp);
+
+impl Serialize for Moment {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Moment {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map(Self).map_err(D::Error::custom)
+    }
+}
+
+/// What is to be sealed.
+pub(super) fn write(bindings: &Bindings) -> Result<Zeroizing<Vec<u8>>, serde_json::Error> {
+    let contents = Contents { bindings: bindings.iter().map(stored).collect() };
+    // Measured first: a buffer that grows leaves copies of secrets behind.
+    let mut length = Length(0);
+    serde_json::to_writer(&mut length, &contents)?;
+    let padded = length.0.next_multiple_of(PAD);
+    let mut bytes = Zeroizing::new(Vec::with_capacity(padded));
+    serde_json::to_writer(&mut *bytes, &contents)?;
+    bytes.resize(padded, b' ');
+    Ok(bytes)
+}
+
+/// What was sealed.
+pub(super) fn read(bytes: &[u8]) -> Result<Bindings, serde_json::Error> {
+    let contents: Contents = serde_json::from_slice(bytes)?;
+    let mut bindings = Bindings::default();
+    for stored in contents.bindings {
+        let name = BindingName::parse(&stored.name).map_err(serde_json::Error::custom)?;
+        let binding = Binding {
+            material: material(stored.material),
+            hosts: stored.hosts,
+            connectors: stored.connectors,
+            created: stored.created.0,
+            changed: stored.changed.0,
+            refused: stored.refused,
+            name,
+        };
+        let whole = binding.material.kind() == binding.name.kind()
+            && !(binding.hosts.is_empty() || binding.connectors.is_empty());
+        if !whole || bindings.insert(binding).is_some() {
+            return Err(serde_json::Error::custom("a binding is not whole or stands twice"));
+        }
+    }
+    Ok(bindings)
+}
+
+fn stored(binding: &Binding) -> Stored {
+    let held = |secret: &Arc<Secret>| Held(Arc::clone(secret));
+    let material = match &binding.material {
+        Material::ApiKey { key } => StoredMaterial::ApiKey { key: held(key) },
+        Material::Basic { username, password } => {
+            StoredMaterial::Basic { username: username.clone(), password: held(password) }
+        }
+        Material::Bearer { token } => StoredMaterial::Bearer { token: held(token) },
+        Material::SessionToken { token } => StoredMaterial::SessionToken { token: held(token) },
+        Material::Oauth2 { token_url, client_id, client_secret, scopes, grant, tokens } => {
+            StoredMaterial::Oauth2 {
+                token_url: token_url.clone(),
+                client_id: client_id.clone(),
+                client_secret: client_secret.as_ref().map(held),
+                scopes: scopes.clone(),
+                refresh_token: match grant {
+                    OauthGrant::RefreshToken(token) => Some(held(token)),
+                    OauthGrant::ClientCredentials => None,
+                },
+                access_token: tokens.as_ref().map(|tokens| held(&tokens.access_token)),
+                expires: tokens.as_ref().and_then(|tokens| tokens.expires.map(Moment)),
+            }
+        }
+        Material::AwsSigv4 { access_key_id, secret_access_key, session_token, region } => {
+            StoredMaterial::AwsSigv4 {
+                access_key_id: access_key_id.clone(),
+                secret_access_key: held(secret_access_key),
+                session_token: session_token.as_ref().map(held),
+                region: region.clone(),
+            }
+        }
+    };
+    Stored {
+        name: binding.name.to_string(),
+        material,
+        hosts: binding.hosts.clone(),
+        connectors: binding.connectors.clone(),
+        created: Moment(binding.created),
+        changed: Moment(binding.changed),
+        refused: binding.refused.clone(),
+    }
+}
+
+fn material(stored: StoredMaterial) -> Material {
+    let taken = |held: Option<Held>| held.map(|held| held.0);
+    match stored {
+        StoredMaterial::ApiKey { key } => Material::ApiKey { key: key.0 },
+        StoredMaterial::Basic { username, password } => Material::Basic { username, password: password.0 },
+        StoredMaterial::Bearer { token } => Material::Bearer { token: token.0 },
+        StoredMaterial::SessionToken { token } => Material::SessionToken { token: token.0 },
+        StoredMaterial::Oauth2 {
+            token_url,
+            client_id,
+            client_secret,
+            scopes,
+            refresh_token,
+            access_token,
+            expires,
+        } => Material::Oauth2 {
+            token_url,
+            client_id,
+            client_secret: taken(client_secret),
+            scopes,
+            grant: taken(refresh_token).map_or(OauthGrant::ClientCredentials, OauthGrant::RefreshToken),
+            tokens: taken(access_token)
+                .map(|access_token| Tokens { access_token, expires: expires.map(|it| it.0) }),
+        },
+        StoredMaterial::AwsSigv4 { access_key_id, secret_access_key, session_token, region } => {
+            Material::AwsSigv4 {
+                access_key_id,
+                secret_access_key: secret_access_key.0,
+                session_token: taken(session_token),
+                region,
+            }
+        }
+    }
+}
+
+/// Counts what is written, and keeps none of it.
+struct Length(usize);
+
+impl Write for Length {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 = self.0.saturating_add(bytes.len());
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

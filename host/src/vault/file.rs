@@ -1,0 +1,392 @@
+//! The vault as one sealed file in a directory of its owner's, opened once and kept while it is unchanged.
+//!
+//! All that is bound is one sealed message, and the header in front of it is authenticated with it: no
+//! name, host, connector or secret can be read, changed, swapped or dropped without the key. What an older
+//! copy of the whole file says is as valid as it ever was; whoever can put one back is not detected.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use super::bindings::Bindings;
+use super::disk::{self, FileStamp, Lock, unusable};
+use super::error::VaultError;
+use super::header::{ARGON2ID, Header, HeaderProblem, Kdf};
+use super::seal::{Key, KeyProblem, new_salt};
+use super::{Vault, contents};
+use crate::secret::Secret;
+
+/// How often somebody who is asked for the passphrase may answer.
+const ANSWERS: usize = 3;
+
+/// What a passphrase is wanted for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PassphraseFor {
+    /// To open a vault.
+    Opening,
+    /// To open it, after an answer that was wrong.
+    OpeningAgain,
+}
+
+/// Where a passphrase comes from when it is needed. May block, and may ask a person.
+pub type PassphraseSource = Arc<dyn Fn(PassphraseFor) -> Result<Arc<Secret>, VaultError> + Send + Sync>;
+
+/// What locks a vault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockKind {
+    /// A file of random bytes.
+    KeyFile,
+    /// A passphrase.
+    Passphrase,
+}
+
+/// What is to lock a vault from now on.
+pub enum NewLock {
+    /// The vault's key file, made if it is not there.
+    KeyFile,
+    /// This passphrase.
+    Passphrase(Arc<Secret>),
+}
+
+/// What can be said of a vault without opening it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VaultStatus {
+    /// What locks it; none where there is no vault yet.
+    pub lock: Option<LockKind>,
+    /// What a new one would be locked by.
+    pub new_lock: LockKind,
+    /// Whether the key file is there.
+    pub has_key_file: bool,
+}
+
+/// A vault file.
+///
+/// It is opened at the first use, and read again only when one `stat` shows another file. Opening derives
+/// the key from a passphrase, which takes about a tenth of a second and 64 MiB: do it on a thread that may block.
+pub struct VaultFile {
+    path: PathBuf,
+    key_file: PathBuf,
+    passphrase: Option<Arc<Secret>>,
+    ask: Option<PassphraseSource>,
+    opened: Mutex<Opened>,
+    seen: RwLock<Option<Seen>>,
+}
+
+/// What opening left behind.
+#[derive(Default)]
+struct Opened {
+    key: Option<Key>,
+    /// The nonce of the contents that were read last: the same one is the same contents.
+    last: Option<(Header, Arc<Bindings>)>,
+}
+
+/// The contents at a moment after which a change of the file is sure to show.
+struct Seen {
+    stamp: Option<FileStamp>,
+    bindings: Arc<Bindings>,
+}
+
+impl VaultFile {
+    /// The vault at `path`, locked by the key file beside it, `<path>.key`. Touches nothing: a vault that
+    /// does not exist binds nothing, and is made by the first change, as is the key file.
+    #[must_use]
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        let path = path.into();
+        let key_file = path.with_extension("key");
+        let (opened, seen) = (Mutex::default(), RwLock::default());
+        Self { path, key_file, passphrase: None, ask: None, opened, seen }
+    }
+
+    /// Uses another key file: 32 bytes that its owner alone can read.
+    #[must_use]
+    pub fn key_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.key_file = path.into();
+        self
+    }
+
+    /// Locks with this passphrase, and insists on it: a vault that a key file opens is refused, since
+    /// somebody else may have put it there to read what is bound next.
+    #[must_use]
+    pub fn passphrase(mut self, passphrase: Secret) -> Self {
+        self.passphrase = Some(Arc::new(passphrase));
+        self
+    }
+
+    /// Where the passphrase comes from if the vault turns out to be locked with one and none was given.
+    #[must_use]
+    pub fn ask(mut self, source: PassphraseSource) -> Self {
+        self.ask = Some(source);
+        self
+    }
+
+    /// What can be said without opening it.
+    ///
+    /// # Errors
+    /// It is there and is no vault.
+    pub fn status(&self) -> Result<VaultStatus, VaultError> {
+        let lock = match disk::read_vault(&self.path)? {
+            None => None,
+            Some((_, bytes)) => Some(self.header(&bytes)?.0.kdf.lock()),
+        };
+        let new_lock = if self.passphrase.is_some() { LockKind::Passphrase } else { LockKind::KeyFile };
+        Ok(VaultStatus { lock, new_lock, has_key_file: self.key_file.exists() })
+    }
+
+    /// Locks the vault anew, with all that is bound, in one step; makes an empty one where there is none.
+    ///
+    /// # Errors
+    /// It cannot be opened as it is locked now, or not be written; it is as it was then.
+    pub fn relock(&self, lock: &NewLock) -> Result<(), VaultError> {
+        // Whatever takes long, or asks somebody, is done before others have to wait.
+        self.read(&mut self.opened(), false)?;
+        let salt = new_salt().map_err(|problem| self.no_key(&problem))?;
+        let key = match lock {
+            NewLock::KeyFile => self.file_key(salt, true)?,
+            NewLock::Passphrase(passphrase) => self.passphrase_key(passphrase, ARGON2ID, salt)?,
+        };
+        let _lock = Lock::take(&self.path)?;
+        let mut opened = self.opened();
+        let (_, bindings) = self.read(&mut opened, false)?;
+        opened.key = Some(key);
+        self.write(&mut opened, bindings)
+    }
+
+    fn opened(&self) -> MutexGuard<'_, Opened> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the file holds now. With `insist`, the lock has to be the one that was asked for.
+    fn read(
+        &self,
+        opened: &mut Opened,
+        insist: bool,
+    ) -> Result<(Option<FileStamp>, Arc<Bindings>), VaultError> {
+        let Some((stamp, bytes)) = disk::read_vault(&self.path)? else {
+            opened.last = None;
+            return Ok((None, Arc::default()));
+        };
+        let (header, sealed) = self.header(&bytes)?;
+        if insist && self.passphrase.is_some() && header.kdf == Kdf::KeyFile {
+            return Err(VaultError::Locked {
+                message: format!(
+                    "The vault ({}) is locked with a key file, and a passphrase was given.",
+                    disk::name(&self.path)
+                ),
+                hint: "If you did not lock it so, somebody may have replaced it. Lock it with the passphrase: `cofferdam binding lock --passphrase`; or give no passphrase.".into(),
+            });
+        }
+        self.unlock(opened, &header)?;
+        let key = opened.key.as_ref().filter(|key| key.fits(&header));
+        let plain = key.and_then(|key| key.open(&header, sealed)).ok_or_else(|| self.damaged())?;
+        if let Some((last, bindings)) = &opened.last
+            && *last == header
+        {
+            return Ok((Some(stamp), Arc::clone(bindings)));
+        }
+        // What serde says of it could quote it.
+        let bindings = contents::read(&plain).map(Arc::new).map_err(|_| {
+            let hint = "Another version of cofferdam may have written it: use that one.";
+            unusable(&self.what(), "opens, and its contents are not known here", hint)
+        })?;
+        opened.last = Some((header, Arc::clone(&bindings)));
+        Ok((Some(stamp), bindings))
+    }
+
+    /// Finds the key for this header, or says why there is none.
+    fn unlock(&self, opened: &mut Opened, header: &Header) -> Result<(), VaultError> {
+        match &opened.key {
+            Some(key) if key.fits(header) => return Ok(()),
+            // What was derived before and did not fit will not fit now.
+            Some(key) if key.is_for(header) && self.passphrase.is_some() && header.kdf != Kdf::KeyFile => {
+                return Err(self.wrong_passphrase());
+            }
+            _ => {}
+        }
+        if header.kdf == Kdf::KeyFile {
+            let key = self.file_key(header.salt, false)?;
+            if !key.fits(header) {
+                return Err(VaultError::Locked {
+                    message: format!(
+                        "The key file ({}) is not the one that the vault ({}) is locked with.",
+                        disk::name(&self.key_file),
+                        disk::name(&self.path)
+                    ),
+                    hint: "Put the right key file back from a copy of it, or name it with `[vault] key_file` in config.toml.".into(),
+                });
+            }
+            opened.key = Some(key);
+            return Ok(());
+        }
+        if let Some(passphrase) = &self.passphrase {
+            let key = opened.key.insert(self.passphrase_key(passphrase, header.kdf, header.salt)?);
+            return if key.fits(header) { Ok(()) } else { Err(self.wrong_passphrase()) };
+        }
+        let Some(ask) = &self.ask else {
+            return Err(VaultError::Locked {
+                message: format!("The vault ({}) is locked with a passphrase, and none was given.", disk::name(&self.path)),
+                hint: "Give it with --passphrase-file FILE, or in COFFERDAM_VAULT_PASSPHRASE_FILE or COFFERDAM_VAULT_PASSPHRASE.".into(),
+            });
+        };
+        for answer in 0..ANSWERS {
+            let asked = if answer == 0 { PassphraseFor::Opening } else { PassphraseFor::OpeningAgain };
+            let key = self.passphrase_key(&*ask(asked)?, header.kdf, header.salt)?;
+            if key.fits(header) {
+                opened.key = Some(key);
+                return Ok(());
+            }
+        }
+        Err(self.wrong_passphrase())
+    }
+
+    /// The key of a vault that does not exist yet.
+    fn make_key(&self) -> Result<Key, VaultError> {
+        let salt = new_salt().map_err(|problem| self.no_key(&problem))?;
+        match &self.passphrase {
+            Some(passphrase) => self.passphrase_key(passphrase, ARGON2ID, salt),
+            None => self.file_key(salt, true),
+        }
+    }
+
+    fn file_key(&self, salt: [u8; 32], make: bool) -> Result<Key, VaultError> {
+        let bytes = match disk::read_key(&self.key_file)? {
+            Some(bytes) => bytes,
+            None if make => disk::make_key(&self.key_file)?,
+            None => {
+                let (key, vault) = (disk::name(&self.key_file), disk::name(&self.path));
+                return Err(VaultError::Locked {
+                    message: format!("The vault ({vault}) is locked with a key file ({key}), which is not there."),
+                    hint: "Put the key file back from a copy of it, or name it with `[vault] key_file` in config.toml. Without it, the vault cannot be opened: move it away and bind anew.".into(),
+                });
+            }
+        };
+        Ok(Key::of_file(&bytes, salt))
+    }
+
+    fn passphrase_key(&self, passphrase: &Secret, kdf: Kdf, salt: [u8; 32]) -> Result<Key, VaultError> {
+        Key::of_passphrase(passphrase.expose(), kdf, salt).map_err(|problem| self.no_key(&problem))
+    }
+
+    /// Seals and replaces the file; the lock must be held.
+    fn write(&self, opened: &mut Opened, bindings: Arc<Bindings>) -> Result<(), VaultError> {
+        let refused = |message: &str| VaultError::Refused {
+            message: format!("{message}; nothing was changed."),
+            hint: "Revoke bindings that are not used.".into(),
+        };
+        let contents = contents::write(&bindings).map_err(|_| refused("The bindings cannot be written"))?;
+        let Some(key) = &opened.key else { return Err(self.damaged()) };
+        let file = key.seal(contents).map_err(|problem| self.no_key(&problem))?;
+        if file.len() as u64 > disk::MAX_BYTES {
+            return Err(refused("The vault would have more than 16 MiB"));
+        }
+        let stamp = disk::replace_vault(&self.path, &file)?;
+        opened.last = self.header(&file).ok().map(|(header, _)| (header, Arc::clone(&bindings)));
+        self.remember(stamp, bindings);
+        Ok(())
+    }
+
+    fn remember(&self, stamp: Option<FileStamp>, bindings: Arc<Bindings>) {
+        let sure = stamp.is_none_or(|stamp| stamp.is_settled());
+        *self.seen.write().unwrap_or_else(PoisonError::into_inner) = sure.then_some(Seen { stamp, bindings });
+    }
+
+    fn header<'f>(&self, file: &'f [u8]) -> Result<(Header, &'f [u8]), VaultError> {
+        Header::read(file).map_err(|problem| {
+            let copy = "Put a copy of it back, or move it away and bind anew.";
+            let (how, hint) = match problem {
+                HeaderProblem::Empty => ("is empty".to_owned(), copy),
+                HeaderProblem::Foreign => ("is not a vault".to_owned(), copy),
+                HeaderProblem::Version(version) => (
+                    format!("is of format version {version}, and this program knows 1"),
+                    "Use a newer cofferdam.",
+                ),
+                HeaderProblem::Damaged => ("is damaged: it was cut short or changed".to_owned(), copy),
+                HeaderProblem::Excessive => {
+                    ("asks for more memory or time than any vault does".to_owned(), copy)
+                }
+            };
+            unusable(&self.what(), &how, hint)
+        })
+    }
+
+    fn what(&self) -> String {
+        format!("The vault ({})", disk::name(&self.path))
+    }
+
+    fn damaged(&self) -> VaultError {
+        let hint = "Put a copy of it back, or move it away and bind anew.";
+        unusable(&self.what(), "is damaged: it was cut short or changed after it was sealed", hint)
+    }
+
+    fn wrong_passphrase(&self) -> VaultError {
+        VaultError::Locked {
+            message: format!("The passphrase does not open the vault ({}).", disk::name(&self.path)),
+            hint: "Give the passphrase that it was locked with; there is no way to open it without.".into(),
+        }
+    }
+
+    fn no_key(&self, problem: &KeyProblem) -> VaultError {
+        VaultError::Unusable {
+            message: format!("The vault ({}) cannot be used: {problem}.", disk::name(&self.path)),
+            hint: "Try again on a machine, or at a time, with more to give.".into(),
+        }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where its key file is, or would be.
+    #[must_use]
+    pub fn key_file_path(&self) -> &Path {
+        &self.key_file
+    }
+}
+
+impl Kdf {
+    fn lock(self) -> LockKind {
+        match self {
+            Self::KeyFile => LockKind::KeyFile,
+            Self::Argon2id { .. } => LockKind::Passphrase,
+        }
+    }
+}
+
+impl Vault for VaultFile {
+    fn bindings(&self) -> Result<Arc<Bindings>, VaultError> {
+        let stamp = FileStamp::of(&self.path);
+        let seen = |stamp: Option<FileStamp>| {
+            let seen = self.seen.read().unwrap_or_else(PoisonError::into_inner);
+            seen.as_ref().filter(|seen| seen.stamp == stamp).map(|seen| Arc::clone(&seen.bindings))
+        };
+        if let Some(bindings) = seen(stamp) {
+            return Ok(bindings);
+        }
+        let mut opened = self.opened();
+        if let Some(bindings) = seen(FileStamp::of(&self.path)) {
+            return Ok(bindings);
+        }
+        let (stamp, bindings) = self.read(&mut opened, true)?;
+        self.remember(stamp, Arc::clone(&bindings));
+        Ok(bindings)
+    }
+
+    fn change(
+        &self,
+        change: &mut dyn FnMut(&mut Bindings) -> Result<(), VaultError>,
+    ) -> Result<(), VaultError> {
+        // Whatever takes long, or asks somebody, is done before others have to wait.
+        let (stamp, _) = self.read(&mut self.opened(), true)?;
+        let made = if stamp.is_none() { Some(self.make_key()?) } else { None };
+        let _lock = Lock::take(&self.path)?;
+        let mut opened = self.opened();
+        let (stamp, bindings) = self.read(&mut opened, true)?;
+        if stamp.is_none() {
+            // Gone since a moment ago, if no key was made for it.
+            opened.key = Some(made.map_or_else(|| self.make_key(), Ok)?);
+        }
+        let mut next = (*bindings).clone();
+        change(&mut next)?;
+        self.write(&mut opened, Arc::new(next))
+    }
+}

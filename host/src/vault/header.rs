@@ -1,0 +1,200 @@
+//! The first bytes of a vault file: how it is locked, in the clear and authenticated with the rest.
+
+use sha2::{Digest as _, Sha256};
+
+/// How every vault file starts.
+const MAGIC: &[u8; 16] = b"cofferdam vault\n";
+
+/// The one version of the format that there is.
+const VERSION: u16 = 1;
+
+/// Length of the header, in bytes.
+pub(super) const HEADER_BYTES: usize = 112;
+
+/// What is summed up at the header's end.
+const SUMMED: usize = 104;
+
+pub(super) const SALT_BYTES: usize = 32;
+pub(super) const CHECK_BYTES: usize = 16;
+pub(super) const NONCE_BYTES: usize = 24;
+
+/// What a file may ask for, so that a hostile one cannot take the machine's memory: 1 GiB, 16 passes, 16
+/// lanes. The least are those below which the algorithm does not work.
+const MAX_KIB: u32 = 1024 * 1024;
+const MAX_PASSES: u32 = 16;
+const MAX_LANES: u32 = 16;
+
+/// What the key is made from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kdf {
+    /// The 32 random bytes of a key file.
+    KeyFile,
+    /// A passphrase, by argon2id.
+    Argon2id {
+        /// Passes over the memory.
+        passes: u32,
+        /// Memory, in KiB.
+        kib: u32,
+        /// Lanes.
+        lanes: u32,
+    },
+}
+
+/// What new vaults get: the second recommendation of RFC 9106, for machines without 2 GiB to spare.
+pub(super) const ARGON2ID: Kdf = Kdf::Argon2id { passes: 3, kib: 64 * 1024, lanes: 4 };
+
+/// The header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) kdf: Kdf,
+    pub(super) salt: [u8; SALT_BYTES],
+    /// What the right key gives, to tell a wrong one from damage. It helps nobody guess: every guess costs
+    /// the same derivation, and the seal itself would tell as much.
+    pub(super) check: [u8; CHECK_BYTES],
+    pub(super) nonce: [u8; NONCE_BYTES],
+}
+
+/// Why bytes are no header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HeaderProblem {
+    /// Nothing is in the file.
+    Empty,
+    /// It does not start as a vault does.
+    Foreign,
+    /// It is of this version, which is not known here.
+    Version(u16),
+    /// It was cut short or changed.
+    Damaged,
+    /// It asks for more memory or time than any vault of ours.
+    Excessive,
+}
+
+impl Header {
+    /// The header at the beginning of `file`, and what follows it.
+    pub(super) fn read(file: &[u8]) -> Result<(Self, &[u8]), HeaderProblem> {
+        if file.is_empty() {
+            return Err(HeaderProblem::Empty);
+        }
+        let (bytes, sealed) = match file.split_at_checked(HEADER_BYTES) {
+            Some(parts) if file.starts_with(MAGIC) => parts,
+            None if file.starts_with(MAGIC) || MAGIC.starts_with(file) => return Err(HeaderProblem::Damaged),
+            _ => return Err(HeaderProblem::Foreign),
+        };
+        let mut rest = Fields(bytes.get(MAGIC.len()..).unwrap_or_default());
+        match rest.u16() {
+            VERSION => {}
+            0 => return Err(HeaderProblem::Damaged),
+            newer => return Err(HeaderProblem::Version(newer)),
+        }
+        let (kind, passes, kib, lanes) = (rest.u16(), rest.u32(), rest.u32(), rest.u32());
+        let (salt, check, nonce) = (rest.array(), rest.array(), rest.array());
+        if rest.array::<8>() != sum(bytes) {
+            return Err(HeaderProblem::Damaged);
+        }
+        let kdf = match (kind, passes, kib, lanes) {
+            (0, 0, 0, 0) => Kdf::KeyFile,
+            (1, ..) if passes > MAX_PASSES || kib > MAX_KIB || lanes > MAX_LANES => {
+                return Err(HeaderProblem::Excessive);
+            }
+            (1, 1.., _, 1..) if kib >= lanes.saturating_mul(8) => Kdf::Argon2id { passes, kib, lanes },
+            _ => return Err(HeaderProblem::Damaged),
+        };
+        Ok((Self { kdf, salt, check, nonce }, sealed))
+    }
+
+    /// The header's bytes.
+    pub(super) fn to_bytes(self) -> Vec<u8> {
+        let (kind, passes, kib, lanes) = match self.kdf {
+            Kdf::KeyFile => (0u16, 0, 0, 0),
+            Kdf::Argon2id { passes, kib, lanes } => (1, passes, kib, lanes),
+        };
+        let mut bytes = Vec::with_capacity(HEADER_BYTES);
+        bytes.extend_from_slice(MAGIC);
+        bytes.extend_from_slice(&VERSION.to_be_bytes());
+        bytes.extend_from_slice(&kind.to_be_bytes());
+        for number in [passes, kib, lanes] {
+            bytes.extend_from_slice(&number.to_be_bytes());
+        }
+        bytes.extend_from_slice(&self.salt);
+        bytes.extend_from_slice(&self.check);
+        bytes.extend_from_slice(&self.nonce);
+        let sum = sum(&bytes);
+        bytes.extend_from_slice(&sum);
+        bytes
+    }
+}
+
+/// Tells an accident to the header from a wrong key. Against intent, the seal covers the header as well.
+fn sum(bytes: &[u8]) -> [u8; 8] {
+    let digest = Sha256::digest(bytes.get(..SUMMED).unwrap_or(bytes));
+    digest.first_chunk().copied().unwrap_or_default()
+}
+
+/// Takes fixed parts off the front; zeros where there is nothing left.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn array<const N: usize>(&mut self) -> [u8; N] {
+        let Some((first, rest)) = self.0.split_first_chunk() else { return [0; N] };
+        self.0 = rest;
+        *first
+    }
+
+    fn u16(&mut self) -> u16 {
+        u16::from_be_bytes(self.array())
+    }
+
+    fn u32(&mut self) -> u32 {
+        u32::from_be_bytes(self.array())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::*;
+
+    fn header(kdf: Kdf) -> Header {
+        Header { kdf, salt: [1; SALT_BYTES], check: [2; CHECK_BYTES], nonce: [3; NONCE_BYTES] }
+    }
+
+    #[test]
+    fn a_header_is_read_as_it_was_written_and_every_changed_bit_is_seen() {
+        for kdf in [Kdf::KeyFile, ARGON2ID] {
+            let bytes = header(kdf).to_bytes();
+            assert_eq!(bytes.len(), HEADER_BYTES);
+            let mut file = bytes.clone();
+            file.extend_from_slice(b"sealed");
+            assert_eq!(Header::read(&file), Ok((header(kdf), &b"sealed"[..])));
+            for bit in 0..HEADER_BYTES * 8 {
+                let mut changed = bytes.clone();
+                changed[bit / 8] ^= 1 << (bit % 8);
+                assert!(Header::read(&changed).is_err(), "bit {bit}");
+            }
+            for length in 0..HEADER_BYTES {
+                assert!(Header::read(&bytes[..length]).is_err(), "{length} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_vault_and_what_is_too_much_are_told_apart() {
+        let problem = |bytes: &[u8]| Header::read(bytes).unwrap_err();
+        assert_eq!(problem(b""), HeaderProblem::Empty);
+        assert_eq!(problem(b"{\"bindings\": []}"), HeaderProblem::Foreign);
+        assert_eq!(problem(&[0; 4096]), HeaderProblem::Foreign);
+        assert_eq!(problem(b"cofferdam va"), HeaderProblem::Damaged);
+        let mut newer = header(Kdf::KeyFile).to_bytes();
+        newer[17] = 2;
+        assert_eq!(problem(&newer), HeaderProblem::Version(2));
+        // 100 GiB, 4 billion passes, 1,000 lanes; with a right sum, as its maker would have it.
+        for (passes, kib, lanes) in [(3, 100 << 20, 4), (u32::MAX, 1024, 1), (1, 65_536, 1000)] {
+            let kdf = Kdf::Argon2id { passes, kib, lanes };
+            assert_eq!(problem(&header(kdf).to_bytes()), HeaderProblem::Excessive);
+        }
+        for (passes, kib, lanes) in [(0, 1024, 1), (1, 7, 1), (1, 1024, 0), (1, 31, 4)] {
+            let kdf = Kdf::Argon2id { passes, kib, lanes };
+            assert_eq!(problem(&header(kdf).to_bytes()), HeaderProblem::Damaged);
+        }
+    }
+}
