@@ -12,7 +12,9 @@ use crate::error::{HostError, HostErrorKind};
 use crate::limits::{Ceilings, LimitRequest};
 use crate::registry::Registry;
 use crate::sandbox::{CodeStore, CompileLimits, Compiler, EgressSettings, Sandbox};
+use crate::secret::Secret;
 use crate::trust::KeyringFile;
+use crate::vault::{Vault, VaultFile};
 
 /// Calls that run at once where nobody says otherwise. Each takes an instance slot: address space, and
 /// up to 1 MiB that is kept after a call.
@@ -38,6 +40,9 @@ pub struct HostBuilder {
     keep_code: bool,
     clock: Arc<dyn Clock>,
     resolver: Arc<dyn Resolve>,
+    vault: Option<Arc<dyn Vault>>,
+    vault_key_file: Option<PathBuf>,
+    vault_passphrase: Option<Secret>,
 }
 
 impl Default for HostBuilder {
@@ -54,12 +59,15 @@ impl Default for HostBuilder {
             keep_code: true,
             clock: Arc::new(SystemClock),
             resolver: Arc::new(SystemResolver::default()),
+            vault: None,
+            vault_key_file: None,
+            vault_passphrase: None,
         }
     }
 }
 
 impl HostBuilder {
-    /// The directory with `keyring.toml`, `packages/` and `cache/`. Required; made when first written to.
+    /// The directory with `keyring.toml`, `packages/`, `cache/` and `vault`. Required; made when first written to.
     #[must_use]
     pub fn home(mut self, dir: impl Into<PathBuf>) -> Self {
         self.home = Some(dir.into());
@@ -138,11 +146,34 @@ impl HostBuilder {
         self
     }
 
+    /// Keeps bindings in `vault` instead of in the file `vault` of the home directory.
+    #[must_use]
+    pub fn vault(mut self, vault: Arc<dyn Vault>) -> Self {
+        self.vault = Some(vault);
+        self
+    }
+
+    /// Locks the vault file with this key file, 32 bytes that its owner alone can read. Default: `vault.key`
+    /// in the home directory, made of random bytes with the first binding.
+    #[must_use]
+    pub fn vault_key_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.vault_key_file = Some(path.into());
+        self
+    }
+
+    /// Locks the vault file with this passphrase instead, and refuses one that is locked otherwise.
+    #[must_use]
+    pub fn vault_passphrase(mut self, passphrase: Secret) -> Self {
+        self.vault_passphrase = Some(passphrase);
+        self
+    }
+
     /// The host.
     ///
     /// # Errors
     /// `configuration`, naming the setting: no home, no compiler or one that is no program, no concurrency,
-    /// an authority or a certificate that cannot be read, a ceiling above the default one.
+    /// an authority or a certificate that cannot be read, a ceiling above the default one, a vault and
+    /// settings of the vault file.
     pub fn build(self) -> Result<Host, HostError> {
         let wrong =
             |message: &str, hint: &str| HostError::new(HostErrorKind::Configuration, message).hint(hint);
@@ -180,9 +211,27 @@ impl HostBuilder {
         });
         let clock = Arc::clone(&self.clock);
         let sandbox = Sandbox::new(self.concurrency, compiler, self.compile_limits, store, egress, clock)?;
+        let file_is_set = self.vault_key_file.is_some() || self.vault_passphrase.is_some();
+        let vault: Arc<dyn Vault> = match self.vault {
+            Some(_) if file_is_set => {
+                let hint = "Name a vault, or the key file or passphrase of the vault file.";
+                return Err(wrong("The host has a vault, and settings for another.", hint));
+            }
+            Some(vault) => vault,
+            None => {
+                let mut file = VaultFile::new(home.join("vault"));
+                if let Some(path) = self.vault_key_file {
+                    file = file.key_file(path);
+                }
+                if let Some(passphrase) = self.vault_passphrase {
+                    file = file.passphrase(passphrase);
+                }
+                Arc::new(file)
+            }
+        };
         let registry = Registry::open(home.join("packages"));
         let keyring = KeyringFile::new(home.join("keyring.toml"));
         let loader = Loader::new(registry, keyring, sandbox, ceilings, self.clock);
-        Ok(Host { pipeline: Arc::new(Pipeline::new(loader, self.concurrency)) })
+        Ok(Host { pipeline: Arc::new(Pipeline::new(loader, self.concurrency)), vault })
     }
 }

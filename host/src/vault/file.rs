@@ -25,6 +25,8 @@ pub enum PassphraseFor {
     Opening,
     /// To open it, after an answer that was wrong.
     OpeningAgain,
+    /// To lock a new one.
+    Locking,
 }
 
 /// Where a passphrase comes from when it is needed. May block, and may ask a person.
@@ -65,10 +67,27 @@ pub struct VaultStatus {
 pub struct VaultFile {
     path: PathBuf,
     key_file: PathBuf,
-    passphrase: Option<Arc<Secret>>,
+    passphrase: Option<Given>,
     ask: Option<PassphraseSource>,
     opened: Mutex<Opened>,
     seen: RwLock<Option<Seen>>,
+}
+
+/// The passphrase that the vault has to be locked with.
+enum Given {
+    /// This one.
+    Fixed(Arc<Secret>),
+    /// The one that is found there when it is needed.
+    From(PassphraseSource),
+}
+
+impl Given {
+    fn get(&self, wanted: PassphraseFor) -> Result<Arc<Secret>, VaultError> {
+        match self {
+            Self::Fixed(passphrase) => Ok(Arc::clone(passphrase)),
+            Self::From(source) => source(wanted),
+        }
+    }
 }
 
 /// What opening left behind.
@@ -107,7 +126,14 @@ impl VaultFile {
     /// somebody else may have put it there to read what is bound next.
     #[must_use]
     pub fn passphrase(mut self, passphrase: Secret) -> Self {
-        self.passphrase = Some(Arc::new(passphrase));
+        self.passphrase = Some(Given::Fixed(Arc::new(passphrase)));
+        self
+    }
+
+    /// The same, with a passphrase that is fetched when it is needed, and not before.
+    #[must_use]
+    pub fn passphrase_from(mut self, source: PassphraseSource) -> Self {
+        self.passphrase = Some(Given::From(source));
         self
     }
 
@@ -196,7 +222,11 @@ impl VaultFile {
         match &opened.key {
             Some(key) if key.fits(header) => return Ok(()),
             // What was derived before and did not fit will not fit now.
-            Some(key) if key.is_for(header) && self.passphrase.is_some() && header.kdf != Kdf::KeyFile => {
+            Some(key)
+                if key.is_for(header)
+                    && matches!(self.passphrase, Some(Given::Fixed(_)))
+                    && header.kdf != Kdf::KeyFile =>
+            {
                 return Err(self.wrong_passphrase());
             }
             _ => {}
@@ -217,7 +247,8 @@ impl VaultFile {
             return Ok(());
         }
         if let Some(passphrase) = &self.passphrase {
-            let key = opened.key.insert(self.passphrase_key(passphrase, header.kdf, header.salt)?);
+            let passphrase = passphrase.get(PassphraseFor::Opening)?;
+            let key = opened.key.insert(self.passphrase_key(&passphrase, header.kdf, header.salt)?);
             return if key.fits(header) { Ok(()) } else { Err(self.wrong_passphrase()) };
         }
         let Some(ask) = &self.ask else {
@@ -241,7 +272,7 @@ impl VaultFile {
     fn make_key(&self) -> Result<Key, VaultError> {
         let salt = new_salt().map_err(|problem| self.no_key(&problem))?;
         match &self.passphrase {
-            Some(passphrase) => self.passphrase_key(passphrase, ARGON2ID, salt),
+            Some(given) => self.passphrase_key(&*given.get(PassphraseFor::Locking)?, ARGON2ID, salt),
             None => self.file_key(salt, true),
         }
     }
