@@ -161,8 +161,8 @@ fn a_secret_on_the_command_line_is_refused_and_not_repeated() {
         let ran = silent(fed(&cli, &args, TOKEN), TOKEN).fails(65);
         assert!(ran.stderr.contains("does not belong on the command line"), "{}", ran.stderr);
     }
-    // Where the name should stand, it is not repeated either, by clap's own words.
-    let ran = fed(&cli, &["binding", "set", &format!("bearer/slack={TOKEN}"), "--stdin"], "");
+    // Nor where the name should stand.
+    let ran = silent(fed(&cli, &["binding", "set", &format!("bearer/slack={TOKEN}"), "--stdin"], ""), TOKEN);
     assert!(ran.fails(2).stderr.contains("<kind>/<service>/<identity>"));
     assert_eq!(home.snapshot(), before);
 }

@@ -83,9 +83,9 @@ pub struct Verdict {
     pub command: Option<String>,
 }
 
-/// What a test of a binding found.
+/// A binding, and who would get it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct BindingTest {
+pub struct BindingInspection {
     /// The binding.
     pub binding: BindingView,
     /// What the installed connectors that ask for it would get.
@@ -254,14 +254,13 @@ impl Host {
     /// Opens a binding and says what the installed connectors that ask for it would get.
     ///
     /// # Errors
-    /// `binding_not_found`; the vault cannot be opened or read; `validation` for what cannot be sent.
-    pub fn test_binding(&self, name: &BindingName) -> Result<BindingTest, HostError> {
+    /// `binding_not_found`; the vault cannot be opened or read.
+    pub fn inspect_binding(&self, name: &BindingName) -> Result<BindingInspection, HostError> {
         let bindings = self.vault.bindings()?;
         let binding = bindings.get(name).ok_or_else(|| not_bound(name, &bindings))?;
-        binding.material.check()?;
         let askers = self.askers(name.kind(), name.service())?;
         let connectors = askers.iter().map(|asker| verdict(binding, asker)).collect();
-        Ok(BindingTest { binding: view(binding, self.pipeline.loader.clock.timestamp()), connectors })
+        Ok(BindingInspection { binding: view(binding, self.pipeline.loader.clock.timestamp()), connectors })
     }
 
     /// Changes one binding, on record; the errors of `change` are the host's own.

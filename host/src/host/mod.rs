@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-pub use bindings::{Asker, BindingTest, BindingView, NewBinding, STALE_AFTER_DAYS, Verdict};
+pub use bindings::{Asker, BindingInspection, BindingView, NewBinding, STALE_AFTER_DAYS, Verdict};
 pub(crate) use builder::CODE_CACHE_BYTES;
 pub use builder::HostBuilder;
 pub use inspection::{ImportView, Inspection, LimitView, OperationView, SignatureView};

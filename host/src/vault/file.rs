@@ -385,16 +385,12 @@ impl Kdf {
 
 impl Vault for VaultFile {
     fn bindings(&self) -> Result<Arc<Bindings>, VaultError> {
-        let stamp = FileStamp::of(&self.path);
-        let seen = |stamp: Option<FileStamp>| {
-            let seen = self.seen.read().unwrap_or_else(PoisonError::into_inner);
-            seen.as_ref().filter(|seen| seen.stamp == stamp).map(|seen| Arc::clone(&seen.bindings))
-        };
-        if let Some(bindings) = seen(stamp) {
+        if let Some(bindings) = self.known() {
             return Ok(bindings);
         }
         let mut opened = self.opened();
-        if let Some(bindings) = seen(FileStamp::of(&self.path)) {
+        // Whoever was first has read it meanwhile.
+        if let Some(bindings) = self.known() {
             return Ok(bindings);
         }
         let (stamp, bindings) = self.read(&mut opened, true)?;
@@ -402,22 +398,26 @@ impl Vault for VaultFile {
         Ok(bindings)
     }
 
+    fn known(&self) -> Option<Arc<Bindings>> {
+        let stamp = FileStamp::of(&self.path);
+        let seen = self.seen.read().unwrap_or_else(PoisonError::into_inner);
+        seen.as_ref().filter(|seen| seen.stamp == stamp).map(|seen| Arc::clone(&seen.bindings))
+    }
+
     fn change(
         &self,
         change: &mut dyn FnMut(&mut Bindings) -> Result<(), VaultError>,
     ) -> Result<(), VaultError> {
         // Whatever takes long, or asks somebody, is done before others have to wait.
-        let (stamp, _) = self.read(&mut self.opened(), true)?;
-        let made = if stamp.is_none() { Some(self.make_key()?) } else { None };
+        self.read(&mut self.opened(), true)?;
         let _lock = Lock::take(&self.path)?;
         let mut opened = self.opened();
         let (stamp, bindings) = self.read(&mut opened, true)?;
-        if stamp.is_none() {
-            // Gone since a moment ago, if no key was made for it.
-            opened.key = Some(made.map_or_else(|| self.make_key(), Ok)?);
-        }
         let mut next = (*bindings).clone();
         change(&mut next)?;
+        if stamp.is_none() {
+            opened.key = Some(self.make_key()?);
+        }
         self.write(&mut opened, Arc::new(next))
     }
 }

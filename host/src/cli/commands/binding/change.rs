@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal as _, Write as _};
 
-use super::{changed, connector, grants, host, name};
+use super::{Name, changed, connector, grants, host};
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
 use crate::error::{HostError, HostErrorKind};
@@ -21,7 +21,7 @@ Examples:
 #[command(after_help = ALLOW_EXAMPLES)]
 pub(in crate::cli) struct AllowArgs {
     /// The binding.
-    #[arg(value_name = "NAME", value_parser = name)]
+    #[arg(value_name = "NAME", value_parser = Name, hide_possible_values = true)]
     name: BindingName,
 
     /// The connector.
@@ -45,7 +45,7 @@ Examples:
 #[command(after_help = REVOKE_EXAMPLES)]
 pub(in crate::cli) struct RevokeArgs {
     /// The binding.
-    #[arg(value_name = "NAME", value_parser = name)]
+    #[arg(value_name = "NAME", value_parser = Name, hide_possible_values = true)]
     name: BindingName,
 
     /// Does not ask.

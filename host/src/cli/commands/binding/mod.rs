@@ -7,6 +7,10 @@ mod material;
 mod set;
 mod show;
 
+use std::ffi::OsStr;
+
+use clap::builder::{PossibleValue, TypedValueParser};
+use clap::error::ErrorKind;
 use serde::Serialize;
 
 use crate::cli::page::{Page, Tone};
@@ -69,15 +73,35 @@ fn fields(page: &mut Page, binding: &BindingView) {
     }
 }
 
-/// Reads a binding's name. What stands in its place by mistake may be a secret: it is not repeated.
-fn name(text: &str) -> Result<BindingName, String> {
-    let kinds: Vec<_> = CredentialKind::ALL.iter().map(|kind| kind.name()).collect();
-    BindingName::parse(text).map_err(|_| {
-        let kinds = kinds.join(", ");
-        format!(
-            "write <kind>/<service>/<identity>, like api_key/slack/work, in lower case; the kinds are {kinds}"
-        )
-    })
+/// Reads a binding's name, and tells shells how names begin. What stands in its place by mistake may be a
+/// secret: it is not repeated.
+#[derive(Clone)]
+struct Name;
+
+impl TypedValueParser for Name {
+    type Value = BindingName;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        _: Option<&clap::Arg>,
+        text: &OsStr,
+    ) -> Result<BindingName, clap::Error> {
+        let name = text.to_str().and_then(|text| BindingName::parse(text).ok());
+        name.ok_or_else(|| {
+            let kinds: Vec<_> = CredentialKind::ALL.iter().map(|kind| kind.name()).collect();
+            let message = format!(
+                "that is no binding's name: write <kind>/<service>/<identity>, like api_key/slack/work, in \
+                 lower case; the kinds are {}\n",
+                kinds.join(", ")
+            );
+            clap::Error::raw(ErrorKind::ValueValidation, message).with_cmd(command)
+        })
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(CredentialKind::ALL.iter().map(|kind| PossibleValue::new(kind.name()))))
+    }
 }
 
 fn connector(text: &str) -> Result<ConnectorName, String> {

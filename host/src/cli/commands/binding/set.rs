@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use super::material::{self, Parts};
-use super::{changed, connector, grants, host, name};
+use super::{Name, changed, connector, grants, host};
 use crate::cli::report::Stop;
 use crate::cli::secrets;
 use crate::cli::session::Session;
@@ -36,7 +36,7 @@ Examples:
 #[command(after_help = SET_EXAMPLES)]
 pub(in crate::cli) struct SetArgs {
     /// `<kind>/<service>/<identity>`; without an identity, `default`.
-    #[arg(value_name = "NAME", value_parser = name)]
+    #[arg(value_name = "NAME", value_parser = Name, hide_possible_values = true)]
     name: BindingName,
 
     /// A connector that may use it.
@@ -70,7 +70,7 @@ Examples:
 #[command(after_help = REBIND_EXAMPLES)]
 pub(in crate::cli) struct RebindArgs {
     /// The binding.
-    #[arg(value_name = "NAME", value_parser = name)]
+    #[arg(value_name = "NAME", value_parser = Name, hide_possible_values = true)]
     name: BindingName,
 
     #[command(flatten)]

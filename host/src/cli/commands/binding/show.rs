@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 
-use super::{fields, name};
+use super::{Name, fields};
 use crate::cli::page::{Page, Tone};
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
 use crate::failure::FailureClass;
-use crate::host::{BindingTest, BindingView, STALE_AFTER_DAYS, Verdict};
+use crate::host::{BindingInspection, BindingView, STALE_AFTER_DAYS, Verdict};
 use crate::vault::BindingName;
 
 const LIST_EXAMPLES: &str = "\
@@ -31,7 +31,7 @@ Examples:
 #[command(after_help = INSPECT_EXAMPLES)]
 pub(in crate::cli) struct InspectArgs {
     /// The binding.
-    #[arg(value_name = "NAME", value_parser = name)]
+    #[arg(value_name = "NAME", value_parser = Name, hide_possible_values = true)]
     name: BindingName,
 }
 
@@ -49,7 +49,7 @@ Examples:
 #[command(after_help = TEST_EXAMPLES)]
 pub(in crate::cli) struct TestArgs {
     /// The binding.
-    #[arg(value_name = "NAME", value_parser = name)]
+    #[arg(value_name = "NAME", value_parser = Name, hide_possible_values = true)]
     name: BindingName,
 }
 
@@ -80,7 +80,7 @@ pub(super) fn list(ListArgs {}: ListArgs, session: &Session<'_>) -> Result<(), S
 /// Shows one.
 pub(super) fn inspect(args: &InspectArgs, session: &Session<'_>) -> Result<(), Stop> {
     let (host, _) = session.host_and_vault()?;
-    let test = host.test_binding(&args.name)?;
+    let test = host.inspect_binding(&args.name)?;
     session.ui.result(&test, || page(&test))
 }
 
@@ -90,10 +90,10 @@ pub(super) fn test(args: &TestArgs, session: &Session<'_>) -> Result<(), Stop> {
     struct Tested<'t> {
         usable: bool,
         #[serde(flatten)]
-        test: &'t BindingTest,
+        test: &'t BindingInspection,
     }
     let (host, _) = session.host_and_vault()?;
-    let test = host.test_binding(&args.name)?;
+    let test = host.inspect_binding(&args.name)?;
     let problem = problem(&test);
     session.ui.result(&Tested { usable: problem.is_none(), test: &test }, || {
         let mut page = page(&test);
@@ -116,7 +116,7 @@ pub(super) fn test(args: &TestArgs, session: &Session<'_>) -> Result<(), Stop> {
 }
 
 /// What a call would end with.
-fn problem(test: &BindingTest) -> Option<FailureClass> {
+fn problem(test: &BindingInspection) -> Option<FailureClass> {
     if test.binding.refused.is_some() {
         return Some(FailureClass::BindingFailed);
     }
@@ -133,8 +133,8 @@ fn status(binding: &BindingView) -> String {
     }
 }
 
-fn page(test: &BindingTest) -> Page {
-    let BindingTest { binding, connectors } = test;
+fn page(test: &BindingInspection) -> Page {
+    let BindingInspection { binding, connectors } = test;
     let mut page = Page::default();
     page.field("binding", &binding.name);
     match &binding.refused {
