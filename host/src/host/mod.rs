@@ -1,5 +1,6 @@
 //! The public API: a builder, and a facade over everything a host can do.
 
+mod binding_view;
 mod bindings;
 mod builder;
 mod inspection;
@@ -10,7 +11,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-pub use bindings::{Asker, BindingInspection, BindingView, NewBinding, STALE_AFTER_DAYS, Verdict};
+pub use binding_view::{BindingInspection, BindingView, STALE_AFTER_DAYS, Verdict};
+pub use bindings::{Asker, NewBinding};
 pub(crate) use builder::CODE_CACHE_BYTES;
 pub use builder::HostBuilder;
 pub use inspection::{ImportView, Inspection, LimitView, OperationView, SignatureView};

@@ -16,8 +16,6 @@ use super::seal::KEY_BYTES;
 /// The largest vault, in bytes: thousands of bindings.
 pub(super) const MAX_BYTES: u64 = 16 * 1024 * 1024;
 
-/// How long a writer waits for the one before it.
-const PATIENCE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(10);
 
 /// What the file looked like at one moment; a change of the file is a change of this.
@@ -177,14 +175,14 @@ pub(super) struct Lock {
 
 impl Lock {
     /// Waits for its turn.
-    pub(super) fn take(vault: &Path) -> Result<Self, VaultError> {
+    pub(super) fn take(vault: &Path, patience: Duration) -> Result<Self, VaultError> {
         let path = vault.with_extension("lock");
         let failed = |error| unwritable("The vault", vault, error);
         make_parent(&path).map_err(failed)?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let file = options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).open(&path).map_err(failed)?;
-        for _ in 0..PATIENCE.as_millis() / POLL.as_millis() {
+        for _ in 0..patience.as_millis() / POLL.as_millis() {
             match file.try_lock() {
                 Ok(()) => return Ok(Self { _file: file }),
                 Err(TryLockError::WouldBlock) => std::thread::sleep(POLL),
@@ -195,7 +193,7 @@ impl Lock {
             message: format!(
                 "Another process has been changing the vault ({}) for {} seconds; nothing was changed.",
                 name(vault),
-                PATIENCE.as_secs()
+                patience.as_secs()
             ),
             hint: "Try again when it has ended; `fuser` on the lock file beside the vault names it.".into(),
         })

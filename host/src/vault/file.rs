@@ -6,31 +6,19 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 
 use super::bindings::Bindings;
 use super::disk::{self, FileStamp, Lock, unusable};
 use super::error::VaultError;
-use super::header::{ARGON2ID, Header, HeaderProblem, Kdf};
-use super::seal::{Key, KeyProblem, new_salt};
+use super::header::{Header, HeaderProblem, Kdf};
+use super::seal::Key;
+use super::unlock::{Given, Keys, PassphraseSource};
 use super::{Vault, contents};
 use crate::secret::Secret;
 
-/// How often somebody who is asked for the passphrase may answer.
-const ANSWERS: usize = 3;
-
-/// What a passphrase is wanted for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PassphraseFor {
-    /// To open a vault.
-    Opening,
-    /// To open it, after an answer that was wrong.
-    OpeningAgain,
-    /// To lock a new one.
-    Locking,
-}
-
-/// Where a passphrase comes from when it is needed. May block, and may ask a person.
-pub type PassphraseSource = Arc<dyn Fn(PassphraseFor) -> Result<Arc<Secret>, VaultError> + Send + Sync>;
+/// Longer than any writer takes, its passphrase's key included.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What locks a vault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,28 +54,11 @@ pub struct VaultStatus {
 /// the key from a passphrase, which takes about a tenth of a second and 64 MiB: do it on a thread that may block.
 pub struct VaultFile {
     path: PathBuf,
-    key_file: PathBuf,
-    passphrase: Option<Given>,
-    ask: Option<PassphraseSource>,
+    keys: Keys,
+    /// How long a writer waits for the one before it.
+    pub(super) patience: Duration,
     opened: Mutex<Opened>,
     seen: RwLock<Option<Seen>>,
-}
-
-/// The passphrase that the vault has to be locked with.
-enum Given {
-    /// This one.
-    Fixed(Arc<Secret>),
-    /// The one that is found there when it is needed.
-    From(PassphraseSource),
-}
-
-impl Given {
-    fn get(&self, wanted: PassphraseFor) -> Result<Arc<Secret>, VaultError> {
-        match self {
-            Self::Fixed(passphrase) => Ok(Arc::clone(passphrase)),
-            Self::From(source) => source(wanted),
-        }
-    }
 }
 
 /// What opening left behind.
@@ -110,15 +81,14 @@ impl VaultFile {
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
-        let key_file = path.with_extension("key");
-        let (opened, seen) = (Mutex::default(), RwLock::default());
-        Self { path, key_file, passphrase: None, ask: None, opened, seen }
+        let keys = Keys::new(disk::name(&path), path.with_extension("key"));
+        Self { path, keys, patience: PATIENCE, opened: Mutex::default(), seen: RwLock::default() }
     }
 
     /// Uses another key file: 32 bytes that its owner alone can read.
     #[must_use]
     pub fn key_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.key_file = path.into();
+        self.keys.key_file = path.into();
         self
     }
 
@@ -126,21 +96,21 @@ impl VaultFile {
     /// somebody else may have put it there to read what is bound next.
     #[must_use]
     pub fn passphrase(mut self, passphrase: Secret) -> Self {
-        self.passphrase = Some(Given::Fixed(Arc::new(passphrase)));
+        self.keys.passphrase = Some(Given::Fixed(Arc::new(passphrase)));
         self
     }
 
     /// The same, with a passphrase that is fetched when it is needed, and not before.
     #[must_use]
     pub fn passphrase_from(mut self, source: PassphraseSource) -> Self {
-        self.passphrase = Some(Given::From(source));
+        self.keys.passphrase = Some(Given::From(source));
         self
     }
 
     /// Where the passphrase comes from if the vault turns out to be locked with one and none was given.
     #[must_use]
     pub fn ask(mut self, source: PassphraseSource) -> Self {
-        self.ask = Some(source);
+        self.keys.ask = Some(source);
         self
     }
 
@@ -153,8 +123,8 @@ impl VaultFile {
             None => None,
             Some((_, bytes)) => Some(self.header(&bytes)?.0.kdf.lock()),
         };
-        let new_lock = if self.passphrase.is_some() { LockKind::Passphrase } else { LockKind::KeyFile };
-        Ok(VaultStatus { lock, new_lock, has_key_file: self.key_file.exists() })
+        let new_lock = if self.keys.passphrase.is_some() { LockKind::Passphrase } else { LockKind::KeyFile };
+        Ok(VaultStatus { lock, new_lock, has_key_file: self.keys.key_file.exists() })
     }
 
     /// Locks the vault anew, with all that is bound, in one step; makes an empty one where there is none.
@@ -164,12 +134,11 @@ impl VaultFile {
     pub fn relock(&self, lock: &NewLock) -> Result<(), VaultError> {
         // Whatever takes long, or asks somebody, is done before others have to wait.
         self.read(&mut self.opened(), false)?;
-        let salt = new_salt().map_err(|problem| self.no_key(&problem))?;
         let key = match lock {
-            NewLock::KeyFile => self.file_key(salt, true)?,
-            NewLock::Passphrase(passphrase) => self.passphrase_key(passphrase, ARGON2ID, salt)?,
+            NewLock::KeyFile => self.keys.new_by_file()?,
+            NewLock::Passphrase(passphrase) => self.keys.new_by_passphrase(passphrase)?,
         };
-        let _lock = Lock::take(&self.path)?;
+        let _lock = Lock::take(&self.path, self.patience)?;
         let mut opened = self.opened();
         let (_, bindings) = self.read(&mut opened, false)?;
         opened.key = Some(key);
@@ -191,7 +160,7 @@ impl VaultFile {
             return Ok((None, Arc::default()));
         };
         let (header, sealed) = self.header(&bytes)?;
-        if insist && self.passphrase.is_some() && header.kdf == Kdf::KeyFile {
+        if insist && self.keys.passphrase.is_some() && header.kdf == Kdf::KeyFile {
             return Err(VaultError::Locked {
                 message: format!(
                     "The vault ({}) is locked with a key file, and a passphrase was given.",
@@ -200,7 +169,7 @@ impl VaultFile {
                 hint: "If you did not lock it so, somebody may have replaced it. Lock it with the passphrase: `cofferdam binding lock --passphrase`; or give no passphrase.".into(),
             });
         }
-        self.unlock(opened, &header)?;
+        self.keys.unlock(&mut opened.key, &header)?;
         let key = opened.key.as_ref().filter(|key| key.fits(&header));
         let plain = key.and_then(|key| key.open(&header, sealed)).ok_or_else(|| self.damaged())?;
         if let Some((last, bindings)) = &opened.last
@@ -217,85 +186,6 @@ impl VaultFile {
         Ok((Some(stamp), bindings))
     }
 
-    /// Finds the key for this header, or says why there is none.
-    fn unlock(&self, opened: &mut Opened, header: &Header) -> Result<(), VaultError> {
-        match &opened.key {
-            Some(key) if key.fits(header) => return Ok(()),
-            // What was derived before and did not fit will not fit now.
-            Some(key)
-                if key.is_for(header)
-                    && matches!(self.passphrase, Some(Given::Fixed(_)))
-                    && header.kdf != Kdf::KeyFile =>
-            {
-                return Err(self.wrong_passphrase());
-            }
-            _ => {}
-        }
-        if header.kdf == Kdf::KeyFile {
-            let key = self.file_key(header.salt, false)?;
-            if !key.fits(header) {
-                return Err(VaultError::Locked {
-                    message: format!(
-                        "The key file ({}) is not the one that the vault ({}) is locked with.",
-                        disk::name(&self.key_file),
-                        disk::name(&self.path)
-                    ),
-                    hint: "Put the right key file back from a copy of it, or name it with `[vault] key_file` in config.toml.".into(),
-                });
-            }
-            opened.key = Some(key);
-            return Ok(());
-        }
-        if let Some(passphrase) = &self.passphrase {
-            let passphrase = passphrase.get(PassphraseFor::Opening)?;
-            let key = opened.key.insert(self.passphrase_key(&passphrase, header.kdf, header.salt)?);
-            return if key.fits(header) { Ok(()) } else { Err(self.wrong_passphrase()) };
-        }
-        let Some(ask) = &self.ask else {
-            return Err(VaultError::Locked {
-                message: format!("The vault ({}) is locked with a passphrase, and none was given.", disk::name(&self.path)),
-                hint: "Give it with --passphrase-file FILE, or in COFFERDAM_VAULT_PASSPHRASE_FILE or COFFERDAM_VAULT_PASSPHRASE.".into(),
-            });
-        };
-        for answer in 0..ANSWERS {
-            let asked = if answer == 0 { PassphraseFor::Opening } else { PassphraseFor::OpeningAgain };
-            let key = self.passphrase_key(&*ask(asked)?, header.kdf, header.salt)?;
-            if key.fits(header) {
-                opened.key = Some(key);
-                return Ok(());
-            }
-        }
-        Err(self.wrong_passphrase())
-    }
-
-    /// The key of a vault that does not exist yet.
-    fn make_key(&self) -> Result<Key, VaultError> {
-        let salt = new_salt().map_err(|problem| self.no_key(&problem))?;
-        match &self.passphrase {
-            Some(given) => self.passphrase_key(&*given.get(PassphraseFor::Locking)?, ARGON2ID, salt),
-            None => self.file_key(salt, true),
-        }
-    }
-
-    fn file_key(&self, salt: [u8; 32], make: bool) -> Result<Key, VaultError> {
-        let bytes = match disk::read_key(&self.key_file)? {
-            Some(bytes) => bytes,
-            None if make => disk::make_key(&self.key_file)?,
-            None => {
-                let (key, vault) = (disk::name(&self.key_file), disk::name(&self.path));
-                return Err(VaultError::Locked {
-                    message: format!("The vault ({vault}) is locked with a key file ({key}), which is not there."),
-                    hint: "Put the key file back from a copy of it, or name it with `[vault] key_file` in config.toml. Without it, the vault cannot be opened: move it away and bind anew.".into(),
-                });
-            }
-        };
-        Ok(Key::of_file(&bytes, salt))
-    }
-
-    fn passphrase_key(&self, passphrase: &Secret, kdf: Kdf, salt: [u8; 32]) -> Result<Key, VaultError> {
-        Key::of_passphrase(passphrase.expose(), kdf, salt).map_err(|problem| self.no_key(&problem))
-    }
-
     /// Seals and replaces the file; the lock must be held.
     fn write(&self, opened: &mut Opened, bindings: Arc<Bindings>) -> Result<(), VaultError> {
         let refused = |message: &str| VaultError::Refused {
@@ -304,7 +194,7 @@ impl VaultFile {
         };
         let contents = contents::write(&bindings).map_err(|_| refused("The bindings cannot be written"))?;
         let Some(key) = &opened.key else { return Err(self.damaged()) };
-        let file = key.seal(contents).map_err(|problem| self.no_key(&problem))?;
+        let file = key.seal(contents).map_err(|problem| self.keys.none(&problem))?;
         if file.len() as u64 > disk::MAX_BYTES {
             return Err(refused("The vault would have more than 16 MiB"));
         }
@@ -347,20 +237,6 @@ impl VaultFile {
         unusable(&self.what(), "is damaged: it was cut short or changed after it was sealed", hint)
     }
 
-    fn wrong_passphrase(&self) -> VaultError {
-        VaultError::Locked {
-            message: format!("The passphrase does not open the vault ({}).", disk::name(&self.path)),
-            hint: "Give the passphrase that it was locked with; there is no way to open it without.".into(),
-        }
-    }
-
-    fn no_key(&self, problem: &KeyProblem) -> VaultError {
-        VaultError::Unusable {
-            message: format!("The vault ({}) cannot be used: {problem}.", disk::name(&self.path)),
-            hint: "Try again on a machine, or at a time, with more to give.".into(),
-        }
-    }
-
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -370,7 +246,7 @@ impl VaultFile {
     /// Where its key file is, or would be.
     #[must_use]
     pub fn key_file_path(&self) -> &Path {
-        &self.key_file
+        &self.keys.key_file
     }
 }
 
@@ -410,13 +286,13 @@ impl Vault for VaultFile {
     ) -> Result<(), VaultError> {
         // Whatever takes long, or asks somebody, is done before others have to wait.
         self.read(&mut self.opened(), true)?;
-        let _lock = Lock::take(&self.path)?;
+        let _lock = Lock::take(&self.path, self.patience)?;
         let mut opened = self.opened();
         let (stamp, bindings) = self.read(&mut opened, true)?;
         let mut next = (*bindings).clone();
         change(&mut next)?;
         if stamp.is_none() {
-            opened.key = Some(self.make_key()?);
+            opened.key = Some(self.keys.new_key()?);
         }
         self.write(&mut opened, Arc::new(next))
     }

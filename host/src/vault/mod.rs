@@ -13,6 +13,7 @@ mod header;
 mod name;
 mod seal;
 mod text;
+mod unlock;
 
 #[cfg(test)]
 mod tests;
@@ -22,9 +23,10 @@ use std::sync::Arc;
 pub use binding::{Binding, Material, OauthGrant, Tokens};
 pub use bindings::Bindings;
 pub use error::VaultError;
-pub use file::{LockKind, NewLock, PassphraseFor, PassphraseSource, VaultFile, VaultStatus};
+pub use file::{LockKind, NewLock, VaultFile, VaultStatus};
 pub use name::{BindingName, BindingNameError, DEFAULT_IDENTITY};
 pub use text::{SECRET_BYTES, SHORT_SECRET_CHARS, SecretFlaw, SecretForm, secret_text};
+pub use unlock::{PassphraseFor, PassphraseSource};
 
 /// Where bindings are kept.
 pub trait Vault: Send + Sync {

@@ -367,3 +367,71 @@ fn what_a_killed_writer_left_is_swept_away_and_what_cannot_be_is_an_error() {
     assert_eq!(names(&at(&home)).len(), 2);
     assert!(!home.path().join("vault.tmp").exists());
 }
+
+#[test]
+fn a_writer_that_does_not_let_go_is_an_error_after_a_while() {
+    let home = bound();
+    let other = fs::File::open(home.path().join("vault.lock")).unwrap();
+    other.lock().unwrap();
+    let mut vault = at(&home);
+    vault.patience = Duration::from_millis(100);
+    let error = add(&vault, &key("api_key/other/x")).unwrap_err();
+    assert!(error.to_string().contains("Another process"), "{error}");
+    assert_eq!(names(&vault), ["api_key/slack/work"], "reading waits for nobody");
+    drop(other);
+    add(&vault, &key("api_key/other/x")).unwrap();
+}
+
+#[test]
+fn files_of_another_user_are_refused() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let home = bound();
+    let (vault, key) = (home.path().join("vault"), home.path().join("vault.key"));
+    for path in [&vault, &key] {
+        std::os::unix::fs::chown(path, Some(12_345), None).unwrap();
+        refused(&at(&home), "belongs to another user");
+        std::os::unix::fs::chown(path, Some(0), None).unwrap();
+    }
+    // Root's own key file may be one group's to read, as service managers hand it over; the vault may not.
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o440)).unwrap();
+    assert_eq!(names(&at(&home)), ["api_key/slack/work"]);
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o444)).unwrap();
+    refused(&at(&home), "by others than its owner");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o400)).unwrap();
+    fs::set_permissions(&vault, fs::Permissions::from_mode(0o440)).unwrap();
+    refused(&at(&home), "by others than its owner");
+}
+
+#[test]
+fn vaults_of_every_version_open() {
+    let private = |path: &Path, bytes: &[u8]| {
+        fs::write(path, bytes).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+    };
+    let (by_key, by_passphrase) = (home(), home());
+    private(&by_key.path().join("vault"), include_bytes!("../../../tests/vault/v1-key-file.vault"));
+    private(&by_key.path().join("vault.key"), include_bytes!("../../../tests/vault/v1-key-file.key"));
+    private(&by_passphrase.path().join("vault"), include_bytes!("../../../tests/vault/v1-passphrase.vault"));
+    let passphrase = Secret::new("correct horse battery".into());
+    for vault in [at(&by_key), at(&by_passphrase).passphrase(passphrase)] {
+        let bindings = vault.bindings().unwrap();
+        let secrets = bindings.iter().map(|binding| {
+            let secrets = binding.material.secrets();
+            let secrets: Vec<_> = secrets.iter().map(|secret| secret.expose()).collect();
+            format!("{} {} {}", binding.name, binding.hosts[0], secrets.join(" "))
+        });
+        assert_eq!(
+            secrets.collect::<Vec<_>>(),
+            [
+                "basic/jira/default http://localhost:8080 p\u{e4}ssword \"of\" old",
+                "bearer/slack/work slack.com:443 bearer-token-of-old",
+                "oauth2/google/default api.example:443 client-secret-of-old refresh-token-of-old",
+                "aws_sigv4/s3/default s3.example:443 secret-key-of-old session-token-of-old",
+            ]
+        );
+        add(&vault, &key("api_key/slack/new")).unwrap();
+        assert_eq!(names(&vault).len(), 5);
+    }
+}

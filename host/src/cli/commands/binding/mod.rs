@@ -56,6 +56,11 @@ struct Changed<'b> {
 
 /// Prints a change and the binding as it is now.
 fn changed(change: &'static str, binding: &BindingView, session: &Session<'_>) -> Result<(), Stop> {
+    if change != "revoked" && binding.hosts.iter().any(|host| host.starts_with("http://")) {
+        session
+            .ui
+            .warn("One of its hosts is reached in the clear: whoever is on the way can read the secret.");
+    }
     session.ui.result(&Changed { change, binding }, || {
         let mut page = Page::default();
         page.toned_field(change, Tone::Good, &binding.name);
@@ -69,7 +74,7 @@ fn fields(page: &mut Page, binding: &BindingView) {
     page.field("may go to", &binding.hosts.join(", "));
     page.field("for", &binding.connectors.join(", "));
     for (label, text) in binding.details.iter().filter(|(_, text)| !text.is_empty()) {
-        page.field(&label.replace('_', " "), text);
+        page.field(&label.trim_end_matches("_id").replace('_', " "), text);
     }
 }
 

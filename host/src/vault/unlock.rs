@@ -1,0 +1,164 @@
+//! Finds the key of a vault: in a key file, in a passphrase that was given, or in one that is asked for.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::disk;
+use super::error::VaultError;
+use super::header::{ARGON2ID, Header, Kdf};
+use super::seal::{Key, KeyProblem, new_salt};
+use crate::secret::Secret;
+
+/// How often somebody who is asked for the passphrase may answer.
+const ANSWERS: usize = 3;
+
+/// What a passphrase is wanted for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PassphraseFor {
+    /// To open a vault.
+    Opening,
+    /// To open it, after an answer that was wrong.
+    OpeningAgain,
+    /// To lock a new one.
+    Locking,
+}
+
+/// Where a passphrase comes from when it is needed. May block, and may ask a person.
+pub type PassphraseSource = Arc<dyn Fn(PassphraseFor) -> Result<Arc<Secret>, VaultError> + Send + Sync>;
+
+/// The passphrase that the vault has to be locked with.
+pub(super) enum Given {
+    /// This one.
+    Fixed(Arc<Secret>),
+    /// The one that is found there when it is needed.
+    From(PassphraseSource),
+}
+
+impl Given {
+    fn get(&self, wanted: PassphraseFor) -> Result<Arc<Secret>, VaultError> {
+        match self {
+            Self::Fixed(passphrase) => Ok(Arc::clone(passphrase)),
+            Self::From(source) => source(wanted),
+        }
+    }
+}
+
+/// Where keys come from.
+pub(super) struct Keys {
+    /// What messages call the vault.
+    vault: String,
+    pub(super) key_file: PathBuf,
+    /// The one that is insisted on.
+    pub(super) passphrase: Option<Given>,
+    /// Where another would come from.
+    pub(super) ask: Option<PassphraseSource>,
+}
+
+impl Keys {
+    pub(super) fn new(vault: String, key_file: PathBuf) -> Self {
+        Self { vault, key_file, passphrase: None, ask: None }
+    }
+
+    /// Finds the key for this header, or says why there is none.
+    pub(super) fn unlock(&self, opened: &mut Option<Key>, header: &Header) -> Result<(), VaultError> {
+        match &*opened {
+            Some(key) if key.fits(header) => return Ok(()),
+            // What was derived before and did not fit will not fit now.
+            Some(key)
+                if key.is_for(header)
+                    && matches!(self.passphrase, Some(Given::Fixed(_)))
+                    && header.kdf != Kdf::KeyFile =>
+            {
+                return Err(self.wrong_passphrase());
+            }
+            _ => {}
+        }
+        if header.kdf == Kdf::KeyFile {
+            let key = self.file_key(header.salt, false)?;
+            if !key.fits(header) {
+                return Err(VaultError::Locked {
+                    message: format!(
+                        "The key file ({}) is not the one that the vault ({}) is locked with.",
+                        disk::name(&self.key_file),
+                        self.vault
+                    ),
+                    hint: "Put the right key file back from a copy of it, or name it with `[vault] key_file` in config.toml.".into(),
+                });
+            }
+            *opened = Some(key);
+            return Ok(());
+        }
+        if let Some(passphrase) = &self.passphrase {
+            let passphrase = passphrase.get(PassphraseFor::Opening)?;
+            let key = opened.insert(self.passphrase_key(&passphrase, header.kdf, header.salt)?);
+            return if key.fits(header) { Ok(()) } else { Err(self.wrong_passphrase()) };
+        }
+        let Some(ask) = &self.ask else {
+            return Err(VaultError::Locked {
+                message: format!("The vault ({}) is locked with a passphrase, and none was given.", self.vault),
+                hint: "Give it with --passphrase-file FILE, or in COFFERDAM_VAULT_PASSPHRASE_FILE or COFFERDAM_VAULT_PASSPHRASE.".into(),
+            });
+        };
+        for answer in 0..ANSWERS {
+            let asked = if answer == 0 { PassphraseFor::Opening } else { PassphraseFor::OpeningAgain };
+            let key = self.passphrase_key(&*ask(asked)?, header.kdf, header.salt)?;
+            if key.fits(header) {
+                *opened = Some(key);
+                return Ok(());
+            }
+        }
+        Err(self.wrong_passphrase())
+    }
+
+    /// The key of a vault that does not exist yet.
+    pub(super) fn new_key(&self) -> Result<Key, VaultError> {
+        match &self.passphrase {
+            Some(given) => self.new_by_passphrase(&*given.get(PassphraseFor::Locking)?),
+            None => self.new_by_file(),
+        }
+    }
+
+    /// A key of this passphrase, for a new lock.
+    pub(super) fn new_by_passphrase(&self, passphrase: &Secret) -> Result<Key, VaultError> {
+        self.passphrase_key(passphrase, ARGON2ID, new_salt().map_err(|problem| self.none(&problem))?)
+    }
+
+    /// A key of the key file, for a new lock; the file is made if it is not there.
+    pub(super) fn new_by_file(&self) -> Result<Key, VaultError> {
+        self.file_key(new_salt().map_err(|problem| self.none(&problem))?, true)
+    }
+
+    fn file_key(&self, salt: [u8; 32], make: bool) -> Result<Key, VaultError> {
+        let bytes = match disk::read_key(&self.key_file)? {
+            Some(bytes) => bytes,
+            None if make => disk::make_key(&self.key_file)?,
+            None => {
+                let (key, vault) = (disk::name(&self.key_file), &self.vault);
+                return Err(VaultError::Locked {
+                    message: format!("The vault ({vault}) is locked with a key file ({key}), which is not there."),
+                    hint: "Put the key file back from a copy of it, or name it with `[vault] key_file` in config.toml. Without it, the vault cannot be opened: move it away and bind anew.".into(),
+                });
+            }
+        };
+        Ok(Key::of_file(&bytes, salt))
+    }
+
+    fn passphrase_key(&self, passphrase: &Secret, kdf: Kdf, salt: [u8; 32]) -> Result<Key, VaultError> {
+        Key::of_passphrase(passphrase.expose(), kdf, salt).map_err(|problem| self.none(&problem))
+    }
+
+    fn wrong_passphrase(&self) -> VaultError {
+        VaultError::Locked {
+            message: format!("The passphrase does not open the vault ({}).", self.vault),
+            hint: "Give the passphrase that it was locked with; there is no way to open it without.".into(),
+        }
+    }
+
+    /// Why there cannot be one.
+    pub(super) fn none(&self, problem: &KeyProblem) -> VaultError {
+        VaultError::Unusable {
+            message: format!("The vault ({}) cannot be used: {problem}.", self.vault),
+            hint: "Try again on a machine, or at a time, with more to give.".into(),
+        }
+    }
+}
