@@ -66,6 +66,12 @@ kinds! {
     CompileRefused = "compile_refused", exit 68;
     /// The keyring cannot be read or is not safe to trust.
     KeyringInvalid = "keyring_invalid", exit 72;
+    /// Nothing is bound under this name.
+    BindingNotFound = "binding_not_found", exit 66;
+    /// The vault is locked, and what would open it is missing or wrong.
+    VaultLocked = "vault_locked", exit 82;
+    /// The vault cannot be read or written, is damaged, or is not safe to use.
+    VaultUnusable = "vault_unusable", exit 83;
     /// The package directory or its index cannot be read or written.
     RegistryUnavailable = "registry_unavailable", exit 74;
     /// A file that the command was to make cannot be written.

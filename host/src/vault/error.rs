@@ -1,5 +1,9 @@
 //! Why a vault cannot be used: the operator's to mend, never an outcome of a call.
 
+use std::io::ErrorKind;
+
+use crate::error::{HostError, HostErrorKind};
+
 /// Why a vault cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum VaultError {
@@ -35,4 +39,28 @@ pub enum VaultError {
         /// What to do.
         hint: String,
     },
+}
+
+impl From<VaultError> for HostError {
+    fn from(error: VaultError) -> Self {
+        let message = error.to_string();
+        match error {
+            VaultError::Locked { hint, .. } => Self::new(HostErrorKind::VaultLocked, message).hint(hint),
+            VaultError::Unusable { hint, .. } => Self::new(HostErrorKind::VaultUnusable, message).hint(hint),
+            VaultError::Refused { hint, .. } => Self::new(HostErrorKind::Validation, message).hint(hint),
+            VaultError::Io { source, .. } => {
+                let hint = match source.kind() {
+                    ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "Make room, and try again.",
+                    ErrorKind::PermissionDenied => {
+                        "Run as the owner of the home directory, or give this user the permission."
+                    }
+                    ErrorKind::ReadOnlyFilesystem => {
+                        "Make the home directory writable, or name another with --home."
+                    }
+                    _ => "Check the file and the disk that it is on.",
+                };
+                Self::new(HostErrorKind::VaultUnusable, message).hint(hint).because(source)
+            }
+        }
+    }
 }
