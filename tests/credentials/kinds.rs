@@ -111,9 +111,9 @@ fn row_114_one_host_of_two_is_allowed_and_the_other_says_so_when_it_is_asked_for
 
 #[test]
 fn row_117_what_no_request_can_carry_is_a_binding_failed() {
+    let service = with_key("", "placeholder");
+    let hosts = [service.upstream.grant()];
     for text in ["a\r\nX-Evil: 1", "a\nb", "a\0b", "é", "", " a", "a\n", "\u{7f}"] {
-        let service = with_key("", "placeholder");
-        let hosts = [service.upstream.grant()];
         service.vault.bind(binding("api_key/slack", key(text), &[PROBE], &hosts));
         let failure = service.fails("/text/a");
         assert_eq!(
@@ -122,12 +122,9 @@ fn row_117_what_no_request_can_carry_is_a_binding_failed() {
             "{text:?}"
         );
         assert_eq!(failure.details()["suggestion"], "cofferdam binding rebind api_key/slack/default");
-        assert!(!failure.to_string().contains("X-Evil"));
-        assert_eq!(service.upstream.connections(), 0);
-        if text != "é" {
-            break;
-        }
+        assert!(!failure.to_string().contains("X-Evil"), "{failure}");
     }
+    assert_eq!(service.upstream.connections(), 0);
 }
 
 #[test]

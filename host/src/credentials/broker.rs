@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::egress::{Authorize, HostPort, Resolve};
 use crate::error::{HostError, HostErrorKind};
 use crate::failure::BindingProblem;
-use crate::manifest::Manifest;
+use crate::manifest::{CredentialGrant, Manifest};
 use crate::secret::Scanner;
 use crate::vault::{BindingName, Bindings, Material, Vault, VaultError};
 
@@ -116,12 +116,21 @@ impl Broker {
         blocking(move || vault.bindings()).await
     }
 
-    /// What is bound now, for those that may wait.
-    ///
-    /// # Errors
-    /// The vault cannot be opened or read.
-    pub(crate) fn bindings_now(&self) -> Result<Arc<Bindings>, VaultError> {
-        self.vault.as_ref().map_or_else(|| Ok(Arc::default()), |vault| vault.bindings())
+    /// Whether a call would find the credential bound, in a sentence or two. May open the vault, and block.
+    pub(crate) fn foretell(&self, manifest: &Manifest, grant: &CredentialGrant) -> String {
+        let bindings = match self.vault.as_ref().map_or_else(|| Ok(Arc::default()), |vault| vault.bindings())
+        {
+            Ok(bindings) => bindings,
+            Err(error) => return format!("Whether it is bound was not looked up: {error}"),
+        };
+        match entry(grant, &bindings, manifest.name(), &Choice::default()) {
+            Ok(Entry { bound: Some(bound), .. }) => {
+                let hosts: Vec<_> = bound.hosts.iter().map(ToString::to_string).collect();
+                format!("It is bound as {}, for {}.", bound.text, hosts.join(", "))
+            }
+            Ok(_) => "None is bound; it is optional, and left out.".to_owned(),
+            Err(problem) => format!("{} To mend it: `{}`.", problem.reason(), problem.command()),
+        }
     }
 
     /// Obtains a token for the binding, if it is of the kind that has one and none is in date.

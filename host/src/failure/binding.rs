@@ -78,6 +78,12 @@ impl BindingProblem {
         self.code
     }
 
+    /// What is wrong, in a sentence or two.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
     /// The command that mends it.
     #[must_use]
     pub fn command(&self) -> &str {
