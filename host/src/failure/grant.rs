@@ -29,6 +29,11 @@ impl GrantLine {
         Self::manifest("[capabilities.runtime]", format!("imports = {}", toml_array(imports)))
     }
 
+    /// The hosts of a credential, in a connector's manifest.
+    pub(crate) fn manifest_credential(hosts: impl IntoIterator<Item = impl fmt::Display>) -> Self {
+        Self::manifest("[[capabilities.credential]]", format!("hosts = {}", toml_array(hosts)))
+    }
+
     fn manifest(table: &'static str, line: String) -> Self {
         let then = ", then build, sign and install the connector again";
         Self { file: "connector.toml".into(), table, line, then }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::Host;
 use crate::call::{Loader, Pipeline};
 use crate::clock::{Clock, SystemClock};
+use crate::credentials::{Broker, BrokerSettings};
 use crate::egress::{HostPort, Resolve, SystemResolver, default_tls, roots_from_pem};
 use crate::error::{HostError, HostErrorKind};
 use crate::limits::{Ceilings, LimitRequest};
@@ -203,14 +204,7 @@ impl HostBuilder {
         let tls = roots.and_then(|roots| default_tls(roots.into_iter().flatten())).map_err(|error| {
             wrong(&format!("An extra root cannot be used: {error}."), "Give PEM certificates.")
         })?;
-        let egress = EgressSettings { tls, resolver: self.resolver, allow_private: allow_private.into() };
-        let store = self.keep_code.then(|| CodeStore {
-            dir: home.join("cache"),
-            key_file: home.join("host.key"),
-            bytes: self.code_bytes,
-        });
-        let clock = Arc::clone(&self.clock);
-        let sandbox = Sandbox::new(self.concurrency, compiler, self.compile_limits, store, egress, clock)?;
+        let allow_private: Arc<[HostPort]> = allow_private.into();
         let file_is_set = self.vault_key_file.is_some() || self.vault_passphrase.is_some();
         let vault: Arc<dyn Vault> = match self.vault {
             Some(_) if file_is_set => {
@@ -229,9 +223,25 @@ impl HostBuilder {
                 Arc::new(file)
             }
         };
+        let broker = Broker::new(BrokerSettings {
+            vault: Some(Arc::clone(&vault)),
+            clock: Arc::clone(&self.clock),
+            tls: Arc::clone(&tls),
+            resolver: Arc::clone(&self.resolver),
+            allow_private: Arc::clone(&allow_private),
+            locks: home.join("locks"),
+        });
+        let egress = EgressSettings { tls, resolver: self.resolver, allow_private };
+        let store = self.keep_code.then(|| CodeStore {
+            dir: home.join("cache"),
+            key_file: home.join("host.key"),
+            bytes: self.code_bytes,
+        });
+        let clock = Arc::clone(&self.clock);
+        let sandbox = Sandbox::new(self.concurrency, compiler, self.compile_limits, store, egress, clock)?;
         let registry = Registry::open(home.join("packages"));
         let keyring = KeyringFile::new(home.join("keyring.toml"));
         let loader = Loader::new(registry, keyring, sandbox, ceilings, self.clock);
-        Ok(Host { pipeline: Arc::new(Pipeline::new(loader, self.concurrency)), vault })
+        Ok(Host { pipeline: Arc::new(Pipeline::new(loader, broker, self.concurrency)), vault })
     }
 }

@@ -1,6 +1,7 @@
 //! What a security reviewer reads before trusting a connector: identity, signer, grants, limits, operations.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::Serialize;
 
@@ -40,7 +41,7 @@ pub struct Inspection {
     /// The `host:port`s it may reach.
     pub network: Vec<String>,
     /// The credentials it may have sent for it, and where to.
-    pub credentials: Vec<String>,
+    pub credentials: Vec<CredentialView>,
     /// The limits of a call, what the manifest asks for, and the ceilings.
     pub limits: BTreeMap<&'static str, LimitView>,
     /// Its operations.
@@ -56,6 +57,21 @@ pub struct SignatureView {
     pub signer: Option<String>,
     /// Why it is not accepted, and what to do.
     pub reason: Option<String>,
+}
+
+/// One credential that the connector asks to have sent.
+#[derive(Debug, Clone, Serialize)]
+pub struct CredentialView {
+    /// Its kind, as in a binding's name.
+    pub kind: &'static str,
+    /// Its service, as in a binding's name.
+    pub service: String,
+    /// Where it stands in a request.
+    pub place: String,
+    /// The `host:port`s that it may be sent to.
+    pub hosts: Vec<String>,
+    /// Whether a call goes without it where none is bound.
+    pub optional: bool,
 }
 
 /// One import.
@@ -236,9 +252,21 @@ impl Host {
     }
 }
 
-fn credential(grant: &CredentialGrant) -> String {
-    let hosts: Vec<_> = grant.hosts().iter().map(ToString::to_string).collect();
-    format!("{} for {}, to {}", grant.kind().name(), grant.service(), hosts.join(", "))
+fn credential(grant: &CredentialGrant) -> CredentialView {
+    CredentialView {
+        kind: grant.kind().name(),
+        service: grant.service().to_owned(),
+        place: grant.placement().to_string(),
+        hosts: grant.hosts().iter().map(ToString::to_string).collect(),
+        optional: grant.optional(),
+    }
+}
+
+impl fmt::Display for CredentialView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let optional = if self.optional { ", optional" } else { "" };
+        write!(f, "{}/{}, {}, to {}{optional}", self.kind, self.service, self.place, self.hosts.join(", "))
+    }
 }
 
 fn view(package: &Package, operation: &Operation) -> OperationView {

@@ -15,18 +15,19 @@ pub use binding_view::{BindingInspection, BindingView, STALE_AFTER_DAYS, Verdict
 pub use bindings::{Asker, NewBinding};
 pub(crate) use builder::CODE_CACHE_BYTES;
 pub use builder::HostBuilder;
-pub use inspection::{ImportView, Inspection, LimitView, OperationView, SignatureView};
+pub use inspection::{CredentialView, ImportView, Inspection, LimitView, OperationView, SignatureView};
 pub use install::{InstallOptions, Installed};
 pub use why::Access;
 
 use crate::call::{Call, ConnectorRef, Pipeline};
+use crate::credentials::Refused;
 use crate::error::{Error, HostError, HostErrorKind};
-use crate::failure::{AuditId, Context};
+use crate::failure::{AuditId, Context, Failure};
 use crate::manifest::ConnectorName;
 use crate::registry::{Entry, Rebuilt};
 use crate::sandbox::Usage;
 use crate::trust::KeyringFile;
-use crate::vault::Vault;
+use crate::vault::{BindingName, Vault};
 
 /// A host of connectors: cheap to clone, safe to share.
 #[derive(Clone)]
@@ -83,6 +84,20 @@ impl Host {
     /// As [`Host::call_text`].
     pub async fn run_text(&self, call: Call) -> Result<String, Error> {
         self.pipeline.run(call).await.0
+    }
+
+    /// Whether the binding can be used: it is there, and where it stands for tokens its issuer gives one. A token
+    /// that is in date is not renewed.
+    ///
+    /// # Errors
+    /// `binding_required` where nothing is bound, `binding_failed` where the issuer refuses or cannot be reached;
+    /// the vault's own trouble is the host's.
+    pub async fn check_binding(&self, name: &BindingName) -> Result<(), Error> {
+        let context = Context::new(AuditId::mint());
+        self.pipeline.broker.check(name).await.map_err(|refused| match refused {
+            Refused::Binding(problem) => Failure::binding(&context, &problem).into(),
+            Refused::Host(error) => error.into(),
+        })
     }
 
     /// What is installed, by name and version.

@@ -7,8 +7,10 @@ use super::Host;
 use crate::action::ActionScope;
 use crate::call::{ConnectorRef, hash_mismatch};
 use crate::digest::Digest;
+use crate::egress::Target;
 use crate::error::{Error, HostError, HostErrorKind};
-use crate::failure::{AuditId, Context, Denial, Permit, ascii_line};
+use crate::failure::{AuditId, Context, Denial, DenialBoundary, DenialCode, GrantLine, Permit, ascii_line};
+use crate::manifest::{CredentialKind, HostGrant, Manifest};
 use crate::package::{Import, Package, foretell};
 use crate::registry::Stored;
 
@@ -20,15 +22,20 @@ pub struct Access(Asked);
 enum Asked {
     Network(Uri),
     Import(Import),
+    /// Kind and service.
+    Credential(CredentialKind, String),
 }
 
 impl Access {
     /// Reads a URL (`https://host:port`, `http://host:port`; a path makes no difference), a `host:port`
-    /// (over TLS, as in a manifest), or an import (`wasi:http/outgoing-handler`, with or without `@version`).
+    /// (over TLS, as in a manifest), a credential (`api_key/slack`), or an import (`wasi:http/outgoing-handler`, with or without `@version`).
     ///
     /// # Errors
     /// `validation`: it is none of these.
     pub fn parse(text: &str) -> Result<Self, HostError> {
+        if let Some(asked) = credential(text) {
+            return Ok(Self(asked));
+        }
         let url = match text.contains("://") {
             true => text.to_owned(),
             false if text.contains('/') => return Ok(Self(Asked::Import(Import::asked(text)))),
@@ -38,13 +45,20 @@ impl Access {
             Ok(uri) => Ok(Self(Asked::Network(uri))),
             Err(error) => {
                 let shown = ascii_line(text, 200);
-                let message = format!("`{shown}` is neither a host nor an import.");
+                let message = format!("`{shown}` is neither a host, an import nor a credential.");
                 Err(HostError::new(HostErrorKind::Validation, message)
-                    .hint("Write it like api.example.com:443, http://localhost:8080 or wasi:http/outgoing-handler.")
+                    .hint("Write it like api.example.com:443, http://localhost:8080, api_key/slack or wasi:http/outgoing-handler.")
                     .because(error))
             }
         }
     }
+}
+
+/// A credential, if the text begins as one.
+fn credential(text: &str) -> Option<Asked> {
+    let (kind, service) = text.split_once('/')?;
+    let kind = CredentialKind::ALL.iter().copied().find(|known| known.name() == kind)?;
+    Some(Asked::Credential(kind, service.to_owned()))
 }
 
 impl Host {
@@ -100,6 +114,7 @@ impl Host {
                 let uses = imports.iter().any(|own| own.interface() == import.interface());
                 Ok(if uses { permit } else { permit.note("The component does not import it.") })
             }
+            Asked::Credential(kind, service) => self.decide_credential(manifest, *kind, service),
             Asked::Network(uri) => {
                 // A component that may not be installed reaches nothing.
                 package.check_imports()?;
@@ -107,6 +122,7 @@ impl Host {
                     scope.fits(package.operations().iter().map(|it| it.name().json()), manifest.hosts())?;
                 }
                 let permit = self.pipeline.loader.sandbox.policy(manifest).foretell(uri, scope)?;
+                let permit = self.with_credentials(permit, manifest, &Target::from_uri(uri)?);
                 let sends = imports.iter().any(|own| own.interface() == "wasi:http/outgoing-handler");
                 Ok(match sends {
                     true => permit,
@@ -116,6 +132,46 @@ impl Host {
                 })
             }
         }
+    }
+}
+
+impl Host {
+    /// Says which credentials go to `target`, and whether they are bound.
+    fn with_credentials(&self, permit: Permit, manifest: &Manifest, target: &Target) -> Permit {
+        let goes = |host: &HostGrant| {
+            (host.scheme(), host.host(), host.port()) == (target.scheme(), target.host(), target.port())
+        };
+        let grants = manifest.credentials().iter().filter(|grant| grant.hosts().iter().any(goes));
+        grants.fold(permit, |permit, grant| {
+            let bound = self.pipeline.broker.foretell(manifest, grant);
+            permit.note(format!(
+                "The credential {} goes there, {}. {bound}",
+                grant.label(),
+                grant.placement()
+            ))
+        })
+    }
+
+    fn decide_credential(
+        &self,
+        manifest: &Manifest,
+        kind: CredentialKind,
+        service: &str,
+    ) -> Result<Permit, Denial> {
+        let requested = format!("credential:{}/{service}", kind.name());
+        let asked =
+            manifest.credentials().iter().find(|grant| (grant.kind(), grant.service()) == (kind, service));
+        let Some(grant) = asked else {
+            let granted = manifest.credentials().iter().map(|grant| format!("credential:{}", grant.label()));
+            let code = DenialCode::CredentialNotGranted;
+            let fix = "To allow it, add a [[capabilities.credential]] with this kind and service to \
+                connector.toml, then build, sign and install the connector again.";
+            let denial = Denial::new(DenialBoundary::ConnectorManifest, code, &requested, granted.collect());
+            return Err(denial.otherwise(fix));
+        };
+        let place = format!("It stands in the {}.", grant.placement());
+        let permit = Permit::new(&requested).by(GrantLine::manifest_credential(grant.hosts()));
+        Ok(permit.note(place).note(self.pipeline.broker.foretell(manifest, grant)))
     }
 }
 
@@ -130,6 +186,9 @@ mod tests {
             ["slack.com:443", "slack.com", "http://localhost:8080", "https://x/y?z", "u@x:1", "[::1]:80"]
         {
             assert!(matches!(Access::parse(text).unwrap().0, Asked::Network(_)), "{text}");
+        }
+        for text in ["api_key/slack", "session_token/a.b", "oauth2/"] {
+            assert!(matches!(Access::parse(text).unwrap().0, Asked::Credential(..)), "{text}");
         }
         for text in ["wasi:http/outgoing-handler", "wasi:sockets/tcp@0.2.0", "acme:x/y"] {
             assert!(matches!(Access::parse(text).unwrap().0, Asked::Import(_)), "{text}");

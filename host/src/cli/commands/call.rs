@@ -67,6 +67,11 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
 
+    /// The identity whose credential is used for a service, as bound under <kind>/SERVICE/IDENTITY; may be
+    /// given several times [default: `default`].
+    #[arg(long = "identity", value_name = "SERVICE=IDENTITY", value_parser = service_and_identity)]
+    identity: Vec<(String, String)>,
+
     /// Lets the connector reach this host although its address is private; the manifest must name it too.
     #[arg(
         long,
@@ -122,6 +127,9 @@ fn call(args: Args, session: &Session<'_>) -> Result<(), Stop> {
     let mut call = Call::new(connector, args.op, arguments).limits(limits);
     if let Some(key) = args.idempotency_key {
         call = call.idempotency_key(key);
+    }
+    for (service, identity) in args.identity {
+        call = call.identity(service, identity);
     }
     if args.allow_unsigned {
         call = call.allow_unsigned();
@@ -246,6 +254,14 @@ fn key_and_value(text: &str) -> Result<(String, Value), String> {
         Err(_) => Value::from(value),
     };
     Ok((key.to_owned(), value))
+}
+
+fn service_and_identity(text: &str) -> Result<(String, String), String> {
+    let (service, identity) = text.split_once('=').ok_or("write it as SERVICE=IDENTITY, like slack=work")?;
+    match service.is_empty() || identity.is_empty() {
+        true => Err("write it as SERVICE=IDENTITY, like slack=work".into()),
+        false => Ok((service.to_owned(), identity.to_owned())),
+    }
 }
 
 fn timeout(text: &str) -> Result<String, String> {

@@ -119,7 +119,10 @@ fn reach(page: &mut Page, inspection: &Inspection) {
         false => page,
     };
     for credential in &inspection.credentials {
-        page.toned(Tone::Doubtful, credential);
+        page.toned(Tone::Doubtful, &credential.to_string());
+        for host in credential.hosts.iter().filter(|host| host.starts_with("http://")) {
+            page.toned(Tone::Bad, &format!("  {host} gets it unencrypted"));
+        }
     }
 }
 

@@ -101,7 +101,14 @@ fn announce(session: &Session<'_>, inspection: &Inspection, there: Option<String
     ui.note(&format!("  hash         {}", inspection.hash));
     ui.note(&format!("  signature    {signer}"));
     ui.note(&format!("  network      {}", list(&inspection.network)));
-    ui.note(&format!("  credentials  {}", list(&inspection.credentials)));
+    let credentials: Vec<_> = inspection.credentials.iter().map(ToString::to_string).collect();
+    ui.note(&format!("  credentials  {}", list(&credentials)));
+    for credential in &inspection.credentials {
+        for host in credential.hosts.iter().filter(|host| host.starts_with("http://")) {
+            let label = format!("{}/{}", credential.kind, credential.service);
+            ui.note(&format!("  warning: {label} goes to {host} unencrypted: who is on the way can read it"));
+        }
+    }
 }
 
 fn page(installed: &Installed) -> Page {

@@ -1,4 +1,4 @@
-//! `why`: says whether a connector may reach a host or import an interface, and which line decides it.
+//! `why`: says whether a connector may reach a host, import an interface or have a credential, and which line decides it.
 
 use std::path::Path;
 
@@ -20,9 +20,11 @@ that of capability_denied if not.
 Examples:
   cofferdam why github://acme/slack@1.2.0 slack.com:443
   cofferdam why github://acme/slack http://localhost:8080
+  cofferdam why github://acme/slack api_key/slack
   cofferdam why slack-1.2.0.wasm wasi:http/outgoing-handler --format json";
 
-/// Says whether a connector may reach a host or import an interface, and which line allows it or would.
+/// Says whether a connector may reach a host, import an interface or have a credential, and which line allows
+/// it or would.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
@@ -30,8 +32,9 @@ pub(in crate::cli) struct Args {
     #[arg(value_name = "FILE|CONNECTOR")]
     what: String,
 
-    /// A host:port (over TLS), a URL (http:// for one without), or an import like wasi:http/outgoing-handler.
-    #[arg(value_name = "HOST:PORT|URL|IMPORT")]
+    /// A host:port (over TLS), a URL (http:// for one without), an import like wasi:http/outgoing-handler, or a
+    /// credential like api_key/slack.
+    #[arg(value_name = "HOST:PORT|URL|IMPORT|CREDENTIAL")]
     access: String,
 
     /// Answers for a call with the same option: this host may be reached although its address is private.

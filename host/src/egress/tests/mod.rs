@@ -9,6 +9,7 @@
 
 mod faults;
 mod reuse;
+mod sigv4;
 mod tls;
 mod wire;
 

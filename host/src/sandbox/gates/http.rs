@@ -14,6 +14,7 @@ use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpHooks};
 
 use super::held::Held;
 use super::ledger::{Ledger, SeenFault, SeenStatus, Verdict};
+use super::without_handles::WithoutHandles;
 use crate::action::ActionScope;
 use crate::egress::ResponseBody;
 use crate::egress::{
@@ -88,6 +89,11 @@ impl HttpGate {
         &self.ledger
     }
 
+    /// What the attempt's requests may carry of credentials.
+    pub(in crate::sandbox) fn credentials(&self) -> Option<&dyn Authorize> {
+        self.credentials.as_deref()
+    }
+
     /// Everything that can be decided without the network.
     fn admit(&self, request: &Request<WasiBody>) -> Result<Target, Verdict> {
         let number = self.ledger.count_request();
@@ -101,7 +107,12 @@ impl HttpGate {
 
 impl WasiHttpHooks for HttpGate {
     fn forbidden_header_filter(&mut self) -> Arc<dyn Fn(&HeaderName) -> bool + Send + Sync> {
-        Arc::new(|name| !guest_may_set(name))
+        match self.credentials.clone() {
+            None => Arc::new(|name| !guest_may_set(name)),
+            Some(credentials) => {
+                Arc::new(move |name| !guest_may_set(name) || credentials.writes_header(name))
+            }
+        }
     }
 
     /// What a guest writes is held here until it is sent, and is nobody's linear memory: at most two chunks
@@ -130,18 +141,25 @@ impl WasiHttpHooks for HttpGate {
         Box::new(async move {
             let permit = slots.acquire_owned().await.map_err(|_| Error::ConnectionLimitReached)?;
             let host = target.to_string();
-            let request = count_request_body(request, &ledger);
+            let (head, body) = request.into_parts();
             // Requests run beside the guest. One that was admitted before the verdict ends with it: this
             // future may be polled before the attempt is dropped.
             let send = async {
                 let authorization = match &credentials {
-                    Some(credentials) => match credentials.authorize(&target).await {
+                    Some(credentials) => match credentials.authorize(&target, &head).await {
                         Ok(authorization) => authorization,
                         Err(unauthorized) => return Err(Unsent::Unauthorized(unauthorized)),
                     },
                     None => Authorization::default(),
                 };
-                client.send(request, &target, &timeouts, &authorization).await.map_err(Unsent::Send)
+                let body = guarded_body(body, &credentials, &ledger);
+                let request = Request::from_parts(head, body);
+                let response = client.send(request, &target, &timeouts, &authorization).await;
+                let response = response.map_err(Unsent::Send)?;
+                if let Some(credentials) = credentials.as_ref().filter(|_| response.status() == 401) {
+                    credentials.refused(&target, &authorization).await;
+                }
+                Ok(response)
             };
             let answer = tokio::select! {
                 biased;
@@ -156,10 +174,7 @@ impl WasiHttpHooks for HttpGate {
                     Ok((response, Box::new(async { Ok(()) }) as IoFuture))
                 }
                 Err(Unsent::Unauthorized(unauthorized)) => {
-                    ledger.end(match unauthorized {
-                        Unauthorized::Binding(problem) => Verdict::Binding(problem),
-                        Unauthorized::Denied(denial) => Verdict::Denied(denial),
-                    });
+                    ledger.end(unauthorized.into());
                     Err(Error::HttpRequestDenied)
                 }
                 Err(Unsent::Send(SendError::Refused(refusal))) => {
@@ -193,10 +208,22 @@ fn timeouts(options: Option<RequestOptions>) -> Timeouts {
     timeouts
 }
 
-fn count_request_body(request: Request<WasiBody>, ledger: &Arc<Ledger>) -> Request<Counted<WasiBody>> {
+/// The body, counted, and watched for handles where there are some.
+fn guarded_body(
+    body: WasiBody,
+    credentials: &Option<Arc<dyn Authorize>>,
+    ledger: &Arc<Ledger>,
+) -> Counted<WasiBody> {
+    let body = match credentials {
+        Some(credentials) if credentials.has_handles() => {
+            let (credentials, ledger) = (Arc::clone(credentials), Arc::clone(ledger));
+            WithoutHandles::new(body, credentials, ledger).boxed_unsync()
+        }
+        _ => body,
+    };
     let (total, ledger) = (Arc::clone(&ledger.bytes_out), Arc::clone(ledger));
     let on_excess = move |used| ledger.end(over(LimitKind::RequestBody, limits::REQUEST_BODY_BYTES, used));
-    request.map(|body| Counted::new(body, limits::REQUEST_BODY_BYTES, total, on_excess))
+    Counted::new(body, limits::REQUEST_BODY_BYTES, total, on_excess)
 }
 
 /// Notes the status, counts the body, and notes a body that breaks off.
@@ -260,6 +287,7 @@ fn flawed(flaw: RequestFlaw) -> Error {
         RequestFlaw::Method => Error::HttpRequestMethodInvalid,
         RequestFlaw::ContentLength => Error::HttpRequestBodySize(None),
         RequestFlaw::Path => Error::HttpRequestUriInvalid,
+        RequestFlaw::Credential => Error::HttpRequestHeaderSectionSize(None),
     }
 }
 
