@@ -23,6 +23,7 @@ mod policy;
 mod pool;
 mod refusal;
 mod resolve;
+mod scan;
 mod stream;
 mod tls;
 
@@ -40,4 +41,5 @@ pub use host_port::{HostPort, HostPortError};
 pub use incoming::ResponseBody;
 pub use policy::Policy;
 pub use resolve::{Resolution, Resolve, ResolveError, SystemResolver};
+pub use scan::{Scanned, ScannedError, find_in_fields, find_in_uri};
 pub use tls::{TlsSetupError, default_tls, roots_from_pem};
