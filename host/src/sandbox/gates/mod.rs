@@ -7,3 +7,6 @@ pub(super) mod ledger;
 pub(super) mod log;
 pub(super) mod random;
 pub(super) mod sockets;
+
+#[cfg(test)]
+mod secret_tests;
