@@ -40,7 +40,8 @@ pub struct Found {
 
 impl Scanner {
     /// A scanner for `secrets`, whosever they are.
-    pub(crate) fn new<'s>(secrets: impl IntoIterator<Item = &'s Secret>) -> Self {
+    #[must_use]
+    pub fn new<'s>(secrets: impl IntoIterator<Item = &'s Secret>) -> Self {
         Self::for_bindings(secrets.into_iter().map(|secret| ("", secret)))
     }
 

@@ -12,6 +12,7 @@ mod file;
 mod header;
 mod name;
 mod seal;
+mod sought;
 mod text;
 
 #[cfg(test)]
@@ -24,6 +25,7 @@ pub use bindings::Bindings;
 pub use error::VaultError;
 pub use file::{LockKind, NewLock, PassphraseFor, PassphraseSource, VaultFile, VaultStatus};
 pub use name::{BindingName, BindingNameError, DEFAULT_IDENTITY};
+pub(crate) use sought::scanner_for;
 pub use text::{SECRET_BYTES, SHORT_SECRET_CHARS, SecretFlaw, SecretForm, secret_text};
 
 /// Where bindings are kept.
