@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 pub const SHORTEST_SOUGHT: usize = 8;
 
 /// Of a longer secret the beginning is looked for, this many bytes: nobody has these by chance either.
-const LONGEST_SOUGHT: usize = 1024;
+const LONGEST_SOUGHT: usize = 512;
 
 /// Every form of `secret`, each once; none where it is too short.
 pub(super) fn of(secret: &str) -> Vec<Zeroizing<Vec<u8>>> {

@@ -3,6 +3,7 @@
 mod forms;
 mod scanner;
 mod search;
+mod skip;
 #[cfg(test)]
 mod tests;
 

@@ -1,14 +1,17 @@
 //! The search for many patterns at once, in pieces: where it stands between two pieces is one number.
 
-use aho_corasick::automaton::{Automaton, Candidate, StateID};
+use aho_corasick::automaton::{Automaton, StateID};
 use aho_corasick::nfa::contiguous::NFA;
-use aho_corasick::{Anchored, BuildError, MatchError, MatchKind, Span};
+use aho_corasick::{Anchored, BuildError, MatchError, MatchKind};
 use zeroize::Zeroizing;
+
+use super::skip::Skip;
 
 /// The patterns, made ready.
 pub(super) struct Search {
     nfa: NFA,
     start: StateID,
+    skip: Skip,
     /// How many bytes of a pattern stand behind each state, in the order of the states.
     depths: Vec<(StateID, usize)>,
 }
@@ -46,10 +49,11 @@ impl From<MatchError> for TooMuch {
 }
 
 impl Search {
-    /// A search for `patterns`, none of which is empty.
+    /// A search for `patterns`, each of at least three bytes.
     pub(super) fn new(patterns: &[Zeroizing<Vec<u8>>]) -> Result<Self, TooMuch> {
         let nfa = NFA::builder()
             .match_kind(MatchKind::Standard)
+            .prefilter(false)
             .build(patterns.iter().map(|pattern| pattern.as_slice()))?;
         let start = nfa.start_state(Anchored::No)?;
         let mut depths = Vec::new();
@@ -62,7 +66,7 @@ impl Search {
         }
         depths.sort_unstable();
         depths.dedup();
-        Ok(Self { nfa, start, depths })
+        Ok(Self { nfa, start, skip: Skip::new(patterns), depths })
     }
 
     /// Where it stands before the first byte.
@@ -76,7 +80,7 @@ impl Search {
         let mut state = place.0;
         while let Some(byte) = bytes.get(at) {
             if state == self.start {
-                let next = self.skip(bytes, at);
+                let next = self.skip.next(bytes, at);
                 if next != at {
                     at = next;
                     continue;
@@ -92,19 +96,6 @@ impl Search {
         }
         place.0 = state;
         None
-    }
-
-    /// The first place from `at` on where a pattern can begin: also one that goes on behind `bytes`.
-    fn skip(&self, bytes: &[u8], at: usize) -> usize {
-        let longest = self.nfa.max_pattern_len();
-        let end = bytes.len().saturating_sub(longest);
-        // Near the end a pattern may be cut, and what looks for whole ones would skip it.
-        let Some(prefilter) = self.nfa.prefilter().filter(|_| at < end) else { return at };
-        match prefilter.find_in(bytes, Span { start: at, end: bytes.len() }) {
-            Candidate::None => end,
-            Candidate::Match(found) => found.start(),
-            Candidate::PossibleStartOfMatch(start) => start.min(end),
-        }
     }
 
     /// How many of the last bytes may be the beginning of a pattern.
