@@ -48,7 +48,7 @@ const REFUSED: [(&str, &str); 30] = [
     ("E0308", "pub fn copy(s: &Secret) -> Secret { s.clone() }"),
     ("E0624", "pub fn read(s: &Secret) -> &str { s.expose() }"),
     ("E0616", "pub fn read(s: &Secret) -> &str { &s.0 }"),
-    ("E0277", "pub fn same(s: &Secret) -> bool { s == s }"),
+    ("E0369", "pub fn same(s: &Secret) -> bool { s == s }"),
     ("E0277", "pub fn show(s: &Scanner) -> String { format!(\"{s:?}\") }"),
 ];
 
