@@ -67,6 +67,7 @@
 mod alloc;
 mod bindings;
 pub mod call;
+pub mod credential;
 mod failure;
 pub mod http;
 pub mod log;

@@ -7,6 +7,7 @@ pub mod call;
 #[doc(hidden)]
 pub mod cli;
 pub mod clock;
+mod credentials;
 pub mod digest;
 mod document;
 pub mod egress;

@@ -61,6 +61,20 @@ impl Guest for Probe {
         talk::fetch_with_fields(url, fields, length)
     }
 
+    fn fetch_with_header(url: String, name: String, value: String) -> Result<Response, Failure> {
+        talk::fetch_with_header(url, name, value)
+    }
+
+    fn place_handle(
+        service: String,
+        url: String,
+        header: String,
+        body: String,
+        times: u32,
+    ) -> Result<Response, Failure> {
+        talk::place_handle(&service, &[url, header, body], times)
+    }
+
     fn fetch_many(url: String, times: u32) -> Result<Vec<u16>, Failure> {
         talk::fetch_many(&url, times)
     }

@@ -7,7 +7,7 @@ use cofferdam_guest::wasi::http::outgoing_handler;
 use cofferdam_guest::wasi::http::types::{
     Fields, FutureIncomingResponse, OutgoingBody, OutgoingRequest, Scheme,
 };
-use cofferdam_guest::{Failure, log};
+use cofferdam_guest::{Failure, credential, log};
 
 use crate::Response;
 
@@ -29,6 +29,23 @@ pub(crate) fn fetch_with_fields(url: String, fields: u32, length: u32) -> Result
     let request = (0..fields)
         .fold(http::get(url), |request, number| request.header(format!("x-field-{number}"), value.as_str()));
     answer(request)
+}
+
+pub(crate) fn fetch_with_header(url: String, name: String, value: String) -> Result<Response, Failure> {
+    answer(http::get(url).header(name, value))
+}
+
+pub(crate) fn place_handle(service: &str, parts: &[String; 3], times: u32) -> Result<Response, Failure> {
+    let Some(handle) = credential::handle(service) else {
+        return Err(Failure::failed("no_handle", "There is no handle."));
+    };
+    let [url, header, body] = parts.each_ref().map(|part| part.replace("{handle}", &handle));
+    let mut response = None;
+    for _ in 0..times.max(1) {
+        let request = http::post(url.as_str()).header("x-session", header.as_str());
+        response = Some(answer(request.bytes("text/plain", body.as_str()))?);
+    }
+    response.ok_or_else(|| Failure::failed("no_response", "Nothing was posted."))
 }
 
 pub(crate) fn fetch_many(url: &str, times: u32) -> Result<Vec<u16>, Failure> {

@@ -22,6 +22,7 @@ const PACKAGES: &[&[(&str, &str)]] = &[
     &[
         ("cofferdam/types.wit", include_str!("../../../wit/types.wit")),
         ("cofferdam/call.wit", include_str!("../../../wit/call.wit")),
+        ("cofferdam/credential.wit", include_str!("../../../wit/credential.wit")),
         ("cofferdam/log.wit", include_str!("../../../wit/log.wit")),
         ("cofferdam/world.wit", include_str!("../../../wit/world.wit")),
     ],

@@ -1,5 +1,7 @@
 //! The subset of one connector's operations and hosts that an action may use, checked when it is made.
 
+use std::collections::BTreeMap;
+
 use semver::Version;
 
 use crate::document::{Refused, quoted};
@@ -29,6 +31,7 @@ pub struct ActionScope {
     operations: Vec<String>,
     hosts: Vec<HostGrant>,
     limits: LimitRequest,
+    identities: BTreeMap<String, String>,
 }
 
 impl ActionScope {
@@ -48,6 +51,7 @@ impl ActionScope {
             operations: Vec::new(),
             hosts: Vec::new(),
             limits: LimitRequest::default(),
+            identities: BTreeMap::new(),
         };
         for operation in operations {
             let operation = operation.as_ref();
@@ -70,6 +74,19 @@ impl ActionScope {
     pub fn with_limits(mut self, limits: LimitRequest) -> Self {
         self.limits = limits;
         self
+    }
+
+    /// Uses the credential that is bound as `<kind>/<service>/<identity>`, where the caller chooses no other.
+    #[must_use]
+    pub fn with_identity(mut self, service: impl Into<String>, identity: impl Into<String>) -> Self {
+        self.identities.insert(service.into(), identity.into());
+        self
+    }
+
+    /// The identities that it uses, by service.
+    #[must_use]
+    pub fn identities(&self) -> &BTreeMap<String, String> {
+        &self.identities
     }
 
     /// The action, as `name@version`.

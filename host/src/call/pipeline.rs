@@ -8,6 +8,7 @@ use super::loader::{Loaded, Loader};
 use super::record::Record;
 use super::request::{Args, Call};
 use super::verify;
+use crate::credentials::{Broker, Choice, Refused};
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::{AuditId, Context, Failure, LimitHit, LimitKind};
 use crate::limits::{self, LimitRequest};
@@ -17,6 +18,7 @@ use crate::spelling;
 /// Runs calls, as many at once as there are permits.
 pub(crate) struct Pipeline {
     pub(crate) loader: Loader,
+    pub(crate) broker: Arc<Broker>,
     permits: Semaphore,
     waiting: Semaphore,
 }
@@ -25,10 +27,10 @@ pub(crate) struct Pipeline {
 const WAITING_PER_PERMIT: usize = 64;
 
 impl Pipeline {
-    pub(crate) fn new(loader: Loader, concurrency: u32) -> Self {
+    pub(crate) fn new(loader: Loader, broker: Arc<Broker>, concurrency: u32) -> Self {
         let permits = concurrency as usize;
         let waiting = permits.saturating_mul(WAITING_PER_PERMIT.saturating_add(1));
-        Self { loader, permits: Semaphore::new(permits), waiting: Semaphore::new(waiting) }
+        Self { loader, broker, permits: Semaphore::new(permits), waiting: Semaphore::new(waiting) }
     }
 
     /// One call: its value, its failure, or why it was not taken up. Dropping the future cancels it.
@@ -74,6 +76,13 @@ impl Pipeline {
         let idempotency_key = idempotency_key(call.idempotency_key, audit_id)?;
         let args = fitting_args(&context, operation, &call.args)?;
 
+        let choice = Choice::of(&call.identities, call.scope.as_deref());
+        let credentials = self.broker.for_call(package.manifest(), &loaded.hash, choice).await;
+        let credentials = credentials.map_err(|refused| match refused {
+            Refused::Binding(problem) => Error::from(Failure::binding(&context, &problem)),
+            Refused::Host(error) => error.into(),
+        })?;
+
         let clock = Arc::clone(&self.loader.clock);
         let deadline = clock.now() + limits.wall_time();
         let attempt = Attempt {
@@ -84,7 +93,7 @@ impl Pipeline {
             number: 1,
             clock,
             scope: call.scope,
-            credentials: None,
+            credentials: credentials.map(|credentials| credentials.attempt()),
         };
         record.attempt_started();
         let (outcome, usage) = sandbox::run(&loaded.connector, operation, &args, attempt).await;

@@ -1,5 +1,6 @@
 //! A call as it is asked for: which connector, which operation, with what, within what.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -109,6 +110,7 @@ pub struct Call {
     pub(super) idempotency_key: Option<String>,
     pub(super) allow_unsigned: bool,
     pub(super) scope: Option<Arc<ActionScope>>,
+    pub(super) identities: BTreeMap<String, String>,
 }
 
 impl Call {
@@ -129,7 +131,8 @@ impl Call {
     fn with_args(connector: ConnectorRef, op: String, args: Args) -> Self {
         let limits = LimitRequest::default();
         let (idempotency_key, allow_unsigned, scope) = (None, false, None);
-        Self { connector, op, args, limits, idempotency_key, allow_unsigned, scope }
+        let identities = BTreeMap::new();
+        Self { connector, op, args, limits, idempotency_key, allow_unsigned, scope, identities }
     }
 
     /// Asks for these limits instead of the manifest's.
@@ -144,6 +147,14 @@ impl Call {
     #[must_use]
     pub fn within(mut self, scope: impl Into<Arc<ActionScope>>) -> Self {
         self.scope = Some(scope.into());
+        self
+    }
+
+    /// Uses the credential that is bound as `<kind>/<service>/<identity>`; outranks what the action says. Without
+    /// a choice it is the identity `default`: none is ever guessed.
+    #[must_use]
+    pub fn identity(mut self, service: impl Into<String>, identity: impl Into<String>) -> Self {
+        self.identities.insert(service.into(), identity.into());
         self
     }
 

@@ -251,6 +251,15 @@ impl<'a> Table<'a> {
         }
     }
 
+    /// The truth value under `key`, if it is there and is one.
+    pub(crate) fn flag(&self, key: &str) -> Option<bool> {
+        let (path, value) = self.get(key)?;
+        match value.get_ref() {
+            DeValue::Boolean(flag) => Some(*flag),
+            _ => self.wrong_type(&path, value, "true or false"),
+        }
+    }
+
     /// The moment under `key`, if it is there and is one: RFC 3339, quoted or bare, with an offset.
     pub(crate) fn moment(&self, key: &str) -> Option<Located<'a, Timestamp>> {
         let (path, value) = self.get(key)?;

@@ -76,6 +76,9 @@ pub enum RequestFlaw {
     /// The path would be taken for a whole URL.
     #[error("the path must begin with `/`")]
     Path,
+    /// What it carries of credentials does not fit into it, or it cannot be signed.
+    #[error("the request cannot carry its credential")]
+    Credential,
 }
 
 /// The word for an error of connecting, writing or reading, from the innermost cause that says anything.

@@ -10,6 +10,7 @@
 mod address;
 mod authority;
 mod authorization;
+mod aws_region;
 mod client;
 mod connection;
 mod connector;
@@ -24,6 +25,7 @@ mod pool;
 mod refusal;
 mod resolve;
 mod scan;
+mod sigv4;
 mod stream;
 mod tls;
 
@@ -32,7 +34,8 @@ mod tests;
 
 pub use address::is_private;
 pub use authority::Target;
-pub use authorization::{Authorization, Authorize, Injection, Unauthorized};
+pub use authorization::{Authorization, Authorize, Authorizing, Injection, Unauthorized, VaultTrouble};
+pub(crate) use aws_region::region as aws_region;
 pub use client::{Client, Timeouts};
 pub use counted::{Counted, CountedError};
 pub use fault::{NetworkFaultParts, RequestFlaw, SendError, code};
@@ -42,4 +45,5 @@ pub use incoming::ResponseBody;
 pub use policy::Policy;
 pub use resolve::{Resolution, Resolve, ResolveError, SystemResolver};
 pub use scan::{Scanned, ScannedError, find_in_fields, find_in_uri};
+pub use sigv4::Sigv4;
 pub use tls::{TlsSetupError, default_tls, roots_from_pem};

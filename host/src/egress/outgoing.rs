@@ -83,7 +83,14 @@ where
     let promised = promised_length(&headers, &body.size_hint())?;
     let upload = Arc::<Upload>::default();
     let rest = body.map_err(Into::into).boxed_unsync();
-    let mut body = RequestBody { first: None, rest, promised, upload: Arc::clone(&upload) };
+    let (first, rest, payload) = match &authorization.signer {
+        Some(signer) => {
+            let looked = signer.look(rest, target.scheme()).await?;
+            (looked.first, looked.rest, Some(looked.payload))
+        }
+        None => (None, rest, None),
+    };
+    let mut body = RequestBody { first, rest, promised, upload: Arc::clone(&upload) };
     let exact = body.size_hint().exact();
     let has_body = head.method == Method::POST || head.method == Method::PUT || head.method == Method::PATCH;
     if promised.is_none() && exact.is_none() && !has_body && body.prime(first_byte).await? {
@@ -98,7 +105,10 @@ where
     head.version = Version::HTTP_11;
     head.headers = headers;
     head.extensions.clear();
-    authorization.apply(&mut head);
+    authorization.apply(&mut head)?;
+    if let Some((signer, payload)) = authorization.signer.as_ref().zip(payload) {
+        signer.sign(&mut head, target, &payload)?;
+    }
     Ok((Request::from_parts(head, body), upload))
 }
 
@@ -148,6 +158,9 @@ impl RequestBody {
     /// word, or announces one that turns out empty. Most such bodies are empty; some (searches) are not.
     async fn prime(&mut self, within: Duration) -> Result<bool, NetworkFaultParts> {
         let fault = |code| NetworkFaultParts { phase: Phase::Send, code, request_sent: false };
+        if self.first.is_some() {
+            return Ok(true);
+        }
         match timeout(within, self.rest.frame()).await.map_err(|_| fault(code::TIMEOUT))? {
             Some(Ok(frame)) => self.first = Some(frame),
             Some(Err(_)) => return Err(fault(code::REQUEST_BODY)),

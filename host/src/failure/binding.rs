@@ -16,6 +16,8 @@ pub enum BindingCode {
     RefreshRefused,
     /// The issuer of tokens could not be asked, or could not answer: it may pass.
     RefreshUnreachable,
+    /// The issuer of tokens is at a place that the host does not go to.
+    EndpointNotAllowed,
     /// What is bound cannot be sent as the manifest wants it.
     Unsendable,
 }
@@ -29,6 +31,7 @@ impl BindingCode {
             Self::NotAllowed => "not_allowed",
             Self::RefreshRefused => "refresh_refused",
             Self::RefreshUnreachable => "refresh_unreachable",
+            Self::EndpointNotAllowed => "endpoint_not_allowed",
             Self::Unsendable => "unsendable",
         }
     }
@@ -93,7 +96,9 @@ impl Failure {
         }
         let (class, passing) = match problem.code {
             BindingCode::Unbound | BindingCode::NotAllowed => (FailureClass::BindingRequired, false),
-            BindingCode::RefreshRefused | BindingCode::Unsendable => (FailureClass::BindingFailed, false),
+            BindingCode::RefreshRefused | BindingCode::EndpointNotAllowed | BindingCode::Unsendable => {
+                (FailureClass::BindingFailed, false)
+            }
             BindingCode::RefreshUnreachable => (FailureClass::BindingFailed, true),
         };
         let message = format!("{} To mend it: `{}`.", safe_line(&problem.reason, 300), problem.command);
@@ -115,6 +120,7 @@ mod tests {
             (BindingCode::NotAllowed, FailureClass::BindingRequired, false),
             (BindingCode::RefreshRefused, FailureClass::BindingFailed, false),
             (BindingCode::RefreshUnreachable, FailureClass::BindingFailed, true),
+            (BindingCode::EndpointNotAllowed, FailureClass::BindingFailed, false),
             (BindingCode::Unsendable, FailureClass::BindingFailed, false),
         ] {
             let problem =

@@ -52,6 +52,12 @@ pub enum DenialCode {
     InvalidAuthority,
     /// The name resolves to an address inside the operator's own network.
     PrivateAddress,
+    /// The request has a query parameter that the host writes, for a credential.
+    CredentialParameter,
+    /// A handle for a credential that the manifest does not ask for.
+    CredentialNotGranted,
+    /// A handle that is unknown or spent, or stands where no credential goes.
+    CredentialHandle,
     /// The component asks for an interface that its manifest does not name, or that no host has.
     CapabilityUnavailable,
     /// What the connector wanted to send holds the secret of a binding.
@@ -70,6 +76,9 @@ impl DenialCode {
             Self::InsecureUrl => "insecure_url",
             Self::InvalidAuthority => "invalid_authority",
             Self::PrivateAddress => "private_address",
+            Self::CredentialParameter => "credential_parameter",
+            Self::CredentialNotGranted => "credential_not_granted",
+            Self::CredentialHandle => "credential_handle",
             Self::CapabilityUnavailable => "capability_unavailable",
             Self::SecretInRequest => "secret_in_request",
             Self::SecretReflected => "secret_reflected",

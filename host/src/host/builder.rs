@@ -7,12 +7,14 @@ use std::sync::Arc;
 use super::Host;
 use crate::call::{Loader, Pipeline};
 use crate::clock::{Clock, SystemClock};
+use crate::credentials::{Broker, BrokerSettings};
 use crate::egress::{HostPort, Resolve, SystemResolver, default_tls, roots_from_pem};
 use crate::error::{HostError, HostErrorKind};
 use crate::limits::{Ceilings, LimitRequest};
 use crate::registry::Registry;
 use crate::sandbox::{CodeStore, CompileLimits, Compiler, EgressSettings, Sandbox};
 use crate::trust::KeyringFile;
+use crate::vault::Vault;
 
 /// Calls that run at once where nobody says otherwise. Each takes an instance slot: address space, and
 /// up to 1 MiB that is kept after a call.
@@ -38,6 +40,7 @@ pub struct HostBuilder {
     keep_code: bool,
     clock: Arc<dyn Clock>,
     resolver: Arc<dyn Resolve>,
+    vault: Option<Arc<dyn Vault>>,
 }
 
 impl Default for HostBuilder {
@@ -54,6 +57,7 @@ impl Default for HostBuilder {
             keep_code: true,
             clock: Arc::new(SystemClock),
             resolver: Arc::new(SystemResolver::default()),
+            vault: None,
         }
     }
 }
@@ -138,6 +142,13 @@ impl HostBuilder {
         self
     }
 
+    /// Keeps bindings in `vault`. Without one nothing is bound.
+    #[must_use]
+    pub fn vault(mut self, vault: Arc<dyn Vault>) -> Self {
+        self.vault = Some(vault);
+        self
+    }
+
     /// The host.
     ///
     /// # Errors
@@ -172,7 +183,16 @@ impl HostBuilder {
         let tls = roots.and_then(|roots| default_tls(roots.into_iter().flatten())).map_err(|error| {
             wrong(&format!("An extra root cannot be used: {error}."), "Give PEM certificates.")
         })?;
-        let egress = EgressSettings { tls, resolver: self.resolver, allow_private: allow_private.into() };
+        let allow_private: Arc<[HostPort]> = allow_private.into();
+        let broker = Broker::new(BrokerSettings {
+            vault: self.vault,
+            clock: Arc::clone(&self.clock),
+            tls: Arc::clone(&tls),
+            resolver: Arc::clone(&self.resolver),
+            allow_private: Arc::clone(&allow_private),
+            locks: home.join("locks"),
+        });
+        let egress = EgressSettings { tls, resolver: self.resolver, allow_private };
         let store = self.keep_code.then(|| CodeStore {
             dir: home.join("cache"),
             key_file: home.join("host.key"),
@@ -183,6 +203,6 @@ impl HostBuilder {
         let registry = Registry::open(home.join("packages"));
         let keyring = KeyringFile::new(home.join("keyring.toml"));
         let loader = Loader::new(registry, keyring, sandbox, ceilings, self.clock);
-        Ok(Host { pipeline: Arc::new(Pipeline::new(loader, self.concurrency)) })
+        Ok(Host { pipeline: Arc::new(Pipeline::new(loader, broker, self.concurrency)) })
     }
 }

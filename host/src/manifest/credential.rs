@@ -1,7 +1,8 @@
-//! A credential that a connector asks to have sent for it: which kind, to which hosts, in which header.
+//! A credential that a connector asks to have sent for it: which kind, to which hosts, in which place.
 
 use super::grant::HostGrant;
 use super::parse::exact_host;
+use super::placement::{Placement, placement};
 use crate::document::{Refused, Table, quoted};
 
 macro_rules! kinds {
@@ -26,7 +27,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// A fixed key in a header of the manifest's choice.
+    /// A fixed key in a header or a query parameter of the manifest's choice.
     ApiKey = "api_key";
     /// User name and password.
     Basic = "basic";
@@ -46,8 +47,9 @@ pub struct CredentialGrant {
     kind: CredentialKind,
     service: String,
     hosts: Vec<HostGrant>,
-    header: String,
-    format: String,
+    placement: Placement,
+    optional: bool,
+    signing_name: String,
 }
 
 impl CredentialGrant {
@@ -69,43 +71,62 @@ impl CredentialGrant {
         &self.hosts
     }
 
-    /// The header that carries it; `Authorization` unless an API key names another.
+    /// Where it stands in a request: `Authorization` unless an API key names another place.
     #[must_use]
-    pub fn header(&self) -> &str {
-        &self.header
+    pub fn placement(&self) -> &Placement {
+        &self.placement
     }
 
-    /// The header's value with `{key}` where the key goes; only an API key may choose it.
+    /// Whether a call goes without it where nothing is bound. False unless the manifest says so.
     #[must_use]
-    pub fn format(&self) -> &str {
-        &self.format
+    pub fn optional(&self) -> bool {
+        self.optional
+    }
+
+    /// What AWS calls the service in a signature: `aws_service`, or the service itself.
+    #[must_use]
+    pub fn signing_name(&self) -> &str {
+        &self.signing_name
+    }
+
+    /// The first part of its bindings' names, `<kind>/<service>`.
+    #[must_use]
+    pub fn label(&self) -> String {
+        format!("{}/{}", self.kind.name(), self.service)
+    }
+
+    /// Why both cannot be sent in one request, as the beginning of a sentence.
+    pub(super) fn clash(&self, other: &Self) -> Option<String> {
+        let host = self.hosts.iter().find(|host| other.hosts.contains(host))?;
+        let place = self.placement.shared_with(&other.placement)?;
+        Some(format!("{} above writes {place} of requests to {host}, too", other.label()))
     }
 }
 
 /// Reads one credential; `hosts` are those of the manifest.
 pub(super) fn credential(table: &Table<'_>, hosts: &[HostGrant]) -> Option<CredentialGrant> {
-    table.only(&["kind", "service", "hosts", "header", "format"]);
+    table.only(&["kind", "service", "hosts", "optional", "header", "format", "query", "aws_service"]);
     let kind_text = table.required_text("kind", "kind = \"api_key\"");
     let kind = kind_text.and_then(|text| text.parse(|text| kind(text)));
     let service = table.required_text("service", "service = \"slack\"");
     let service = service.and_then(|text| text.parse(|text| service_name(text)));
     let granted = destinations(table, hosts);
-    for key in ["header", "format"] {
-        if let (Some(kind), Some(text)) =
-            (kind.filter(|kind| *kind != CredentialKind::ApiKey), table.text(key))
-        {
-            let message = format!("a {} credential has its own header", kind.name());
-            text.refuse(Refused::new(message, format!("remove {key}")));
+    let placement = kind.and_then(|kind| placement(table, kind));
+    let signing_name = table.text("aws_service").map(|text| {
+        if kind.is_some_and(|kind| kind != CredentialKind::AwsSigv4) {
+            text.refuse(Refused::new("only an aws_sigv4 credential signs", "remove aws_service"));
         }
-    }
-    let header = table.text("header").map(|text| text.parse(|text| header_name(text)));
-    let format = table.text("format").map(|text| text.parse(|text| header_format(text)));
+        text.parse(|text| service_name(text))
+    });
+    let optional = table.flag("optional").unwrap_or(false);
+    let service = service?;
     Some(CredentialGrant {
         kind: kind?,
-        service: service?,
+        signing_name: signing_name.unwrap_or_else(|| Some(service.clone()))?,
+        service,
         hosts: granted,
-        header: header.unwrap_or_else(|| Some("Authorization".into()))?,
-        format: format.unwrap_or_else(|| Some("Bearer {key}".into()))?,
+        placement: placement?,
+        optional,
     })
 }
 
@@ -147,41 +168,4 @@ fn service_name(text: &str) -> Result<String, Refused> {
     }
     let message = format!("{} is not a service name", quoted(text));
     Err(Refused::new(message, "write up to 64 lower-case letters, digits, `-` and `_`, like \"slack\""))
-}
-
-/// Header fields that belong to the connection or to the host, not to a credential.
-const RESERVED: [&str; 10] = [
-    "host",
-    "connection",
-    "content-length",
-    "content-type",
-    "keep-alive",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    "expect",
-];
-
-fn header_name(text: &str) -> Result<String, Refused> {
-    let name = http::HeaderName::from_bytes(text.as_bytes());
-    let Some(name) = name.ok().filter(|_| text.len() <= 64) else {
-        let message = format!("{} is not a header name", quoted(text));
-        return Err(Refused::new(message, "write a name like \"Authorization\" or \"X-Api-Key\""));
-    };
-    if RESERVED.contains(&name.as_str()) || name.as_str().starts_with("proxy-") {
-        let message = format!("{} is a header that no credential may use", quoted(text));
-        return Err(Refused::new(message, "write a name like \"Authorization\" or \"X-Api-Key\""));
-    }
-    Ok(text.to_owned())
-}
-
-fn header_format(text: &str) -> Result<String, Refused> {
-    let visible = text.bytes().all(|b| (b' '..=b'~').contains(&b));
-    let without = text.replacen("{key}", "", 1);
-    if visible && text.len() <= 200 && without.len() < text.len() && !without.contains(['{', '}']) {
-        return Ok(text.to_owned());
-    }
-    let message = format!("{} is not a header format", quoted(text));
-    Err(Refused::new(message, "write one line of ASCII with {key} in it once, like \"Bearer {key}\""))
 }

@@ -7,6 +7,7 @@ mod credential;
 mod grant;
 mod name;
 mod parse;
+mod placement;
 
 use std::collections::BTreeMap;
 
@@ -18,6 +19,7 @@ pub use grant::{HostGrant, Scheme};
 pub use name::ConnectorName;
 pub(crate) use name::check_owner;
 pub(crate) use parse::exact_version;
+pub use placement::Placement;
 
 use crate::limits::LimitRequest;
 

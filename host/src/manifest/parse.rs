@@ -72,6 +72,9 @@ impl Capabilities {
                 let message =
                     format!("a credential {}/{} stands above already", new.kind().name(), new.service());
                 table.here().refuse(Refused::new(message, "keep one of the two"));
+            } else if let Some(clash) = read.credentials.iter().find_map(|old| new.clash(old)) {
+                let fix = "give the two different places (header or query), or different hosts";
+                table.here().refuse(Refused::new(clash, fix));
             } else {
                 read.credentials.push(new);
             }

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::{CredentialKind, Manifest, ManifestError};
+use super::{CredentialKind, Manifest, ManifestError, Placement};
 
 /// The example of the documentation.
 const GOOD: &str = r#"[connector]
@@ -55,7 +55,8 @@ fn the_documented_example_says_what_it_says() {
     assert_eq!(manifest.limits().fuel(), Some(30_000_000_000));
     let credential = &manifest.credentials()[0];
     assert_eq!((credential.kind(), credential.service()), (CredentialKind::ApiKey, "slack"));
-    assert_eq!((credential.header(), credential.format()), ("Authorization", "Bearer {key}"));
+    let bearer = Placement::Header { name: http::header::AUTHORIZATION, format: "Bearer {key}".into() };
+    assert_eq!((credential.placement(), credential.optional()), (&bearer, false));
     assert_eq!(credential.hosts(), manifest.hosts());
     assert_eq!(manifest.text(), GOOD);
     assert_eq!(Manifest::parse("x", &GOOD.replace('\n', "\r\n")).unwrap().name(), manifest.name());

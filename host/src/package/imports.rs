@@ -9,6 +9,7 @@ use crate::failure::{Denial, DenialBoundary, DenialCode, GrantLine, Permit};
 /// behind it (no arguments, no environment, no files), time, randomness, and the contract's own.
 const PLUMBING: &[&str] = &[
     "cofferdam:connector/call",
+    "cofferdam:connector/credential",
     "cofferdam:connector/log",
     "cofferdam:connector/types",
     "wasi:cli/environment",

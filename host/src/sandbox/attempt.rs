@@ -84,7 +84,10 @@ pub(crate) async fn run<A: Answer>(
     let outcome = match stop {
         // A verdict may come between the guest's last step and this line: it still outranks the guest.
         _ if ledger.is_over() => Err(match ledger.verdict() {
-            Some(verdict) => outcome::of_verdict(context, verdict),
+            Some(verdict) => match outcome::of_verdict(context, verdict) {
+                Error::Failure(failure) => failure,
+                trouble @ Error::Host(_) => return (Err(trouble), usage),
+            },
             None => Failure::connector_runtime_error(context, RuntimeFault::Internal),
         }),
         Stop::Done(Ok(result)) => {

@@ -53,6 +53,7 @@ pub(super) fn linker(engine: &Engine) -> wasmtime::Result<Linker<State>> {
     http::types::add_to_linker::<State, WasiHttp>(l, &LinkOptions::default().into(), State::http)?;
     l.instance("cofferdam:connector/types@0.1.0")?;
     gates::call::link(&mut l.instance("cofferdam:connector/call@0.1.0")?)?;
+    gates::credential::link(&mut l.instance("cofferdam:connector/credential@0.1.0")?)?;
     gates::log::link(&mut l.instance("cofferdam:connector/log@0.1.0")?)?;
     Ok(linker)
 }

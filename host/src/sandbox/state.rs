@@ -13,6 +13,7 @@ use super::gates::log::LogLane;
 use super::limiter::Limiter;
 use super::stdio::Capture;
 use crate::clock::Clock;
+use crate::egress::Authorize;
 use crate::failure::AuditId;
 use crate::limits;
 use crate::secret::Scanner;
@@ -48,6 +49,11 @@ impl State {
         let log = LogLane::default();
         let (stdout, stderr) = (Capture::default(), Capture::default());
         Self { wasi: None, http, table, gate, limiter, call, log, audit_id, clock, stdout, stderr }
+    }
+
+    /// What the attempt's requests may carry of credentials.
+    pub(super) fn credentials(&self) -> Option<&dyn Authorize> {
+        self.gate.credentials()
     }
 
     /// What the gates share.

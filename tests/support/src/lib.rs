@@ -17,9 +17,11 @@ pub mod records;
 pub mod signer;
 pub mod snapshot;
 pub mod upstream;
+pub mod vault;
 
 pub use cli::{Cli, Ran};
 pub use home::{Home, connector};
 pub use signer::Signer;
 pub use snapshot::Snapshot;
 pub use upstream::{Seen, Upstream};
+pub use vault::MemoryVault;

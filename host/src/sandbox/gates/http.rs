@@ -14,6 +14,7 @@ use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpHooks};
 
 use super::held::Held;
 use super::ledger::{Ledger, SeenFault, SeenStatus, Verdict};
+use super::without_handles::WithoutHandles;
 use crate::action::ActionScope;
 use crate::egress::ResponseBody;
 use crate::egress::{
@@ -95,6 +96,11 @@ impl HttpGate {
         scanner(self.credentials.as_deref())
     }
 
+    /// What the attempt's requests may carry of credentials.
+    pub(in crate::sandbox) fn credentials(&self) -> Option<&dyn Authorize> {
+        self.credentials.as_deref()
+    }
+
     /// Everything that can be decided without the network.
     fn admit(&self, request: &Request<WasiBody>, scanner: Option<&Scanner>) -> Result<Target, Verdict> {
         let number = self.ledger.count_request();
@@ -112,7 +118,12 @@ impl HttpGate {
 
 impl WasiHttpHooks for HttpGate {
     fn forbidden_header_filter(&mut self) -> Arc<dyn Fn(&HeaderName) -> bool + Send + Sync> {
-        Arc::new(|name| !guest_may_set(name))
+        match self.credentials.clone() {
+            None => Arc::new(|name| !guest_may_set(name)),
+            Some(credentials) => {
+                Arc::new(move |name| !guest_may_set(name) || credentials.writes_header(name))
+            }
+        }
     }
 
     /// What a guest writes is held here until it is sent, and is nobody's linear memory: at most two chunks
@@ -146,18 +157,25 @@ impl WasiHttpHooks for HttpGate {
         Box::new(async move {
             let permit = slots.acquire_owned().await.map_err(|_| Error::ConnectionLimitReached)?;
             let host = target.to_string();
-            let request = watch_request_body(request, &host, sought, &ledger);
+            let (head, body) = request.into_parts();
             // Requests run beside the guest. One that was admitted before the verdict ends with it: this
             // future may be polled before the attempt is dropped.
             let send = async {
                 let authorization = match &credentials {
-                    Some(credentials) => match credentials.authorize(&target).await {
+                    Some(credentials) => match credentials.authorize(&target, &head).await {
                         Ok(authorization) => authorization,
                         Err(unauthorized) => return Err(Unsent::Unauthorized(unauthorized)),
                     },
                     None => Authorization::default(),
                 };
-                client.send(request, &target, &timeouts, &authorization).await.map_err(Unsent::Send)
+                let body = guarded_body(body, &host, &credentials, sought, &ledger);
+                let request = Request::from_parts(head, body);
+                let response = client.send(request, &target, &timeouts, &authorization).await;
+                let response = response.map_err(Unsent::Send)?;
+                if let Some(credentials) = credentials.as_ref().filter(|_| response.status() == 401) {
+                    credentials.refused(&target, &authorization).await;
+                }
+                Ok(response)
             };
             let answer = tokio::select! {
                 biased;
@@ -180,10 +198,7 @@ impl WasiHttpHooks for HttpGate {
                     Ok((response, Box::new(async { Ok(()) }) as IoFuture))
                 }
                 Err(Unsent::Unauthorized(unauthorized)) => {
-                    ledger.end(match unauthorized {
-                        Unauthorized::Binding(problem) => Verdict::Binding(problem),
-                        Unauthorized::Denied(denial) => Verdict::Denied(denial),
-                    });
+                    ledger.end(unauthorized.into());
                     Err(Error::HttpRequestDenied)
                 }
                 Err(Unsent::Send(SendError::Refused(refusal))) => {
@@ -222,6 +237,33 @@ fn scanner(credentials: Option<&dyn Authorize>) -> Option<Arc<Scanner>> {
     credentials.map(Authorize::scanner).filter(|scanner| !scanner.is_empty())
 }
 
+/// The body, counted, watched for handles where there are some, and searched for secrets.
+fn guarded_body(
+    body: WasiBody,
+    host: &str,
+    credentials: &Option<Arc<dyn Authorize>>,
+    sought: Option<Arc<Scanner>>,
+    ledger: &Arc<Ledger>,
+) -> Scanned<Counted<WasiBody>> {
+    let body = match credentials {
+        Some(credentials) if credentials.has_handles() => {
+            let (credentials, ledger) = (Arc::clone(credentials), Arc::clone(ledger));
+            WithoutHandles::new(body, credentials, ledger).boxed_unsync()
+        }
+        _ => body,
+    };
+    let total = Arc::clone(&ledger.bytes_out);
+    let on_excess = {
+        let ledger = Arc::clone(ledger);
+        move |used| ledger.end(over(LimitKind::RequestBody, limits::REQUEST_BODY_BYTES, used))
+    };
+    let on_found = {
+        let (ledger, host) = (Arc::clone(ledger), host.to_owned());
+        move |found| ledger.end(in_request(Some(&host), found))
+    };
+    Scanned::new(Counted::new(body, limits::REQUEST_BODY_BYTES, total, on_excess), sought, on_found)
+}
+
 /// A secret in what the guest wrote before the body.
 fn find_in_head<B>(scanner: &Scanner, request: &Request<B>) -> Option<Found> {
     let found = find_in_uri(scanner, request.uri());
@@ -242,27 +284,6 @@ fn in_response(host: &str, found: Found, carried: Vec<String>) -> Verdict {
 
 fn named(found: Found) -> Option<String> {
     (!found.binding.is_empty()).then(|| found.binding.to_string())
-}
-
-/// Counts the body, and looks for secrets in it.
-fn watch_request_body(
-    request: Request<WasiBody>,
-    host: &str,
-    sought: Option<Arc<Scanner>>,
-    ledger: &Arc<Ledger>,
-) -> Request<Scanned<Counted<WasiBody>>> {
-    let total = Arc::clone(&ledger.bytes_out);
-    let on_excess = {
-        let ledger = Arc::clone(ledger);
-        move |used| ledger.end(over(LimitKind::RequestBody, limits::REQUEST_BODY_BYTES, used))
-    };
-    let on_found = {
-        let (ledger, host) = (Arc::clone(ledger), host.to_owned());
-        move |found| ledger.end(in_request(Some(&host), found))
-    };
-    request.map(|body| {
-        Scanned::new(Counted::new(body, limits::REQUEST_BODY_BYTES, total, on_excess), sought, on_found)
-    })
 }
 
 /// Notes the status, counts the body, looks for secrets in it, and notes a body that breaks off.
@@ -332,6 +353,7 @@ fn flawed(flaw: RequestFlaw) -> Error {
         RequestFlaw::Method => Error::HttpRequestMethodInvalid,
         RequestFlaw::ContentLength => Error::HttpRequestBodySize(None),
         RequestFlaw::Path => Error::HttpRequestUriInvalid,
+        RequestFlaw::Credential => Error::HttpRequestHeaderSectionSize(None),
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
+use crate::egress::{Unauthorized, VaultTrouble};
 use crate::failure::{BindingProblem, Denial, LimitHit, Phase};
 
 /// Why a gate ended the attempt.
@@ -20,6 +21,18 @@ pub(in crate::sandbox) enum Verdict {
     Limit(LimitHit),
     /// A credential that a request needs cannot be had.
     Binding(BindingProblem),
+    /// The vault cannot be used: no outcome of the call, but why there is none.
+    Host(VaultTrouble),
+}
+
+impl From<Unauthorized> for Verdict {
+    fn from(refused: Unauthorized) -> Self {
+        match refused {
+            Unauthorized::Binding(problem) => Self::Binding(problem),
+            Unauthorized::Denied(denial) => Self::Denied(denial),
+            Unauthorized::Host(trouble) => Self::Host(trouble),
+        }
+    }
 }
 
 /// A request that failed, as the gate saw it.

@@ -1,12 +1,14 @@
 //! The gates: everything a guest can reach outside its own memory, and the ledger they share.
 
 pub(super) mod call;
+pub(super) mod credential;
 mod held;
 pub(super) mod http;
 pub(super) mod ledger;
 pub(super) mod log;
 pub(super) mod random;
 pub(super) mod sockets;
+mod without_handles;
 
 #[cfg(test)]
 mod secret_tests;

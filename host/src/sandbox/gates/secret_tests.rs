@@ -22,7 +22,7 @@ use wasmtime_wasi_http::{Error, WasiBody, WasiHttpHooks};
 use super::http::{Egress, EgressSettings, HttpGate};
 use super::ledger::{Ledger, Verdict};
 use crate::egress::{
-    Authorization, Authorize, HostPort, Injection, Resolution, Resolve, Target, Unauthorized, default_tls,
+    Authorization, Authorize, Authorizing, HostPort, Injection, Resolution, Resolve, Target, default_tls,
 };
 use crate::failure::{Denial, DenialCode};
 use crate::manifest::Manifest;
@@ -35,10 +35,7 @@ const NAME: &str = "bearer/shop/default";
 struct Bearer;
 
 impl Authorize for Bearer {
-    fn authorize<'a>(
-        &'a self,
-        _: &'a Target,
-    ) -> Pin<Box<dyn Future<Output = Result<Authorization, Unauthorized>> + Send + 'a>> {
+    fn authorize<'a>(&'a self, _: &'a Target, _: &'a http::request::Parts) -> Authorizing<'a> {
         let mut value = HeaderValue::from_static("Bearer sk_test_4eC39HqLyjWDarjtT1zdp7dc");
         value.set_sensitive(true);
         let injections = vec![Injection::Header(http::header::AUTHORIZATION, value)];

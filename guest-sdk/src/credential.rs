@@ -1,0 +1,30 @@
+//! Placing a session token that the connector never holds.
+//!
+//! Most credentials need nothing of this: the host adds them to requests by itself.
+
+#[cfg(target_arch = "wasm32")]
+use crate::bindings::cofferdam::connector::credential;
+
+/// A handle for the session token of `service`, to be put into a header's value,
+/// a path or a query; the host replaces it on the way out. Good for one request,
+/// to a host that the credential is for; ask for another for the next.
+///
+/// None where the manifest says that the credential is optional and none is
+/// bound. A service that the manifest does not name ends the call. Outside the
+/// sandbox (a native `cargo test` of a connector) the handle is `handle-of-<service>`.
+///
+/// ```
+/// use cofferdam_guest::{credential, http};
+///
+/// let handle = credential::handle("tracker").unwrap_or_default();
+/// let request = http::get("https://tracker.example/issues").header("x-session", handle);
+/// # drop(request);
+/// ```
+#[must_use]
+pub fn handle(service: &str) -> Option<String> {
+    #[cfg(target_arch = "wasm32")]
+    let handle = credential::handle(service);
+    #[cfg(not(target_arch = "wasm32"))]
+    let handle = Some(format!("handle-of-{service}"));
+    handle
+}

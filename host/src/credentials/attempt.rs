@@ -1,0 +1,255 @@
+//! The credentials of one attempt, as the gate asks for them: request by request.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use http::{HeaderName, request};
+
+use super::bound::{Bound, Carries, Entry, header};
+use super::broker::{Broker, Prepared, scanner};
+use super::handles::{Handles, NoHandle, in_text};
+use super::problem;
+use crate::egress::{
+    Authorization, Authorize, Authorizing, Injection, Sigv4, Target, Unauthorized, VaultTrouble, aws_region,
+};
+use crate::error::HostErrorKind;
+use crate::failure::{Denial, DenialBoundary, DenialCode};
+use crate::manifest::{CredentialKind, Placement};
+use crate::secret::{Scanner, Secret};
+use crate::vault::{BindingName, Tokens};
+
+/// The credentials of one attempt.
+pub(super) struct AttemptCredentials {
+    broker: Arc<Broker>,
+    prepared: Arc<Prepared>,
+    now: Mutex<Now>,
+}
+
+/// What changes within an attempt.
+struct Now {
+    handles: Handles,
+    /// Tokens that were renewed since the call began; none for those that were refused since.
+    tokens: HashMap<BindingName, Option<Tokens>>,
+    scanner: Arc<Scanner>,
+}
+
+impl AttemptCredentials {
+    pub(super) fn new(broker: Arc<Broker>, prepared: Arc<Prepared>) -> Self {
+        let scanner = Arc::clone(&prepared.scanner);
+        let now = Now { handles: Handles::default(), tokens: HashMap::new(), scanner };
+        Self { broker, prepared, now: Mutex::new(now) }
+    }
+
+    fn now(&self) -> MutexGuard<'_, Now> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds what a request to `target` carries of one credential.
+    async fn add(
+        &self,
+        to: &mut Authorization,
+        entry: &Entry,
+        bound: &Bound,
+        target: &Target,
+    ) -> Result<(), Unauthorized> {
+        match &bound.carries {
+            Carries::Ready(injection) => to.injections.push(injection.clone()),
+            Carries::Handle(_) => {}
+            Carries::Token(_) => {
+                let token = self.token(bound).await?;
+                let injection = header(entry.grant.placement(), &token)
+                    .map_err(|why| Unauthorized::Binding(problem::unsendable(&bound.name, why)))?;
+                to.injections.push(injection);
+            }
+            Carries::Signature { access_key_id, secret_access_key, session_token, region } => {
+                let region = aws_region(target.host(), region.as_deref())
+                    .ok_or_else(|| Unauthorized::Binding(problem::no_region(&bound.name, target.host())))?;
+                to.signer = Some(Arc::new(Sigv4 {
+                    access_key_id: access_key_id.clone(),
+                    secret_access_key: Arc::clone(secret_access_key),
+                    session_token: session_token.clone(),
+                    service: entry.grant.signing_name().to_owned(),
+                    region,
+                    clock: Arc::clone(&self.broker.clock),
+                }));
+            }
+        }
+        Ok(())
+    }
+
+    /// The access token: the one from the beginning of the call while it holds, else the desk's.
+    async fn token(&self, bound: &Bound) -> Result<Arc<Secret>, Unauthorized> {
+        let known = self.now().tokens.get(&bound.name).cloned();
+        let at_first = match &bound.carries {
+            Carries::Token(tokens) => tokens.as_ref(),
+            _ => None,
+        };
+        let current = match known {
+            Some(known) => known,
+            None => at_first.cloned(),
+        };
+        if let Some(tokens) = current.filter(|tokens| self.broker.desk.holds(tokens)) {
+            return Ok(tokens.access_token);
+        }
+        let tokens = self.broker.desk.token(&bound.name).await?;
+        let token = Arc::clone(&tokens.access_token);
+        let bindings = self.broker.bindings().await.unwrap_or_default();
+        let mut now = self.now();
+        now.tokens.insert(bound.name.clone(), Some(tokens));
+        // Who was told of the old secrets goes on looking for them; who asks now looks for the new ones.
+        now.scanner = Arc::new(scanner(&bindings, self.prepared.entries.iter()));
+        Ok(token)
+    }
+
+    /// What the handles in `head` stand for; each must be good, for this target.
+    fn placed(&self, target: &Target, head: &request::Parts) -> Result<Vec<Injection>, Denial> {
+        if !self.has_session_tokens() {
+            return Ok(Vec::new());
+        }
+        let path = head.uri.path_and_query().map_or("", |path| path.as_str());
+        let texts = head.headers.values().map(|value| value.as_bytes()).chain([path.as_bytes()]);
+        let mut found: Vec<String> = texts.flat_map(in_text).collect();
+        found.sort_unstable();
+        found.dedup();
+        let mut now = self.now();
+        let mut placed = Vec::new();
+        for handle in &found {
+            let of = now.handles.of(handle).map_err(|why| self.bad_handle(why))?;
+            let bound = self.prepared.entries.get(of).and_then(|entry| entry.for_target(target));
+            let Some(Bound { carries: Carries::Handle(secret), .. }) = bound else {
+                return Err(self.bad_handle(&format!("its credential does not go to {target}")));
+            };
+            placed.push(Injection::Replace { handle: handle.clone(), secret: Arc::clone(secret) });
+        }
+        // Whatever becomes of the request: it was this one that they were for.
+        found.iter().for_each(|handle| now.handles.spend(handle));
+        Ok(placed)
+    }
+
+    fn has_session_tokens(&self) -> bool {
+        self.prepared.entries.iter().any(|entry| entry.grant.kind() == CredentialKind::SessionToken)
+    }
+
+    fn bad_handle(&self, why: &str) -> Denial {
+        self.denial(DenialCode::CredentialHandle, "credential:handle")
+            .because(format!("A handle for a credential is not replaced here: {why}."))
+    }
+
+    fn denial(&self, code: DenialCode, requested: &str) -> Denial {
+        let entries = self.prepared.entries.iter();
+        let granted = entries
+            .map(|entry| format!("credential:{} in {}", entry.grant.label(), entry.grant.placement()))
+            .collect();
+        Denial::new(DenialBoundary::Sandbox, code, requested, granted)
+    }
+
+    /// The guest may not say itself what the host says for it.
+    fn check_query(&self, entry: &Entry, head: &request::Parts) -> Result<(), Denial> {
+        let Some(own) = entry.grant.placement().query() else { return Ok(()) };
+        let query = head.uri.query().unwrap_or_default();
+        // Some servers take `;` for `&`, and case for nothing.
+        let mut names = query.split(['&', ';']).flat_map(|pair| url::form_urlencoded::parse(pair.as_bytes()));
+        if names.any(|(name, _)| name.trim().eq_ignore_ascii_case(own)) {
+            let denial = self.denial(DenialCode::CredentialParameter, &format!("parameter:{own}"));
+            return Err(denial.because("The host writes this query parameter itself: leave it out."));
+        }
+        Ok(())
+    }
+}
+
+impl Authorize for AttemptCredentials {
+    fn authorize<'a>(&'a self, target: &'a Target, head: &'a request::Parts) -> Authorizing<'a> {
+        Box::pin(async move {
+            let mut authorization = Authorization::default();
+            let mut state = String::new();
+            for entry in self.prepared.entries.iter().filter(|entry| entry.is_for(target)) {
+                self.check_query(entry, head).map_err(Unauthorized::Denied)?;
+                match (entry.for_target(target), &entry.bound) {
+                    (Some(bound), _) => {
+                        self.add(&mut authorization, entry, bound, target).await?;
+                        state.push_str(&bound.state);
+                        state.push('\n');
+                    }
+                    (None, Some(bound)) if !entry.grant.optional() => {
+                        return Err(Unauthorized::Binding(problem::host_not_allowed(&bound.name, target)));
+                    }
+                    (None, _) => {}
+                }
+            }
+            authorization.injections.extend(self.placed(target, head).map_err(Unauthorized::Denied)?);
+            authorization.identity = (!state.is_empty()).then(|| state.into());
+            Ok(authorization)
+        })
+    }
+
+    fn bindings_for(&self, target: &Target) -> Vec<String> {
+        let bound = self.prepared.entries.iter().filter_map(|entry| entry.for_target(target));
+        bound.map(|bound| bound.text.to_string()).collect()
+    }
+
+    fn writes_header(&self, name: &HeaderName) -> bool {
+        self.prepared.entries.iter().any(|entry| entry.grant.placement().headers().contains(name))
+    }
+
+    fn refused<'a>(
+        &'a self,
+        target: &'a Target,
+        authorization: &'a Authorization,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        Box::pin(async move {
+            for entry in &self.prepared.entries {
+                let Some(bound) = entry.for_target(target) else { continue };
+                if matches!(bound.carries, Carries::Token(_)) {
+                    let carried = |token: &Secret| carries(authorization, entry.grant.placement(), token);
+                    self.broker.desk.distrust(&bound.name, carried).await;
+                    self.now().tokens.insert(bound.name.clone(), None);
+                }
+            }
+        })
+    }
+
+    fn handle(&self, service: &str) -> Result<Option<String>, Unauthorized> {
+        let kind = CredentialKind::SessionToken;
+        let wanted = |entry: &Entry| (entry.grant.kind(), entry.grant.service()) == (kind, service);
+        let Some(at) = self.prepared.entries.iter().position(wanted) else {
+            let requested = format!("credential:{}/{service}", kind.name());
+            let denial = self.denial(DenialCode::CredentialNotGranted, &requested);
+            let fix = "To allow it, add a [[capabilities.credential]] with kind = \"session_token\" and this \
+                service to connector.toml, then build, sign and install the connector again.";
+            return Err(Unauthorized::Denied(denial.otherwise(fix)));
+        };
+        if self.prepared.entries.get(at).is_none_or(|entry| entry.bound.is_none()) {
+            return Ok(None);
+        }
+        self.now().handles.mint(at).map(Some).map_err(|none| match none {
+            NoHandle::TooMany => {
+                Unauthorized::Denied(self.bad_handle("there are as many as there can be requests"))
+            }
+            NoHandle::NoRandomness => Unauthorized::Host(VaultTrouble {
+                kind: HostErrorKind::Internal,
+                message: "The system gives no random numbers.".into(),
+                hint: "Look at the system's log.".into(),
+            }),
+        })
+    }
+
+    fn has_handles(&self) -> bool {
+        self.now().handles.any()
+    }
+
+    fn handle_in_body(&self, bytes: &[u8]) -> Option<Denial> {
+        (!in_text(bytes).is_empty()).then(|| self.bad_handle("it stands in the request's body"))
+    }
+
+    fn scanner(&self) -> Arc<Scanner> {
+        Arc::clone(&self.now().scanner)
+    }
+}
+
+/// Whether it was this token that was sent.
+fn carries(authorization: &Authorization, place: &Placement, token: &Secret) -> bool {
+    let Ok(Injection::Header(_, sent)) = header(place, token) else { return false };
+    let is_it = |injection: &Injection| matches!(injection, Injection::Header(_, value) if *value == sent);
+    authorization.injections.iter().any(is_it)
+}

@@ -1,0 +1,182 @@
+//! One for each host: says at admission which bindings a call uses, and keeps what that takes ready.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::attempt::AttemptCredentials;
+use super::bound::{Entry, entry};
+use super::choice::Choice;
+use super::oauth::TokenDesk;
+use crate::clock::Clock;
+use crate::egress::{Authorize, HostPort, Resolve};
+use crate::error::{HostError, HostErrorKind};
+use crate::failure::BindingProblem;
+use crate::manifest::Manifest;
+use crate::secret::Scanner;
+use crate::vault::{BindingName, Bindings, Material, Vault, VaultError, scanner_for};
+
+/// What is kept ready, for so many connectors and choices; a host has fewer.
+const KEPT: usize = 256;
+
+/// What a broker works with.
+pub(crate) struct BrokerSettings {
+    /// Where bindings are; without one nothing is bound.
+    pub(crate) vault: Option<Arc<dyn Vault>>,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// How token endpoints are reached: as connectors reach hosts.
+    pub(crate) tls: Arc<rustls::ClientConfig>,
+    pub(crate) resolver: Arc<dyn Resolve>,
+    pub(crate) allow_private: Arc<[HostPort]>,
+    /// The directory of the locks by which processes take turns at renewing a token.
+    pub(crate) locks: PathBuf,
+}
+
+/// The broker.
+pub(crate) struct Broker {
+    vault: Option<Arc<dyn Vault>>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) desk: Arc<TokenDesk>,
+    ready: Mutex<HashMap<Key, Arc<Prepared>>>,
+}
+
+/// One package (by its hash) and one choice of identities.
+type Key = (Arc<str>, Choice);
+
+/// The credentials of a connector for one choice, at one state of the vault.
+pub(super) struct Prepared {
+    bindings: Arc<Bindings>,
+    pub(super) entries: Vec<Entry>,
+    pub(super) scanner: Arc<Scanner>,
+}
+
+/// Why a call is not begun.
+pub(crate) enum Refused {
+    /// A binding that it needs.
+    Binding(BindingProblem),
+    /// The request, or the vault.
+    Host(HostError),
+}
+
+/// The credentials of one call.
+pub(crate) struct CallCredentials {
+    broker: Arc<Broker>,
+    prepared: Arc<Prepared>,
+}
+
+impl CallCredentials {
+    /// The credentials of one attempt: handles are good within it alone.
+    pub(crate) fn attempt(&self) -> Arc<dyn Authorize> {
+        Arc::new(AttemptCredentials::new(Arc::clone(&self.broker), Arc::clone(&self.prepared)))
+    }
+}
+
+impl Broker {
+    pub(crate) fn new(settings: BrokerSettings) -> Arc<Self> {
+        let (vault, clock) = (settings.vault.clone(), Arc::clone(&settings.clock));
+        Arc::new(Self { vault, clock, desk: TokenDesk::new(settings), ready: Mutex::default() })
+    }
+
+    /// The credentials for a call of the connector with this manifest and hash; none where it asks for none.
+    pub(crate) async fn for_call(
+        self: &Arc<Self>,
+        manifest: &Manifest,
+        hash: &Arc<str>,
+        choice: Choice,
+    ) -> Result<Option<CallCredentials>, Refused> {
+        choice.fits(manifest.credentials()).map_err(Refused::Host)?;
+        if manifest.credentials().is_empty() {
+            return Ok(None);
+        }
+        let bindings = self.bindings().await.map_err(Refused::Host)?;
+        let key = (Arc::clone(hash), choice);
+        let kept = self.lock().get(&key).filter(|kept| Arc::ptr_eq(&kept.bindings, &bindings)).cloned();
+        let prepared = match kept {
+            Some(prepared) => prepared,
+            None => {
+                let prepared = Arc::new(prepare(manifest, bindings, &key.1).map_err(Refused::Binding)?);
+                let mut ready = self.lock();
+                if ready.len() >= KEPT {
+                    ready.clear();
+                }
+                ready.insert(key, Arc::clone(&prepared));
+                prepared
+            }
+        };
+        Ok(Some(CallCredentials { broker: Arc::clone(self), prepared }))
+    }
+
+    /// What is bound now.
+    ///
+    /// # Errors
+    /// The vault cannot be opened or read.
+    pub(crate) async fn bindings(&self) -> Result<Arc<Bindings>, HostError> {
+        let Some(vault) = self.vault.clone() else { return Ok(Arc::default()) };
+        // The first look may open the vault, which is slow by design.
+        blocking(move || vault.bindings()).await
+    }
+
+    /// What is bound now, for those that may wait.
+    ///
+    /// # Errors
+    /// The vault cannot be opened or read.
+    pub(crate) fn bindings_now(&self) -> Result<Arc<Bindings>, VaultError> {
+        self.vault.as_ref().map_or_else(|| Ok(Arc::default()), |vault| vault.bindings())
+    }
+
+    /// Obtains a token for the binding, if it is of the kind that has one and none is in date.
+    ///
+    /// # Errors
+    /// The issuer refuses, cannot be reached, or the vault cannot be used.
+    pub(crate) async fn check(&self, name: &BindingName) -> Result<(), Refused> {
+        let bindings = self.bindings().await.map_err(Refused::Host)?;
+        match bindings.get(name).map(|binding| &binding.material) {
+            None => Err(Refused::Binding(super::problem::unbound(name, &[]))),
+            Some(Material::Oauth2 { .. }) => match self.desk.token(name).await {
+                Ok(_) => Ok(()),
+                Err(crate::egress::Unauthorized::Binding(problem)) => Err(Refused::Binding(problem)),
+                Err(crate::egress::Unauthorized::Host(trouble)) => {
+                    Err(Refused::Host(HostError::new(trouble.kind, trouble.message).hint(trouble.hint)))
+                }
+                Err(crate::egress::Unauthorized::Denied(denial)) => {
+                    Err(Refused::Host(HostError::new(HostErrorKind::Internal, denial.message())))
+                }
+            },
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Arc<Prepared>>> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn prepare(
+    manifest: &Manifest,
+    bindings: Arc<Bindings>,
+    choice: &Choice,
+) -> Result<Prepared, BindingProblem> {
+    let grants = manifest.credentials().iter();
+    let entries = grants.map(|grant| entry(grant, &bindings, manifest.name(), choice));
+    let entries = entries.collect::<Result<Vec<_>, _>>()?;
+    let scanner = Arc::new(scanner(&bindings, entries.iter()));
+    Ok(Prepared { bindings, entries, scanner })
+}
+
+/// What looks for every secret of the bindings behind `entries`.
+pub(super) fn scanner<'e>(bindings: &Bindings, entries: impl Iterator<Item = &'e Entry>) -> Scanner {
+    let names = entries.filter_map(|entry| entry.bound.as_ref().map(|bound| &bound.name));
+    let bound = names.filter_map(|name| bindings.get(name));
+    scanner_for(bound)
+}
+
+/// Runs what may block apart from the threads that run guests.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, VaultError> + Send + 'static,
+) -> Result<T, HostError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    let done = done.map_err(|error| {
+        HostError::new(HostErrorKind::Internal, "The look into the vault was lost.").because(error)
+    })?;
+    done.map_err(HostError::from)
+}

@@ -1,0 +1,182 @@
+//! What a token endpoint answered: tokens, or a refusal, or nothing that counts as an answer.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::secret::Secret;
+
+/// No token is believed to hold longer than this; what an issuer says beyond it is its mistake.
+const LONGEST: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+
+/// Tokens as they were given.
+pub(super) struct Given {
+    pub(super) access_token: Secret,
+    /// When it ends; none where the issuer did not say.
+    pub(super) expires: Option<Timestamp>,
+    /// What replaces the refresh token, where the issuer rotates it.
+    pub(super) refresh_token: Option<Secret>,
+}
+
+/// Why there is no token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum NotGiven {
+    /// The issuer said no; asking again says the same.
+    Refused(String),
+    /// It may pass: the issuer is not well, or something else answered in its place.
+    Passing(String),
+    /// It gave something that cannot be sent as a bearer token.
+    Unsendable(&'static str),
+}
+
+/// The fields that count (RFC 6749, 5.1 and 5.2); others are ignored.
+#[derive(Deserialize)]
+struct Fields {
+    access_token: Option<String>,
+    token_type: Option<String>,
+    expires_in: Option<Value>,
+    refresh_token: Option<String>,
+    error: Option<Value>,
+}
+
+/// Reads an answer that came `now`.
+pub(super) fn read(status: u16, body: &[u8], now: Timestamp) -> Result<Given, NotGiven> {
+    let fields = serde_json::from_slice::<Fields>(body).ok();
+    let error = fields.as_ref().and_then(|fields| fields.error.as_ref()).and_then(error_code);
+    match (status, fields) {
+        (408 | 429 | 500.., _) => Err(NotGiven::Passing(answered(status, error.as_deref()))),
+        // Some say no with status 200.
+        (200..=299, Some(Fields { access_token: None, .. })) if error.is_some() => {
+            Err(NotGiven::Refused(answered(status, error.as_deref())))
+        }
+        (200..=299, Some(fields)) => given(fields, now),
+        (200..=299, None) => {
+            Err(NotGiven::Passing(format!("it answered with status {status} and no tokens")))
+        }
+        (300..=399, _) => {
+            Err(NotGiven::Refused(format!("it answered with a redirect ({status}), which is not followed")))
+        }
+        _ => Err(NotGiven::Refused(answered(status, error.as_deref()))),
+    }
+}
+
+fn answered(status: u16, error: Option<&str>) -> String {
+    match error {
+        Some(code) => format!("it answered with status {status} ({code})"),
+        None => format!("it answered with status {status}"),
+    }
+}
+
+/// The issuer's word for the error, if it is a word: what it writes besides may hold anything.
+fn error_code(error: &Value) -> Option<String> {
+    let code = error.as_str()?;
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"_-.".contains(&b);
+    ((1..=64).contains(&code.len()) && code.bytes().all(plain)).then(|| code.to_owned())
+}
+
+fn given(fields: Fields, now: Timestamp) -> Result<Given, NotGiven> {
+    let Some(token) = fields.access_token.filter(|token| !token.is_empty()) else {
+        return Err(NotGiven::Passing("its answer has no access token".into()));
+    };
+    let access_token = Secret::new(token);
+    if fields.token_type.is_some_and(|kind| !kind.eq_ignore_ascii_case("bearer")) {
+        return Err(NotGiven::Unsendable("its issuer gives tokens of another type than bearer"));
+    }
+    if !access_token.expose().bytes().all(|b| b.is_ascii_graphic()) {
+        return Err(NotGiven::Unsendable("its issuer gave a token with characters that no header can carry"));
+    }
+    let refresh_token = fields.refresh_token.filter(|token| !token.is_empty()).map(Secret::new);
+    Ok(Given { access_token, expires: expires(fields.expires_in.as_ref(), now), refresh_token })
+}
+
+/// The end of the token, from a number of seconds, which some write as text. What makes no sense is not said.
+fn expires(seconds: Option<&Value>, now: Timestamp) -> Option<Timestamp> {
+    let seconds = match seconds? {
+        Value::Number(number) => number.as_f64()?,
+        Value::String(text) => text.trim().parse::<f64>().ok()?,
+        _ => return None,
+    };
+    if !seconds.is_finite() {
+        return None;
+    }
+    let lifetime = Duration::from_secs_f64(seconds.clamp(0.0, LONGEST.as_secs_f64()));
+    now.checked_add(lifetime).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::*;
+
+    fn now() -> Timestamp {
+        "2026-01-01T00:00:00Z".parse().unwrap()
+    }
+
+    fn refused(status: u16, body: &str) -> NotGiven {
+        read(status, body.as_bytes(), now()).err().unwrap()
+    }
+
+    #[test]
+    fn tokens_are_taken_with_their_end_whatever_the_spelling() {
+        for (expires_in, end) in [
+            ("3600", Some("2026-01-01T01:00:00Z")),
+            ("\"3600\"", Some("2026-01-01T01:00:00Z")),
+            ("3600.0", Some("2026-01-01T01:00:00Z")),
+            ("0", Some("2026-01-01T00:00:00Z")),
+            ("-5", Some("2026-01-01T00:00:00Z")),
+            ("1e300", Some("2027-01-02T00:00:00Z")),
+            ("99999999999999999999999", Some("2027-01-02T00:00:00Z")),
+            ("null", None),
+            ("\"soon\"", None),
+            ("[]", None),
+        ] {
+            let body =
+                format!(r#"{{"access_token":"t0k","token_type":"Bearer","expires_in":{expires_in},"x":1}}"#);
+            let given = read(200, body.as_bytes(), now()).ok().unwrap();
+            assert_eq!(given.expires.map(|end| end.to_string()).as_deref(), end, "{expires_in}");
+            assert!(given.refresh_token.is_none());
+        }
+        let given = read(200, br#"{"access_token":"a","refresh_token":"r"}"#, now()).ok().unwrap();
+        assert_eq!((given.access_token.expose(), given.refresh_token.unwrap().expose()), ("a", "r"));
+        assert_eq!(given.expires, None);
+    }
+
+    #[test]
+    fn what_is_no_token_is_told_apart() {
+        let says = |status, body, word: &str| {
+            let NotGiven::Refused(why) = refused(status, body) else { panic!("{status} {body}") };
+            assert!(why.contains(word), "{why}");
+        };
+        says(400, r#"{"error":"invalid_grant","error_description":"revoked"}"#, "400 (invalid_grant)");
+        says(401, r#"{"error":"invalid_client"}"#, "401 (invalid_client)");
+        says(200, r#"{"ok":false,"error":"invalid_refresh_token"}"#, "200 (invalid_refresh_token)");
+        says(403, "<html>", "status 403");
+        says(404, "", "status 404");
+        says(302, "", "redirect");
+        says(400, "{\"error\":\"line\\nend\"}", "status 400");
+        for (status, body) in [
+            (500, ""),
+            (503, r#"{"error":"temporarily_unavailable"}"#),
+            (429, ""),
+            (408, ""),
+            (200, "<html>welcome to our network</html>"),
+            (200, ""),
+            (200, "{}"),
+            (200, r#"{"access_token":""}"#),
+            (200, r#"{"access_token":7}"#),
+            (200, r#"["access_token"]"#),
+        ] {
+            assert!(matches!(refused(status, body), NotGiven::Passing(_)), "{status} {body}");
+        }
+        for body in [
+            r#"{"access_token":"a\r\nX-Evil: 1","token_type":"bearer"}"#,
+            r#"{"access_token":"\u00e9","token_type":"bearer"}"#,
+            r#"{"access_token":"a b"}"#,
+            r#"{"access_token":"a","token_type":"mac"}"#,
+        ] {
+            assert!(matches!(refused(200, body), NotGiven::Unsendable(_)), "{body}");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Asks a token endpoint: through the same checked way out as connectors' requests, without redirects, in
+//! bounded time, with a bounded answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::{HeaderValue, Request, Uri, header};
+use http_body_util::{BodyExt, Full, Limited};
+use url::form_urlencoded::{Serializer, byte_serialize};
+use zeroize::Zeroizing;
+
+use super::answer::{Given, NotGiven, read};
+use crate::clock::Clock;
+use crate::egress::{Authorization, Client, HostPort, Policy, Resolve, SendError, Target, Timeouts};
+use crate::failure::Denial;
+use crate::manifest::{HostGrant, Scheme};
+use crate::secret::Secret;
+use crate::vault::OauthGrant;
+
+/// The longest answer that is read, in bytes.
+const ANSWER_BYTES: usize = 64 * 1024;
+
+/// How long it may take, all in all.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How token endpoints are reached.
+pub(super) struct Way {
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) tls: Arc<rustls::ClientConfig>,
+    pub(super) resolver: Arc<dyn Resolve>,
+    pub(super) allow_private: Arc<[HostPort]>,
+}
+
+/// Who asks, and for what.
+pub(super) struct Question<'q> {
+    pub(super) token_url: &'q str,
+    pub(super) client_id: &'q str,
+    pub(super) client_secret: Option<&'q Secret>,
+    pub(super) scopes: &'q [String],
+    pub(super) grant: &'q OauthGrant,
+}
+
+/// Why there is no token.
+pub(super) enum Unanswered {
+    /// The host does not go there: why, and what would allow it.
+    NotAllowed { why: String, mend: Option<String> },
+    /// It was not reached, or did not answer in time.
+    Unreachable(String),
+    /// It answered, with this status.
+    Answered(u16, NotGiven),
+}
+
+impl Way {
+    /// Asks, and reads the answer.
+    pub(super) async fn ask(&self, question: &Question<'_>) -> Result<Given, Unanswered> {
+        let (uri, target, grant) = self.place(question.token_url)?;
+        let client = Client::new(
+            Arc::clone(&self.tls),
+            Arc::clone(&self.resolver),
+            Policy::new(&[grant], &self.allow_private),
+        );
+        let request = question.request(uri).map_err(|why| Unanswered::NotAllowed { why, mend: None })?;
+        let exchange = async {
+            let sent = client.send(request, &target, &Timeouts::default(), &Authorization::default()).await;
+            let (head, body) = sent.map_err(|error| unsent(&target, error))?.into_parts();
+            let body = Limited::new(body, ANSWER_BYTES).collect().await;
+            let body = body.map_err(|_| broken_off(&target))?.to_bytes();
+            let status = head.status.as_u16();
+            read(status, &body, self.clock.timestamp()).map_err(|not| Unanswered::Answered(status, not))
+        };
+        tokio::select! {
+            answer = exchange => answer,
+            () = self.clock.sleep_until(self.clock.now() + PATIENCE) => {
+                let why = format!("{target} did not answer within {} s", PATIENCE.as_secs());
+                Err(Unanswered::Unreachable(why))
+            }
+        }
+    }
+
+    /// Where the endpoint is. Without TLS it is only asked on a host that the operator has named.
+    fn place(&self, url: &str) -> Result<(Uri, Target, HostGrant), Unanswered> {
+        let not_allowed = |why: String| Unanswered::NotAllowed { why, mend: None };
+        let uri = url.parse::<Uri>().map_err(|_| not_allowed("its URL is none".into()))?;
+        let target = Target::from_uri(&uri).map_err(|denial| not_allowed(refusal(&denial)))?;
+        let clear = target.scheme() == Scheme::Http;
+        let prefix = if clear { "http://" } else { "" };
+        let grant = HostGrant::parse(&format!("{prefix}{target}"));
+        let grant = grant.map_err(|_| not_allowed(format!("{target} is an address and no name")))?;
+        let own = |it: &HostPort| it.host() == target.host() && it.port() == target.port();
+        if clear && !self.allow_private.iter().any(own) {
+            let why = format!("{target} would get the secret unencrypted; use https");
+            return Err(Unanswered::NotAllowed { why, mend: None });
+        }
+        Ok((uri, target, grant))
+    }
+}
+
+impl Question<'_> {
+    /// The form of RFC 6749, 4.4.2 and 6. A confidential client says who it is by HTTP Basic (2.3.1), which
+    /// every issuer must accept; a public one in the form.
+    fn request(&self, uri: Uri) -> Result<Request<Full<Bytes>>, String> {
+        let mut form = Serializer::new(String::new());
+        match self.grant {
+            OauthGrant::RefreshToken(token) => {
+                form.append_pair("grant_type", "refresh_token").append_pair("refresh_token", token.expose());
+            }
+            OauthGrant::ClientCredentials => {
+                form.append_pair("grant_type", "client_credentials");
+            }
+        }
+        if !self.scopes.is_empty() {
+            form.append_pair("scope", &self.scopes.join(" "));
+        }
+        let mut request = Request::post(uri)
+            .header(header::ACCEPT, "application/json")
+            .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+        match self.client_secret {
+            Some(secret) => request = request.header(header::AUTHORIZATION, self.basic(secret)?),
+            None => {
+                form.append_pair("client_id", self.client_id);
+            }
+        }
+        let body = Bytes::from(form.finish());
+        request.body(Full::new(body)).map_err(|_| "its URL cannot be asked for".to_owned())
+    }
+
+    fn basic(&self, secret: &Secret) -> Result<HeaderValue, String> {
+        let encoded = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
+        let password = Zeroizing::new(encoded(secret.expose()));
+        let pair = Zeroizing::new(format!("{}:{}", encoded(self.client_id), *password));
+        let text = Zeroizing::new(format!("Basic {}", STANDARD.encode(pair.as_bytes())));
+        let mut value = HeaderValue::from_str(&text).map_err(|_| "its client cannot be named".to_owned())?;
+        value.set_sensitive(true);
+        Ok(value)
+    }
+}
+
+fn unsent(target: &Target, error: SendError) -> Unanswered {
+    match error {
+        SendError::Refused(denial) => {
+            let mend = denial.line().map(|_| format!("cofferdam call --allow-private {target}"));
+            Unanswered::NotAllowed { why: refusal(&denial), mend }
+        }
+        SendError::Flawed(flaw) => Unanswered::NotAllowed { why: flaw.to_string(), mend: None },
+        SendError::Limit(_) => broken_off(target),
+        SendError::Fault(fault) => {
+            let (phase, code) = (fault.phase.name(), fault.code);
+            Unanswered::Unreachable(format!("{target} was not reached ({phase}: {code})"))
+        }
+    }
+}
+
+fn broken_off(target: &Target) -> Unanswered {
+    Unanswered::Unreachable(format!("the answer of {target} broke off, or is too long"))
+}
+
+/// What a denial says of the place, as a part of a sentence.
+fn refusal(denial: &Denial) -> String {
+    denial.suggestion().trim_end_matches('.').to_owned()
+}

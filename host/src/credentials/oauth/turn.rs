@@ -1,0 +1,50 @@
+//! Turns among processes: who renews a token holds a lock, and who comes after finds it renewed.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::fs::OFlags;
+
+use crate::vault::BindingName;
+
+/// How long one waits for another process. A renewal takes half a minute at most.
+const PATIENCE: Duration = Duration::from_secs(45);
+const POLL: Duration = Duration::from_millis(10);
+
+/// A turn; over when it is dropped, or its process is gone.
+pub(super) struct Turn {
+    _lock: File,
+}
+
+/// Why there is no turn.
+pub(super) enum NoTurn {
+    /// Another process holds it, and for too long.
+    Taken,
+    /// The lock file cannot be had.
+    Io(io::Error),
+}
+
+impl Turn {
+    /// Waits for the turn to renew the token of `name`. Blocks.
+    pub(super) fn take(dir: &Path, name: &BindingName) -> Result<Self, NoTurn> {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(NoTurn::Io)?;
+        // `+` stands in no part of a name.
+        let file = dir.join(format!("{}.lock", name.to_string().replace('/', "+")));
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+        let lock = options.open(file).map_err(NoTurn::Io)?;
+        let start = Instant::now();
+        loop {
+            match lock.try_lock() {
+                Ok(()) => return Ok(Self { _lock: lock }),
+                Err(TryLockError::WouldBlock) if start.elapsed() < PATIENCE => std::thread::sleep(POLL),
+                Err(TryLockError::WouldBlock) => return Err(NoTurn::Taken),
+                Err(TryLockError::Error(error)) => return Err(NoTurn::Io(error)),
+            }
+        }
+    }
+}
