@@ -87,7 +87,7 @@ fn a_home_that_is_no_directory_is_named() {
 
 /// Runs `script` with a small file system mounted over the home, in a mount namespace of its own; none
 /// where this machine or user cannot have one. In the script `$C` is the binary, `$H` the home.
-fn with_mount(home: &Path, size: &str, script: &str) -> Option<std::process::Output> {
+pub(crate) fn with_mount(home: &Path, size: &str, script: &str) -> Option<std::process::Output> {
     let namespace = || {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--map-root-user", "sh", "-ec"]);

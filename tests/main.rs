@@ -10,6 +10,7 @@
 )]
 
 mod attacks;
+mod bindings;
 mod bombs;
 mod boundaries;
 mod calls;
@@ -37,6 +38,7 @@ mod proposals;
 mod slips;
 mod surface;
 mod texts;
+mod vault;
 mod world;
 
 /// The binary under test.

@@ -22,6 +22,9 @@ From source to a call:
   cofferdam install target/cofferdam/hello-0.1.0.wasm
   cofferdam call github://acme/hello greet --arg name=Ada
 
+A connector that asks for a credential gets it sent for it, once it is bound:
+  cofferdam binding set bearer/slack
+
 `cofferdam COMMAND --help` has examples of each command. Exit codes are in docs/exit-codes.md.";
 
 /// Runs connectors from others: verified, granted only what they declare, limited, recorded.
@@ -48,6 +51,19 @@ pub(super) struct Globals {
     /// ~/.local/share).
     #[arg(long, global = true, env = "COFFERDAM_HOME", hide_env_values = true, value_name = "DIR")]
     pub(super) home: Option<PathBuf>,
+
+    /// The file with the vault's passphrase, which its owner alone may be able to read.
+    ///
+    /// Insists on a vault that is locked with a passphrase. COFFERDAM_VAULT_PASSPHRASE may hold the passphrase
+    /// itself. Without either, the passphrase is asked for where the vault turns out to need one.
+    #[arg(
+        long,
+        global = true,
+        env = "COFFERDAM_VAULT_PASSPHRASE_FILE",
+        hide_env_values = true,
+        value_name = "FILE"
+    )]
+    pub(super) passphrase_file: Option<PathBuf>,
 
     /// How results are printed on standard output: for people, or as one line of JSON.
     ///
@@ -130,6 +146,8 @@ pub(super) enum Command {
     Why(commands::why::Args),
     Verify(commands::verify::Args),
     Remove(commands::remove::Args),
+    #[command(subcommand)]
+    Binding(commands::binding::Command),
     Call(commands::call::Args),
     Completions(commands::completions::Args),
     Man(commands::man::Args),

@@ -18,6 +18,9 @@ const DOCUMENT_BYTES: u64 = 4 * 1024 * 1024;
 /// Longest key file, in bytes.
 const KEY_BYTES: u64 = 16 * 1024;
 
+/// Longest file with another secret, in bytes.
+const SECRET_BYTES: u64 = 64 * 1024;
+
 /// A path, fit for a message.
 pub(super) fn shown(path: &Path) -> String {
     safe_line(&path.to_string_lossy(), 400)
@@ -92,26 +95,33 @@ pub(super) fn read_if_there(what: &str, path: &Path) -> Result<Option<Vec<u8>>, 
 
 /// The text of a secret key's file, which nobody but its owner may be able to read.
 pub(super) fn read_key(path: &Path) -> Result<Zeroizing<String>, HostError> {
-    let what = "The key file";
+    let remedy = "if others may have read it, make a new key with `cofferdam key generate`";
+    private("The key file", path, KEY_BYTES, remedy)
+}
+
+/// The text of a file with a secret of another kind.
+pub(super) fn read_private(what: &str, path: &Path) -> Result<Zeroizing<String>, HostError> {
+    private(what, path, SECRET_BYTES, "if others may have read it, have its issuer replace what is in it")
+}
+
+fn private(what: &str, path: &Path, max: u64, remedy: &str) -> Result<Zeroizing<String>, HostError> {
     let file = open(what, path)?;
     let metadata = file.metadata().map_err(|error| unreadable(what, path, error))?;
     if metadata.is_file() && metadata.mode() & 0o077 != 0 {
         let message = format!(
-            "The key file {} can be read or written by others (mode {:03o}); it was not used.",
+            "{what} {} can be read or written by others (mode {:03o}); it was not used.",
             shown(path),
             metadata.mode() & 0o777
         );
-        let hint = format!(
-            "Run `chmod 600 {}`; if others may have read it, make a new key with `cofferdam key generate`.",
-            shown(path)
-        );
+        let hint = format!("Run `chmod 600 {}`; {remedy}.", shown(path));
         return Err(HostError::new(HostErrorKind::Validation, message).hint(hint));
     }
     // With room for all of it, so that no copy is left behind by growing.
-    let mut text = Zeroizing::new(String::with_capacity(KEY_BYTES as usize + 1));
-    file.take(KEY_BYTES + 1).read_to_string(&mut text).map_err(|error| unreadable(what, path, error))?;
-    if text.len() as u64 > KEY_BYTES {
-        return Err(too_long(what, path, KEY_BYTES));
+    let room = usize::try_from(max).unwrap_or_default().saturating_add(2);
+    let mut text = Zeroizing::new(String::with_capacity(room));
+    file.take(max + 1).read_to_string(&mut text).map_err(|error| unreadable(what, path, error))?;
+    if text.len() as u64 > max {
+        return Err(too_long(what, path, max));
     }
     Ok(text)
 }

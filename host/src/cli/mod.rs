@@ -14,11 +14,13 @@ mod exit_codes;
 mod files;
 mod logging;
 mod page;
+mod passphrase;
 mod progress;
 #[cfg(test)]
 mod reference;
 mod report;
 mod runtime;
+mod secrets;
 mod session;
 mod settings;
 mod strict_json;
@@ -50,7 +52,7 @@ pub fn main() -> ExitCode {
     cli.globals.color.apply();
     let ui = Ui::new(&cli.globals);
     let outcome = logging::start(&cli.globals).and_then(|()| {
-        let session = Session::new(&ui, cli.globals.home);
+        let session = Session::new(&ui, cli.globals.home, cli.globals.passphrase_file);
         commands::run(cli.command, &session)
     });
     match outcome {

@@ -1,10 +1,12 @@
 //! What a command works with: the streams, the home directory, and the host in it.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use etcetera::BaseStrategy as _;
 
 use super::files;
+use super::passphrase;
 use super::settings::{self, Settings};
 use super::ui::Ui;
 use crate::call::ConnectorRef;
@@ -12,7 +14,9 @@ use crate::error::{HostError, HostErrorKind};
 use crate::failure::safe_line;
 use crate::host::{Host, HostBuilder};
 use crate::sandbox::Compiler;
+use crate::secret::Secret;
 use crate::trust::KeyringFile;
+use crate::vault::{Vault, VaultError, VaultFile};
 
 /// Calls at once: a command makes one.
 const CONCURRENCY: u32 = 4;
@@ -25,11 +29,12 @@ const ROOTS_BYTES: u64 = 4 * 1024 * 1024;
 pub(super) struct Session<'u> {
     pub(super) ui: &'u Ui,
     home: Option<PathBuf>,
+    passphrase_file: Option<PathBuf>,
 }
 
 impl<'u> Session<'u> {
-    pub(super) fn new(ui: &'u Ui, home: Option<PathBuf>) -> Self {
-        Self { ui, home }
+    pub(super) fn new(ui: &'u Ui, home: Option<PathBuf>, passphrase_file: Option<PathBuf>) -> Self {
+        Self { ui, home, passphrase_file }
     }
 
     /// The home directory; it need not exist.
@@ -58,6 +63,18 @@ impl<'u> Session<'u> {
 
     /// The host in the home directory, with what a command adds.
     pub(super) fn host_with(&self, add: impl FnOnce(HostBuilder) -> HostBuilder) -> Result<Host, HostError> {
+        self.host_and_vault_with(add).map(|(host, _)| host)
+    }
+
+    /// The host, and the vault file that it keeps its bindings in.
+    pub(super) fn host_and_vault(&self) -> Result<(Host, Arc<VaultFile>), HostError> {
+        self.host_and_vault_with(|builder| builder)
+    }
+
+    fn host_and_vault_with(
+        &self,
+        add: impl FnOnce(HostBuilder) -> HostBuilder,
+    ) -> Result<(Host, Arc<VaultFile>), HostError> {
         let home = self.home()?;
         let settings = Settings::load(&home)?;
         let mut builder = Host::builder().home(&home).compiler(compiler()?).concurrency(CONCURRENCY);
@@ -70,7 +87,38 @@ impl<'u> Session<'u> {
         if let Some(bytes) = settings.cache_size {
             builder = builder.code_cache_size(bytes);
         }
-        add(builder).build()
+        let vault = Arc::new(self.vault(&home, settings.vault_key_file)?);
+        let shared: Arc<dyn Vault> = Arc::<VaultFile>::clone(&vault);
+        Ok((add(builder.vault(shared)).build()?, vault))
+    }
+
+    /// The vault file; nothing of it is read yet, and nobody asked.
+    fn vault(&self, home: &Path, key_file: Option<PathBuf>) -> Result<VaultFile, HostError> {
+        let mut vault = VaultFile::new(home.join("vault")).ask(passphrase::asked());
+        if let Some(path) = key_file {
+            vault = vault.key_file(path);
+        }
+        if let Some(path) = self.passphrase_file.clone() {
+            let read = move |_| match passphrase::from_file(&path) {
+                Ok(passphrase) => Ok(Arc::new(passphrase)),
+                Err(error) => Err(VaultError::Locked {
+                    message: error.message().to_owned(),
+                    hint: error.hint_text().unwrap_or_default().to_owned(),
+                }),
+            };
+            vault = vault.passphrase_from(Arc::new(read));
+        } else if let Some(passphrase) = passphrase::from_environment()? {
+            vault = vault.passphrase(passphrase);
+        }
+        Ok(vault)
+    }
+
+    /// The passphrase that was given for this command, if one was.
+    pub(super) fn given_passphrase(&self) -> Result<Option<Secret>, HostError> {
+        match &self.passphrase_file {
+            Some(path) => passphrase::from_file(path).map(Some),
+            None => passphrase::from_environment(),
+        }
     }
 }
 

@@ -20,6 +20,8 @@ pub(super) struct Settings {
     pub(super) extra_roots: Vec<PathBuf>,
     /// The most compiled code that is kept, in bytes, where it is not the host's default.
     pub(super) cache_size: Option<u64>,
+    /// The file that the vault is locked with, where it is not the one beside it.
+    pub(super) vault_key_file: Option<PathBuf>,
 }
 
 impl Settings {
@@ -37,7 +39,7 @@ impl Settings {
 
     fn parse(label: &str, home: &Path, text: &str) -> Result<Self, HostError> {
         let parsed = read(label, text, |root| {
-            root.only(&["network", "compile"]);
+            root.only(&["network", "compile", "vault"]);
             let mut settings = Self::default();
             if let Some(network) = root.table("network") {
                 network.only(&["allow_private", "extra_roots"]);
@@ -51,6 +53,10 @@ impl Settings {
             if let Some(compile) = root.table("compile") {
                 compile.only(&["cache_size"]);
                 settings.cache_size = compile.text("cache_size").and_then(|size| size.parse(|it| bytes(it)));
+            }
+            if let Some(vault) = root.table("vault") {
+                vault.only(&["key_file"]);
+                settings.vault_key_file = vault.text("key_file").map(|path| home.join(path.value));
             }
             Some(settings)
         });
@@ -92,6 +98,8 @@ mod tests {
         .unwrap();
         assert_eq!(settings.allow_private, ["localhost:8080"]);
         assert_eq!(settings.extra_roots, [Path::new("/home/ca.pem"), Path::new("/etc/ca.pem")]);
+        let vault = parse("[vault]\nkey_file = \"keys/vault.key\"").unwrap();
+        assert_eq!(vault.vault_key_file.as_deref(), Some(Path::new("/home/keys/vault.key")));
         assert_eq!(parse("").unwrap(), Settings::default());
         assert_eq!(parse("[compile]\ncache_size = \"512MiB\"").unwrap().cache_size, Some(512 << 20));
     }
@@ -106,6 +114,7 @@ mod tests {
             ("[compile]\ncache_size = 512", "config.toml:2:14"),
             ("[compile]\ncache_size = \"512\"", "config.toml:2:14"),
             ("[compile]\ncache_size = \"1KiB\"", "config.toml:2:14"),
+            ("[vault]\nkeyfile = \"x\"", "config.toml:2:1"),
             ("network = ", "config.toml:1"),
         ] {
             let error = parse(text).unwrap_err();

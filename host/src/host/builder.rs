@@ -13,8 +13,9 @@ use crate::error::{HostError, HostErrorKind};
 use crate::limits::{Ceilings, LimitRequest};
 use crate::registry::Registry;
 use crate::sandbox::{CodeStore, CompileLimits, Compiler, EgressSettings, Sandbox};
+use crate::secret::Secret;
 use crate::trust::KeyringFile;
-use crate::vault::Vault;
+use crate::vault::{Vault, VaultFile};
 
 /// Calls that run at once where nobody says otherwise. Each takes an instance slot: address space, and
 /// up to 1 MiB that is kept after a call.
@@ -41,6 +42,8 @@ pub struct HostBuilder {
     clock: Arc<dyn Clock>,
     resolver: Arc<dyn Resolve>,
     vault: Option<Arc<dyn Vault>>,
+    vault_key_file: Option<PathBuf>,
+    vault_passphrase: Option<Secret>,
 }
 
 impl Default for HostBuilder {
@@ -58,12 +61,14 @@ impl Default for HostBuilder {
             clock: Arc::new(SystemClock),
             resolver: Arc::new(SystemResolver::default()),
             vault: None,
+            vault_key_file: None,
+            vault_passphrase: None,
         }
     }
 }
 
 impl HostBuilder {
-    /// The directory with `keyring.toml`, `packages/` and `cache/`. Required; made when first written to.
+    /// The directory with `keyring.toml`, `packages/`, `cache/` and `vault`. Required; made when first written to.
     #[must_use]
     pub fn home(mut self, dir: impl Into<PathBuf>) -> Self {
         self.home = Some(dir.into());
@@ -142,10 +147,25 @@ impl HostBuilder {
         self
     }
 
-    /// Keeps bindings in `vault`. Without one nothing is bound.
+    /// Keeps bindings in `vault` instead of in the file `vault` of the home directory.
     #[must_use]
     pub fn vault(mut self, vault: Arc<dyn Vault>) -> Self {
         self.vault = Some(vault);
+        self
+    }
+
+    /// Locks the vault file with this key file, 32 bytes that its owner alone can read. Default: `vault.key`
+    /// in the home directory, made of random bytes with the first binding.
+    #[must_use]
+    pub fn vault_key_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.vault_key_file = Some(path.into());
+        self
+    }
+
+    /// Locks the vault file with this passphrase instead, and refuses one that is locked otherwise.
+    #[must_use]
+    pub fn vault_passphrase(mut self, passphrase: Secret) -> Self {
+        self.vault_passphrase = Some(passphrase);
         self
     }
 
@@ -153,7 +173,8 @@ impl HostBuilder {
     ///
     /// # Errors
     /// `configuration`, naming the setting: no home, no compiler or one that is no program, no concurrency,
-    /// an authority or a certificate that cannot be read, a ceiling above the default one.
+    /// an authority or a certificate that cannot be read, a ceiling above the default one, a vault and
+    /// settings of the vault file.
     pub fn build(self) -> Result<Host, HostError> {
         let wrong =
             |message: &str, hint: &str| HostError::new(HostErrorKind::Configuration, message).hint(hint);
@@ -184,8 +205,26 @@ impl HostBuilder {
             wrong(&format!("An extra root cannot be used: {error}."), "Give PEM certificates.")
         })?;
         let allow_private: Arc<[HostPort]> = allow_private.into();
+        let file_is_set = self.vault_key_file.is_some() || self.vault_passphrase.is_some();
+        let vault: Arc<dyn Vault> = match self.vault {
+            Some(_) if file_is_set => {
+                let hint = "Name a vault, or the key file or passphrase of the vault file.";
+                return Err(wrong("The host has a vault, and settings for another.", hint));
+            }
+            Some(vault) => vault,
+            None => {
+                let mut file = VaultFile::new(home.join("vault"));
+                if let Some(path) = self.vault_key_file {
+                    file = file.key_file(path);
+                }
+                if let Some(passphrase) = self.vault_passphrase {
+                    file = file.passphrase(passphrase);
+                }
+                Arc::new(file)
+            }
+        };
         let broker = Broker::new(BrokerSettings {
-            vault: self.vault,
+            vault: Some(Arc::clone(&vault)),
             clock: Arc::clone(&self.clock),
             tls: Arc::clone(&tls),
             resolver: Arc::clone(&self.resolver),
@@ -203,6 +242,6 @@ impl HostBuilder {
         let registry = Registry::open(home.join("packages"));
         let keyring = KeyringFile::new(home.join("keyring.toml"));
         let loader = Loader::new(registry, keyring, sandbox, ceilings, self.clock);
-        Ok(Host { pipeline: Arc::new(Pipeline::new(loader, broker, self.concurrency)) })
+        Ok(Host { pipeline: Arc::new(Pipeline::new(loader, broker, self.concurrency)), vault })
     }
 }

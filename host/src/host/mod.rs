@@ -1,5 +1,6 @@
 //! The public API: a builder, and a facade over everything a host can do.
 
+mod bindings;
 mod builder;
 mod inspection;
 mod install;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+pub use bindings::{Asker, BindingInspection, BindingView, NewBinding, STALE_AFTER_DAYS, Verdict};
 pub(crate) use builder::CODE_CACHE_BYTES;
 pub use builder::HostBuilder;
 pub use inspection::{ImportView, Inspection, LimitView, OperationView, SignatureView};
@@ -22,11 +24,13 @@ use crate::manifest::ConnectorName;
 use crate::registry::{Entry, Rebuilt};
 use crate::sandbox::Usage;
 use crate::trust::KeyringFile;
+use crate::vault::Vault;
 
 /// A host of connectors: cheap to clone, safe to share.
 #[derive(Clone)]
 pub struct Host {
     pipeline: Arc<Pipeline>,
+    vault: Arc<dyn Vault>,
 }
 
 impl Host {

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::error::VaultError;
 use super::name::BindingName;
+use super::text::{SecretForm, check_text};
 use crate::manifest::{ConnectorName, CredentialKind, HostGrant};
 use crate::secret::Secret;
 
@@ -113,6 +115,71 @@ impl Material {
         }
     }
 
+    /// Whether every part of it can be sent as its kind is: what is bound is what works.
+    ///
+    /// # Errors
+    /// [`VaultError::Refused`], naming the part and quoting none that is secret.
+    pub fn check(&self) -> Result<(), VaultError> {
+        let secret = |what: &str, secret: &Secret, form: SecretForm| {
+            let fix = "Give it as its issuer shows it, on one line.";
+            check_text(secret.expose(), form)
+                .map_err(|flaw| refused(&format!("The {what} cannot be used: {flaw}"), fix))
+        };
+        let visible = |what: &str, text: &str, fix: &str| match text.bytes().all(|b| b.is_ascii_graphic()) {
+            true if !text.is_empty() && text.len() <= 2048 => Ok(()),
+            _ => Err(refused(&format!("The {what} is not one word of visible ASCII"), fix)),
+        };
+        match self {
+            Self::ApiKey { key } => secret("key", key, SecretForm::Visible),
+            Self::Bearer { token } | Self::SessionToken { token } => {
+                secret("token", token, SecretForm::Visible)
+            }
+            Self::Basic { username, password } => {
+                if username.is_empty() || username.contains(':') || username.chars().any(char::is_control) {
+                    let fix = "A user name is one line without `:`; the password is given apart from it.";
+                    return Err(refused("The user name cannot be used", fix));
+                }
+                secret("password", password, SecretForm::Encoded)
+            }
+            Self::Oauth2 { token_url, client_id, client_secret, scopes, grant, tokens: _ } => {
+                check_token_url(token_url)?;
+                visible("client id", client_id, "Give the client id that the issuer shows.")?;
+                for scope in scopes {
+                    visible("scope", scope, "Give one scope at a time.")?;
+                }
+                if let Some(client_secret) = client_secret {
+                    secret("client secret", client_secret, SecretForm::Encoded)?;
+                }
+                match grant {
+                    OauthGrant::RefreshToken(token) => secret("refresh token", token, SecretForm::Visible),
+                    OauthGrant::ClientCredentials if client_secret.is_none() => Err(refused(
+                        "The client secret is missing",
+                        "Client credentials are the id and the secret.",
+                    )),
+                    OauthGrant::ClientCredentials => Ok(()),
+                }
+            }
+            Self::AwsSigv4 { access_key_id, secret_access_key, session_token, region } => {
+                visible("access key id", access_key_id, "It is a word like AKIAIOSFODNN7EXAMPLE.")?;
+                secret("secret access key", secret_access_key, SecretForm::Visible)?;
+                if let Some(token) = session_token {
+                    secret("session token", token, SecretForm::Visible)?;
+                }
+                match region {
+                    Some(region)
+                        if !region
+                            .bytes()
+                            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+                            || region.is_empty() =>
+                    {
+                        Err(refused("The region cannot be used", "It is a word like eu-west-1."))
+                    }
+                    _ => Ok(()),
+                }
+            }
+        }
+    }
+
     /// Every secret in it, for the search.
     pub(crate) fn secrets(&self) -> Vec<&Arc<Secret>> {
         match self {
@@ -132,4 +199,23 @@ impl Material {
             }
         }
     }
+}
+
+/// Where tokens come from: an absolute URL without user, query and fragment. Whether a connection may be in
+/// the clear, or to a private address, is decided when it is made.
+fn check_token_url(text: &str) -> Result<(), VaultError> {
+    let fix = "Give it like https://login.example.com/oauth/token.";
+    let wrong = |why: &str| Err(refused(&format!("The token URL cannot be used: {why}"), fix));
+    let Ok(url) = url::Url::parse(text) else { return wrong("it is not an absolute URL") };
+    if !matches!(url.scheme(), "https" | "http") || url.host_str().is_none() {
+        return wrong("it is not an https URL");
+    }
+    if !url.username().is_empty() || url.password().is_some() || url.fragment().is_some() {
+        return wrong("it has a user name, a password or a fragment");
+    }
+    Ok(())
+}
+
+fn refused(message: &str, hint: &str) -> VaultError {
+    VaultError::Refused { message: format!("{message}."), hint: hint.to_owned() }
 }

@@ -25,6 +25,8 @@ pub enum PassphraseFor {
     Opening,
     /// To open it, after an answer that was wrong.
     OpeningAgain,
+    /// To lock a new one.
+    Locking,
 }
 
 /// Where a passphrase comes from when it is needed. May block, and may ask a person.
@@ -65,10 +67,27 @@ pub struct VaultStatus {
 pub struct VaultFile {
     path: PathBuf,
     key_file: PathBuf,
-    passphrase: Option<Arc<Secret>>,
+    passphrase: Option<Given>,
     ask: Option<PassphraseSource>,
     opened: Mutex<Opened>,
     seen: RwLock<Option<Seen>>,
+}
+
+/// The passphrase that the vault has to be locked with.
+enum Given {
+    /// This one.
+    Fixed(Arc<Secret>),
+    /// The one that is found there when it is needed.
+    From(PassphraseSource),
+}
+
+impl Given {
+    fn get(&self, wanted: PassphraseFor) -> Result<Arc<Secret>, VaultError> {
+        match self {
+            Self::Fixed(passphrase) => Ok(Arc::clone(passphrase)),
+            Self::From(source) => source(wanted),
+        }
+    }
 }
 
 /// What opening left behind.
@@ -107,7 +126,14 @@ impl VaultFile {
     /// somebody else may have put it there to read what is bound next.
     #[must_use]
     pub fn passphrase(mut self, passphrase: Secret) -> Self {
-        self.passphrase = Some(Arc::new(passphrase));
+        self.passphrase = Some(Given::Fixed(Arc::new(passphrase)));
+        self
+    }
+
+    /// The same, with a passphrase that is fetched when it is needed, and not before.
+    #[must_use]
+    pub fn passphrase_from(mut self, source: PassphraseSource) -> Self {
+        self.passphrase = Some(Given::From(source));
         self
     }
 
@@ -196,7 +222,11 @@ impl VaultFile {
         match &opened.key {
             Some(key) if key.fits(header) => return Ok(()),
             // What was derived before and did not fit will not fit now.
-            Some(key) if key.is_for(header) && self.passphrase.is_some() && header.kdf != Kdf::KeyFile => {
+            Some(key)
+                if key.is_for(header)
+                    && matches!(self.passphrase, Some(Given::Fixed(_)))
+                    && header.kdf != Kdf::KeyFile =>
+            {
                 return Err(self.wrong_passphrase());
             }
             _ => {}
@@ -217,7 +247,8 @@ impl VaultFile {
             return Ok(());
         }
         if let Some(passphrase) = &self.passphrase {
-            let key = opened.key.insert(self.passphrase_key(passphrase, header.kdf, header.salt)?);
+            let passphrase = passphrase.get(PassphraseFor::Opening)?;
+            let key = opened.key.insert(self.passphrase_key(&passphrase, header.kdf, header.salt)?);
             return if key.fits(header) { Ok(()) } else { Err(self.wrong_passphrase()) };
         }
         let Some(ask) = &self.ask else {
@@ -241,7 +272,7 @@ impl VaultFile {
     fn make_key(&self) -> Result<Key, VaultError> {
         let salt = new_salt().map_err(|problem| self.no_key(&problem))?;
         match &self.passphrase {
-            Some(passphrase) => self.passphrase_key(passphrase, ARGON2ID, salt),
+            Some(given) => self.passphrase_key(&*given.get(PassphraseFor::Locking)?, ARGON2ID, salt),
             None => self.file_key(salt, true),
         }
     }
@@ -354,16 +385,12 @@ impl Kdf {
 
 impl Vault for VaultFile {
     fn bindings(&self) -> Result<Arc<Bindings>, VaultError> {
-        let stamp = FileStamp::of(&self.path);
-        let seen = |stamp: Option<FileStamp>| {
-            let seen = self.seen.read().unwrap_or_else(PoisonError::into_inner);
-            seen.as_ref().filter(|seen| seen.stamp == stamp).map(|seen| Arc::clone(&seen.bindings))
-        };
-        if let Some(bindings) = seen(stamp) {
+        if let Some(bindings) = self.known() {
             return Ok(bindings);
         }
         let mut opened = self.opened();
-        if let Some(bindings) = seen(FileStamp::of(&self.path)) {
+        // Whoever was first has read it meanwhile.
+        if let Some(bindings) = self.known() {
             return Ok(bindings);
         }
         let (stamp, bindings) = self.read(&mut opened, true)?;
@@ -371,22 +398,26 @@ impl Vault for VaultFile {
         Ok(bindings)
     }
 
+    fn known(&self) -> Option<Arc<Bindings>> {
+        let stamp = FileStamp::of(&self.path);
+        let seen = self.seen.read().unwrap_or_else(PoisonError::into_inner);
+        seen.as_ref().filter(|seen| seen.stamp == stamp).map(|seen| Arc::clone(&seen.bindings))
+    }
+
     fn change(
         &self,
         change: &mut dyn FnMut(&mut Bindings) -> Result<(), VaultError>,
     ) -> Result<(), VaultError> {
         // Whatever takes long, or asks somebody, is done before others have to wait.
-        let (stamp, _) = self.read(&mut self.opened(), true)?;
-        let made = if stamp.is_none() { Some(self.make_key()?) } else { None };
+        self.read(&mut self.opened(), true)?;
         let _lock = Lock::take(&self.path)?;
         let mut opened = self.opened();
         let (stamp, bindings) = self.read(&mut opened, true)?;
-        if stamp.is_none() {
-            // Gone since a moment ago, if no key was made for it.
-            opened.key = Some(made.map_or_else(|| self.make_key(), Ok)?);
-        }
         let mut next = (*bindings).clone();
         change(&mut next)?;
+        if stamp.is_none() {
+            opened.key = Some(self.make_key()?);
+        }
         self.write(&mut opened, Arc::new(next))
     }
 }

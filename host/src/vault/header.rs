@@ -151,7 +151,7 @@ impl Fields<'_> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test")]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
     use super::*;
 
     fn header(kdf: Kdf) -> Header {

@@ -37,6 +37,12 @@ pub trait Vault: Send + Sync {
     /// It cannot be opened or read.
     fn bindings(&self) -> Result<Arc<Bindings>, VaultError>;
 
+    /// What [`bindings`](Self::bindings) would return, if that takes no more than a look at whether anything
+    /// changed: for threads that must not block. None where more is to be done, or by default.
+    fn known(&self) -> Option<Arc<Bindings>> {
+        None
+    }
+
     /// Changes what is bound, or fails and changes nothing; what `change` is given is the newest state, and
     /// no other process changes it meanwhile. May block.
     ///

@@ -129,7 +129,7 @@ pub(super) fn new_salt() -> Result<[u8; SALT_BYTES], KeyProblem> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test")]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
     use super::*;
 
     /// Cheap, for tests: the shape of the real one.

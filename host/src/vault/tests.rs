@@ -303,7 +303,8 @@ fn unchanged_is_the_same_and_every_change_of_others_is_seen() {
     let first = vault.bindings().unwrap();
     std::thread::sleep(Duration::from_millis(150));
     let second = vault.bindings().unwrap();
-    let third = vault.bindings().unwrap();
+    let third = vault.known().unwrap();
+    assert!(at(&home).known().is_none(), "nothing is opened for it");
     assert!(Arc::ptr_eq(&first, &second) && Arc::ptr_eq(&second, &third));
     // Many changes within one step of the file system's clock, each seen at once.
     let other = at(&home);
@@ -320,6 +321,11 @@ fn a_change_that_is_refused_changes_nothing() {
     let home = bound();
     let vault = at(&home);
     let before = fs::read(vault.path()).unwrap();
+    let none = tempfile::tempdir().unwrap();
+    let error =
+        at(&none).change(&mut |_| Err(VaultError::Refused { message: "No.".into(), hint: "Do not.".into() }));
+    assert!(matches!(error, Err(VaultError::Refused { .. })));
+    assert!(!none.path().join("vault").exists() && !none.path().join("vault.key").exists());
     let error = vault.change(&mut |bindings| {
         bindings.remove(&BindingName::parse("api_key/slack/work").unwrap());
         Err(VaultError::Refused { message: "No.".into(), hint: "Do not.".into() })

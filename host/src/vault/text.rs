@@ -55,6 +55,12 @@ pub fn secret_text(mut text: Zeroizing<String>, form: SecretForm) -> Result<Arc<
             text.pop();
         }
     }
+    check_text(&text, form)?;
+    Ok(Arc::new(Secret::new(std::mem::take(&mut *text))))
+}
+
+/// Whether `text` can be sent in this form as it is.
+pub(super) fn check_text(text: &str, form: SecretForm) -> Result<(), SecretFlaw> {
     if text.is_empty() {
         return Err(SecretFlaw::Empty);
     }
@@ -75,7 +81,7 @@ pub fn secret_text(mut text: Zeroizing<String>, form: SecretForm) -> Result<Arc<
             return Err(SecretFlaw::NotAscii);
         }
     }
-    Ok(Arc::new(Secret::new(std::mem::take(&mut *text))))
+    Ok(())
 }
 
 #[cfg(test)]

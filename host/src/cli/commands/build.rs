@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use super::packaging::{self, Documentation};
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
-use crate::cli::{files, runtime, toolchain};
+use crate::cli::{files, passphrase, runtime, toolchain};
 use crate::error::{HostError, HostErrorKind};
 
 const EXAMPLES: &str = "\
@@ -71,6 +71,8 @@ async fn cargo_build(
 ) -> Result<PathBuf, HostError> {
     session.ui.note(&format!("building {}", files::shown(files::parent(manifest))));
     let mut command = tokio::process::Command::new(toolchain::cargo());
+    // Build scripts are other people's programs.
+    command.env_remove(passphrase::VARIABLE);
     command.args(["build", "--release", "--target", toolchain::TARGET, "--manifest-path"]).arg(manifest);
     command.args(["--message-format", "json-render-diagnostics"]);
     if !session.ui.talks() {

@@ -1,5 +1,6 @@
 //! The commands, a file each: its arguments, whose comments are its help, and what it does.
 
+pub(super) mod binding;
 pub(super) mod build;
 pub(super) mod call;
 pub(super) mod completions;
@@ -35,6 +36,7 @@ pub(super) fn run(command: Command, session: &Session<'_>) -> Result<(), Stop> {
         Command::Why(args) => why::run(args, session),
         Command::Verify(args) => verify::run(args, session),
         Command::Remove(args) => remove::run(args, session),
+        Command::Binding(command) => binding::run(command, session),
         Command::Call(args) => call::run(args, session),
         Command::Completions(args) => completions::run(args, session),
         Command::Man(args) => man::run(args, session),

@@ -1,0 +1,170 @@
+//! `binding list`, `inspect` and `test`: what is bound, and who would get it.
+
+use serde::Serialize;
+
+use super::{Name, fields};
+use crate::cli::page::{Page, Tone};
+use crate::cli::report::Stop;
+use crate::cli::session::Session;
+use crate::failure::FailureClass;
+use crate::host::{BindingInspection, BindingView, STALE_AFTER_DAYS, Verdict};
+use crate::vault::BindingName;
+
+const LIST_EXAMPLES: &str = "\
+A binding that has not changed for 47 days is marked as stale: a reminder to rotate its secret.
+
+Examples:
+  cofferdam binding list
+  cofferdam binding list --format json";
+
+/// Lists what is bound; never a secret.
+#[derive(Debug, clap::Args)]
+#[command(after_help = LIST_EXAMPLES)]
+pub(in crate::cli) struct ListArgs {}
+
+const INSPECT_EXAMPLES: &str = "\
+Examples:
+  cofferdam binding inspect bearer/slack/work";
+
+/// Shows everything about a binding but its secrets, and what the installed connectors would get of it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = INSPECT_EXAMPLES)]
+pub(in crate::cli) struct InspectArgs {
+    /// The binding.
+    #[arg(value_name = "NAME", value_parser = Name, hide_possible_values = true)]
+    name: BindingName,
+}
+
+const TEST_EXAMPLES: &str = "\
+Opens the vault, checks that the secret can be sent, and that every installed connector that asks
+for it would get it. Sends nothing. The exit code is 0 if nothing is missing, that of
+binding_failed if its issuer refused it, and that of binding_required if no connector would get
+it, or one not everywhere it asks for.
+
+Examples:
+  cofferdam binding test bearer/slack/work";
+
+/// Tests whether a binding could be used.
+#[derive(Debug, clap::Args)]
+#[command(after_help = TEST_EXAMPLES)]
+pub(in crate::cli) struct TestArgs {
+    /// The binding.
+    #[arg(value_name = "NAME", value_parser = Name, hide_possible_values = true)]
+    name: BindingName,
+}
+
+/// Lists.
+pub(super) fn list(ListArgs {}: ListArgs, session: &Session<'_>) -> Result<(), Stop> {
+    let (host, _) = session.host_and_vault()?;
+    let bindings = host.bindings()?;
+    session.ui.result(&bindings, || {
+        let mut page = Page::default();
+        let row = |it: &BindingView| {
+            let day = |moment: &str| moment.split('T').next().unwrap_or_default().to_owned();
+            [it.name.clone(), status(it), it.hosts.join(", "), it.connectors.join(", "), day(&it.changed)]
+        };
+        if !bindings.is_empty() {
+            page.table(
+                ["BINDING", "STATUS", "MAY GO TO", "FOR", "CHANGED"],
+                bindings.iter().map(row).collect(),
+            );
+        }
+        page
+    })?;
+    if bindings.is_empty() {
+        session.ui.note("Nothing is bound. `cofferdam binding set <kind>/<service>` binds a secret.");
+    }
+    Ok(())
+}
+
+/// Shows one.
+pub(super) fn inspect(args: &InspectArgs, session: &Session<'_>) -> Result<(), Stop> {
+    let (host, _) = session.host_and_vault()?;
+    let test = host.inspect_binding(&args.name)?;
+    session.ui.result(&test, || page(&test))
+}
+
+/// Tests one.
+pub(super) fn test(args: &TestArgs, session: &Session<'_>) -> Result<(), Stop> {
+    #[derive(Serialize)]
+    struct Tested<'t> {
+        usable: bool,
+        #[serde(flatten)]
+        test: &'t BindingInspection,
+    }
+    let (host, _) = session.host_and_vault()?;
+    let test = host.inspect_binding(&args.name)?;
+    let problem = problem(&test);
+    session.ui.result(&Tested { usable: problem.is_none(), test: &test }, || {
+        let mut page = page(&test);
+        match problem {
+            None => page.toned(Tone::Good, "Everything that asks for it gets it."),
+            Some(FailureClass::BindingFailed) => {
+                page.toned(Tone::Bad, "Its issuer refused it: bind a new secret.")
+            }
+            Some(_) if test.connectors.is_empty() => {
+                page.toned(Tone::Doubtful, "No installed connector asks for it.")
+            }
+            Some(_) => page.toned(Tone::Bad, "Not everything that asks for it gets it."),
+        };
+        page
+    })?;
+    match problem {
+        None => Ok(()),
+        Some(class) => Err(Stop::Shown(class.exit_code())),
+    }
+}
+
+/// What a call would end with.
+fn problem(test: &BindingInspection) -> Option<FailureClass> {
+    if test.binding.refused.is_some() {
+        return Some(FailureClass::BindingFailed);
+    }
+    let lacking = test.connectors.is_empty() || test.connectors.iter().any(|it| it.missing.is_some());
+    lacking.then_some(FailureClass::BindingRequired)
+}
+
+fn status(binding: &BindingView) -> String {
+    match (binding.refused.is_some(), binding.details.get("token_expires"), binding.stale) {
+        (true, _, _) => "REFUSED".into(),
+        (false, _, true) => format!("{}, stale", binding.status),
+        (false, Some(expires), _) => format!("{}, token until {expires}", binding.status),
+        (false, None, _) => binding.status.into(),
+    }
+}
+
+fn page(test: &BindingInspection) -> Page {
+    let BindingInspection { binding, connectors } = test;
+    let mut page = Page::default();
+    page.field("binding", &binding.name);
+    match &binding.refused {
+        None => page.toned_field("status", Tone::Good, binding.status),
+        Some(why) => page.toned_field("status", Tone::Bad, &format!("refused by its issuer: {why}")),
+    };
+    if binding.stale {
+        let reminder = format!(
+            "unchanged for {STALE_AFTER_DAYS} days or more: rotate it with `cofferdam binding rebind {}`",
+            binding.name
+        );
+        page.toned_field("stale", Tone::Doubtful, &reminder);
+    }
+    fields(&mut page, binding);
+    page.field("created", &binding.created);
+    page.field("changed", &binding.changed);
+    if !connectors.is_empty() {
+        page.heading("Installed connectors that ask for it");
+    }
+    for Verdict { connector, sent_to, missing, command } in connectors {
+        page.line(connector);
+        if !sent_to.is_empty() {
+            page.toned_field("  sent to", Tone::Good, &sent_to.join(", "));
+        }
+        if let Some(missing) = missing {
+            page.toned_field("  not sent", Tone::Doubtful, missing);
+        }
+        if let Some(command) = command {
+            page.field("  to allow it", command);
+        }
+    }
+    page
+}
