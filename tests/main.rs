@@ -18,6 +18,7 @@ mod cancellation;
 mod cli;
 mod compile_fail;
 mod concurrency;
+mod credentials;
 mod disk;
 mod downgrade;
 mod dsse;
