@@ -1,4 +1,4 @@
-//! Nobody outside the crate can make a failure or a class of their choice, or change one.
+//! Nobody outside the crate can make a failure or a class of their choice, or change one, or read a secret.
 //!
 //! Each snippet is compiled by `rustc` against the very library that these tests are linked with, and
 //! has to fail with its error; the first has to compile, so that the others fail for their own reason.
@@ -13,7 +13,7 @@ const READS: &str = "pub fn read(f: &Failure) -> (FailureClass, Boundary, &str, 
 }";
 
 /// What does not: the error's code, and the code.
-const REFUSED: [(&str, &str); 21] = [
+const REFUSED: [(&str, &str); 30] = [
     ("E0451", "pub fn make() -> Failure { Failure { inner: todo!() } }"),
     ("E0624", "pub fn make() { let _ = Failure::new; }"),
     ("E0624", "pub fn make() { let _ = Failure::capability_denied; }"),
@@ -40,6 +40,16 @@ const REFUSED: [(&str, &str); 21] = [
     ),
     ("E0451", "pub fn raise() -> Ceilings { Ceilings { fuel: u64::MAX, ..Default::default() } }"),
     ("E0308", "pub fn call(c: Call) -> Call { c.limits(None) }"),
+    // A secret cannot be shown, copied, kept or read.
+    ("E0277", "pub fn show(s: &Secret) -> String { format!(\"{s:?}\") }"),
+    ("E0277", "pub fn show(s: &Secret) -> String { format!(\"{s}\") }"),
+    ("E0277", "pub fn show(s: &Secret) -> String { serde_json::to_string(s).unwrap() }"),
+    ("E0277", "pub fn read() -> Secret { serde_json::from_str(\"\").unwrap() }"),
+    ("E0308", "pub fn copy(s: &Secret) -> Secret { s.clone() }"),
+    ("E0624", "pub fn read(s: &Secret) -> &str { s.expose() }"),
+    ("E0616", "pub fn read(s: &Secret) -> &str { &s.0 }"),
+    ("E0369", "pub fn same(s: &Secret) -> bool { s == s }"),
+    ("E0277", "pub fn show(s: &Scanner) -> String { format!(\"{s:?}\") }"),
 ];
 
 /// The directory of the test binary, where cargo puts the libraries it is linked with.
@@ -66,6 +76,7 @@ fn errors(name: &str, code: &str) -> Vec<String> {
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join(format!("{name}.rs"));
     let uses = "use cofferdam::limits::{Ceilings, LimitRequest, Limits};\n\
+                use cofferdam::secret::{Scanner, Secret};\n\
                 use cofferdam::{AuditId, Boundary, Call, Failure, FailureClass};\n";
     fs::write(&source, format!("{uses}{code}\n")).unwrap();
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());

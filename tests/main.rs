@@ -14,6 +14,7 @@ mod bindings;
 mod bombs;
 mod boundaries;
 mod calls;
+mod canary;
 mod cancellation;
 mod cli;
 mod compile_fail;

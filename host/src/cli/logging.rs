@@ -1,11 +1,25 @@
 //! Log lines on standard error: warnings unless more is asked for.
 
+use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::args::{Globals, LogFormat};
 use super::report::Stop;
 use crate::error::{HostError, HostErrorKind};
 use crate::failure::safe_line;
+
+/// Whose lines may be finer than `info`. Other libraries see requests before they are encrypted, or what is signed,
+/// and write what they see: credentials would stand in a log that somebody asked for to find another fault.
+const FINE: [&str; 2] = ["cofferdam", "rustls"];
+
+/// Whether lines of `target` at `level` may be written at all, whatever is asked for.
+fn may_write(target: &str, level: LevelFilter) -> bool {
+    let crate_name = target.split("::").next().unwrap_or_default();
+    level <= LevelFilter::INFO || FINE.contains(&crate_name)
+}
 
 /// Starts logging: what `RUST_LOG` says, else what `-v` and `-q` say. The record of calls is at `info`.
 pub(super) fn start(globals: &Globals) -> Result<(), Stop> {
@@ -25,12 +39,41 @@ pub(super) fn start(globals: &Globals) -> Result<(), Stop> {
             .because(error)
     })?;
     let color = anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never;
+    let safe = filter_fn(|line| may_write(line.target(), (*line.level()).into()));
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let started = match globals.log_format {
-        LogFormat::Text => lines.with_ansi(color).try_init(),
-        LogFormat::Json => lines.json().flatten_event(true).try_init(),
+        LogFormat::Text => lines.with_ansi(color).finish().with(safe).try_init(),
+        LogFormat::Json => lines.json().flatten_event(true).finish().with(safe).try_init(),
     };
     // Only a program that has its own subscriber already could make this fail, and it may keep it.
     drop(started);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LevelFilter, may_write};
+
+    #[test]
+    fn row_111_what_sees_requests_in_the_clear_writes_no_more_than_info() {
+        for target in [
+            "hyper::proto::h1::io",
+            "h2::codec",
+            "hyper_util::client",
+            "aws_sigv4::http_request",
+            "cofferdam_x",
+        ] {
+            assert!(
+                !may_write(target, LevelFilter::DEBUG) && !may_write(target, LevelFilter::TRACE),
+                "{target}"
+            );
+            assert!(
+                may_write(target, LevelFilter::INFO) && may_write(target, LevelFilter::ERROR),
+                "{target}"
+            );
+        }
+        for target in ["cofferdam::record", "cofferdam", "rustls::client::hs"] {
+            assert!(may_write(target, LevelFilter::TRACE), "{target}");
+        }
+    }
 }

@@ -9,6 +9,7 @@
 
 mod args;
 mod commands;
+mod dumps;
 mod exit_codes;
 mod files;
 mod logging;
@@ -37,6 +38,7 @@ use ui::Ui;
 /// Runs the command line of this process; the exit code is one of `docs/exit-codes.md`.
 #[must_use]
 pub fn main() -> ExitCode {
+    dumps::forbid();
     if std::env::args_os().len() <= 1 {
         return report::help();
     }

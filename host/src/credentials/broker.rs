@@ -14,7 +14,7 @@ use crate::error::{HostError, HostErrorKind};
 use crate::failure::BindingProblem;
 use crate::manifest::{CredentialGrant, Manifest};
 use crate::secret::Scanner;
-use crate::vault::{BindingName, Bindings, Material, Vault, VaultError};
+use crate::vault::{BindingName, Bindings, Material, Vault, VaultError, scanner_for};
 
 /// What is kept ready, for so many connectors and choices; a host has fewer.
 const KEPT: usize = 256;
@@ -176,7 +176,7 @@ fn prepare(
 pub(super) fn scanner<'e>(bindings: &Bindings, entries: impl Iterator<Item = &'e Entry>) -> Scanner {
     let names = entries.filter_map(|entry| entry.bound.as_ref().map(|bound| &bound.name));
     let bound = names.filter_map(|name| bindings.get(name));
-    Scanner::new(bound.flat_map(|binding| binding.material.secrets()).map(|secret| &**secret))
+    scanner_for(bound)
 }
 
 /// Runs what may block apart from the threads that run guests.

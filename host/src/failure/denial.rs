@@ -60,6 +60,10 @@ pub enum DenialCode {
     CredentialHandle,
     /// The component asks for an interface that its manifest does not name, or that no host has.
     CapabilityUnavailable,
+    /// What the connector wanted to send holds the secret of a binding.
+    SecretInRequest,
+    /// What a service answered, or the connector returned, holds the secret of a binding.
+    SecretReflected,
 }
 
 impl DenialCode {
@@ -76,6 +80,8 @@ impl DenialCode {
             Self::CredentialNotGranted => "credential_not_granted",
             Self::CredentialHandle => "credential_handle",
             Self::CapabilityUnavailable => "capability_unavailable",
+            Self::SecretInRequest => "secret_in_request",
+            Self::SecretReflected => "secret_reflected",
         }
     }
 }
@@ -98,6 +104,7 @@ struct Inner {
     line: Option<GrantLine>,
     otherwise: String,
     address: Option<IpAddr>,
+    bindings: Vec<String>,
 }
 
 /// What an action declares of the connector.
@@ -127,8 +134,27 @@ impl Denial {
             line: None,
             otherwise,
             address: None,
+            bindings: Vec::new(),
         };
         Self { inner: Box::new(inner) }
+    }
+
+    /// The secret of one of `bindings` was found in something that was to pass the gate: `passing` says what, as
+    /// `request:host:port`, `response:host:port`, `result` or `failure`. Nothing of the secret, nor where it
+    /// stood, is in it.
+    pub(crate) fn of_secret(code: DenialCode, passing: &str, bindings: Vec<String>) -> Self {
+        let advice = match code {
+            DenialCode::SecretInRequest => {
+                "The host adds credentials by itself: leave the secret out of the arguments and of the connector."
+            }
+            _ => {
+                "The service gives back what it is sent; use an operation of it that does not, and rebind the \
+                 credential if anybody else may have seen the answer."
+            }
+        };
+        let mut denial = Self::new(DenialBoundary::Sandbox, code, passing, Vec::new()).otherwise(advice);
+        denial.inner.bindings = bindings;
+        denial
     }
 
     /// Says what is granted, where that was not known before.
@@ -220,7 +246,23 @@ impl Denial {
     /// The whole of it for people: what was requested, what is granted, what would allow it.
     #[must_use]
     pub fn message(&self) -> String {
-        let Inner { boundary, requested, granted, action, .. } = &*self.inner;
+        let Inner { boundary, code, requested, granted, action, bindings, .. } = &*self.inner;
+        if matches!(code, DenialCode::SecretInRequest | DenialCode::SecretReflected) {
+            let (what, of) = requested.split_once(':').unwrap_or((requested, ""));
+            let whose = match bindings.as_slice() {
+                [] => "a binding".to_owned(),
+                names => names.join(" or "),
+            };
+            let what = match (what, of) {
+                ("request", host) => format!("The connector's request to {host}"),
+                ("response", host) => format!("The answer of {host}"),
+                (what, _) => format!("The {what} of the connector"),
+            };
+            return sentences([
+                &format!("{what} holds the secret of {whose}, and was stopped."),
+                &self.suggestion(),
+            ]);
+        }
         let what = match (action, boundary) {
             (Some(Declared { action, subset }), DenialBoundary::Action) => {
                 format!("The action {action} does not include {requested}; it includes {}.", listed(subset))
@@ -245,7 +287,7 @@ impl Denial {
 
     /// Adds what programs read to `details`.
     pub(crate) fn describe(&self, details: &mut Map<String, Value>) {
-        let Inner { requested, granted, action, line, address, .. } = &*self.inner;
+        let Inner { requested, granted, action, line, address, bindings, .. } = &*self.inner;
         if let Some(Declared { action, .. }) = action {
             details.insert("action".into(), action.as_str().into());
         }
@@ -257,6 +299,9 @@ impl Denial {
         details.insert("suggestion".into(), self.suggestion().into());
         if let Some(line) = line {
             details.insert("allow".into(), line.as_json());
+        }
+        if !bindings.is_empty() {
+            details.insert("bindings".into(), bindings.as_slice().into());
         }
         if let Some(address) = address {
             details.insert("ip".into(), address.to_string().into());

@@ -60,6 +60,13 @@ impl Failure {
         self
     }
 
+    /// Rewrites what only the operator's record may say: to take out what not even that may.
+    #[must_use]
+    pub(crate) fn with_notes_rewritten(mut self, rewrite: impl Fn(&str) -> String) -> Self {
+        self.inner.operator.iter_mut().for_each(|note| *note = rewrite(note));
+        self
+    }
+
     /// The class: what callers branch on.
     #[must_use]
     pub fn class(&self) -> FailureClass {

@@ -90,7 +90,9 @@ pub(crate) async fn run<A: Answer>(
             },
             None => Failure::connector_runtime_error(context, RuntimeFault::Internal),
         }),
-        Stop::Done(Ok(result)) => outcome::of_result(context, result, &ledger),
+        Stop::Done(Ok(result)) => {
+            outcome::of_result(context, result, &ledger, store.data().scanner().as_deref())
+        }
         Stop::Done(Err(error)) if error.is::<wasmtime::PoolConcurrencyLimitError>() => {
             // Calls wait for room before they get here (`room`); were it missing all the same, that would be
             // the host's doing and not the connector's.
@@ -114,9 +116,16 @@ pub(crate) async fn run<A: Answer>(
         }
         Stop::Verdict => Err(Failure::connector_runtime_error(context, RuntimeFault::Internal)),
     };
-    let outcome = outcome.map_err(|failure| match store.data().stderr.tail(STDERR_CHARS) {
-        Some(tail) => failure.with_operator_note(format!("stderr: {tail}")),
-        None => failure,
+    let outcome = outcome.map_err(|failure| {
+        let scanner = store.data().scanner();
+        let failure = match store.data().stderr.tail(STDERR_CHARS, scanner.as_deref()) {
+            Some(tail) => failure.with_operator_note(format!("stderr: {tail}")),
+            None => failure,
+        };
+        match scanner {
+            Some(scanner) => failure.with_notes_rewritten(|note| scanner.redact(note, false).into_owned()),
+            None => failure,
+        }
     });
     (outcome.map_err(Error::from), usage)
 }

@@ -8,12 +8,14 @@ use serde_json::Value;
 
 use super::gates::ledger::{Ledger, Verdict};
 use super::traps::Ending;
-use super::values::{Returned, Unreadable};
+use super::values::{Answer, Returned, Unreadable};
 use crate::error::{Error, HostError};
 use crate::failure::{
-    Context, Failure, LimitHit, LimitKind, NetworkFault, Phase, RuntimeFault, UpstreamFault, safe_line,
+    Context, Denial, DenialCode, Failure, LimitHit, LimitKind, NetworkFault, Phase, RuntimeFault,
+    UpstreamFault, safe_line,
 };
 use crate::limits;
+use crate::secret::{Found, Scanner};
 
 /// The longest guest text kept for the operator, in characters.
 const DETAIL_CHARS: usize = 2_000;
@@ -36,19 +38,28 @@ pub(super) fn of_ending(context: &Context, ending: Ending) -> Failure {
     }
 }
 
-/// What the guest returned: its value, or the failure that it reports.
-pub(super) fn of_result<A>(
+/// What the guest returned: its value, or the failure that it reports. Neither passes with a secret in it: a guest
+/// holds none, but a service may have given it one in a form that the gate's search does not know.
+pub(super) fn of_result<A: Answer>(
     context: &Context,
     result: Result<Returned<A>, Unreadable>,
     ledger: &Ledger,
+    scanner: Option<&Scanner>,
 ) -> Result<A, Failure> {
+    if let (Some(scanner), Ok(returned)) = (scanner, &result)
+        && let Some((what, found)) = secret_in(scanner, returned)
+    {
+        let bindings = (!found.binding.is_empty()).then(|| found.binding.to_string()).into_iter().collect();
+        let denial = Denial::of_secret(DenialCode::SecretReflected, what, bindings);
+        return Err(Failure::capability_denied(context, &denial));
+    }
     let over = |limit, configured: usize, used| {
         let hit = LimitHit { limit, configured: configured as u64, used };
         Err(Failure::resource_limit_exceeded(context, hit))
     };
     match result {
         Ok(Returned::Value(value)) => Ok(value),
-        Ok(Returned::Failure(failure)) => Err(of_guest_failure(context, &failure, ledger)),
+        Ok(Returned::Failure(failure)) => Err(of_guest_failure(context, &failure, ledger, scanner)),
         Err(Unreadable::TooLong(used)) => over(LimitKind::Payload, limits::PAYLOAD_BYTES, used),
         Err(Unreadable::TooLarge) => {
             over(LimitKind::HostTransfer, limits::RESULT_BYTES, limits::RESULT_BYTES as u64 + 1)
@@ -60,8 +71,26 @@ pub(super) fn of_result<A>(
     }
 }
 
+/// A secret in what callers would get of it, and what that is. The detail of a failure is for the operator, and
+/// loses the secret alone.
+fn secret_in<A: Answer>(scanner: &Scanner, returned: &Returned<A>) -> Option<(&'static str, Found)> {
+    match returned {
+        Returned::Value(value) => value.find_secret(scanner).map(|found| ("result", found)),
+        Returned::Failure(failure) => {
+            let records = failure.as_object()?.values().filter_map(Value::as_object);
+            let mut shown = records.flatten().filter(|(name, _)| *name != "detail");
+            shown.find_map(|(_, value)| scanner.find_in_json(value)).map(|found| ("failure", found))
+        }
+    }
+}
+
 /// The failure that the guest reports, from the contract's variant as JSON.
-fn of_guest_failure(context: &Context, failure: &Value, ledger: &Ledger) -> Failure {
+fn of_guest_failure(
+    context: &Context,
+    failure: &Value,
+    ledger: &Ledger,
+    scanner: Option<&Scanner>,
+) -> Failure {
     let malformed =
         || Failure::connector_runtime_error(context, RuntimeFault::OutputMalformed("an unknown failure"));
     let case = failure.as_object().and_then(|cases| cases.iter().next());
@@ -92,6 +121,8 @@ fn of_guest_failure(context: &Context, failure: &Value, ledger: &Ledger) -> Fail
     };
     match record.text("detail") {
         Some(detail) => {
+            let clean = scanner.map(|scanner| scanner.redact(&detail, false).into_owned());
+            let detail = clean.unwrap_or(detail);
             failure.with_operator_note(format!("connector: {}", safe_line(&detail, DETAIL_CHARS)))
         }
         None => failure,

@@ -16,6 +16,7 @@ use crate::clock::Clock;
 use crate::egress::Authorize;
 use crate::failure::AuditId;
 use crate::limits;
+use crate::secret::Scanner;
 
 pub(super) struct State {
     /// Made when a guest first asks for it: most calls never do.
@@ -58,6 +59,11 @@ impl State {
     /// What the gates share.
     pub(super) fn ledger(&self) -> &Ledger {
         self.gate.ledger()
+    }
+
+    /// What looks for secrets in what the guest says; none where there are none.
+    pub(super) fn scanner(&self) -> Option<Arc<Scanner>> {
+        self.gate.scanner()
     }
 }
 

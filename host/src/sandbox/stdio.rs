@@ -15,6 +15,7 @@ use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
 use crate::failure::safe_line;
 use crate::limits;
+use crate::secret::Scanner;
 
 /// One captured stream; clones share it.
 #[derive(Debug, Clone, Default)]
@@ -45,15 +46,17 @@ impl Capture {
         (kept.bytes.len() as u64, kept.dropped)
     }
 
-    /// The last lines of what was written, as one safe line; none if nothing was.
-    pub(super) fn tail(&self, max: usize) -> Option<String> {
+    /// The last lines of what was written, as one safe line and without secrets; none if nothing was.
+    pub(super) fn tail(&self, max: usize, scanner: Option<&Scanner>) -> Option<String> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.bytes.is_empty() {
             return None;
         }
         let dropped = kept.dropped;
         let text = String::from_utf8_lossy(kept.bytes.make_contiguous());
-        let text = text.trim_end();
+        // Before it is cut: a part of a secret is not found. More of it is kept than the tail is long.
+        let clean = scanner.map(|scanner| scanner.redact(&safe_line(&text, usize::MAX), false).into_owned());
+        let text = clean.as_deref().unwrap_or(&text).trim_end();
         let skip = text.chars().count().saturating_sub(max);
         let mut tail = safe_line(&text.chars().skip(skip).collect::<String>(), max);
         if dropped > 0 {
@@ -122,14 +125,14 @@ mod tests {
     #[test]
     fn the_last_bytes_are_kept_and_the_others_counted() {
         let capture = Capture::default();
-        assert_eq!(capture.tail(100), None);
+        assert_eq!(capture.tail(100, None), None);
         capture.keep(b"first");
-        assert_eq!((capture.kept_and_dropped(), capture.tail(100)), ((5, 0), Some("first".into())));
+        assert_eq!((capture.kept_and_dropped(), capture.tail(100, None)), ((5, 0), Some("first".into())));
         capture.keep(&vec![b'x'; limits::STDIO_BYTES]);
         assert_eq!(capture.kept_and_dropped(), (limits::STDIO_BYTES as u64, 5));
         capture.keep(&vec![b'y'; 3 * limits::STDIO_BYTES]);
         capture.keep(b"\npanicked: the end\n");
-        let tail = capture.tail(13).unwrap();
+        let tail = capture.tail(13, None).unwrap();
         assert!(tail.starts_with("cked: the end ["), "{tail}");
         let (kept, dropped) = capture.kept_and_dropped();
         assert_eq!(kept + dropped, 5 + 4 * limits::STDIO_BYTES as u64 + 19);

@@ -1,10 +1,17 @@
 //! Secrets: a text that nobody can print, and the search for it in what passes by.
 
+mod forms;
 mod scanner;
+mod search;
+mod skip;
+#[cfg(test)]
+mod tests;
 
 use zeroize::Zeroizing;
 
-pub use scanner::Scanner;
+pub use forms::SHORTEST_SOUGHT;
+pub(crate) use scanner::Bookmark;
+pub use scanner::{Found, REDACTED, Scanner};
 
 /// A secret text. It has no `Debug`, `Display`, `Serialize` or `Clone`, and its memory is cleared when it is
 /// dropped: it is shared by reference, and read where it is used and nowhere else.

@@ -12,6 +12,7 @@ mod file;
 mod header;
 mod name;
 mod seal;
+mod sought;
 mod text;
 mod unlock;
 
@@ -25,6 +26,7 @@ pub use bindings::Bindings;
 pub use error::VaultError;
 pub use file::{LockKind, NewLock, VaultFile, VaultStatus};
 pub use name::{BindingName, BindingNameError, DEFAULT_IDENTITY};
+pub(crate) use sought::scanner_for;
 pub use text::{SECRET_BYTES, SHORT_SECRET_CHARS, SecretFlaw, SecretForm, secret_text};
 pub use unlock::{PassphraseFor, PassphraseSource};
 

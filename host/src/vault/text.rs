@@ -10,7 +10,7 @@ use crate::secret::Secret;
 pub const SECRET_BYTES: usize = 16 * 1024;
 
 /// Below this many characters, a text stands in too many places by chance to be searched for.
-pub const SHORT_SECRET_CHARS: usize = 8;
+pub const SHORT_SECRET_CHARS: usize = crate::secret::SHORTEST_SOUGHT;
 
 /// How a secret travels, which says what it may consist of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

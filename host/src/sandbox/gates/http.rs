@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use http::header::RETRY_AFTER;
-use http::{HeaderMap, HeaderName, Request, Response};
+use http::header::{ACCEPT_ENCODING, RETRY_AFTER};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpHooks};
@@ -18,12 +18,14 @@ use super::without_handles::WithoutHandles;
 use crate::action::ActionScope;
 use crate::egress::ResponseBody;
 use crate::egress::{
-    Authorization, Authorize, Client, Counted, CountedError, HostPort, Policy, RequestFlaw, Resolve,
-    SendError, Target, Timeouts, Unauthorized, code, guest_may_set,
+    Authorization, Authorize, Client, Counted, CountedError, HostPort, Policy, RequestFlaw, Resolve, Scanned,
+    ScannedError, SendError, Target, Timeouts, Unauthorized, code, find_in_fields, find_in_uri,
+    guest_may_set,
 };
-use crate::failure::{LimitHit, LimitKind, Phase};
+use crate::failure::{Denial, DenialCode, LimitHit, LimitKind, Phase};
 use crate::limits;
 use crate::manifest::Manifest;
+use crate::secret::{Found, Scanner};
 
 /// Bytes of a request's body that are held for a guest in one piece.
 const OUTGOING_CHUNK: usize = 16 * 1024;
@@ -89,17 +91,26 @@ impl HttpGate {
         &self.ledger
     }
 
+    /// What looks for secrets in what passes; none where there are none to look for.
+    pub(in crate::sandbox) fn scanner(&self) -> Option<Arc<Scanner>> {
+        scanner(self.credentials.as_deref())
+    }
+
     /// What the attempt's requests may carry of credentials.
     pub(in crate::sandbox) fn credentials(&self) -> Option<&dyn Authorize> {
         self.credentials.as_deref()
     }
 
     /// Everything that can be decided without the network.
-    fn admit(&self, request: &Request<WasiBody>) -> Result<Target, Verdict> {
+    fn admit(&self, request: &Request<WasiBody>, scanner: Option<&Scanner>) -> Result<Target, Verdict> {
         let number = self.ledger.count_request();
         if number > limits::REQUESTS {
             let hit = LimitHit { limit: LimitKind::Requests, configured: limits::REQUESTS, used: number };
             return Err(Verdict::Limit(hit));
+        }
+        // Before the policy: a refusal names the host that was asked for, and a secret may stand there.
+        if let Some(found) = scanner.and_then(|scanner| find_in_head(scanner, request)) {
+            return Err(in_request(None, found));
         }
         self.egress.client.policy().decide(request.uri(), self.scope.as_deref()).map_err(Verdict::Denied)
     }
@@ -123,11 +134,12 @@ impl WasiHttpHooks for HttpGate {
 
     fn send_request(
         &mut self,
-        request: Request<WasiBody>,
+        mut request: Request<WasiBody>,
         options: Option<RequestOptions>,
         _: IoFuture,
     ) -> SendFuture {
-        let target = match self.admit(&request) {
+        let sought = self.scanner();
+        let target = match self.admit(&request, sought.as_deref()) {
             Ok(target) if !self.ledger.is_over() => target,
             Ok(_) => return Box::new(async { Err(Error::HttpRequestDenied) }),
             Err(verdict) => {
@@ -135,6 +147,10 @@ impl WasiHttpHooks for HttpGate {
                 return Box::new(async { Err(Error::HttpRequestDenied) });
             }
         };
+        if sought.is_some() {
+            // What is compressed cannot be searched: nothing is asked for that way.
+            request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        }
         let timeouts = timeouts(options);
         let (client, credentials) = (self.egress.client.clone(), self.credentials.clone());
         let (ledger, slots) = (Arc::clone(&self.ledger), Arc::clone(&self.slots));
@@ -152,7 +168,7 @@ impl WasiHttpHooks for HttpGate {
                     },
                     None => Authorization::default(),
                 };
-                let body = guarded_body(body, &credentials, &ledger);
+                let body = guarded_body(body, &host, &credentials, sought, &ledger);
                 let request = Request::from_parts(head, body);
                 let response = client.send(request, &target, &timeouts, &authorization).await;
                 let response = response.map_err(Unsent::Send)?;
@@ -168,9 +184,17 @@ impl WasiHttpHooks for HttpGate {
             };
             match answer {
                 Ok(response) => {
+                    // Asked for anew: sending may have brought a new token.
+                    let sought = scanner(credentials.as_deref());
                     let bindings =
                         credentials.map(|credentials| credentials.bindings_for(&target)).unwrap_or_default();
-                    let response = observe_response(response, host, bindings, &ledger, permit);
+                    let fields = response.headers();
+                    if let Some(found) = sought.as_deref().and_then(|sought| find_in_fields(sought, fields)) {
+                        ledger.saw_answer();
+                        ledger.end(in_response(&host, found, bindings));
+                        return Err(Error::HttpRequestDenied);
+                    }
+                    let response = observe_response(response, host, bindings, sought, &ledger, permit);
                     Ok((response, Box::new(async { Ok(()) }) as IoFuture))
                 }
                 Err(Unsent::Unauthorized(unauthorized)) => {
@@ -208,12 +232,19 @@ fn timeouts(options: Option<RequestOptions>) -> Timeouts {
     timeouts
 }
 
-/// The body, counted, and watched for handles where there are some.
+/// What the attempt's credentials would look for, if there is anything.
+fn scanner(credentials: Option<&dyn Authorize>) -> Option<Arc<Scanner>> {
+    credentials.map(Authorize::scanner).filter(|scanner| !scanner.is_empty())
+}
+
+/// The body, counted, watched for handles where there are some, and searched for secrets.
 fn guarded_body(
     body: WasiBody,
+    host: &str,
     credentials: &Option<Arc<dyn Authorize>>,
+    sought: Option<Arc<Scanner>>,
     ledger: &Arc<Ledger>,
-) -> Counted<WasiBody> {
+) -> Scanned<Counted<WasiBody>> {
     let body = match credentials {
         Some(credentials) if credentials.has_handles() => {
             let (credentials, ledger) = (Arc::clone(credentials), Arc::clone(ledger));
@@ -221,16 +252,46 @@ fn guarded_body(
         }
         _ => body,
     };
-    let (total, ledger) = (Arc::clone(&ledger.bytes_out), Arc::clone(ledger));
-    let on_excess = move |used| ledger.end(over(LimitKind::RequestBody, limits::REQUEST_BODY_BYTES, used));
-    Counted::new(body, limits::REQUEST_BODY_BYTES, total, on_excess)
+    let total = Arc::clone(&ledger.bytes_out);
+    let on_excess = {
+        let ledger = Arc::clone(ledger);
+        move |used| ledger.end(over(LimitKind::RequestBody, limits::REQUEST_BODY_BYTES, used))
+    };
+    let on_found = {
+        let (ledger, host) = (Arc::clone(ledger), host.to_owned());
+        move |found| ledger.end(in_request(Some(&host), found))
+    };
+    Scanned::new(Counted::new(body, limits::REQUEST_BODY_BYTES, total, on_excess), sought, on_found)
 }
 
-/// Notes the status, counts the body, and notes a body that breaks off.
+/// A secret in what the guest wrote before the body.
+fn find_in_head<B>(scanner: &Scanner, request: &Request<B>) -> Option<Found> {
+    let found = find_in_uri(scanner, request.uri());
+    let found = found.or_else(|| scanner.find(request.method().as_str().as_bytes()));
+    found.or_else(|| find_in_fields(scanner, request.headers()))
+}
+
+fn in_request(host: Option<&str>, found: Found) -> Verdict {
+    let passing = host.map_or_else(|| "request".to_owned(), |host| format!("request:{host}"));
+    let bindings = named(found).into_iter().collect();
+    Verdict::Denied(Denial::of_secret(DenialCode::SecretInRequest, &passing, bindings))
+}
+
+fn in_response(host: &str, found: Found, carried: Vec<String>) -> Verdict {
+    let bindings = named(found).map_or(carried, |name| vec![name]);
+    Verdict::Denied(Denial::of_secret(DenialCode::SecretReflected, &format!("response:{host}"), bindings))
+}
+
+fn named(found: Found) -> Option<String> {
+    (!found.binding.is_empty()).then(|| found.binding.to_string())
+}
+
+/// Notes the status, counts the body, looks for secrets in it, and notes a body that breaks off.
 fn observe_response(
     response: Response<ResponseBody>,
     host: String,
     bindings: Vec<String>,
+    sought: Option<Arc<Scanner>>,
     ledger: &Arc<Ledger>,
     permit: OwnedSemaphorePermit,
 ) -> Response<WasiBody> {
@@ -240,7 +301,7 @@ fn observe_response(
         let retry_after_ms = retry_after_ms(response.headers(), SystemTime::now());
         ledger.saw_status(SeenStatus {
             host: host.clone(),
-            bindings,
+            bindings: bindings.clone(),
             status: status.as_u16(),
             retry_after_ms,
         });
@@ -250,12 +311,17 @@ fn observe_response(
         let ledger = Arc::clone(&ledger);
         move |used| ledger.end(over(LimitKind::ResponseBody, limits::RESPONSE_BODY_BYTES, used))
     };
+    let on_found = {
+        let (ledger, host) = (Arc::clone(&ledger), host.clone());
+        move |found| ledger.end(in_response(&host, found, bindings))
+    };
     response.map(|body| {
         let counted = Counted::new(body, limits::RESPONSE_BODY_BYTES, total, on_excess);
-        Held::new(counted, permit)
+        Scanned::new(Held::new(counted, permit), sought, on_found)
             .map_err(move |error| match error {
-                CountedError::TooLarge { .. } => Error::HttpResponseBodySize(None),
-                CountedError::Body(fault) => {
+                ScannedError::Secret => Error::HttpRequestDenied,
+                ScannedError::Body(CountedError::TooLarge { .. }) => Error::HttpResponseBodySize(None),
+                ScannedError::Body(CountedError::Body(fault)) => {
                     let (phase, code, request_sent) = (fault.phase, fault.code, fault.request_sent);
                     ledger.saw_fault(SeenFault { host: host.clone(), phase, code, request_sent });
                     guest_error(phase, code)

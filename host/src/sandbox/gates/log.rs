@@ -6,6 +6,7 @@ use wasmtime::component::{ComponentType, Lift, LinkerInstance, WasmList, WasmStr
 use crate::failure::safe_line;
 use crate::limits;
 use crate::sandbox::state::State;
+use crate::secret::Scanner;
 
 #[derive(ComponentType, Lift, Clone, Copy)]
 #[component(enum)]
@@ -64,6 +65,8 @@ fn line(
     message: &WasmStr,
     fields: &WasmList<Field>,
 ) -> wasmtime::Result<String> {
+    let scanner = store.data().scanner();
+    let cut = |text: &str, chars| cut(text, chars, scanner.as_deref());
     let mut line = cut(&message.to_str(&*store)?, limits::LOG_LINE_CHARS);
     for index in 0..fields.len().min(FIELDS) {
         let room = limits::LOG_LINE_CHARS.saturating_sub(line.len());
@@ -74,10 +77,15 @@ fn line(
     Ok(line)
 }
 
-/// The first `chars` characters, made safe; what lies far behind them is not looked at.
-fn cut(text: &str, chars: usize) -> String {
+/// The first `chars` characters, made safe and without secrets; what lies far behind them is not looked at.
+fn cut(text: &str, chars: usize, scanner: Option<&Scanner>) -> String {
     let end = text.floor_char_boundary(chars.saturating_add(1).saturating_mul(4));
-    safe_line(text.get(..end).unwrap_or_default(), chars)
+    let near = text.get(..end).unwrap_or_default();
+    match scanner {
+        None => safe_line(near, chars),
+        // Made safe first: characters that vanish could part a secret. Cut last: it could cut one.
+        Some(scanner) => safe_line(&scanner.redact(&safe_line(near, usize::MAX), end < text.len()), chars),
+    }
 }
 
 fn write(call: &str, level: Level, line: &str) {

@@ -9,3 +9,6 @@ pub(super) mod log;
 pub(super) mod random;
 pub(super) mod sockets;
 mod without_handles;
+
+#[cfg(test)]
+mod secret_tests;

@@ -11,6 +11,7 @@ use super::layout::{Kind, Layout, OperationLayout};
 use super::size;
 use super::written::Written;
 use crate::limits;
+use crate::secret::{Found, Scanner};
 
 /// What an operation returned.
 #[derive(Debug, PartialEq)]
@@ -59,6 +60,9 @@ pub(super) fn returned<A: Answer>(
 pub(crate) trait Answer: Sized + Send {
     /// Reads it, within the limits of a result.
     fn read(payload: Payload<'_>) -> Result<Self, Unreadable>;
+
+    /// The first secret that stands in its JSON text.
+    fn find_secret(&self, scanner: &Scanner) -> Option<Found>;
 }
 
 impl Answer for Value {
@@ -69,12 +73,20 @@ impl Answer for Value {
             Some(size) => Err(Unreadable::TooLong(size)),
         }
     }
+
+    fn find_secret(&self, scanner: &Scanner) -> Option<Found> {
+        scanner.find_in_json(self)
+    }
 }
 
 /// JSON text, compact.
 impl Answer for String {
     fn read(payload: Payload<'_>) -> Result<Self, Unreadable> {
         payload.text()
+    }
+
+    fn find_secret(&self, scanner: &Scanner) -> Option<Found> {
+        scanner.find(self.as_bytes())
     }
 }
 

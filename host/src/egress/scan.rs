@@ -1,0 +1,202 @@
+//! Looks for secrets in a body as it flows: what may be the beginning of one waits until it is known not to be.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::HeaderMap;
+use http_body::{Body, Frame, SizeHint};
+
+use crate::secret::{Bookmark, Found, Scanner};
+
+/// A body that fails where a secret stands in it; no byte of the secret is passed on, and none after it.
+pub struct Scanned<B> {
+    body: B,
+    look: Option<Look>,
+    ended: bool,
+}
+
+/// What there is to look for, and how far the look has come.
+struct Look {
+    scanner: Arc<Scanner>,
+    at: Bookmark,
+    /// The last bytes, where they may be the beginning of a secret.
+    held: BytesMut,
+    /// What may pass.
+    ready: VecDeque<Frame<Bytes>>,
+    on_found: Option<Box<dyn FnOnce(Found) + Send>>,
+}
+
+/// A scanned body failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ScannedError<E> {
+    /// There is a secret in it.
+    #[error("the body holds a secret")]
+    Secret,
+    /// It failed itself.
+    #[error(transparent)]
+    Body(E),
+}
+
+impl<B> Scanned<B> {
+    /// Looks for what `scanner` knows in `body`; `on_found` is called once when there is some. A scanner that knows
+    /// nothing costs nothing.
+    pub fn new(
+        body: B,
+        scanner: Option<Arc<Scanner>>,
+        on_found: impl FnOnce(Found) + Send + 'static,
+    ) -> Self {
+        let look = scanner.and_then(|scanner| {
+            let at = scanner.reading()?.bookmark();
+            let (held, ready) = (BytesMut::new(), VecDeque::new());
+            Some(Look { scanner, at, held, ready, on_found: Some(Box::new(on_found)) })
+        });
+        Self { body, look, ended: false }
+    }
+}
+
+impl<B> fmt::Debug for Scanned<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scanned").finish_non_exhaustive()
+    }
+}
+
+/// The first secret in a head: in the names and values of its fields.
+pub fn find_in_fields(scanner: &Scanner, fields: &HeaderMap) -> Option<Found> {
+    // Names travel in lower case, and any secret has that form too.
+    let mut fields = fields.iter();
+    fields.find_map(|(name, value)| {
+        scanner.find(name.as_str().as_bytes()).or_else(|| scanner.find_in_value(value.as_bytes()))
+    })
+}
+
+/// The first secret in a request's target: as it stands there, and as what is meant by its `%xx` and `+`.
+pub fn find_in_uri(scanner: &Scanner, uri: &http::Uri) -> Option<Found> {
+    let text = uri.to_string();
+    let decoded = percent_encoding::percent_decode_str(&text).collect::<Vec<u8>>();
+    let query = uri.query().unwrap_or_default();
+    let whole = |(name, value): (std::borrow::Cow<'_, str>, std::borrow::Cow<'_, str>)| {
+        scanner.find_in_value(name.as_bytes()).or_else(|| scanner.find_in_value(value.as_bytes()))
+    };
+    let segments = || uri.path().split('/').find_map(|segment| scanner.find_in_value(segment.as_bytes()));
+    let found = scanner.find(text.as_bytes()).or_else(|| scanner.find(&decoded));
+    found.or_else(|| url::form_urlencoded::parse(query.as_bytes()).find_map(whole)).or_else(segments)
+}
+
+impl Look {
+    /// Takes in one more piece; what is then known to be harmless is ready.
+    fn take(&mut self, piece: Bytes, last: bool) -> Result<(), Found> {
+        let Some(mut reading) = self.scanner.resume(self.at) else { return Ok(()) };
+        let pending = if last { reading.read(&piece).map(|_| 0)? } else { reading.read(&piece)? };
+        self.at = reading.bookmark();
+        let (mut piece, before) = (piece, self.held.len());
+        let free = before.saturating_add(piece.len()).saturating_sub(pending);
+        self.pass(self.held.len().min(free));
+        let rest = piece.split_off(free.saturating_sub(before).min(piece.len()));
+        if !piece.is_empty() {
+            self.ready.push_back(Frame::data(piece));
+        }
+        self.held.extend_from_slice(&rest);
+        Ok(())
+    }
+
+    /// The first `bytes` of what was held may pass.
+    fn pass(&mut self, bytes: usize) {
+        if bytes > 0 {
+            let free = self.held.split_to(bytes.min(self.held.len())).freeze();
+            self.ready.push_back(Frame::data(free));
+        }
+    }
+
+    fn take_frame(&mut self, frame: Frame<Bytes>, last: bool) -> Result<(), Found> {
+        match frame.into_data() {
+            Ok(data) => self.take(data, last),
+            Err(frame) => {
+                if let Some(found) =
+                    frame.trailers_ref().and_then(|trailers| find_in_fields(&self.scanner, trailers))
+                {
+                    return Err(found);
+                }
+                self.pass(self.held.len());
+                self.ready.push_back(frame);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for Scanned<B> {
+    type Data = Bytes;
+    type Error = ScannedError<B::Error>;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let this = self.get_mut();
+        let Some(look) = &mut this.look else {
+            let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
+            return Poll::Ready(frame.map(|frame| frame.map_err(ScannedError::Body)));
+        };
+        loop {
+            if let Some(frame) = look.ready.pop_front() {
+                return Poll::Ready(Some(Ok(frame)));
+            }
+            if this.ended {
+                return Poll::Ready(None);
+            }
+            let taken = match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
+                Some(Ok(frame)) => {
+                    this.ended = this.body.is_end_stream();
+                    look.take_frame(frame, this.ended)
+                }
+                None => {
+                    this.ended = true;
+                    look.pass(look.held.len());
+                    Ok(())
+                }
+                Some(Err(error)) => {
+                    // What is held goes with it: nobody knows what it would have become.
+                    this.ended = true;
+                    look.held.clear();
+                    return Poll::Ready(Some(Err(ScannedError::Body(error))));
+                }
+            };
+            if let Err(found) = taken {
+                this.ended = true;
+                look.held.clear();
+                look.ready.clear();
+                if let Some(on_found) = look.on_found.take() {
+                    on_found(found);
+                }
+                return Poll::Ready(Some(Err(ScannedError::Secret)));
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.look {
+            None => self.body.is_end_stream(),
+            Some(look) => {
+                look.ready.is_empty() && (self.ended || (look.held.is_empty() && self.body.is_end_stream()))
+            }
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let Some(look) = &self.look else { return self.body.size_hint() };
+        let ready: usize = look.ready.iter().filter_map(Frame::data_ref).map(Buf::remaining).sum::<usize>()
+            + look.held.len();
+        let waiting = ready as u64;
+        let inner = if self.ended { SizeHint::with_exact(0) } else { self.body.size_hint() };
+        let mut hint = SizeHint::new();
+        hint.set_lower(inner.lower().saturating_add(waiting));
+        if let Some(upper) = inner.upper() {
+            hint.set_upper(upper.saturating_add(waiting));
+        }
+        hint
+    }
+}

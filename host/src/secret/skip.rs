@@ -1,0 +1,56 @@
+//! Skips what cannot begin a pattern, many bytes at a time: Wu and Manber's table of shifts.
+
+use zeroize::Zeroizing;
+
+/// Bytes that are looked at together.
+const BLOCK: usize = 3;
+
+/// The longest look ahead. Longer ones fill the table without skipping more.
+const WINDOW: usize = 32;
+
+/// Places of the table, as bits of an index.
+const BITS: u32 = 14;
+
+/// How far one may go on from a place, by the last block of the window that begins there.
+pub(super) struct Skip {
+    window: usize,
+    /// 0 where a pattern may begin at the place itself.
+    shifts: Vec<u8>,
+}
+
+impl Skip {
+    /// For `patterns`, each of at least [`BLOCK`] bytes.
+    pub(super) fn new(patterns: &[Zeroizing<Vec<u8>>]) -> Self {
+        let window = patterns.iter().map(|pattern| pattern.len()).min().unwrap_or(BLOCK).min(WINDOW);
+        let most = window.saturating_sub(BLOCK).saturating_add(1);
+        let mut shifts = vec![u8::try_from(most).unwrap_or(1); 1 << BITS];
+        for pattern in patterns {
+            for (at, block) in pattern.windows(BLOCK).take(most).enumerate() {
+                let shift = u8::try_from(most.saturating_sub(1).saturating_sub(at)).unwrap_or(0);
+                if let Some(known) = shifts.get_mut(place(block)) {
+                    *known = shift.min(*known);
+                }
+            }
+        }
+        Self { window, shifts }
+    }
+
+    /// The first place from `at` on where a pattern may begin, also one that goes on behind `bytes`.
+    pub(super) fn next(&self, bytes: &[u8], mut at: usize) -> usize {
+        while let Some(block) = bytes.get(at.saturating_add(self.window.saturating_sub(BLOCK))..)
+            && let Some(block) = block.get(..BLOCK)
+        {
+            match self.shifts.get(place(block)) {
+                Some(0) | None => break,
+                Some(shift) => at = at.saturating_add(usize::from(*shift)),
+            }
+        }
+        at
+    }
+}
+
+/// Where the table has this block: others may share the place, which costs time alone.
+fn place(block: &[u8]) -> usize {
+    let number = block.iter().fold(0_u32, |number, byte| number << 8 | u32::from(*byte));
+    (number.wrapping_mul(0x9e37_79b1) >> (u32::BITS - BITS)) as usize
+}

@@ -1,0 +1,57 @@
+//! Looks for a secret in whatever was written, in more forms than the host itself looks for.
+
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+
+/// Every form of `secret`, by name. Written anew and not with the host's own code, so that a form missing there is
+/// missed here.
+pub(super) fn forms(secret: &str) -> Vec<(String, Vec<u8>)> {
+    let mut forms = vec![
+        ("raw".to_owned(), secret.to_owned()),
+        ("reversed".to_owned(), secret.chars().rev().collect()),
+        ("lower".to_owned(), secret.to_lowercase()),
+        ("upper".to_owned(), secret.to_uppercase()),
+        ("hex".to_owned(), secret.bytes().map(|byte| format!("{byte:02x}")).collect()),
+        ("HEX".to_owned(), secret.bytes().map(|byte| format!("{byte:02X}")).collect()),
+        ("percent".to_owned(), url::form_urlencoded::byte_serialize(secret.as_bytes()).collect()),
+        ("JSON".to_owned(), serde_json::to_string(secret).unwrap().trim_matches('"').to_owned()),
+        ("JSON, /".to_owned(), secret.replace('/', "\\/")),
+        ("debug".to_owned(), format!("{secret:?}").trim_matches('"').to_owned()),
+        ("bytes".to_owned(), format!("{:?}", secret.as_bytes()).trim_matches(['[', ']']).to_owned()),
+        ("unicode".to_owned(), secret.chars().map(|c| format!("\\u{:04x}", u32::from(c))).collect()),
+    ];
+    forms.push(("percent, lower".to_owned(), forms[6].1.to_lowercase()));
+    for before in 0..3 {
+        for (name, engine) in [("base64", STANDARD_NO_PAD), ("base64url", URL_SAFE_NO_PAD)] {
+            let text = engine.encode(["x".repeat(before).as_bytes(), secret.as_bytes()].concat());
+            // The first characters depend on what stands before, the last on what stands behind.
+            forms.push((format!("{name}, {before} before"), text[before + 1..text.len() - 1].to_owned()));
+        }
+    }
+    forms.into_iter().map(|(name, text)| (name, text.into_bytes())).collect()
+}
+
+/// The names of the forms of `secret` that stand in `bytes`.
+pub(super) fn found(secret: &str, bytes: &[u8]) -> Vec<String> {
+    let stands = |form: &[u8]| memmem(bytes, form);
+    forms(secret).into_iter().filter(|(_, form)| stands(form)).map(|(name, _)| name).collect()
+}
+
+fn memmem(bytes: &[u8], form: &[u8]) -> bool {
+    let first = form[0];
+    bytes.windows(form.len()).any(|window| window[0] == first && window == form)
+}
+
+/// Every file below `dir`, with what is in it.
+pub(super) fn files(dir: &Path, each: &mut impl FnMut(&Path, &[u8])) {
+    for entry in std::fs::read_dir(dir).unwrap().flatten() {
+        let path = entry.path();
+        match entry.file_type().unwrap() {
+            kind if kind.is_dir() => files(&path, each),
+            kind if kind.is_file() => each(&path, &std::fs::read(&path).unwrap()),
+            _ => {}
+        }
+    }
+}

