@@ -83,7 +83,7 @@ fn w29_without_a_binding_there_is_no_handle() {
     let optional =
         service(&credential("session_token", "tracker", "\"HOST\"", "optional = true"), |_| Vec::new());
     let failure = failed(optional.place(&optional.upstream.url("/text/a"), "{handle}", "x", 1));
-    assert_eq!(failure.code(), "no_handle", "the guest's own word");
+    assert_eq!(failure.details()["connector_code"], "no_handle", "the guest's own word");
     let none = service("", |_| Vec::new());
     let failure = failed(none.place(&none.upstream.url("/text/a"), "{handle}", "x", 1));
     assert_eq!((failure.class(), failure.code()), (FailureClass::CapabilityDenied, "credential_not_granted"));

@@ -135,7 +135,7 @@ fn row_113_the_guest_can_neither_set_nor_see_what_the_host_writes() {
         failed(service.call("fetch_with_header", args))
     };
     for name in ["X-Api-Key", "x-api-key"] {
-        assert_eq!(forged(name).code(), "invalid_request", "{name}");
+        assert_eq!(forged(name).details()["connector_code"], "invalid_request", "{name}");
     }
     assert_eq!(service.upstream.connections(), 0);
     let service = with_key("query = \"api_key\"", "k-1");
@@ -163,7 +163,8 @@ fn an_optional_credential_is_left_out_where_none_is_bound() {
     // What was asked for by name is not left out in silence, and the guest does not fill the gap.
     assert_eq!(failed(service.get_as("/text/b", &[("slack", "work")])).code(), "unbound");
     let args = json!({"url": service.upstream.url("/text/b"), "name": "authorization", "value": "mine"});
-    assert_eq!(failed(service.call("fetch_with_header", args)).code(), "invalid_request");
+    let failure = failed(service.call("fetch_with_header", args));
+    assert_eq!(failure.details()["connector_code"], "invalid_request");
     service.vault.bind(binding("api_key/slack", key("k-1"), &[PROBE], &[service.upstream.grant()]));
     service.got("/text/c");
     assert_eq!(service.header("/text/c", "authorization").as_deref(), Some("Bearer k-1"));
@@ -283,4 +284,47 @@ fn w32_a_signed_request_carries_scope_hash_and_length() {
     let failure = service.fails("/text/b");
     assert_eq!((failure.class(), failure.code()), (FailureClass::BindingFailed, "unsendable"));
     assert!(failure.message().contains("--region"), "{failure}");
+}
+
+#[test]
+fn inspect_and_why_say_what_goes_where_and_what_is_missing() {
+    let service = with_key("query = \"api_key\"\noptional = false", "k-1");
+    let why = |access: &str| {
+        let access = cofferdam::host::Access::parse(access).unwrap();
+        service.host.why(&example("probe"), &access, None).unwrap()
+    };
+    let permit = why(&service.upstream.url("/")).unwrap();
+    let notes = permit.notes().join("\n");
+    assert!(notes.contains("The credential api_key/slack goes there, query parameter api_key."), "{notes}");
+    assert!(notes.contains("It is bound as api_key/slack/default, for http://localhost"), "{notes}");
+    assert!(!why(&service.other.url("/")).unwrap().notes().join(" ").contains("api_key"));
+    let permit = why("api_key/slack").unwrap();
+    let line = format!("hosts = [\"{}\"]", service.upstream.grant());
+    assert_eq!(
+        (permit.granted_by()[0].table(), permit.granted_by()[0].line()),
+        ("[[capabilities.credential]]", &*line)
+    );
+    let denial = why("bearer/slack").unwrap_err();
+    assert_eq!(
+        (denial.requested(), denial.code().name()),
+        ("credential:bearer/slack", "credential_not_granted")
+    );
+    assert_eq!(denial.granted(), ["credential:api_key/slack"]);
+    service.vault.edit(|bindings| drop(bindings.remove(&"api_key/slack/default".parse().unwrap())));
+    let notes = why("api_key/slack").unwrap().notes().join(" ");
+    assert!(notes.contains("`cofferdam binding set api_key/slack/default`"), "{notes}");
+    service.vault.set_locked(true);
+    assert!(why("api_key/slack").unwrap().notes().join(" ").contains("The vault is locked."));
+    let shown = &service.host.inspect(&example("probe")).unwrap().credentials[0];
+    let text = format!("api_key/slack, query parameter api_key, to {}", service.upstream.grant());
+    assert_eq!((shown.to_string(), shown.optional), (text, false));
+}
+
+#[test]
+fn a_binding_can_be_checked_without_a_call() {
+    let service = with_key("", "k-1");
+    let check = |name: &str| run(service.host.check_binding(&name.parse().unwrap()));
+    check("api_key/slack").unwrap();
+    let error = check("api_key/slack/work").unwrap_err();
+    assert_eq!(error.failure().unwrap().code(), "unbound");
 }

@@ -182,6 +182,3 @@ impl Sigv4 {
         settings
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -217,12 +217,16 @@ mod tests {
             one("aws_sigv4", "y", "a.example:443", ""),
         ] {
             let error = with(&format!("{bearer}{other}")).unwrap_err();
-            assert!(error.contains("connector.toml:10:"), "{error}");
+            assert!(error.contains("connector.toml:11:"), "{error}");
             assert!(error.contains("bearer/x above writes the header authorization"), "{error}");
             assert!(error.contains("different places"), "{error}");
         }
-        let queries = ["k", "K"].map(|name| one("api_key", &name.to_lowercase(), "a.example:443", ""));
-        assert!(with(&queries.concat()).is_err());
+        let query = |service: &str, name: &str| {
+            one("api_key", service, "a.example:443", &format!("query = \"{name}\""))
+        };
+        let error = with(&(query("x", "key") + &query("y", "KEY"))).unwrap_err();
+        assert!(error.contains("api_key/x above writes the query parameter KEY"), "{error}");
+        with(&(query("x", "key") + &query("y", "other"))).unwrap();
         for other in [
             one("basic", "y", "b.example:443", ""),
             one("api_key", "y", "a.example:443", "header = \"X-Key\""),

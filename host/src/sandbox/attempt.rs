@@ -85,8 +85,8 @@ pub(crate) async fn run<A: Answer>(
         // A verdict may come between the guest's last step and this line: it still outranks the guest.
         _ if ledger.is_over() => Err(match ledger.verdict() {
             Some(verdict) => match outcome::of_verdict(context, verdict) {
-                Error::Failure(failure) => failure,
-                trouble @ Error::Host(_) => return (Err(trouble), usage),
+                Ok(failure) => failure,
+                Err(trouble) => return (Err(trouble.into()), usage),
             },
             None => Failure::connector_runtime_error(context, RuntimeFault::Internal),
         }),

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::gates::ledger::{Ledger, Verdict};
 use super::traps::Ending;
 use super::values::{Answer, Returned, Unreadable};
-use crate::error::{Error, HostError};
+use crate::error::HostError;
 use crate::failure::{
     Context, Denial, DenialCode, Failure, LimitHit, LimitKind, NetworkFault, Phase, RuntimeFault,
     UpstreamFault, safe_line,
@@ -20,14 +20,16 @@ use crate::secret::{Found, Scanner};
 /// The longest guest text kept for the operator, in characters.
 const DETAIL_CHARS: usize = 2_000;
 
-/// What a gate's verdict comes to.
-pub(super) fn of_verdict(context: &Context, verdict: Verdict) -> Error {
-    match verdict {
-        Verdict::Denied(denial) => Failure::capability_denied(context, &denial).into(),
-        Verdict::Limit(hit) => Failure::resource_limit_exceeded(context, hit).into(),
-        Verdict::Binding(problem) => Failure::binding(context, &problem).into(),
-        Verdict::Host(trouble) => HostError::new(trouble.kind, trouble.message).hint(trouble.hint).into(),
-    }
+/// The failure for a gate's verdict; or, where the verdict is the host's own trouble, that.
+pub(super) fn of_verdict(context: &Context, verdict: Verdict) -> Result<Failure, HostError> {
+    Ok(match verdict {
+        Verdict::Denied(denial) => Failure::capability_denied(context, &denial),
+        Verdict::Limit(hit) => Failure::resource_limit_exceeded(context, hit),
+        Verdict::Binding(problem) => Failure::binding(context, &problem),
+        Verdict::Host(trouble) => {
+            return Err(HostError::new(trouble.kind, trouble.message).hint(trouble.hint));
+        }
+    })
 }
 
 /// The failure for a guest that was ended by an error.

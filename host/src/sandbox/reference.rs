@@ -132,8 +132,8 @@ fn markers_table() -> String {
     let of = |error: wasmtime::Error| of_ending(&context(), ending(error));
     let words = |words: &'static str| of(wasmtime::Error::msg(words));
     let rows: [(&str, Failure); 14] = [
-        ("a gate refuses what the guest asks for", of_verdict(&context(), Verdict::Denied(denial))),
-        ("a gate's count is full", of_verdict(&context(), Verdict::Limit(hit))),
+        ("a gate refuses what the guest asks for", of_verdict(&context(), Verdict::Denied(denial)).unwrap()),
+        ("a gate's count is full", of_verdict(&context(), Verdict::Limit(hit)).unwrap()),
         ("the deadline passes", Failure::resource_limit_exceeded(&context(), wall)),
         ("the limiter refuses memory, whatever the guest does then", of(Refused(memory).into())),
         ("the host's table of resources is full", of(full.into())),

@@ -59,19 +59,19 @@ fn suite() -> PathBuf {
     Path::new(signing["manifest_path"].as_str().unwrap()).with_file_name("aws-signing-test-suite").join("v4")
 }
 
-/// A vector's request; none for what no guest can say (fields over several lines, raw UTF-8 in the path).
+/// A vector's request; none for what no request says over the wire (fields over several lines, a space or UTF-8
+/// in the path: the vectors have them as they are before they are encoded, and so encoded once, where a service
+/// other than S3 wants what is on the wire encoded again).
 fn request(text: &str) -> Option<Request<http_body_util::Full<Bytes>>> {
     let (head, body) = text.split_once("\n\n").unwrap_or((text.trim_end(), ""));
     let mut lines = head.lines();
     let first = lines.next()?;
     let (method, rest) = first.split_once(' ')?;
     let path = rest.rsplit_once(' ')?.0;
-    if !path.is_ascii() {
+    if !path.is_ascii() || path.contains([' ', '%']) {
         return None;
     }
-    let mut request = Request::builder()
-        .method(method)
-        .uri(format!("https://example.amazonaws.com{}", path.replace(' ', "%20")));
+    let mut request = Request::builder().method(method).uri(format!("https://example.amazonaws.com{}", path));
     for line in lines {
         let (name, value) = line.split_once(':')?;
         if !name.eq_ignore_ascii_case("host") {
@@ -100,7 +100,7 @@ async fn w32_awss_own_vectors_are_signed_as_it_signs_them() {
         let expected = std::fs::read_to_string(dir.join("header-signed-request.txt")).unwrap();
         let expected = expected.lines().find_map(|line| line.strip_prefix("Authorization:")).unwrap();
         let name = dir.file_name().unwrap().to_string_lossy().into_owned();
-        assert_eq!(made.headers()["authorization"], expected.trim(), "{name}");
+        assert_eq!(made.headers()["authorization"].to_str().unwrap(), expected.trim(), "{name}");
         assert!(made.headers()["authorization"].is_sensitive());
         signed.push(name);
     }
