@@ -46,10 +46,13 @@ fn every_example_guest_is_called_by_a_test() {
 
 #[test]
 fn every_operation_of_an_example_guest_is_called_by_a_test() {
-    let tests: String = names("tests", |entry| entry.path().extension().is_some_and(|e| e == "rs"))
-        .iter()
-        .map(|file| fs::read_to_string(repository().join("tests").join(file)).unwrap())
-        .collect();
+    let sources = |dir: &str| -> String {
+        names(dir, |entry| entry.path().extension().is_some_and(|e| e == "rs"))
+            .iter()
+            .map(|file| fs::read_to_string(repository().join(dir).join(file)).unwrap())
+            .collect()
+    };
+    let tests = sources("tests") + &sources("tests/credentials");
     for (guest, package) in &crate::world::world().packages {
         let package = cofferdam::package::Package::open(package.clone()).unwrap();
         for operation in package.operations() {

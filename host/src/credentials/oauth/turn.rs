@@ -4,14 +4,14 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::fs::OFlags;
 
 use crate::vault::BindingName;
 
 /// How long one waits for another process. A renewal takes half a minute at most.
-const PATIENCE: Duration = Duration::from_secs(45);
+const POLLS: u32 = 4_500;
 const POLL: Duration = Duration::from_millis(10);
 
 /// A turn; over when it is dropped, or its process is gone.
@@ -37,14 +37,13 @@ impl Turn {
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
         let lock = options.open(file).map_err(NoTurn::Io)?;
-        let start = Instant::now();
-        loop {
+        for _ in 0..POLLS {
             match lock.try_lock() {
                 Ok(()) => return Ok(Self { _lock: lock }),
-                Err(TryLockError::WouldBlock) if start.elapsed() < PATIENCE => std::thread::sleep(POLL),
-                Err(TryLockError::WouldBlock) => return Err(NoTurn::Taken),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(POLL),
                 Err(TryLockError::Error(error)) => return Err(NoTurn::Io(error)),
             }
         }
+        Err(NoTurn::Taken)
     }
 }
