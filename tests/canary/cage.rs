@@ -4,11 +4,12 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::LazyLock;
 
 use cofferdam_test_support::{Cli, Home, Ran, Signer, Upstream, package};
 use serde_json::{Value, json};
 
-use super::grep;
+use super::grep::{self, Net};
 use crate::COFFERDAM;
 use crate::world::run;
 
@@ -168,13 +169,15 @@ impl Cage {
     }
 }
 
+/// What looks for all of them.
+pub(super) static NET: LazyLock<Net> = LazyLock::new(|| Net::of(&SECRETS.map(|(_, secret)| secret)));
+
 /// There is no secret in `bytes`.
 #[track_caller]
 pub(super) fn clean(place: &str, bytes: &[u8]) {
-    for (name, secret) in SECRETS {
-        let forms = grep::found(secret, bytes);
-        assert!(forms.is_empty(), "{place}: the {name} as {forms:?}:\n{}", String::from_utf8_lossy(bytes));
-    }
+    let caught: Vec<_> =
+        NET.caught(bytes).into_iter().map(|(secret, form)| (SECRETS[*secret].0, form)).collect();
+    assert!(caught.is_empty(), "{place}: {caught:?}:\n{}", String::from_utf8_lossy(bytes));
 }
 
 /// A token endpoint.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use aho_corasick::AhoCorasick;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 
@@ -33,15 +34,25 @@ pub(super) fn forms(secret: &str) -> Vec<(String, Vec<u8>)> {
     forms.into_iter().map(|(name, text)| (name, text.into_bytes())).collect()
 }
 
-/// The names of the forms of `secret` that stand in `bytes`.
-pub(super) fn found(secret: &str, bytes: &[u8]) -> Vec<String> {
-    let stands = |form: &[u8]| memmem(bytes, form);
-    forms(secret).into_iter().filter(|(_, form)| stands(form)).map(|(name, _)| name).collect()
+/// All forms of all `secrets`, to be looked for at once: by the number of the secret and the name of the form.
+pub(super) struct Net {
+    forms: Vec<(usize, String)>,
+    search: AhoCorasick,
 }
 
-fn memmem(bytes: &[u8], form: &[u8]) -> bool {
-    let first = form[0];
-    bytes.windows(form.len()).any(|window| window[0] == first && window == form)
+impl Net {
+    pub(super) fn of(secrets: &[&str]) -> Self {
+        let all = secrets.iter().enumerate();
+        let all = all.flat_map(|(number, secret)| forms(secret).into_iter().map(move |form| (number, form)));
+        let (forms, bytes): (Vec<_>, Vec<_>) =
+            all.map(|(number, (name, bytes))| ((number, name), bytes)).unzip();
+        Self { forms, search: AhoCorasick::new(bytes).unwrap() }
+    }
+
+    /// What stands in `bytes`.
+    pub(super) fn caught(&self, bytes: &[u8]) -> Vec<&(usize, String)> {
+        self.search.find_overlapping_iter(bytes).map(|found| &self.forms[found.pattern()]).collect()
+    }
 }
 
 /// Every file below `dir`, with what is in it.

@@ -30,9 +30,9 @@ fn w29_a_handle_is_replaced_where_it_may_stand() {
     service.place(&service.upstream.url("/text/h"), "Session {handle};v=1", "x", 1).unwrap();
     let sent = service.header("/text/h", "x-session");
     assert_eq!(sent.as_deref(), Some("Session s3ss/ion t0ken;v=1"));
-    service.place(&service.upstream.url("/text/{handle}?t={handle}"), "-", "x", 1).unwrap();
-    let path = "/text/s3ss%2Fion%20t0ken?t=s3ss%2Fion%20t0ken";
-    assert_eq!(service.upstream.seen("/text/s3ss").remove(0).path, path);
+    service.place(&service.upstream.url("/bytes/{handle}?t={handle}"), "-", "x", 1).unwrap();
+    let path = "/bytes/s3ss%2Fion%20t0ken?t=s3ss%2Fion%20t0ken";
+    assert_eq!(service.upstream.seen("/bytes/s3ss").remove(0).path, path);
 }
 
 #[test]

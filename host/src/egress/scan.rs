@@ -81,9 +81,8 @@ pub fn find_in_uri(scanner: &Scanner, uri: &http::Uri) -> Option<Found> {
     let whole = |(name, value): (std::borrow::Cow<'_, str>, std::borrow::Cow<'_, str>)| {
         scanner.find_in_value(name.as_bytes()).or_else(|| scanner.find_in_value(value.as_bytes()))
     };
-    let segments = || uri.path().split('/').find_map(|segment| scanner.find_in_value(segment.as_bytes()));
     let found = scanner.find(text.as_bytes()).or_else(|| scanner.find(&decoded));
-    found.or_else(|| url::form_urlencoded::parse(query.as_bytes()).find_map(whole)).or_else(segments)
+    found.or_else(|| url::form_urlencoded::parse(query.as_bytes()).find_map(whole))
 }
 
 impl Look {

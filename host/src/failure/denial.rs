@@ -254,6 +254,7 @@ impl Denial {
                 names => names.join(" or "),
             };
             let what = match (what, of) {
+                ("request", "") => "A request of the connector".to_owned(),
                 ("request", host) => format!("The connector's request to {host}"),
                 ("response", host) => format!("The answer of {host}"),
                 (what, _) => format!("The {what} of the connector"),
