@@ -12,7 +12,7 @@ use crate::error::{HostError, HostErrorKind};
 use crate::failure::AuditId;
 use crate::manifest::{ConnectorName, CredentialKind, HostGrant};
 use crate::package::Package;
-use crate::registry::Stored;
+use crate::registry::{Entry, Stored};
 use crate::spelling::nearest;
 use crate::vault::{Binding, BindingName, Bindings, Material, VaultError};
 
@@ -180,24 +180,37 @@ impl Host {
     /// # Errors
     /// The package directory cannot be read.
     pub fn askers(&self, kind: CredentialKind, service: &str) -> Result<Vec<Asker>, HostError> {
+        let asked = |(entry, package): (Entry, Package)| {
+            let grants = package.manifest().credentials().iter();
+            let grants = grants.filter(|grant| grant.kind() == kind && grant.service() == service);
+            let mut hosts: Vec<_> = grants.flat_map(|grant| grant.hosts().to_vec()).collect();
+            hosts.sort();
+            hosts.dedup();
+            Asker { connector: entry.name, version: entry.version, hosts }
+        };
+        Ok(self.asking(kind, service)?.into_iter().map(asked).collect())
+    }
+
+    /// The installed packages that ask, as they were installed.
+    pub(super) fn asking(
+        &self,
+        kind: CredentialKind,
+        service: &str,
+    ) -> Result<Vec<(Entry, Package)>, HostError> {
         let registry = &self.pipeline.loader.registry;
-        let mut askers = Vec::new();
+        let mut asking = Vec::new();
         for entry in registry.list().map_err(HostError::from)? {
             let Ok(Stored { bytes, .. }) = registry.read(&entry.digest) else { continue };
             if Digest::of(&bytes) != entry.digest {
                 continue;
             }
             let Ok(package) = Package::open(bytes) else { continue };
-            let asked = package.manifest().credentials().iter();
-            let asked = asked.filter(|grant| grant.kind() == kind && grant.service() == service);
-            let mut hosts: Vec<_> = asked.flat_map(|grant| grant.hosts().to_vec()).collect();
-            hosts.sort();
-            hosts.dedup();
-            if !hosts.is_empty() {
-                askers.push(Asker { connector: entry.name, version: entry.version, hosts });
+            let mut asked = package.manifest().credentials().iter();
+            if asked.any(|grant| grant.kind() == kind && grant.service() == service) {
+                asking.push((entry, package));
             }
         }
-        Ok(askers)
+        Ok(asking)
     }
 
     /// Opens a binding and says what the installed connectors that ask for it would get.

@@ -1,5 +1,6 @@
 //! The public API: a builder, and a facade over everything a host can do.
 
+mod binding_test;
 mod binding_view;
 mod bindings;
 mod builder;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+pub use binding_test::{BindingTest, TestAnswer};
 pub use binding_view::{BindingInspection, BindingView, STALE_AFTER_DAYS, Verdict};
 pub use bindings::{Asker, NewBinding};
 pub(crate) use builder::CODE_CACHE_BYTES;

@@ -47,7 +47,7 @@ pub use worker::{COMPILE_WORKER_ARG, compile_worker};
 
 use crate::clock::Clock;
 use crate::digest::Digest;
-use crate::egress::Policy;
+use crate::egress::{Client, Policy};
 use crate::error::{HostError, HostErrorKind};
 use crate::manifest::Manifest;
 use crate::package::Package;
@@ -131,6 +131,11 @@ impl Sandbox {
     /// What a connector with this manifest may reach from this host.
     pub(crate) fn policy(&self, manifest: &Manifest) -> Policy {
         self.egress.policy(manifest)
+    }
+
+    /// A way out of its own for a connector with this manifest: what its guest's requests would go through.
+    pub(crate) fn client(&self, manifest: &Manifest) -> Client {
+        self.egress.client(manifest)
     }
 
     /// The component as it is and, where its operations have lists, wrapped; a large one wrapped alone.

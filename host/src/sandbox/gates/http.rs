@@ -41,8 +41,12 @@ pub(crate) struct EgressSettings {
 impl EgressSettings {
     /// A client and a policy of this connector's own: connections are never shared between connectors.
     pub(in crate::sandbox) fn for_connector(&self, manifest: &Manifest) -> Egress {
-        let policy = self.policy(manifest);
-        Egress { client: Client::new(Arc::clone(&self.tls), Arc::clone(&self.resolver), policy) }
+        Egress { client: self.client(manifest) }
+    }
+
+    /// The client alone.
+    pub(crate) fn client(&self, manifest: &Manifest) -> Client {
+        Client::new(Arc::clone(&self.tls), Arc::clone(&self.resolver), self.policy(manifest))
     }
 
     /// What this connector may reach.

@@ -5,9 +5,10 @@ use serde::Serialize;
 use super::{Name, fields};
 use crate::cli::page::{Page, Tone};
 use crate::cli::report::Stop;
+use crate::cli::runtime;
 use crate::cli::session::Session;
 use crate::failure::FailureClass;
-use crate::host::{BindingInspection, BindingView, STALE_AFTER_DAYS, Verdict};
+use crate::host::{BindingInspection, BindingTest, BindingView, STALE_AFTER_DAYS, TestAnswer, Verdict};
 use crate::vault::BindingName;
 
 const LIST_EXAMPLES: &str = "\
@@ -36,21 +37,29 @@ pub(in crate::cli) struct InspectArgs {
 }
 
 const TEST_EXAMPLES: &str = "\
-Opens the vault, checks that the secret can be sent, and that every installed connector that asks
-for it would get it. Sends nothing. The exit code is 0 if nothing is missing, that of
-binding_failed if its issuer refused it, and that of binding_required if no connector would get
-it, or one not everywhere it asks for.
+Opens the vault, obtains a token where the kind has tokens, and checks that every installed
+connector that asks for the binding would get it. With --url it sends one GET there as such a
+connector would, and shows the status of the answer and nothing else of it.
+
+The exit code is 0 if nothing is missing, else that of what a call would fail with: binding_failed
+where the issuer refuses, binding_required where a connector would not get it, external_api_error
+where the service answers 401 or 403.
 
 Examples:
-  cofferdam binding test bearer/slack/work";
+  cofferdam binding test bearer/slack/work
+  cofferdam binding test bearer/slack/work --url https://slack.com/api/auth.test";
 
-/// Tests whether a binding could be used.
+/// Tries a binding: whether a token is given, and whether the service accepts it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = TEST_EXAMPLES)]
 pub(in crate::cli) struct TestArgs {
     /// The binding.
     #[arg(value_name = "NAME", value_parser = Name, hide_possible_values = true)]
     name: BindingName,
+
+    /// Sends a GET with the credential to this URL, on a host that the binding may go to.
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
 }
 
 /// Lists.
@@ -90,19 +99,22 @@ pub(super) fn test(args: &TestArgs, session: &Session<'_>) -> Result<(), Stop> {
     struct Tested<'t> {
         usable: bool,
         #[serde(flatten)]
-        test: &'t BindingInspection,
+        test: &'t BindingTest,
     }
     let (host, _) = session.host_and_vault()?;
-    let test = host.inspect_binding(&args.name)?;
+    let url = args.url.as_deref();
+    let test = runtime::block_on(async { Ok(host.test_binding(&args.name, url).await?) })?;
     let problem = problem(&test);
     session.ui.result(&Tested { usable: problem.is_none(), test: &test }, || {
-        let mut page = page(&test);
+        let mut page = page(&test.inspection);
+        if let Some(TestAnswer { connector, host, status }) = &test.answer {
+            page.heading("Sent");
+            page.field("to", host).field("as", connector);
+            page.field("answer", &format!("status {status}"));
+        }
         match problem {
             None => page.toned(Tone::Good, "Everything that asks for it gets it."),
-            Some(FailureClass::BindingFailed) => {
-                page.toned(Tone::Bad, "Its issuer refused it: bind a new secret.")
-            }
-            Some(_) if test.connectors.is_empty() => {
+            Some(_) if test.inspection.connectors.is_empty() => {
                 page.toned(Tone::Doubtful, "No installed connector asks for it.")
             }
             Some(_) => page.toned(Tone::Bad, "Not everything that asks for it gets it."),
@@ -115,12 +127,10 @@ pub(super) fn test(args: &TestArgs, session: &Session<'_>) -> Result<(), Stop> {
     }
 }
 
-/// What a call would end with.
-fn problem(test: &BindingInspection) -> Option<FailureClass> {
-    if test.binding.refused.is_some() {
-        return Some(FailureClass::BindingFailed);
-    }
-    let lacking = test.connectors.is_empty() || test.connectors.iter().any(|it| it.missing.is_some());
+/// What a call of a connector that would not get it would end with.
+fn problem(test: &BindingTest) -> Option<FailureClass> {
+    let connectors = &test.inspection.connectors;
+    let lacking = connectors.is_empty() || connectors.iter().any(|it| it.missing.is_some());
     lacking.then_some(FailureClass::BindingRequired)
 }
 
