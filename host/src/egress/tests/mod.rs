@@ -8,8 +8,12 @@
 )]
 
 mod faults;
+mod http2;
+mod memory;
+mod names;
 mod reuse;
 mod sigv4;
+mod slow;
 mod tls;
 mod wire;
 
