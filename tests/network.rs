@@ -1,5 +1,7 @@
 //! Upstreams, names and certificates that misbehave, as a caller of a real guest sees them.
 
+#[path = "network/addresses.rs"]
+mod addresses;
 #[path = "network/place.rs"]
 mod place;
 

@@ -131,6 +131,13 @@ pub(super) async fn misbehave(mut stream: TcpStream, requests: Arc<AtomicUsize>)
     const OK: &str = "HTTP/1.1 200 OK\r\n";
     let Some(path) = path_of(&mut stream).await else { return };
     requests.fetch_add(1, Ordering::SeqCst);
+    // The rest of the request, if it has one: what is not read would break the connection off too early.
+    while path != "no/reading" {
+        let more = tokio::time::timeout(Duration::from_millis(100), stream.read(&mut [0; 1024])).await;
+        if !matches!(more, Ok(Ok(1..))) {
+            break;
+        }
+    }
     let (text, then) = path.split_once('/').unwrap_or((&path, ""));
     let chunked = format!("{OK}Transfer-Encoding: chunked\r\n\r\n");
     let sized = format!("{OK}Content-Length: 9\r\n\r\n");

@@ -9,6 +9,7 @@
 
 mod faults;
 mod http2;
+mod http2_faults;
 mod memory;
 mod names;
 mod reuse;
