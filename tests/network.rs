@@ -245,3 +245,27 @@ fn a_machine_without_authorities_is_told_what_to_do() {
     }
     assert_eq!(proxy.accepts(), 0, "no proxy is asked");
 }
+
+/// Every test that `docs/network.md` names for a row of the attack catalogue is there.
+#[test]
+fn the_tests_that_the_page_names_exist() {
+    let root = cofferdam_test_support::package::repository();
+    let page = std::fs::read_to_string(root.join("docs/network.md")).unwrap();
+    let (mut sources, mut folders) = (String::new(), vec![root.join("tests"), root.join("host/src/egress")]);
+    while let Some(folder) = folders.pop() {
+        for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            match path.extension() {
+                Some(kind) if kind == "rs" => sources += &std::fs::read_to_string(path).unwrap(),
+                None if path.is_dir() => folders.push(path),
+                _ => {}
+            }
+        }
+    }
+    let named: Vec<_> = page.split('`').filter(|word| word.contains("::") && !word.contains('(')).collect();
+    assert!(named.len() > 30, "{named:?}");
+    for test in named {
+        let name = test.rsplit("::").next().unwrap();
+        let name = name.strip_suffix("..").map_or(format!("fn {name}()"), |start| format!("fn {start}"));
+        assert!(name == "fn " || sources.contains(&name), "{test}");
+    }
+}

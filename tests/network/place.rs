@@ -132,11 +132,11 @@ pub(super) async fn misbehave(mut stream: TcpStream, requests: Arc<AtomicUsize>)
     let Some(path) = path_of(&mut stream).await else { return };
     requests.fetch_add(1, Ordering::SeqCst);
     // The rest of the request, if it has one: what is not read would break the connection off too early.
-    while path != "no/reading" {
+    let reads = path != "no/reading";
+    let mut reads = path != "no/reading";
+    while reads {
         let more = tokio::time::timeout(Duration::from_millis(100), stream.read(&mut [0; 1024])).await;
-        if !matches!(more, Ok(Ok(1..))) {
-            break;
-        }
+        reads = matches!(more, Ok(Ok(1..)));
     }
     let (text, then) = path.split_once('/').unwrap_or((&path, ""));
     let chunked = format!("{OK}Transfer-Encoding: chunked\r\n\r\n");

@@ -161,7 +161,7 @@ impl Client {
                 },
             };
             request = match unanswered {
-                Unanswered::Unsent(request, _) if reused => request,
+                Unanswered::Unsent(request, _) if reused => *request,
                 Unanswered::Unsent(_, code) => {
                     return Err(NetworkFaultParts { phase: Phase::Send, code, request_sent: false }.into());
                 }

@@ -28,7 +28,7 @@ pub(super) struct Connection {
 /// Why a request has no response.
 pub(super) enum Unanswered {
     /// The connection cannot take it, for this reason, and no byte of it was written: here it is again.
-    Unsent(Request<RequestBody>, &'static str),
+    Unsent(Box<Request<RequestBody>>, &'static str),
     /// It failed.
     Failed(SendError),
 }
@@ -62,7 +62,7 @@ impl Connection {
         let code = match timeout(within, self.sender.try_send_request(request)).await {
             Ok(Ok(response)) => return Ok((response, self)),
             Ok(Err(mut error)) => match error.take_message() {
-                Some(unsent) => return Err(Unanswered::Unsent(unsent, classify(error.error()))),
+                Some(unsent) => return Err(Unanswered::Unsent(Box::new(unsent), classify(error.error()))),
                 None => classify(error.error()),
             },
             Err(_) => code::TIMEOUT,

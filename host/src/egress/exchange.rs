@@ -71,7 +71,7 @@ pub(super) async fn exchange(
 ) -> Result<(Response<RecvStream>, Running), Unanswered> {
     let mut sender = share.connection().sender.clone();
     if let Err(error) = poll_fn(|cx| sender.poll_ready(cx)).await {
-        return Err(Unanswered::Unsent(request, classify_stream(&error)));
+        return Err(Unanswered::Unsent(Box::new(request), classify_stream(&error)));
     }
     let (head, body) = request.into_parts();
     let head = in_http2(head).map_err(|flaw| Unanswered::Failed(flaw.into()))?;
@@ -110,8 +110,8 @@ pub(super) async fn exchange(
         Err(_) => code::TIMEOUT,
     };
     let meter = &share.connection().meter;
-    let request_sent =
-        !never_left(&mut sender) && !(share.connection().has_ended() && meter.mark() == before);
+    let unwritten = share.connection().has_ended() && meter.mark() == before;
+    let request_sent = !(unwritten || never_left(&mut sender));
     let written = whole && request_sent && !meter.write_failed();
     Err(Unanswered::Failed(unanswered(upload, code, request_sent, written).into()))
 }
