@@ -35,6 +35,7 @@ mod kept;
 mod languages;
 mod layout;
 mod limits;
+mod network;
 mod panics;
 mod proposals;
 mod slips;

@@ -14,5 +14,5 @@ pub(super) fn forbid() {
     let mut limit = getrlimit(Resource::Core);
     limit.current = Some(limit.maximum.map_or(MOST, |most| most.min(MOST)));
     // Lowering one's own limit is always allowed.
-    drop(setrlimit(Resource::Core, limit));
+    let _ = setrlimit(Resource::Core, limit);
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::files;
 use crate::document::{Refused, read};
+use crate::egress::Roots;
 use crate::error::HostError;
 use crate::host::CODE_CACHE_BYTES;
 use crate::limits::LimitRequest;
@@ -16,7 +17,9 @@ pub(super) const FILE: &str = "config.toml";
 pub(super) struct Settings {
     /// `host:port`s that connectors may reach although their address is inside the operator's network.
     pub(super) allow_private: Vec<String>,
-    /// PEM files with certificate authorities to trust beside the public ones.
+    /// Whose certificate authorities are trusted.
+    pub(super) roots: Roots,
+    /// PEM files with certificate authorities to trust beside those.
     pub(super) extra_roots: Vec<PathBuf>,
     /// The most compiled code that is kept, in bytes, where it is not the host's default.
     pub(super) cache_size: Option<u64>,
@@ -42,10 +45,12 @@ impl Settings {
             root.only(&["network", "compile", "vault"]);
             let mut settings = Self::default();
             if let Some(network) = root.table("network") {
-                network.only(&["allow_private", "extra_roots"]);
+                network.only(&["allow_private", "roots", "extra_roots"]);
                 for entry in network.texts("allow_private") {
                     settings.allow_private.extend(entry.parse(|text| host_port(text)));
                 }
+                let whose = network.text("roots").and_then(|roots| roots.parse(|text| whose_roots(text)));
+                settings.roots = whose.unwrap_or_default();
                 // Relative to the home directory: the file means the same wherever it is read from.
                 let roots = network.texts("extra_roots");
                 settings.extra_roots.extend(roots.iter().map(|root| home.join(root.value)));
@@ -72,6 +77,18 @@ fn host_port(text: &str) -> Result<String, Refused> {
     }
 }
 
+/// Whose certificate authorities, in the file's words.
+fn whose_roots(text: &str) -> Result<Roots, Refused> {
+    match text {
+        "platform" => Ok(Roots::Platform),
+        "bundled" => Ok(Roots::Bundled),
+        _ => Err(Refused::new(
+            "not a set of certificate authorities".to_owned(),
+            "write \"platform\" (this machine's) or \"bundled\" (Mozilla's, in this program)",
+        )),
+    }
+}
+
 /// An amount of bytes that a cache may have.
 fn bytes(text: &str) -> Result<u64, Refused> {
     let amount = LimitRequest::parse(None, None, Some(text)).ok().and_then(|amount| amount.memory());
@@ -85,6 +102,7 @@ mod tests {
     use std::path::Path;
 
     use super::Settings;
+    use crate::egress::Roots;
 
     fn parse(text: &str) -> Result<Settings, crate::error::HostError> {
         Settings::parse("config.toml", Path::new("/home"), text)
@@ -101,6 +119,9 @@ mod tests {
         let vault = parse("[vault]\nkey_file = \"keys/vault.key\"").unwrap();
         assert_eq!(vault.vault_key_file.as_deref(), Some(Path::new("/home/keys/vault.key")));
         assert_eq!(parse("").unwrap(), Settings::default());
+        for (text, roots) in [("platform", Roots::Platform), ("bundled", Roots::Bundled)] {
+            assert_eq!(parse(&format!("[network]\nroots = \"{text}\"")).unwrap().roots, roots);
+        }
         assert_eq!(parse("[compile]\ncache_size = \"512MiB\"").unwrap().cache_size, Some(512 << 20));
     }
 
@@ -111,6 +132,8 @@ mod tests {
             ("[networks]", "config.toml:1:2"),
             ("[network]\nallow_private = [\"localhost\"]", "config.toml:2:18"),
             ("[network]\nextra_roots = \"ca.pem\"", "config.toml:2:15"),
+            ("[network]\nroots = \"mozilla\"", "config.toml:2:9"),
+            ("[network]\nroots = []", "config.toml:2:9"),
             ("[compile]\ncache_size = 512", "config.toml:2:14"),
             ("[compile]\ncache_size = \"512\"", "config.toml:2:14"),
             ("[compile]\ncache_size = \"1KiB\"", "config.toml:2:14"),

@@ -9,7 +9,7 @@ use super::bound::{Entry, entry};
 use super::choice::Choice;
 use super::oauth::TokenDesk;
 use crate::clock::Clock;
-use crate::egress::{Authorize, HostPort, Resolve};
+use crate::egress::{Authorize, HostPort, Resolve, Tls};
 use crate::error::{HostError, HostErrorKind};
 use crate::failure::BindingProblem;
 use crate::manifest::{CredentialGrant, Manifest};
@@ -25,7 +25,7 @@ pub(crate) struct BrokerSettings {
     pub(crate) vault: Option<Arc<dyn Vault>>,
     pub(crate) clock: Arc<dyn Clock>,
     /// How token endpoints are reached: as connectors reach hosts.
-    pub(crate) tls: Arc<rustls::ClientConfig>,
+    pub(crate) tls: Arc<Tls>,
     pub(crate) resolver: Arc<dyn Resolve>,
     pub(crate) allow_private: Arc<[HostPort]>,
     /// The directory of the locks by which processes take turns at renewing a token.

@@ -6,22 +6,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::Body;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::authority::Target;
 use super::authorization::Authorization;
-use super::connection::Connection;
-use super::connector::Connector;
-use super::fault::{NetworkFaultParts, SendError, classify, code};
+use super::connection::Unanswered;
+use super::connector::{Connector, Opened};
+use super::exchange::exchange;
+use super::fault::{NetworkFaultParts, SendError, code};
 use super::headers::{header_bytes, hide_from_guest};
 use super::incoming::{Lease, ResponseBody};
-use super::outgoing::{Upload, prepare};
+use super::outgoing::prepare;
 use super::policy::Policy;
-use super::pool::{Pool, PoolKey};
+use super::pool::{Found, Pool, PoolKey};
+use super::progress::Progress;
 use super::resolve::Resolve;
-use super::stream::Meter;
+use super::tls::Tls;
 use crate::failure::{LimitHit, LimitKind, Phase};
 use crate::limits::{HEADER_BYTES, RESPONSE_FIELDS};
 
@@ -36,12 +38,14 @@ const READY: Duration = Duration::from_millis(100);
 pub struct Timeouts {
     connect: Duration,
     first_byte: Duration,
+    between_bytes: Option<Duration>,
 }
 
 impl Default for Timeouts {
-    /// 10 s to connect, 5 min (the longest call) to the head of the response.
+    /// 10 s to connect, 5 min (the longest call) to the head of the response, any time between its bytes.
     fn default() -> Self {
-        Self { connect: Duration::from_secs(10), first_byte: Duration::from_secs(300) }
+        let (connect, first_byte) = (Duration::from_secs(10), Duration::from_secs(300));
+        Self { connect, first_byte, between_bytes: None }
     }
 }
 
@@ -62,11 +66,21 @@ impl Timeouts {
     }
 }
 
+impl Timeouts {
+    /// At most this long for each next part of the response's body, while somebody waits for it; above an
+    /// hour is an hour.
+    #[must_use]
+    pub fn with_between_bytes(mut self, between_bytes: Duration) -> Self {
+        self.between_bytes = Some(between_bytes.min(LONGEST));
+        self
+    }
+}
+
 /// The outgoing HTTP of one loaded connector: one policy, one pool of connections, shared with nobody.
 ///
-/// HTTP/1.1 only. No redirects (the guest sees them, and asks anew), no proxies, no decompression, no
-/// cookies. Dropping a future or a body stops what it was doing at once, connecting and uploading
-/// included.
+/// HTTP/2 where the server speaks it over TLS, otherwise HTTP/1.1. No redirects (the guest sees them, and
+/// asks anew), no proxies, no decompression, no cookies. Dropping a future or a body stops what it was doing
+/// at once, connecting and uploading included, and nothing else.
 #[derive(Clone)]
 pub struct Client {
     connector: Arc<Connector>,
@@ -83,7 +97,7 @@ impl fmt::Debug for Client {
 impl Client {
     /// A client that reaches what `policy` allows. `tls` comes from [`default_tls`](super::default_tls).
     #[must_use]
-    pub fn new(tls: Arc<rustls::ClientConfig>, resolver: Arc<dyn Resolve>, policy: Policy) -> Self {
+    pub fn new(tls: Arc<Tls>, resolver: Arc<dyn Resolve>, policy: Policy) -> Self {
         let connector = Arc::new(Connector::new(tls, resolver));
         Self { connector, policy: Arc::new(policy), pool: Arc::default() }
     }
@@ -99,8 +113,8 @@ impl Client {
     /// `authorization` is added last, when everything else about the request is final. Of the request's URI
     /// only path and query count, and `Host` is set here: both name the target.
     ///
-    /// A connection is used again where one waits. A server may close it in that moment: only where hyper
-    /// hands the request back, which means that no byte of it was written, is it sent once more, on a new
+    /// A connection is used again where one waits. A server may close it in that moment: only where the
+    /// request is handed back, which means that no byte of it was written, is it sent once more, on a new
     /// connection. Any other failure is reported; whether to repeat it is for the caller to decide, who
     /// knows whether the operation is idempotent.
     ///
@@ -123,67 +137,99 @@ impl Client {
         self.policy.admit(target)?;
         let (mut request, upload) = prepare(request, target, timeouts.first_byte, authorization).await?;
         let key = PoolKey { target: target.clone(), identity: authorization.identity.clone() };
-        let mut waiting = self.waiting(&key).await;
+        let deadline = Instant::now() + timeouts.connect;
         loop {
-            let reused = waiting.is_some();
-            let mut connection = match waiting.take() {
-                Some(connection) => connection,
-                None => self.connector.open(&self.policy, target, timeouts.connect).await?,
-            };
-            let (before, read_before) = (connection.meter.mark(), connection.meter.read());
-            let answer = timeout(timeouts.first_byte, connection.sender.try_send_request(request)).await;
-            let code = match answer {
-                Ok(Ok(response)) => {
-                    let pool = Arc::clone(&self.pool);
-                    return receive(response, Lease { connection, key, pool, upload });
-                }
-                Ok(Err(mut error)) => match error.take_message() {
-                    Some(unsent) if reused => {
-                        request = unsent;
-                        continue;
+            let (found, reused) = self.connection(&key, deadline).await?;
+            let unanswered = match found {
+                Found::Own(connection) => {
+                    match connection.exchange(request, &upload, timeouts.first_byte).await {
+                        Ok((response, connection)) => {
+                            let lease = Lease { connection, key, pool: Arc::clone(&self.pool), upload };
+                            let body = |_: &HeaderMap, incoming| ResponseBody::http1(incoming, lease);
+                            return receive(response, timeouts, body);
+                        }
+                        Err(unanswered) => unanswered,
                     }
-                    _ => classify(error.error()),
+                }
+                Found::Shared(share) => match exchange(share, request, &upload, timeouts.first_byte).await {
+                    Ok((response, running)) => {
+                        let body =
+                            |headers: &HeaderMap, incoming| ResponseBody::http2(incoming, running, headers);
+                        return receive(response, timeouts, body);
+                    }
+                    Err(unanswered) => unanswered,
                 },
-                Err(_) => code::TIMEOUT,
             };
-            let meter = connection.stop().await;
-            return Err(match code {
-                code::HEADERS_TOO_LARGE => SendError::Limit(head_too_large(meter.read() - read_before)),
-                _ => failed(&meter, before, &upload, code).into(),
-            });
+            request = match unanswered {
+                Unanswered::Unsent(request, _) if reused => *request,
+                Unanswered::Unsent(_, code) => {
+                    return Err(NetworkFaultParts { phase: Phase::Send, code, request_sent: false }.into());
+                }
+                Unanswered::Failed(error) => return Err(error),
+            };
         }
+    }
+
+    /// A connection for one more request, and whether it served one before.
+    ///
+    /// Where one connection may do for all, only one request at a time connects, and the others wait for it.
+    async fn connection(&self, key: &PoolKey, deadline: Instant) -> Result<(Found, bool), SendError> {
+        if let Some(found) = self.waiting(key).await {
+            return Ok((found, true));
+        }
+        let turn = self.pool.turn(key);
+        let mut held = None;
+        if let Some(turn) = &turn {
+            let late = |_| {
+                let (phase, code) = (turn.phase(), code::TIMEOUT);
+                SendError::from(NetworkFaultParts { phase, code, request_sent: false })
+            };
+            held = Some(timeout_at(deadline, turn.turn()).await.map_err(late)?);
+            // Whoever had the turn before may have found a connection for all, or that there is none.
+            if let Some(found) = self.waiting(key).await {
+                return Ok((found, true));
+            }
+            if self.pool.turn(key).is_none() {
+                held = None;
+            }
+        }
+        let (target, own) = (&key.target, Progress::default());
+        let progress = turn.as_deref().unwrap_or(&own);
+        let found = match self.connector.open(&self.policy, target, deadline, progress).await? {
+            Opened::Http1(connection) => {
+                self.pool.one_at_a_time(target);
+                Found::Own(connection)
+            }
+            Opened::Http2(connection) => {
+                let over =
+                    |()| NetworkFaultParts { phase: Phase::Send, code: code::CLOSED, request_sent: false };
+                Found::Shared(self.pool.share(key, connection).ok_or(()).map_err(over)?)
+            }
+        };
+        drop(held);
+        Ok((found, false))
     }
 
     /// A connection from the pool that is ready.
-    async fn waiting(&self, key: &PoolKey) -> Option<Connection> {
-        while let Some(mut connection) = self.pool.take(key) {
-            if let Ok(Ok(())) = timeout(READY, connection.sender.ready()).await {
-                return Some(connection);
+    async fn waiting(&self, key: &PoolKey) -> Option<Found> {
+        loop {
+            match self.pool.take(key)? {
+                Found::Own(mut connection) => {
+                    if let Ok(Ok(())) = timeout(READY, connection.sender.ready()).await {
+                        return Some(Found::Own(connection));
+                    }
+                }
+                shared @ Found::Shared(_) => return Some(shared),
             }
         }
-        None
     }
 }
 
-/// Which limit the head of a response is over, of which `read` bytes came: hyper does not say.
-fn head_too_large(read: u64) -> LimitHit {
-    match read > HEADER_BYTES as u64 {
-        true => LimitHit { limit: LimitKind::ResponseHeaders, configured: HEADER_BYTES as u64, used: read },
-        false => LimitHit::at_least_one_over(LimitKind::ResponseFields, RESPONSE_FIELDS),
-    }
-}
-
-fn failed(meter: &Meter, before: u64, upload: &Upload, code: &'static str) -> NetworkFaultParts {
-    let request_sent = meter.mark() != before;
-    let whole = request_sent && upload.finished() && !meter.write_failed();
-    let phase = if whole { Phase::Response } else { Phase::Send };
-    let code = if upload.failed() { code::REQUEST_BODY } else { code };
-    NetworkFaultParts { phase, code, request_sent }
-}
-
-fn receive(
-    response: Response<hyper::body::Incoming>,
-    lease: Lease,
+/// Checks the head of a response, and hands it on with what reads its body.
+fn receive<I>(
+    response: Response<I>,
+    timeouts: &Timeouts,
+    body: impl FnOnce(&HeaderMap, I) -> ResponseBody,
 ) -> Result<Response<ResponseBody>, SendError> {
     let (mut head, incoming) = response.into_parts();
     let fault = |code| NetworkFaultParts { phase: Phase::Response, code, request_sent: true };
@@ -191,12 +237,17 @@ fn receive(
     if head.status == StatusCode::SWITCHING_PROTOCOLS {
         return Err(fault(code::MALFORMED_RESPONSE).into());
     }
+    let over = |limit, configured, used| Err(SendError::Limit(LimitHit { limit, configured, used }));
+    let fields = head.headers.len() as u64;
+    if fields > RESPONSE_FIELDS {
+        return over(LimitKind::ResponseFields, RESPONSE_FIELDS, fields);
+    }
     let used = header_bytes(&head.headers) as u64;
     if used > HEADER_BYTES as u64 {
-        let (limit, configured) = (LimitKind::ResponseHeaders, HEADER_BYTES as u64);
-        return Err(SendError::Limit(LimitHit { limit, configured, used }));
+        return over(LimitKind::ResponseHeaders, HEADER_BYTES as u64, used);
     }
+    let body = body(&head.headers, incoming).with_patience(timeouts.between_bytes);
     hide_from_guest(&mut head.headers);
     head.extensions.clear();
-    Ok(Response::from_parts(head, ResponseBody::new(incoming, lease)))
+    Ok(Response::from_parts(head, body))
 }

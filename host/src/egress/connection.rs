@@ -1,24 +1,36 @@
 //! One HTTP/1.1 connection: whoever holds it owns it, and dropping it ends it at once.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use http::{Request, Response};
+use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
-use super::fault::{NetworkFaultParts, SendError, classify};
-use super::outgoing::RequestBody;
+use super::fault::{NetworkFaultParts, SendError, classify, code};
+use super::outgoing::{RequestBody, Upload};
 use super::stream::{Meter, Metered};
-use crate::failure::Phase;
-use crate::limits::HEADER_BYTES;
+use crate::failure::{LimitHit, LimitKind, Phase};
+use crate::limits::{HEADER_BYTES, RESPONSE_FIELDS};
 
 /// A connection with at most one request under way.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) sender: http1::SendRequest<RequestBody>,
-    pub(super) meter: Arc<Meter>,
+    meter: Arc<Meter>,
     driver: JoinHandle<()>,
+}
+
+/// Why a request has no response.
+pub(super) enum Unanswered {
+    /// The connection cannot take it, for this reason, and no byte of it was written: here it is again.
+    Unsent(Box<Request<RequestBody>>, &'static str),
+    /// It failed.
+    Failed(SendError),
 }
 
 impl Connection {
@@ -39,10 +51,43 @@ impl Connection {
         Ok(Self { sender, meter, driver })
     }
 
+    /// Sends a request and waits for the head of its response, `within` that time.
+    pub(super) async fn exchange(
+        mut self,
+        request: Request<RequestBody>,
+        upload: &Upload,
+        within: Duration,
+    ) -> Result<(Response<Incoming>, Self), Unanswered> {
+        let (before, read_before) = (self.meter.mark(), self.meter.read());
+        let code = match timeout(within, self.sender.try_send_request(request)).await {
+            Ok(Ok(response)) => return Ok((response, self)),
+            Ok(Err(mut error)) => match error.take_message() {
+                Some(unsent) => return Err(Unanswered::Unsent(Box::new(unsent), classify(error.error()))),
+                None => classify(error.error()),
+            },
+            Err(_) => code::TIMEOUT,
+        };
+        let meter = self.stop().await;
+        Err(Unanswered::Failed(match code {
+            code::HEADERS_TOO_LARGE => SendError::Limit(head_too_large(meter.read() - read_before)),
+            _ => {
+                let request_sent = meter.mark() != before;
+                let whole = request_sent && !meter.write_failed();
+                unanswered(upload, code, request_sent, whole).into()
+            }
+        }))
+    }
+
+    /// The bytes that came until now.
+    #[cfg(test)]
+    pub(super) fn bytes_read(&self) -> u64 {
+        self.meter.read()
+    }
+
     /// Ends the connection and waits until nothing more can be written; what its meter then says is final.
     ///
     /// An error is reported before the driver is done: it may still flush what it had buffered.
-    pub(super) async fn stop(mut self) -> Arc<Meter> {
+    async fn stop(mut self) -> Arc<Meter> {
         self.driver.abort();
         // Either it was cancelled or it had ended; both are what is wanted.
         let _ = (&mut self.driver).await;
@@ -54,5 +99,26 @@ impl Drop for Connection {
     /// The driver holds the socket and the request's body: neither outlives the request that is given up.
     fn drop(&mut self) {
         self.driver.abort();
+    }
+}
+
+/// What is reported of a request without an answer: `written` says whether all of it that was handed over
+/// also went out.
+pub(super) fn unanswered(
+    upload: &Upload,
+    code: &'static str,
+    request_sent: bool,
+    written: bool,
+) -> NetworkFaultParts {
+    let phase = if written && upload.finished() { Phase::Response } else { Phase::Send };
+    let code = if upload.failed() { code::REQUEST_BODY } else { code };
+    NetworkFaultParts { phase, code, request_sent }
+}
+
+/// Which limit the head of a response is over, of which `read` bytes came: hyper does not say.
+fn head_too_large(read: u64) -> LimitHit {
+    match read > HEADER_BYTES as u64 {
+        true => LimitHit { limit: LimitKind::ResponseHeaders, configured: HEADER_BYTES as u64, used: read },
+        false => LimitHit::at_least_one_over(LimitKind::ResponseFields, RESPONSE_FIELDS),
     }
 }

@@ -7,16 +7,21 @@ use std::time::Duration;
 
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
+use tokio::sync::{OnceCell, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use super::authority::Target;
 use super::connection::Connection;
 use super::fault::{NetworkFaultParts, SendError, classify, code};
+use super::multiplexed::Multiplexed;
 use super::policy::Policy;
+use super::progress::Progress;
 use super::resolve::{Resolve, ResolveError};
 use super::stream::Metered;
+use super::tls::{ConnectorTls, H2, NoRoots, Tls};
 use crate::failure::Phase;
 use crate::manifest::Scheme;
 
@@ -27,42 +32,85 @@ const ADDRESSES: usize = 16;
 /// timeout (RFC 8305).
 const HEAD_START: Duration = Duration::from_millis(250);
 
+/// The lookups of one connector that may be under way. One that stalls cannot be interrupted everywhere: a
+/// connector whose names stall waits for its own, and takes nobody else's.
+const LOOKUPS: usize = 8;
+
 /// Opens connections for one connector.
 pub(super) struct Connector {
-    tls: TlsConnector,
+    tls: Arc<Tls>,
+    own_tls: OnceCell<ConnectorTls>,
     resolver: Arc<dyn Resolve>,
+    lookups: Arc<Semaphore>,
+}
+
+/// A new connection, which spoke nothing yet.
+pub(super) enum Opened {
+    Http1(Connection),
+    Http2(Multiplexed),
 }
 
 impl Connector {
-    pub(super) fn new(tls: Arc<rustls::ClientConfig>, resolver: Arc<dyn Resolve>) -> Self {
-        Self { tls: TlsConnector::from(tls), resolver }
+    pub(super) fn new(tls: Arc<Tls>, resolver: Arc<dyn Resolve>) -> Self {
+        let lookups = Arc::new(Semaphore::new(LOOKUPS));
+        Self { tls, own_tls: OnceCell::new(), resolver, lookups }
     }
 
-    /// A new connection to `target`; lookup, TCP and TLS together get `within`.
+    /// A new connection to `target`; lookup, TCP and TLS together have until `deadline`.
     ///
     /// The certificate is checked against the very name that the policy admitted and that was looked up.
     pub(super) async fn open(
         &self,
         policy: &Policy,
         target: &Target,
-        within: Duration,
-    ) -> Result<Connection, SendError> {
-        let deadline = Instant::now() + within;
+        deadline: Instant,
+        progress: &Progress,
+    ) -> Result<Opened, SendError> {
         let late = |phase| move |_| fault(phase, code::TIMEOUT);
-        let resolved = timeout_at(deadline, self.resolver.resolve(target.host())).await;
+        progress.begin(Phase::Dns);
+        let resolved = timeout_at(deadline, self.look_up(target)).await;
         let addresses = checked(policy, target, resolved.map_err(late(Phase::Dns))?)?;
+        progress.begin(Phase::Connect);
         let tcp = timeout_at(deadline, first_to_connect(&addresses)).await.map_err(late(Phase::Connect))?;
         let tcp = tcp.map_err(|error| fault(Phase::Connect, classify(&error)))?;
         // Small requests must not wait for an acknowledgement; a socket that cannot be told is no error.
         let _ = tcp.set_nodelay(true);
         if target.scheme() == Scheme::Http {
-            return Connection::open(Metered::plain(tcp)).await;
+            return Connection::open(Metered::plain(tcp)).await.map(Opened::Http1);
         }
+        progress.begin(Phase::Tls);
+        let secure = timeout_at(deadline, self.secure(target, tcp)).await.map_err(late(Phase::Tls))??;
+        let http2 = secure.get_ref().1.alpn_protocol() == Some(H2);
+        let stream = Metered::buffering(secure);
+        match http2 {
+            true => Multiplexed::open(stream).await.map(Opened::Http2),
+            false => Connection::open(stream).await.map(Opened::Http1),
+        }
+    }
+
+    /// Looks the name up. Who gives up leaves the lookup to end by itself, where it still counts.
+    async fn look_up(&self, target: &Target) -> Result<Vec<IpAddr>, ResolveError> {
+        let lookups = Arc::clone(&self.lookups);
+        let counted = lookups.acquire_owned().await.map_err(|_| ResolveError::Failed)?;
+        let (resolver, host) = (Arc::clone(&self.resolver), target.host().to_owned());
+        let lookup = tokio::spawn(async move {
+            let answer = resolver.resolve(&host).await;
+            drop(counted);
+            answer
+        });
+        lookup.await.map_err(|_| ResolveError::Failed)?
+    }
+
+    async fn secure(&self, target: &Target, tcp: TcpStream) -> Result<TlsStream<TcpStream>, SendError> {
+        let tls = self.own_tls.get_or_try_init(|| self.tls.for_connector()).await;
+        let tls = tls.map_err(|NoRoots| fault(Phase::Tls, code::TLS_NO_ROOTS))?;
         let name = ServerName::try_from(target.host().to_owned())
             .map_err(|_| fault(Phase::Tls, code::TLS_CERTIFICATE))?;
-        let tls = timeout_at(deadline, self.tls.connect(name, tcp)).await.map_err(late(Phase::Tls))?;
-        let tls = tls.map_err(|error| fault(Phase::Tls, tls_code(&error)))?;
-        Connection::open(Metered::buffering(tls)).await
+        let secure = TlsConnector::from(Arc::clone(&tls.config)).connect(name, tcp).await;
+        secure.map_err(|error| match tls_code(&error) {
+            code::TLS_UNKNOWN_ISSUER if tls.bare => fault(Phase::Tls, code::TLS_NO_ROOTS),
+            word => fault(Phase::Tls, word),
+        })
     }
 }
 

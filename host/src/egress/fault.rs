@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::io;
 
+use rustls::{AlertDescription, CertificateError, PeerIncompatible};
+
 use crate::failure::{Denial, LimitHit, Phase};
 
 /// What the gate saw of a request that got no (whole) answer; the parts of a `NetworkFault`.
@@ -29,15 +31,29 @@ pub mod code {
     pub const UNREACHABLE: &str = "unreachable";
     /// The time for connecting, or for the first byte of the response, is over.
     pub const TIMEOUT: &str = "timeout";
-    /// The peer broke the connection off.
+    /// The peer broke the connection off, or (HTTP/2) this request alone.
     pub const RESET: &str = "reset";
     /// The peer closed the connection before it had answered whole.
     pub const CLOSED: &str = "closed";
-    /// The server's certificate does not hold: expired, of another name, of an unknown issuer.
+    /// The server says that it did not process the request, which had reached it.
+    pub const NOT_PROCESSED: &str = "not_processed";
+    /// The server's certificate, or one above it, is no longer valid (or this machine's clock is wrong).
+    pub const TLS_EXPIRED: &str = "tls_expired";
+    /// The server's certificate, or one above it, is not valid yet (or this machine's clock is wrong).
+    pub const TLS_NOT_YET_VALID: &str = "tls_not_yet_valid";
+    /// The server's certificate is for other names.
+    pub const TLS_WRONG_HOST: &str = "tls_wrong_host";
+    /// The server's certificate is of an issuer that this host does not believe.
+    pub const TLS_UNKNOWN_ISSUER: &str = "tls_unknown_issuer";
+    /// The server's certificate does not hold for another reason.
     pub const TLS_CERTIFICATE: &str = "tls_certificate";
+    /// This machine has no certificate authorities, so that no certificate can be checked.
+    pub const TLS_NO_ROOTS: &str = "tls_no_roots";
+    /// The server has neither TLS 1.2 nor 1.3.
+    pub const TLS_PROTOCOL_VERSION: &str = "tls_protocol_version";
     /// The TLS handshake failed for another reason.
     pub const TLS_HANDSHAKE: &str = "tls_handshake";
-    /// The response is not HTTP/1.1, or contradicts itself.
+    /// The response is not HTTP, or contradicts itself.
     pub const MALFORMED_RESPONSE: &str = "malformed_response";
     /// The fields after the response's body are too large.
     pub const HEADERS_TOO_LARGE: &str = "headers_too_large";
@@ -45,6 +61,24 @@ pub mod code {
     pub const REQUEST_BODY: &str = "request_body";
     /// Another input or output error.
     pub const IO: &str = "io";
+}
+
+/// What the operator can do about a fault with this word, where it may be this machine's own.
+#[must_use]
+pub fn remedy(word: &str) -> Option<&'static str> {
+    match word {
+        code::TLS_NO_ROOTS => Some(
+            "remedy: this machine has no certificate authorities; install its own (a package that is mostly called \
+             ca-certificates), or set roots = \"bundled\" under [network] in config.toml",
+        ),
+        code::TLS_UNKNOWN_ISSUER => Some(
+            "remedy: if the issuer is your own, name its certificate in extra_roots under [network] in config.toml",
+        ),
+        code::TLS_EXPIRED | code::TLS_NOT_YET_VALID => {
+            Some("remedy: if the certificate is good, correct this machine's clock")
+        }
+        _ => None,
+    }
 }
 
 /// Why [`Client::send`](super::Client::send) has no response.
@@ -91,12 +125,7 @@ pub(super) fn classify(error: &(dyn Error + 'static)) -> &'static str {
         } else if let Some(error) = error.downcast_ref::<io::Error>() {
             word = classify_io(error, word);
         } else if let Some(error) = error.downcast_ref::<rustls::Error>() {
-            word = match error {
-                rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented => {
-                    code::TLS_CERTIFICATE
-                }
-                _ => code::TLS_HANDSHAKE,
-            };
+            word = classify_tls(error);
         }
         next = inner(error);
     }
@@ -108,6 +137,45 @@ fn inner<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'stati
     match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
         Some(inner) => Some(inner),
         None => error.source(),
+    }
+}
+
+fn classify_tls(error: &rustls::Error) -> &'static str {
+    match error {
+        rustls::Error::InvalidCertificate(error) => match error {
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => code::TLS_EXPIRED,
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                code::TLS_NOT_YET_VALID
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                code::TLS_WRONG_HOST
+            }
+            CertificateError::UnknownIssuer => code::TLS_UNKNOWN_ISSUER,
+            _ => code::TLS_CERTIFICATE,
+        },
+        rustls::Error::NoCertificatesPresented => code::TLS_CERTIFICATE,
+        rustls::Error::AlertReceived(AlertDescription::ProtocolVersion)
+        | rustls::Error::PeerIncompatible(
+            PeerIncompatible::ServerDoesNotSupportTls12Or13
+            | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig,
+        ) => code::TLS_PROTOCOL_VERSION,
+        _ => code::TLS_HANDSHAKE,
+    }
+}
+
+/// The word for an error of one HTTP/2 stream.
+pub(super) fn classify_stream(error: &h2::Error) -> &'static str {
+    if let Some(error) = error.get_io() {
+        // What h2 makes of an end of the connection at which nobody should stop.
+        return if error.kind() == io::ErrorKind::BrokenPipe { code::CLOSED } else { classify(error) };
+    }
+    match error.reason() {
+        _ if error.is_library() => code::MALFORMED_RESPONSE,
+        // Of a GOAWAY only the requests hear that the server will not look at.
+        _ if error.is_remote() && error.is_go_away() => code::NOT_PROCESSED,
+        Some(h2::Reason::REFUSED_STREAM) if error.is_remote() => code::NOT_PROCESSED,
+        _ if error.is_remote() => code::RESET,
+        _ => code::IO,
     }
 }
 

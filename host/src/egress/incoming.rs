@@ -1,34 +1,54 @@
-//! A response's body, which holds the connection until it is read whole.
+//! A response's body, which holds its connection, or its share in one, until it is read whole.
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
+use h2::RecvStream;
+use http::{HeaderMap, header};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use tokio::time::{Instant, Sleep, sleep};
 
 use super::connection::Connection;
-use super::fault::{NetworkFaultParts, classify};
+use super::exchange::Running;
+use super::fault::{NetworkFaultParts, classify, classify_stream, code};
 use super::outgoing::Upload;
 use super::pool::{Pool, PoolKey};
 use crate::failure::Phase;
 
 /// The body of a response, streamed. Read to its end it gives its connection back to the pool; dropped
-/// before that it closes it, together with what is left of the request's own body.
+/// before that it ends its connection (of HTTP/2: its stream), together with what is left of the request's
+/// own body.
 #[derive(Debug)]
 pub struct ResponseBody {
-    incoming: Incoming,
-    lease: Option<Lease>,
+    source: Source,
+    patience: Option<Patience>,
 }
 
-/// A connection on loan from the pool it goes back to.
+#[derive(Debug)]
+enum Source {
+    Http1 { incoming: Incoming, lease: Option<Lease> },
+    Http2 { incoming: RecvStream, running: Option<Running>, left: Option<u64> },
+}
+
+/// An HTTP/1.1 connection on loan from the pool it goes back to.
 #[derive(Debug)]
 pub(super) struct Lease {
     pub(super) connection: Connection,
     pub(super) key: PoolKey,
     pub(super) pool: Arc<Pool>,
     pub(super) upload: Arc<Upload>,
+}
+
+/// How long the next bytes may take.
+#[derive(Debug)]
+struct Patience {
+    within: Duration,
+    timer: Pin<Box<Sleep>>,
+    waiting: bool,
 }
 
 impl Lease {
@@ -41,18 +61,93 @@ impl Lease {
 }
 
 impl ResponseBody {
-    pub(super) fn new(incoming: Incoming, lease: Lease) -> Self {
-        let mut body = Self { incoming, lease: Some(lease) };
-        body.note_end();
-        body
+    /// A body that comes over HTTP/1.1.
+    pub(super) fn http1(incoming: Incoming, lease: Lease) -> Self {
+        let mut source = Source::Http1 { incoming, lease: Some(lease) };
+        source.note_end();
+        Self { source, patience: None }
     }
 
-    fn note_end(&mut self) {
-        if self.incoming.is_end_stream()
-            && let Some(lease) = self.lease.take()
-        {
-            lease.give_back();
+    /// A body that comes over HTTP/2, with the fields of its head.
+    pub(super) fn http2(incoming: RecvStream, running: Running, headers: &HeaderMap) -> Self {
+        // h2 holds the body to it.
+        let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        let left = if incoming.is_end_stream() { Some(0) } else { length };
+        let mut source = Source::Http2 { incoming, running: Some(running), left };
+        source.note_end();
+        Self { source, patience: None }
+    }
+
+    /// The same body, which fails where its next bytes take longer than `within`.
+    pub(super) fn with_patience(mut self, within: Option<Duration>) -> Self {
+        self.patience =
+            within.map(|within| Patience { within, timer: Box::pin(sleep(within)), waiting: false });
+        self
+    }
+}
+
+#[cfg(test)]
+impl ResponseBody {
+    /// The bytes that came over its connection until now; 0 once it is given back.
+    pub(super) fn connection_bytes(&self) -> u64 {
+        match &self.source {
+            Source::Http1 { lease, .. } => lease.as_ref().map_or(0, |lease| lease.connection.bytes_read()),
+            Source::Http2 { running, .. } => running.as_ref().map_or(0, Running::bytes_read),
         }
+    }
+}
+
+impl Source {
+    fn note_end(&mut self) {
+        match self {
+            Self::Http1 { incoming, lease } if incoming.is_end_stream() => {
+                if let Some(lease) = lease.take() {
+                    lease.give_back();
+                }
+            }
+            Self::Http2 { incoming, running, .. } if incoming.is_end_stream() => *running = None,
+            _ => {}
+        }
+    }
+
+    fn abandon(&mut self) {
+        match self {
+            Self::Http1 { lease, .. } => *lease = None,
+            Self::Http2 { running, .. } => *running = None,
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, &'static str>>> {
+        match self {
+            Self::Http1 { incoming, .. } => {
+                let frame = ready!(Pin::new(incoming).poll_frame(cx));
+                Poll::Ready(frame.map(|frame| frame.map_err(|error| classify(&error))))
+            }
+            Self::Http2 { incoming, left, .. } => Poll::Ready(match ready!(incoming.poll_data(cx)) {
+                Some(Ok(data)) => {
+                    // Only now may the server send as much again.
+                    let _ = incoming.flow_control().release_capacity(data.len());
+                    *left = left.map(|left| left.saturating_sub(data.len() as u64));
+                    Some(Ok(Frame::data(data)))
+                }
+                Some(Err(error)) => Some(Err(classify_stream(&error))),
+                None => match ready!(incoming.poll_trailers(cx)) {
+                    Ok(trailers) => trailers.map(|trailers| Ok(Frame::trailers(trailers))),
+                    Err(error) => Some(Err(classify_stream(&error))),
+                },
+            }),
+        }
+    }
+}
+
+impl Patience {
+    /// Ready when the next bytes took too long.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.waiting {
+            self.waiting = true;
+            self.timer.as_mut().reset(Instant::now() + self.within);
+        }
+        self.timer.as_mut().poll(cx)
     }
 }
 
@@ -64,30 +159,53 @@ impl Body for ResponseBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, NetworkFaultParts>>> {
-        match std::task::ready!(Pin::new(&mut self.incoming).poll_frame(cx)) {
-            Some(Ok(frame)) => {
-                self.note_end();
-                Poll::Ready(Some(Ok(frame)))
+        let frame = match (self.source.poll(cx), &mut self.patience) {
+            (Poll::Ready(frame), patience) => {
+                if let Some(patience) = patience {
+                    patience.waiting = false;
+                }
+                frame
             }
-            Some(Err(error)) => {
-                self.lease = None;
-                let code = classify(&error);
-                Poll::Ready(Some(Err(NetworkFaultParts { phase: Phase::Response, code, request_sent: true })))
+            (Poll::Pending, Some(patience)) => {
+                ready!(patience.poll(cx));
+                Some(Err(code::TIMEOUT))
+            }
+            (Poll::Pending, None) => return Poll::Pending,
+        };
+        Poll::Ready(match frame {
+            Some(Ok(frame)) => {
+                self.source.note_end();
+                Some(Ok(frame))
+            }
+            Some(Err(code)) => {
+                self.source.abandon();
+                Some(Err(NetworkFaultParts { phase: Phase::Response, code, request_sent: true }))
             }
             None => {
-                if let Some(lease) = self.lease.take() {
-                    lease.give_back();
+                match &mut self.source {
+                    Source::Http1 { lease, .. } => {
+                        if let Some(lease) = lease.take() {
+                            lease.give_back();
+                        }
+                    }
+                    Source::Http2 { running, .. } => *running = None,
                 }
-                Poll::Ready(None)
+                None
             }
-        }
+        })
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.is_end_stream()
+        match &self.source {
+            Source::Http1 { incoming, .. } => incoming.is_end_stream(),
+            Source::Http2 { incoming, .. } => incoming.is_end_stream(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.size_hint()
+        match &self.source {
+            Source::Http1 { incoming, .. } => incoming.size_hint(),
+            Source::Http2 { left, .. } => left.map_or_else(SizeHint::default, SizeHint::with_exact),
+        }
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! A request passes, in this order: the authority in its one spelling ([`Target`]), the manifest's grants
 //! and the action's subset ([`Policy::decide`]), the lookup, the check of every address ([`Policy::admit_address`]), the
-//! connection to an address that was checked, TLS against the admitted name, the request in the host's
-//! own framing. Each step can refuse, none can be skipped: [`Client::send`] is the only function that
+//! connection to an address that was checked, TLS against the admitted name, the request over HTTP/2 or
+//! HTTP/1.1 in the host's own framing. Each step can refuse, none can be skipped: [`Client::send`] is the only function that
 //! writes to a socket, and it takes a [`Target`], which only parsing makes.
 
 mod address;
@@ -15,13 +15,16 @@ mod client;
 mod connection;
 mod connector;
 mod counted;
+mod exchange;
 mod fault;
 mod headers;
 mod host_port;
 mod incoming;
+mod multiplexed;
 mod outgoing;
 mod policy;
 mod pool;
+mod progress;
 mod refusal;
 mod resolve;
 mod scan;
@@ -38,7 +41,7 @@ pub use authorization::{Authorization, Authorize, Authorizing, Injection, Unauth
 pub(crate) use aws_region::region as aws_region;
 pub use client::{Client, Timeouts};
 pub use counted::{Counted, CountedError};
-pub use fault::{NetworkFaultParts, RequestFlaw, SendError, code};
+pub use fault::{NetworkFaultParts, RequestFlaw, SendError, code, remedy};
 pub use headers::{guest_may_set, header_bytes};
 pub use host_port::{HostPort, HostPortError};
 pub use incoming::ResponseBody;
@@ -46,4 +49,4 @@ pub use policy::Policy;
 pub use resolve::{Resolution, Resolve, ResolveError, SystemResolver};
 pub use scan::{Scanned, ScannedError, find_in_fields, find_in_uri};
 pub use sigv4::Sigv4;
-pub use tls::{TlsSetupError, default_tls, roots_from_pem};
+pub use tls::{Roots, Tls, TlsSetupError, default_tls, roots_from_pem};

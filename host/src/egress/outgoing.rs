@@ -37,6 +37,11 @@ impl Upload {
         self.finished.load(Ordering::Acquire)
     }
 
+    /// The body is not what was promised.
+    pub(super) fn fail(&self) {
+        self.failed.store(true, Ordering::Release);
+    }
+
     /// Whether the body itself failed.
     pub(super) fn failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)

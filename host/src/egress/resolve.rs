@@ -9,8 +9,9 @@ use dns_lookup::{AddrInfoHints, LookupErrorKind, SockType, getaddrinfo};
 use tokio::sync::Semaphore;
 
 /// The lookups that may occupy threads at once. A lookup cannot be interrupted (`getaddrinfo` blocks for
-/// half a minute on a dead server), so names that stall could otherwise take every blocking thread.
-const LOOKUPS: usize = 32;
+/// half a minute on a dead server), so names that stall could otherwise take every blocking thread. Each
+/// connector has 8 of them at most, so that it takes many with stalling names to keep others waiting.
+const LOOKUPS: usize = 128;
 
 /// A lookup under way.
 pub type Resolution<'a> = Pin<Box<dyn Future<Output = Result<Vec<IpAddr>, ResolveError>> + Send + 'a>>;
@@ -41,7 +42,7 @@ pub struct SystemResolver {
 }
 
 impl Default for SystemResolver {
-    /// At most 32 lookups at once; the next ones wait.
+    /// At most 128 lookups at once; the next ones wait.
     fn default() -> Self {
         Self { running: Arc::new(Semaphore::new(LOOKUPS)) }
     }

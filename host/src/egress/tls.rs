@@ -2,9 +2,31 @@
 
 use std::sync::Arc;
 
+use rustls::client::{Resumption, WantsClientCert};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
+use tokio::sync::OnceCell;
+
+/// Sessions that one connector may resume: some for each of its few hosts.
+const SESSIONS: usize = 32;
+
+/// The protocols offered, best first.
+const PROTOCOLS: [&[u8]; 2] = [H2, b"http/1.1"];
+
+/// HTTP/2, as TLS names it.
+pub(super) const H2: &[u8] = b"h2";
+
+/// Whose certificate authorities are believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Roots {
+    /// The machine's, as its administrators keep them (on Linux also where `SSL_CERT_FILE` or
+    /// `SSL_CERT_DIR` say): the default.
+    #[default]
+    Platform,
+    /// Mozilla's, as compiled into this program: the same on every machine.
+    Bundled,
+}
 
 /// Certificates that cannot be used as roots.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -28,7 +50,7 @@ pub enum TlsSetupError {
     Provider(String),
 }
 
-/// The certificates in a PEM text, for [`default_tls`].
+/// The certificates in a PEM text, for [`Tls::new`].
 ///
 /// # Errors
 /// A text that is not PEM, or has no certificate in it.
@@ -38,28 +60,108 @@ pub fn roots_from_pem(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsSet
     if roots.is_empty() { Err(TlsSetupError::NoCertificate) } else { Ok(roots) }
 }
 
-/// Settings that believe Mozilla's root programme (as compiled in, the same on every machine) and
-/// `extra_roots`; TLS 1.2 and 1.3 with ring, HTTP/1.1, no client certificate.
-///
-/// The provider is named here rather than taken from the process, so that no other crate's choice of a
-/// default can change it.
+/// Settings that believe the platform's authorities and `extra_roots`.
 ///
 /// # Errors
-/// A certificate that cannot be a root, by its position.
+/// As [`Tls::new`].
 pub fn default_tls(
     extra_roots: impl IntoIterator<Item = CertificateDer<'static>>,
-) -> Result<Arc<ClientConfig>, TlsSetupError> {
-    let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
-    for (index, root) in extra_roots.into_iter().enumerate() {
-        let refused =
-            |error: rustls::Error| TlsSetupError::Root { number: index + 1, reason: error.to_string() };
-        roots.add(root).map_err(refused)?;
+) -> Result<Arc<Tls>, TlsSetupError> {
+    Tls::new(Roots::Platform, extra_roots)
+}
+
+/// TLS 1.2 and 1.3 with ring, HTTP/2 and HTTP/1.1, no client certificate; whom to believe is read when
+/// the first connection needs it, so that a call without TLS does not pay for it.
+///
+/// The provider is named here rather than taken from the process, so that no other crate's choice of a
+/// default can change it. Chains are checked by webpki on every platform, with the platform's
+/// authorities as data: what is refused, and in which words, is the same everywhere, and no verifier of
+/// an operating system fetches anything past the gate.
+pub struct Tls {
+    builder: ConfigBuilder<ClientConfig, WantsVerifier>,
+    roots: Roots,
+    extra: RootCertStore,
+    platform: fn() -> Vec<CertificateDer<'static>>,
+    trust: OnceCell<Trust>,
+}
+
+/// Whom to believe, read.
+#[derive(Clone)]
+struct Trust {
+    builder: ConfigBuilder<ClientConfig, WantsClientCert>,
+    /// The platform has no authority: who is not believed may well deserve it.
+    bare: bool,
+}
+
+/// There is nobody to believe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct NoRoots;
+
+/// One connector's settings: whom to believe is everybody's, the sessions to resume are its own.
+pub(super) struct ConnectorTls {
+    pub(super) config: Arc<ClientConfig>,
+    /// An unknown issuer is the machine's fault rather than the server's.
+    pub(super) bare: bool,
+}
+
+impl Tls {
+    /// Settings that believe `roots` and `extra_roots`.
+    ///
+    /// # Errors
+    /// A certificate of `extra_roots` that cannot be a root, by its position.
+    pub fn new(
+        roots: Roots,
+        extra_roots: impl IntoIterator<Item = CertificateDer<'static>>,
+    ) -> Result<Arc<Self>, TlsSetupError> {
+        let mut extra = RootCertStore::empty();
+        for (index, root) in extra_roots.into_iter().enumerate() {
+            let refused =
+                |error: rustls::Error| TlsSetupError::Root { number: index + 1, reason: error.to_string() };
+            extra.add(root).map_err(refused)?;
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(rustls::DEFAULT_VERSIONS)
+            .map_err(|error| TlsSetupError::Provider(error.to_string()))?;
+        let platform = || rustls_native_certs::load_native_certs().certs;
+        Ok(Arc::new(Self { builder, roots, extra, platform, trust: OnceCell::new() }))
     }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(rustls::DEFAULT_VERSIONS)
-        .map_err(|error| TlsSetupError::Provider(error.to_string()))?;
-    let mut config = config.with_root_certificates(roots).with_no_client_auth();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
+
+    /// Settings for one connector; the first time for any, the authorities are read.
+    pub(super) async fn for_connector(&self) -> Result<ConnectorTls, NoRoots> {
+        // A machine without authorities is asked again: they may be installed while it runs.
+        let trust = self.trust.get_or_try_init(|| self.read()).await?.clone();
+        let mut config = trust.builder.with_no_client_auth();
+        config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).into();
+        config.resumption = Resumption::in_memory_sessions(SESSIONS);
+        Ok(ConnectorTls { config: Arc::new(config), bare: trust.bare })
+    }
+
+    /// What a machine without authorities has.
+    #[cfg(test)]
+    pub(super) fn of_bare_platform(extra: Vec<CertificateDer<'static>>) -> Result<Arc<Self>, TlsSetupError> {
+        let mut tls = Self::new(Roots::Platform, extra)?;
+        Arc::get_mut(&mut tls).ok_or(TlsSetupError::NoCertificate)?.platform = Vec::new;
+        Ok(tls)
+    }
+
+    async fn read(&self) -> Result<Trust, NoRoots> {
+        let mut store = self.extra.clone();
+        let bare = match self.roots {
+            Roots::Bundled => {
+                store.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+                false
+            }
+            Roots::Platform => {
+                // Some 150 files, or a call to the system's own service.
+                let certificates = tokio::task::spawn_blocking(self.platform).await.unwrap_or_default();
+                // Every platform has some that webpki has no use for.
+                store.add_parsable_certificates(certificates).0 == 0
+            }
+        };
+        if store.is_empty() {
+            return Err(NoRoots);
+        }
+        Ok(Trust { builder: self.builder.clone().with_root_certificates(store), bare })
+    }
 }

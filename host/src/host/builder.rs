@@ -8,7 +8,7 @@ use super::Host;
 use crate::call::{Loader, Pipeline};
 use crate::clock::{Clock, SystemClock};
 use crate::credentials::{Broker, BrokerSettings};
-use crate::egress::{HostPort, Resolve, SystemResolver, default_tls, roots_from_pem};
+use crate::egress::{HostPort, Resolve, Roots, SystemResolver, Tls, roots_from_pem};
 use crate::error::{HostError, HostErrorKind};
 use crate::limits::{Ceilings, LimitRequest};
 use crate::registry::Registry;
@@ -36,6 +36,7 @@ pub struct HostBuilder {
     code_bytes: u64,
     concurrency: u32,
     allow_private: Vec<String>,
+    roots: Roots,
     extra_roots: Vec<Vec<u8>>,
     ceilings: LimitRequest,
     keep_code: bool,
@@ -55,6 +56,7 @@ impl Default for HostBuilder {
             code_bytes: CODE_BYTES,
             concurrency: CONCURRENCY,
             allow_private: Vec::new(),
+            roots: Roots::default(),
             extra_roots: Vec::new(),
             ceilings: LimitRequest::default(),
             keep_code: true,
@@ -112,7 +114,15 @@ impl HostBuilder {
         self
     }
 
-    /// Trusts this certificate authority (PEM) for connectors' TLS connections, beside the public ones.
+    /// Whose certificate authorities connectors' TLS connections believe. Default: the platform's, read
+    /// at the first such connection.
+    #[must_use]
+    pub fn roots(mut self, roots: Roots) -> Self {
+        self.roots = roots;
+        self
+    }
+
+    /// Trusts this certificate authority (PEM) for connectors' TLS connections, beside those.
     #[must_use]
     pub fn extra_root_pem(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.extra_roots.push(pem.into());
@@ -201,9 +211,10 @@ impl HostBuilder {
         let allow_private = allow_private
             .map_err(|error| wrong(&format!("allow_private: {error}."), "Write it as host:port."))?;
         let roots = self.extra_roots.iter().map(|pem| roots_from_pem(pem)).collect::<Result<Vec<_>, _>>();
-        let tls = roots.and_then(|roots| default_tls(roots.into_iter().flatten())).map_err(|error| {
-            wrong(&format!("An extra root cannot be used: {error}."), "Give PEM certificates.")
-        })?;
+        let tls =
+            roots.and_then(|roots| Tls::new(self.roots, roots.into_iter().flatten())).map_err(|error| {
+                wrong(&format!("An extra root cannot be used: {error}."), "Give PEM certificates.")
+            })?;
         let allow_private: Arc<[HostPort]> = allow_private.into();
         let file_is_set = self.vault_key_file.is_some() || self.vault_passphrase.is_some();
         let vault: Arc<dyn Vault> = match self.vault {

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::gates::ledger::{Ledger, Verdict};
 use super::traps::Ending;
 use super::values::{Answer, Returned, Unreadable};
+use crate::egress::remedy;
 use crate::error::HostError;
 use crate::failure::{
     Context, Denial, DenialCode, Failure, LimitHit, LimitKind, NetworkFault, Phase, RuntimeFault,
@@ -163,7 +164,12 @@ fn of_network(context: &Context, record: Fields<'_>, ledger: &Ledger) -> Failure
             observed: false,
         },
     };
-    Failure::network_error(context, fault)
+    let remedy = remedy(fault.code);
+    let failure = Failure::network_error(context, fault);
+    match remedy {
+        Some(remedy) => failure.with_operator_note(remedy),
+        None => failure,
+    }
 }
 
 const PHASES: [Phase; 5] = [Phase::Dns, Phase::Connect, Phase::Tls, Phase::Send, Phase::Response];

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
-use crate::secret::{SHORTEST_SOUGHT, Secret};
+use crate::secret::Secret;
 
 /// Longest secret, in bytes: the longest tokens have a few thousand.
 pub const SECRET_BYTES: usize = 16 * 1024;

@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 use super::answer::{Given, NotGiven, read};
 use crate::clock::Clock;
-use crate::egress::{Authorization, Client, HostPort, Policy, Resolve, SendError, Target, Timeouts};
+use crate::egress::{Authorization, Client, HostPort, Policy, Resolve, SendError, Target, Timeouts, Tls};
 use crate::failure::Denial;
 use crate::manifest::{HostGrant, Scheme};
 use crate::secret::Secret;
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How token endpoints are reached.
 pub(super) struct Way {
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) tls: Arc<rustls::ClientConfig>,
+    pub(super) tls: Arc<Tls>,
     pub(super) resolver: Arc<dyn Resolve>,
     pub(super) allow_private: Arc<[HostPort]>,
 }

@@ -8,8 +8,13 @@
 )]
 
 mod faults;
+mod http2;
+mod http2_faults;
+mod memory;
+mod names;
 mod reuse;
 mod sigv4;
+mod slow;
 mod tls;
 mod wire;
 

@@ -7,30 +7,59 @@ use tokio_rustls::TlsAcceptor;
 
 use super::*;
 
-type Issuer = CertifiedIssuer<'static, KeyPair>;
+pub(super) type Issuer = CertifiedIssuer<'static, KeyPair>;
 
-fn issuer() -> Issuer {
+pub(super) fn issuer() -> Issuer {
+    issuer_named("issuer")
+}
+
+fn issuer_named(name: &str) -> Issuer {
     let mut params = CertificateParams::default();
+    params.distinguished_name.push(rcgen::DnType::CommonName, name);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-fn server(issuer: &Issuer, name: &str, expired: bool) -> Arc<ServerConfig> {
+/// When a certificate holds.
+#[derive(Clone, Copy)]
+enum Holds {
+    Now,
+    NoMore,
+    NotYet,
+}
+
+/// A server with a certificate for `name` that holds now.
+pub(super) fn server(issuer: &Issuer, name: &str) -> ServerConfig {
+    server_with(issuer, name, Holds::Now, |_| {})
+}
+
+fn server_with(
+    issuer: &Issuer,
+    name: &str,
+    holds: Holds,
+    edit: impl FnOnce(&mut CertificateParams),
+) -> ServerConfig {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new([name.to_owned()]).unwrap();
-    if expired {
-        params.not_before = date_time_ymd(2020, 1, 1);
-        params.not_after = date_time_ymd(2021, 1, 1);
+    match holds {
+        Holds::Now => {}
+        Holds::NoMore => {
+            params.not_before = date_time_ymd(2020, 1, 1);
+            params.not_after = date_time_ymd(2021, 1, 1);
+        }
+        Holds::NotYet => params.not_before = date_time_ymd(2999, 1, 1),
     }
+    edit(&mut params);
     let chain = vec![params.signed_by(&key, issuer).unwrap().der().clone()];
     let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    Arc::new(config.with_no_client_auth().with_single_cert(chain, key).unwrap())
+    config.with_no_client_auth().with_single_cert(chain, key).unwrap()
 }
 
 /// An upstream that answers with the name that the client asked the certificate for.
-async fn start(config: Arc<ServerConfig>) -> Upstream {
+async fn start(config: ServerConfig) -> Upstream {
+    let config = Arc::new(config);
     Upstream::start(move |_, stream| {
         let acceptor = TlsAcceptor::from(Arc::clone(&config));
         async move {
@@ -63,7 +92,7 @@ async fn secure_get(
 #[tokio::test]
 async fn row_80_a_root_that_the_operator_adds_is_believed_for_the_canonical_name() {
     let issuer = issuer();
-    let upstream = start(server(&issuer, NAME, false)).await;
+    let upstream = start(server(&issuer, NAME)).await;
     let roots = roots_from_pem(issuer.pem().as_bytes()).unwrap();
     assert_eq!(text(secure_get(&upstream, roots).await.unwrap()).await, NAME);
 }
@@ -72,21 +101,60 @@ async fn row_80_a_root_that_the_operator_adds_is_believed_for_the_canonical_name
 async fn row_104_certificates_that_do_not_hold() {
     let issuer = issuer();
     let root = issuer.der().clone();
-    for (what, config, roots) in [
-        ("unknown issuer", server(&issuer, NAME, false), vec![]),
-        ("expired", server(&issuer, NAME, true), vec![root.clone()]),
-        ("another name", server(&issuer, "other.test", false), vec![root.clone()]),
-        ("only the parent's name", server(&issuer, "test", false), vec![root]),
+    let with = |name, holds| server_with(&issuer, name, holds, |_| {});
+    let an_authority = server_with(&issuer, NAME, Holds::Now, |params| {
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    });
+    let for_clients = server_with(&issuer, NAME, Holds::Now, |params| {
+        params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+    });
+    for (word, config, roots) in [
+        ("tls_unknown_issuer", server(&issuer, NAME), vec![]),
+        ("tls_expired", with(NAME, Holds::NoMore), vec![root.clone()]),
+        ("tls_not_yet_valid", with(NAME, Holds::NotYet), vec![root.clone()]),
+        ("tls_wrong_host", with("other.test", Holds::Now), vec![root.clone()]),
+        // Only the parent's name.
+        ("tls_wrong_host", with("test", Holds::Now), vec![root.clone()]),
+        ("tls_certificate", an_authority, vec![root.clone()]),
+        ("tls_certificate", for_clients, vec![root]),
     ] {
         let upstream = start(config).await;
         let outcome = secure_get(&upstream, roots).await;
-        assert_eq!(fault(outcome), (Phase::Tls, "tls_certificate", false), "{what}");
+        assert_eq!(fault(outcome), (Phase::Tls, word, false));
     }
+}
+
+/// A platform without any authority is told from a server that nobody should believe.
+#[tokio::test]
+async fn a_machine_without_authorities_says_so() {
+    let issuer = issuer();
+    let upstream = start(server(&issuer, NAME)).await;
+    let roots = [issuer.der().clone()];
+    let bare = |extra: &[CertificateDer<'static>]| Tls::of_bare_platform(extra.to_vec()).unwrap();
+    let ask = async |tls| {
+        let grant = HostGrant::parse(&format!("{NAME}:{}", upstream.port)).unwrap();
+        let private = HostPort::parse(&grant.to_string()).unwrap();
+        let policy = Policy::new(&[grant], &[private]);
+        let client = Client::new(tls, Answers::of(&["127.0.0.1"]), policy);
+        get(&client, &format!("https://{NAME}:{}/", upstream.port)).await
+    };
+    assert_eq!(fault(ask(bare(&[])).await), (Phase::Tls, "tls_no_roots", false));
+    let other = issuer_named("another");
+    assert_eq!(fault(ask(bare(&[other.der().clone()])).await), (Phase::Tls, "tls_no_roots", false));
+    assert_eq!(ask(bare(&roots)).await.unwrap().status(), 200, "the operator's own authority is enough");
+    let bundled = Tls::new(Roots::Bundled, []).unwrap();
+    assert_eq!(fault(ask(bundled).await), (Phase::Tls, "tls_unknown_issuer", false));
+    let bundled = Tls::new(Roots::Bundled, roots).unwrap();
+    assert_eq!(ask(bundled).await.unwrap().status(), 200);
 }
 
 #[tokio::test]
 async fn rows_97_and_105_handshakes_that_fail() {
-    let cases: [(&str, Option<&[u8]>, bool); 4] = [
+    // An alert that says "protocol version", and a ServerHello of TLS 1.0.
+    let old = [&[22, 3, 1, 0, 42, 2, 0, 0, 38, 3, 1][..], &[7; 32], &[0, 0, 47, 0]].concat().leak();
+    let cases: [(&str, Option<&[u8]>, bool); 6] = [
+        ("tls_protocol_version", Some(&[21, 3, 1, 0, 2, 2, 70]), false),
+        ("tls_protocol_version", Some(old), false),
         ("tls_handshake", Some(b"HTTP/1.1 400 Bad Request\r\n\r\n"), false),
         ("tls_handshake", Some(&[21, 3, 3, 0, 2, 2, 40]), false),
         ("closed", Some(b""), false),
@@ -122,7 +190,7 @@ async fn row_97_a_handshake_that_stalls_is_inside_the_connect_timeout() {
 #[tokio::test]
 async fn row_106_a_reset_after_a_request_over_tls_counts_as_sent() {
     let issuer = issuer();
-    let config = server(&issuer, NAME, false);
+    let config = Arc::new(server(&issuer, NAME));
     let upstream = Upstream::start(move |_, stream| {
         let acceptor = TlsAcceptor::from(Arc::clone(&config));
         async move {

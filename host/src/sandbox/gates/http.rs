@@ -19,7 +19,7 @@ use crate::action::ActionScope;
 use crate::egress::ResponseBody;
 use crate::egress::{
     Authorization, Authorize, Client, Counted, CountedError, HostPort, Policy, RequestFlaw, Resolve, Scanned,
-    ScannedError, SendError, Target, Timeouts, Unauthorized, code, find_in_fields, find_in_uri,
+    ScannedError, SendError, Target, Timeouts, Tls, Unauthorized, code, find_in_fields, find_in_uri,
     guest_may_set,
 };
 use crate::failure::{Denial, DenialCode, LimitHit, LimitKind, Phase};
@@ -33,7 +33,7 @@ const OUTGOING_CHUNK: usize = 16 * 1024;
 /// What the operator decides about the network, for every connector of a host.
 #[derive(Clone)]
 pub(crate) struct EgressSettings {
-    pub(crate) tls: Arc<rustls::ClientConfig>,
+    pub(crate) tls: Arc<Tls>,
     pub(crate) resolver: Arc<dyn Resolve>,
     pub(crate) allow_private: Arc<[HostPort]>,
 }
@@ -225,13 +225,18 @@ impl WasiHttpHooks for HttpGate {
     }
 }
 
+/// What the guest asks for; the call's own deadline stands above all of it.
 fn timeouts(options: Option<RequestOptions>) -> Timeouts {
     let mut timeouts = Timeouts::default();
-    if let Some(connect) = options.and_then(|options| options.connect_timeout) {
+    let Some(options) = options else { return timeouts };
+    if let Some(connect) = options.connect_timeout {
         timeouts = timeouts.with_connect(connect);
     }
-    if let Some(first_byte) = options.and_then(|options| options.first_byte_timeout) {
+    if let Some(first_byte) = options.first_byte_timeout {
         timeouts = timeouts.with_first_byte(first_byte);
+    }
+    if let Some(between_bytes) = options.between_bytes_timeout {
+        timeouts = timeouts.with_between_bytes(between_bytes);
     }
     timeouts
 }
@@ -369,7 +374,15 @@ fn guest_error(phase: Phase, word: &str) -> Error {
         (Phase::Connect, code::REFUSED) => Error::ConnectionRefused,
         (Phase::Connect | Phase::Tls, code::TIMEOUT) => Error::ConnectionTimeout,
         (Phase::Connect, _) => Error::DestinationUnavailable,
-        (Phase::Tls, code::TLS_CERTIFICATE) => Error::TlsCertificateError,
+        (
+            Phase::Tls,
+            code::TLS_EXPIRED
+            | code::TLS_NOT_YET_VALID
+            | code::TLS_WRONG_HOST
+            | code::TLS_UNKNOWN_ISSUER
+            | code::TLS_NO_ROOTS
+            | code::TLS_CERTIFICATE,
+        ) => Error::TlsCertificateError,
         (Phase::Tls, _) => Error::TlsProtocolError,
         (Phase::Response, code::TIMEOUT) => Error::HttpResponseTimeout,
         (Phase::Response, code::MALFORMED_RESPONSE) => Error::HttpProtocolError,

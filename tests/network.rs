@@ -1,0 +1,271 @@
+//! Upstreams, names and certificates that misbehave, as a caller of a real guest sees them.
+
+#[path = "network/addresses.rs"]
+mod addresses;
+#[path = "network/place.rs"]
+mod place;
+
+use std::sync::atomic::Ordering;
+
+use cofferdam_test_support::records;
+use serde_json::{Value, json};
+
+use crate::envelope::{check, denied, limit, network};
+use crate::world::run;
+use place::{Place, Scripted, acceptor, issuer, misbehave, secure};
+
+/// The code, phase and `request_sent` of a network error.
+fn parts(failure: &cofferdam::Failure) -> (Value, Value, Value) {
+    let details = failure.details();
+    (details["code"].clone(), details["phase"].clone(), details["request_sent"].clone())
+}
+
+/// P6 and P9: 24 faults, for an operation that may be repeated and for one that may not.
+#[test]
+fn rows_87_to_106_every_fault_has_its_envelope_and_is_one_request() {
+    let upstream = Scripted::start(misbehave);
+    let silent = Scripted::start(|stream, _| async move {
+        std::future::pending::<()>().await;
+        drop(stream);
+    });
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let to = |name: &str, port| format!("http://{name}:{port}");
+    let up = to("up.test", upstream.port);
+    let grants = [
+        up.clone(),
+        to("nowhere.test", 80),
+        to("broken.test", 80),
+        to("stalls.test", 80),
+        to("closed.test", closed),
+        format!("silent.test:{}", silent.port),
+        format!("up.test:{}", upstream.port),
+    ];
+    let place = Place::new(&grants, None);
+    let faults = [
+        ("http://nowhere.test".to_owned(), ("dns_not_found", "dns", false)),
+        ("http://broken.test".to_owned(), ("dns_failed", "dns", false)),
+        (to("closed.test", closed), ("refused", "connect", false)),
+        // What answers in the clear does not speak TLS: it gets a ClientHello, and no request.
+        (format!("{up}/nothing/reset"), ("reset", "response", true)),
+        (format!("{up}/nothing/close"), ("closed", "response", true)),
+        (format!("{up}/in-head/reset"), ("reset", "response", true)),
+        (format!("{up}/in-head/close"), ("closed", "response", true)),
+        (format!("{up}/in-body/reset"), ("reset", "response", true)),
+        (format!("{up}/in-body/close"), ("closed", "response", true)),
+        (format!("{up}/in-chunk/close"), ("closed", "response", true)),
+        (format!("{up}/no-chunk/close"), ("malformed_response", "response", true)),
+        (format!("{up}/garbage/close"), ("malformed_response", "response", true)),
+        (format!("{up}/two-lengths/close"), ("malformed_response", "response", true)),
+    ];
+    for (url, (code, phase, sent)) in faults {
+        for (op, args, retriable) in
+            [("fetch", json!({"url": url}), true), ("post", json!({"url": url, "body": "once"}), false)]
+        {
+            let before = upstream.requests();
+            let failure = place.failure(op, args);
+            check(&failure, network(code, retriable));
+            assert_eq!(parts(&failure), (json!(code), json!(phase), json!(sent)), "{op} {url}");
+            assert_eq!(upstream.requests() - before, usize::from(sent), "{op} {url}");
+        }
+    }
+    // What never ends is ended by the call's own limits, wherever it stalls.
+    for (url, code) in [
+        ("http://stalls.test".to_owned(), "wall_time"),
+        (format!("https://silent.test:{}", silent.port), "wall_time"),
+        (format!("{up}/silence"), "wall_time"),
+        (format!("{up}/early/continue"), "wall_time"),
+        (format!("{up}/slow/drip"), "wall_time"),
+        (format!("{up}/in-body/stall"), "wall_time"),
+        (format!("{up}/endless/chunks"), "response_body"),
+        (format!("{up}/fields/close"), "response_fields"),
+        (format!("{up}/long-field/close"), "response_headers"),
+    ] {
+        let time = if code == "wall_time" { "700ms" } else { "30s" };
+        for (op, args) in [("fetch", json!({"url": url})), ("post", json!({"url": url, "body": "once"}))] {
+            let before = upstream.requests();
+            check(&place.failure_within(op, args, time), limit(code));
+            assert!(upstream.requests() - before <= 1, "{op} {url}");
+        }
+    }
+    let stalled = json!({"url": format!("{up}/no/reading"), "bytes": 9_000_000});
+    check(&place.failure_within("post_bytes", stalled, "1s"), limit("wall_time"));
+    // Not decompressed: what the guest gets is what came.
+    let gzip = place.call("fetch", json!({"url": format!("{up}/gzip/close")})).unwrap();
+    assert_eq!(gzip["body"], "not gzip!");
+}
+
+#[test]
+fn row_104_each_certificate_that_does_not_hold_has_its_word() {
+    let (own, strange) = (issuer("own"), issuer("strange"));
+    let http1 = b"http/1.1";
+    let servers = [
+        ("tls_expired", secure(acceptor(&own, "up.test", (2019, 2020), http1))),
+        ("tls_not_yet_valid", secure(acceptor(&own, "up.test", (2990, 2999), http1))),
+        ("tls_wrong_host", secure(acceptor(&own, "down.test", (2000, 2999), http1))),
+        ("tls_unknown_issuer", secure(acceptor(&strange, "up.test", (2000, 2999), http1))),
+        ("", secure(acceptor(&own, "up.test", (2000, 2999), http1))),
+    ];
+    let grants: Vec<_> = servers.iter().map(|(_, server)| format!("up.test:{}", server.port)).collect();
+    let place = Place::new(&grants, Some(&own.pem()));
+    for ((word, server), grant) in servers.iter().zip(&grants) {
+        let url = format!("https://{grant}/hello");
+        if word.is_empty() {
+            assert_eq!(place.call("fetch", json!({"url": url})).unwrap()["body"], "hello");
+            continue;
+        }
+        let failure = place.failure("post", json!({"url": url, "body": "secret"}));
+        check(&failure, network(word, false));
+        assert_eq!(parts(&failure), (json!(word), json!("tls"), json!(false)));
+        assert_eq!((server.accepts(), server.requests()), (1, 0), "{word}");
+        let notes = failure.operator_notes().join("\n");
+        assert_eq!(notes.contains("remedy: "), *word != "tls_wrong_host", "{word}: {notes}");
+        assert!(!failure.message().contains("remedy"), "for the operator alone: {}", failure.message());
+    }
+}
+
+/// P7: what is denied reaches neither the resolver nor the network.
+#[test]
+fn rows_75_to_94_a_denial_asks_nobody() {
+    let upstream = Scripted::start(misbehave);
+    let (port, grant) = (upstream.port, format!("up.test:{}", upstream.port));
+    let place = Place::new(std::slice::from_ref(&grant), None);
+    for (url, code) in [
+        (format!("https://other.test:{port}/"), "host_not_granted"),
+        (format!("https://sub.up.test:{port}/"), "host_not_granted"),
+        (format!("https://up.test.other.test:{port}/"), "host_not_granted"),
+        ("https://up.test/".to_owned(), "host_not_granted"),
+        (format!("http://up.test:{port}/"), "insecure_url"),
+        (format!("https://127.0.0.1:{port}/"), "host_not_granted"),
+        (format!("https://[::1]:{port}/"), "host_not_granted"),
+        (format!("https://[::ffff:7f00:1]:{port}/"), "host_not_granted"),
+        ("https://169.254.169.254/latest".to_owned(), "host_not_granted"),
+        (format!("https://up.test@other.test:{port}/"), "invalid_authority"),
+        (format!("https://2130706433:{port}/"), "invalid_authority"),
+        (format!("https://0x7f.1:{port}/"), "invalid_authority"),
+        (format!("https://127.1:{port}/"), "invalid_authority"),
+    ] {
+        let failure =
+            place.failure("persist", json!({"first": url, "denied": url, "after": url, "times": 2}));
+        check(&failure, denied(code));
+        assert_eq!(*place.names.0.lock().unwrap(), [""; 0], "{url}");
+        assert_eq!(upstream.accepts(), 0, "{url}");
+    }
+}
+
+#[test]
+fn one_connection_over_http2_carries_the_requests_of_many_calls() {
+    let own = issuer("own");
+    let tls = acceptor(&own, "up.test", (2000, 2999), b"h2");
+    let upstream = Scripted::start(move |stream, requests| {
+        let tls = tls.clone();
+        async move {
+            let Ok(stream) = tls.accept(stream).await else { return };
+            let Ok(mut http) = h2::server::handshake(stream).await else { return };
+            while let Some(Ok((request, mut answer))) = http.accept().await {
+                requests.fetch_add(1, Ordering::SeqCst);
+                tokio::spawn(async move {
+                    let mut body = request.into_body();
+                    let mut bytes = Vec::new();
+                    while let Some(Ok(data)) = body.data().await {
+                        body.flow_control().release_capacity(data.len()).unwrap();
+                        bytes.extend_from_slice(&data);
+                    }
+                    let mut stream = answer.send_response(http::Response::new(()), false).unwrap();
+                    let text = format!("{} bytes", bytes.len());
+                    let _ = stream.send_data(text.into(), true);
+                });
+            }
+        }
+    });
+    let grant = format!("up.test:{}", upstream.port);
+    let place = Place::new(std::slice::from_ref(&grant), Some(&own.pem()));
+    let url = format!("https://{grant}/");
+    run(async {
+        let mut calls = tokio::task::JoinSet::new();
+        for _ in 0..16 {
+            let (host, url) = (place.host.clone(), url.clone());
+            calls.spawn(async move {
+                host.call(
+                    &crate::world::example("probe"),
+                    "post_bytes",
+                    json!({"url": url, "bytes": 100_000}),
+                )
+                .await
+            });
+        }
+        for outcome in calls.join_all().await {
+            assert_eq!(outcome.unwrap()["body"], "100000 bytes");
+        }
+    });
+    assert_eq!((upstream.accepts(), upstream.requests()), (1, 16));
+}
+
+/// The proxy of the environment is for other programs; and what a record says of a remedy is for operators.
+#[test]
+fn a_machine_without_authorities_is_told_what_to_do() {
+    let own = issuer("own");
+    let upstream = secure(acceptor(&own, "localhost", (2000, 2999), b"http/1.1"));
+    let proxy = Scripted::start(misbehave);
+    records::catch();
+    let home = cofferdam_test_support::Home::new(crate::COFFERDAM);
+    let signer = cofferdam_test_support::Signer::new();
+    home.trust(&signer.public(), "github://cofferdam/*");
+    let grant = format!("localhost:{}", upstream.port);
+    let bytes = cofferdam_test_support::package::guest_package("probe", std::slice::from_ref(&grant));
+    let signature = signer.sign(&bytes);
+    run(home.host().install(bytes, Some(signature), Default::default())).unwrap();
+    let ca = home.path().join("ca.pem");
+    std::fs::write(&ca, own.pem()).unwrap();
+    let call = |config: &str, roots: &std::path::Path| {
+        std::fs::write(home.path().join("config.toml"), format!("[network]\n{config}")).unwrap();
+        let proxy = format!("http://127.0.0.1:{}", proxy.port);
+        let mut command = std::process::Command::new(crate::COFFERDAM);
+        command.args(["--format", "json", "--home"]).arg(home.path());
+        command.args(["call", "--allow-private", &grant, "github://cofferdam/probe@0.1.0", "fetch"]);
+        command.arg(json!({"url": format!("https://{grant}/hello")}).to_string());
+        for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"] {
+            command.env(name, &proxy);
+        }
+        command.env("SSL_CERT_FILE", roots).env("SSL_CERT_DIR", home.path().join("none"));
+        let output = command.env("RUST_LOG", "cofferdam=info").output().unwrap();
+        (
+            serde_json::from_slice::<Value>(&output.stdout).unwrap_or_default(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    };
+    let none = home.path().join("none.pem");
+    let (answer, log) = call("", &none);
+    assert_eq!(answer["error"]["details"]["code"], "tls_no_roots", "{answer} {log}");
+    assert!(log.contains("ca-certificates"), "{log}");
+    let (answer, log) = call("roots = \"bundled\"", &ca);
+    assert_eq!(answer["error"]["details"]["code"], "tls_unknown_issuer", "{answer} {log}");
+    for (config, roots) in [("", &ca), ("extra_roots = [\"ca.pem\"]", &none)] {
+        let (answer, log) = call(config, roots);
+        assert_eq!(answer["body"], "hello", "{config}: {answer} {log}");
+    }
+    assert_eq!(proxy.accepts(), 0, "no proxy is asked");
+}
+
+/// Every test that `docs/network.md` names for a row of the attack catalogue is there.
+#[test]
+fn the_tests_that_the_page_names_exist() {
+    let root = cofferdam_test_support::package::repository();
+    let page = std::fs::read_to_string(root.join("docs/network.md")).unwrap();
+    let (mut sources, mut folders) = (String::new(), vec![root.join("tests"), root.join("host/src/egress")]);
+    while let Some(folder) = folders.pop() {
+        for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            match path.extension() {
+                Some(kind) if kind == "rs" => sources += &std::fs::read_to_string(path).unwrap(),
+                None if path.is_dir() => folders.push(path),
+                _ => {}
+            }
+        }
+    }
+    let named: Vec<_> = page.split('`').filter(|word| word.contains("::") && !word.contains('(')).collect();
+    assert!(named.len() > 30, "{named:?}");
+    for test in named {
+        let name = test.rsplit("::").next().unwrap();
+        let name = name.strip_suffix("..").map_or(format!("fn {name}()"), |start| format!("fn {start}"));
+        assert!(name == "fn " || sources.contains(&name), "{test}");
+    }
+}
