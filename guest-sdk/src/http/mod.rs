@@ -21,6 +21,7 @@
 //! a response can be tested all the same, with [`Response::new`].
 
 mod error;
+mod form;
 mod link;
 mod request;
 mod response;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::url::{self, Url};
-use super::{Error, Response};
+use super::{Error, Response, form};
 use crate::call;
 
 /// A request method.
@@ -96,6 +96,14 @@ impl Request {
         self
     }
 
+    /// Adds a pair to the URL's query where there is a value.
+    pub fn query_some(self, name: impl Into<String>, value: Option<impl ToString>) -> Self {
+        match value {
+            Some(value) => self.query(name, value),
+            None => self,
+        }
+    }
+
     /// Adds a header. The host refuses those that are its own (`Host`, framing,
     /// proxies, whatever carries a credential).
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
@@ -135,6 +143,19 @@ impl Request {
     pub fn form<K: Into<String>, V: ToString>(self, pairs: impl IntoIterator<Item = (K, V)>) -> Self {
         let pairs: Vec<_> = pairs.into_iter().map(|(name, value)| (name.into(), value.to_string())).collect();
         self.bytes("application/x-www-form-urlencoded", url::form(&pairs).into_bytes())
+    }
+
+    /// Sends a structure as a form, for services that spell fields within fields with brackets: what is `None`
+    /// is left out, `{"metadata": {"order": "17"}}` becomes `metadata[order]=17`, a list `types[]=a&types[]=b`,
+    /// and a list of structures `items[0][id]=1`.
+    pub fn nested_form(mut self, value: &(impl Serialize + ?Sized)) -> Self {
+        match form::pairs(value) {
+            Ok(pairs) => self.form(pairs),
+            Err(error) => {
+                self.broken.get_or_insert(error);
+                self
+            }
+        }
     }
 
     /// Sends bytes of a content type.
@@ -211,6 +232,18 @@ mod tests {
     fn a_form_is_encoded() {
         let request = post("https://a.example/").form([("a b", "c&d"), ("e", "f")]);
         assert_eq!(request.body, b"a+b=c%26d&e=f");
+    }
+
+    #[test]
+    fn a_structure_is_a_form_too_and_what_is_none_is_not_sent() {
+        let request = post("https://a.example/")
+            .query_some("limit", Some(2))
+            .query_some("after", None::<String>)
+            .nested_form(&serde_json::json!({"a": {"b c": "d&e"}, "f": null}));
+        let (url, request) = request.finish().expect("a good request");
+        assert_eq!(url.path_and_query, "/?limit=2");
+        assert_eq!(request.body, b"a%5Bb+c%5D=d%26e");
+        assert!(matches!(post("https://a").nested_form("text").send(), Err(Error::Invalid(_))));
     }
 
     #[test]
