@@ -31,8 +31,16 @@ pub(crate) struct World {
     pub(crate) packages: Vec<(&'static str, Vec<u8>)>,
 }
 
-/// The example guests, with whether they are granted the upstream server.
-pub(crate) const GUESTS: [(&str, bool); 3] = [("hello", false), ("github-issues", true), ("probe", true)];
+/// The example guests, with whether they are granted the upstream server. Those that are not keep the hosts of their
+/// manifests, and meet them in `services`.
+pub(crate) const GUESTS: [(&str, bool); 6] = [
+    ("hello", false),
+    ("github-issues", true),
+    ("probe", true),
+    ("s3", false),
+    ("slack", false),
+    ("stripe", false),
+];
 
 static WORLD: LazyLock<World> = LazyLock::new(|| {
     records::catch();

@@ -14,6 +14,7 @@ pub mod home;
 pub mod package;
 pub mod process;
 pub mod records;
+pub mod services;
 pub mod signer;
 pub mod snapshot;
 pub mod upstream;

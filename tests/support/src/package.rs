@@ -32,25 +32,22 @@ pub fn guest_manifest(name: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The manifest with other hosts: what an author would edit to reach another server.
+/// The manifest with other hosts, everywhere: what an author would edit to reach another server.
 #[must_use]
 pub fn with_hosts(manifest: &str, hosts: &[String]) -> String {
     let line = format!("hosts = {hosts:?}");
-    let mut replaced = false;
     let mut lines: Vec<String> = Vec::new();
     let mut skipping = false;
     for old in manifest.lines() {
-        if skipping {
-            skipping = !old.contains(']');
-        } else if !replaced && old.trim_start().starts_with("hosts") {
+        let named = !skipping && old.trim_start().starts_with("hosts");
+        if named {
             lines.push(line.clone());
-            replaced = true;
-            skipping = !old.contains(']');
-        } else {
+        } else if !skipping {
             lines.push(old.to_owned());
         }
+        skipping = (named || skipping) && !old.contains(']');
     }
-    if !replaced {
+    if !lines.contains(&line) {
         lines.extend(["[capabilities.network]".to_owned(), line]);
     }
     lines.join("\n") + "\n"

@@ -1,0 +1,76 @@
+//! Real servers that nobody here wrote, on loopback, and the front that stands before them as the services do.
+//!
+//! They are what `tests/services/tools/install.sh DIRECTORY` installs, and `$COFFERDAM_SERVICES` says where that is.
+//! Where it says nothing a test skips, visibly; where `$COFFERDAM_REQUIRE_SERVICES` is set, as in CI, that is a
+//! failure.
+
+mod authority;
+mod faults;
+mod front;
+mod moto;
+mod oauth;
+mod openapi;
+mod plain;
+mod server;
+
+use std::path::{Path, PathBuf};
+
+pub use authority::Authority;
+pub use faults::Faults;
+pub use front::{Front, Route};
+pub use moto::Moto;
+pub use oauth::{OAuth, httpbin};
+pub use openapi::{Description, openapi};
+pub use plain::{Answer, ask};
+pub use server::Server;
+
+/// Where the servers are installed.
+#[derive(Debug, Clone)]
+pub struct Tools {
+    dir: PathBuf,
+}
+
+impl Tools {
+    /// The servers of this machine; else why there are none.
+    ///
+    /// # Errors
+    /// `$COFFERDAM_SERVICES` is not set.
+    ///
+    /// # Panics
+    /// It is set, and nothing is installed there.
+    pub fn find() -> Result<Self, String> {
+        let Some(dir) = std::env::var_os("COFFERDAM_SERVICES").map(PathBuf::from) else {
+            return Err(
+                "COFFERDAM_SERVICES is not set: tests/services/tools/install.sh DIRECTORY installs them"
+                    .into(),
+            );
+        };
+        let installed = dir.join("installed").is_file();
+        assert!(installed, "COFFERDAM_SERVICES is {}, where install.sh has not finished", dir.display());
+        Ok(Self { dir })
+    }
+
+    /// Whether they have to be there.
+    #[must_use]
+    pub fn required() -> bool {
+        std::env::var_os("COFFERDAM_REQUIRE_SERVICES").is_some_and(|value| !value.is_empty() && value != "0")
+    }
+
+    /// A program from PyPI, Node among them.
+    #[must_use]
+    pub fn python(&self, name: &str) -> PathBuf {
+        self.dir.join("python/bin").join(name)
+    }
+
+    /// A program from npm.
+    #[must_use]
+    pub fn npm(&self, name: &str) -> PathBuf {
+        self.dir.join("node_modules/.bin").join(name)
+    }
+
+    /// The folder of what npm installed.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+}
