@@ -14,6 +14,19 @@ fn names(dir: &str, kept: impl Fn(&fs::DirEntry) -> bool) -> Vec<String> {
     names
 }
 
+/// The text of all tests: every file below `tests`, but for what they stand on.
+fn tests() -> String {
+    fn read(dir: &str) -> String {
+        let rust = |entry: &fs::DirEntry| entry.path().extension().is_some_and(|extension| extension == "rs");
+        let folder = |entry: &fs::DirEntry| entry.path().is_dir() && entry.file_name() != "support";
+        let files = names(dir, rust);
+        let texts = files.iter().map(|file| fs::read_to_string(repository().join(dir).join(file)).unwrap());
+        let folders = names(dir, folder);
+        texts.chain(folders.iter().map(|folder| read(&format!("{dir}/{folder}")))).collect()
+    }
+    read("tests")
+}
+
 #[test]
 fn every_test_file_is_a_module() {
     let main = fs::read_to_string(repository().join("tests/main.rs")).unwrap();
@@ -28,10 +41,7 @@ fn every_test_file_is_a_module() {
 fn every_example_guest_is_called_by_a_test() {
     let guests = names("examples", |entry| entry.path().join("connector.toml").is_file());
     assert!(!guests.is_empty());
-    let tests: String = names("tests", |entry| entry.path().extension().is_some_and(|e| e == "rs"))
-        .iter()
-        .map(|file| fs::read_to_string(repository().join("tests").join(file)).unwrap())
-        .collect();
+    let tests = tests();
     for guest in guests {
         // Those that cargo does not build are tried by `languages`, where their tools are.
         let in_world = GUESTS.iter().any(|(name, _)| *name == guest);
@@ -46,13 +56,7 @@ fn every_example_guest_is_called_by_a_test() {
 
 #[test]
 fn every_operation_of_an_example_guest_is_called_by_a_test() {
-    let sources = |dir: &str| -> String {
-        names(dir, |entry| entry.path().extension().is_some_and(|e| e == "rs"))
-            .iter()
-            .map(|file| fs::read_to_string(repository().join(dir).join(file)).unwrap())
-            .collect()
-    };
-    let tests = sources("tests") + &sources("tests/credentials");
+    let tests = tests();
     for (guest, package) in &crate::world::world().packages {
         let package = cofferdam::package::Package::open(package.clone()).unwrap();
         for operation in package.operations() {
