@@ -112,6 +112,9 @@ impl Broker {
     /// The vault cannot be opened or read.
     pub(crate) async fn bindings(&self) -> Result<Arc<Bindings>, HostError> {
         let Some(vault) = self.vault.clone() else { return Ok(Arc::default()) };
+        if let Some(known) = vault.known() {
+            return Ok(known);
+        }
         // The first look may open the vault, which is slow by design.
         blocking(move || vault.bindings()).await
     }

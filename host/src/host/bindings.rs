@@ -141,20 +141,20 @@ impl Host {
         })
     }
 
-    /// Lets another connector use a binding, and the binding go to `hosts` besides.
+    /// Lets another connector use a binding, where one is named, and the binding go to `hosts` besides.
     ///
     /// # Errors
     /// `binding_not_found`, or the vault cannot be opened or written.
     pub fn allow_binding(
         &self,
         name: &BindingName,
-        connector: &ConnectorName,
+        connector: Option<&ConnectorName>,
         hosts: &[HostGrant],
     ) -> Result<BindingView, HostError> {
         let now = self.pipeline.loader.clock.timestamp();
         self.changed("allowed", name, |bindings| {
             let binding = found(name, bindings)?;
-            binding.connectors.push(connector.clone());
+            binding.connectors.extend(connector.cloned());
             binding.connectors = deduplicated(&binding.connectors);
             binding.hosts.extend_from_slice(hosts);
             binding.hosts = deduplicated(&binding.hosts);

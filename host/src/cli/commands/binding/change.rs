@@ -14,9 +14,10 @@ Without --host, the binding may go to the hosts that the installed connector ask
 where it may go now. No connector sends it anywhere that its own manifest does not name.
 
 Examples:
-  cofferdam binding allow bearer/slack/work --connector github://acme/slack-admin";
+  cofferdam binding allow bearer/slack/work --connector github://acme/slack-admin
+  cofferdam binding allow bearer/slack/work --host files.slack.com:443";
 
-/// Lets another connector use a binding.
+/// Lets another connector use a binding, or the binding go to another host.
 #[derive(Debug, clap::Args)]
 #[command(after_help = ALLOW_EXAMPLES)]
 pub(in crate::cli) struct AllowArgs {
@@ -25,8 +26,8 @@ pub(in crate::cli) struct AllowArgs {
     name: BindingName,
 
     /// The connector.
-    #[arg(long, value_name = "CONNECTOR", value_parser = connector)]
-    connector: ConnectorName,
+    #[arg(long, value_name = "CONNECTOR", value_parser = connector, required_unless_present = "host")]
+    connector: Option<ConnectorName>,
 
     /// A host that the binding may go to besides; may be given several times.
     #[arg(long, value_name = "HOST:PORT", value_parser = host)]
@@ -58,11 +59,11 @@ pub(super) fn allow(args: &AllowArgs, session: &Session<'_>) -> Result<(), Stop>
     let (host, _) = session.host_and_vault()?;
     // First: a binding that is not there needs no hosts.
     host.binding(&args.name)?;
-    let hosts = match args.host.is_empty() {
-        true => grants::hosts_of(&host, &args.name, &args.connector)?,
-        false => args.host.clone(),
+    let hosts = match &args.connector {
+        Some(connector) if args.host.is_empty() => grants::hosts_of(&host, &args.name, connector)?,
+        _ => args.host.clone(),
     };
-    changed("allowed", &host.allow_binding(&args.name, &args.connector, &hosts)?, session)
+    changed("allowed", &host.allow_binding(&args.name, args.connector.as_ref(), &hosts)?, session)
 }
 
 /// Revokes.
