@@ -1,10 +1,13 @@
 //! `cofferdam binding` from outside: secrets in, grants shown, and no secret ever out again.
 
+mod terminal;
+mod tried;
+
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use cofferdam_test_support::{Cli, Home, Ran, Signer, package};
 use serde_json::{Value, json};
@@ -376,163 +379,4 @@ fn kinds_with_several_parts_take_them_apart() {
     ];
     let bound = silent(fed(&cli, &args, temporary), "4f1e-canary-secret").json();
     assert_eq!(bound["binding"]["details"], json!({"access_key_id": "ASIDEXAMPLE", "region": "eu-west-1"}));
-}
-
-/// Runs a command on a terminal of its own and answers when it is asked; everything that was on the screen.
-fn typed(cli: &Cli, args: &[&str], answers: &[(&str, &str)]) -> Option<(bool, String)> {
-    let probe = Command::new("script").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if !probe.is_ok_and(|status| status.success()) {
-        crate::skipped("there is no `script` here; prompts at a terminal are not tried");
-        return None;
-    }
-    let line = [&[COFFERDAM], args].concat().join(" ");
-    let template = cli.command(args);
-    let mut command = Command::new("script");
-    command.args(["-qefc", &line, "/dev/null"]).env_clear().current_dir(template.get_current_dir().unwrap());
-    for (name, value) in template.get_envs() {
-        command.env(name, value.unwrap_or_default());
-    }
-    let mut child = command
-        .env("SHELL", "/bin/sh")
-        .env("TERM", "dumb")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let (mut input, mut output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-    let mut screen = Vec::new();
-    let mut byte = [0];
-    for (question, answer) in answers {
-        // The terminal shows the question once echoing is off.
-        let mut since = Vec::new();
-        while !String::from_utf8_lossy(&since).contains(question) {
-            assert_eq!(output.read(&mut byte).unwrap(), 1, "{}", String::from_utf8_lossy(&screen));
-            screen.push(byte[0]);
-            since.push(byte[0]);
-        }
-        std::thread::sleep(std::time::Duration::from_millis(300));
-        input.write_all(answer.as_bytes()).and_then(|()| input.write_all(b"\n")).unwrap();
-    }
-    output.read_to_end(&mut screen).unwrap();
-    drop(input);
-    let status = child.wait().unwrap();
-    Some((status.success(), String::from_utf8_lossy(&screen).into_owned()))
-}
-
-#[test]
-fn what_is_typed_at_the_prompt_is_not_shown() {
-    let (_home, cli) = home(&[slack("github://acme/slack", "1.0.0", "slack.com:443")]);
-    let Some((done, screen)) = typed(&cli, &["binding", "set", "bearer/slack"], &[("Token for", TOKEN)])
-    else {
-        return;
-    };
-    assert!(done, "{screen}");
-    assert!(!screen.contains(TOKEN) && screen.contains("slack.com:443"), "{screen}");
-    let (done, screen) = typed(
-        &cli,
-        &["binding", "lock", "--passphrase"],
-        &[("New passphrase", "correct horse battery"), ("same again", "correct horse battery")],
-    )
-    .unwrap();
-    assert!(done && !screen.contains("correct horse"), "{screen}");
-    // Wrong once, then right.
-    let (done, screen) = typed(
-        &cli,
-        &["binding", "list"],
-        &[("Passphrase of the vault", "wrong"), ("does not open it", "correct horse battery")],
-    )
-    .unwrap();
-    assert!(done && screen.contains("bearer/slack/default") && !screen.contains("horse"), "{screen}");
-    let (done, screen) = typed(
-        &cli,
-        &["binding", "revoke", "bearer/slack"],
-        &[("Passphrase", "correct horse battery"), ("[y/N]", "n")],
-    )
-    .unwrap();
-    assert!(done && screen.contains("Nothing was changed"), "{screen}");
-    // And where nobody can type, what to do is said.
-    let ran = cli.run(&["binding", "list", "--format", "json"]).fails(82);
-    assert_eq!(ran.envelope()["error"]["code"], "vault_locked");
-    assert!(ran.stderr.contains("--passphrase-file"), "{}", ran.stderr);
-}
-
-/// A server that answers `/accepted` with 200, `/refused` with 401 and the rest with 404; what it was sent.
-fn service() -> (u16, std::sync::mpsc::Receiver<String>) {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let (seen, heads) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            let (mut head, mut byte) = (Vec::new(), [0]);
-            while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap() == 1 {
-                head.push(byte[0]);
-            }
-            let head = String::from_utf8(head).unwrap();
-            let status = match head.split(' ').nth(1) {
-                Some("/accepted") => "200 OK",
-                Some("/refused") => "401 Unauthorized",
-                _ => "404 Not Found",
-            };
-            // The body repeats the secret: nothing of it may be shown.
-            let answer = format!(
-                "HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{TOKEN}",
-                TOKEN.len()
-            );
-            stream.write_all(answer.as_bytes()).unwrap();
-            if seen.send(head).is_err() {
-                return;
-            }
-        }
-    });
-    (port, heads)
-}
-
-#[test]
-fn a_test_with_a_url_goes_through_the_gate_and_shows_a_status_alone() {
-    let (port, heads) = service();
-    let at = format!("http://localhost:{port}");
-    let (home, cli) = home(&[slack("github://acme/slack", "1.0.0", &at)]);
-    let set = fed(&cli, &["binding", "set", "bearer/slack", "--stdin"], TOKEN);
-    assert!(set.stderr.contains("in the clear"), "{}", set.stderr);
-    let test = |path: &str| {
-        let ran = cli.run(&["binding", "test", "bearer/slack", "--url", path, "--format", "json"]);
-        silent(ran, TOKEN)
-    };
-    // The address is private: the gate's rule holds here, too.
-    let private = test(&format!("{at}/accepted")).fails(77);
-    assert_eq!(private.envelope()["error"]["class"], "capability_denied");
-    fs::write(
-        home.path().join("config.toml"),
-        format!("[network]\nallow_private = [\"localhost:{port}\"]\n"),
-    )
-    .unwrap();
-
-    let accepted = test(&format!("{at}/accepted")).json();
-    assert_eq!((&accepted["usable"], &accepted["answer"]["status"]), (&json!(true), &json!(200)));
-    let head = heads.recv().unwrap().to_lowercase();
-    assert!(
-        head.starts_with("get /accepted ") && head.contains(&format!("authorization: bearer {TOKEN}")),
-        "{head}"
-    );
-    let refused = test(&format!("{at}/refused")).fails(76).envelope();
-    assert_eq!(
-        (&refused["error"]["class"], &refused["error"]["details"]["status"]),
-        (&json!("external_api_error"), &json!(401))
-    );
-    // A path that is not there says nothing against the secret.
-    assert_eq!(test(&format!("{at}/else")).json()["answer"]["status"], 404);
-    assert_eq!(heads.try_iter().count(), 2);
-
-    for (url, code) in [
-        (format!("http://localhost:{}/", port ^ 1), 65),
-        (format!("https://localhost:{port}/"), 65),
-        ("not a url".to_owned(), 65),
-        ("/accepted".to_owned(), 65),
-    ] {
-        let _ = test(&url).fails(code);
-    }
-    assert_eq!(heads.try_iter().count(), 0);
-    cli.run(&["binding", "test", "bearer/slack/none", "--url", &at]).fails(66).said("Nothing is bound");
 }

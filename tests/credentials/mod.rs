@@ -51,7 +51,7 @@ fn make(wants: &Wants<'_>) -> Service {
     let [first, second] = &hosts;
     let credentials = wants.credentials.replace("HOST", first).replace("OTHER", second);
     let bytes = package::pack(&package::guest("probe"), &format!("{manifest}\n{credentials}"));
-    let vault = MemoryVault::with((wants.bindings)(&[first.clone()]));
+    let vault = MemoryVault::with((wants.bindings)(std::slice::from_ref(first)));
     let builder = home.builder().vault(vault.clone());
     let builder = builder.allow_private(upstream.host_port()).allow_private(other.host_port());
     let host = (wants.more)(builder).build().unwrap();

@@ -130,10 +130,14 @@ fn markers_table() -> String {
     let misuse = wasmtime::component::ResourceTableError::NotPresent;
     let fields = wasmtime_wasi_http::FieldMapError::TotalSizeTooBig;
     let of = |error: wasmtime::Error| of_ending(&context(), ending(error));
+    let verdict = |verdict| match of_verdict(&context(), verdict) {
+        Ok(failure) => failure,
+        Err(error) => unreachable!("{error}"),
+    };
     let words = |words: &'static str| of(wasmtime::Error::msg(words));
     let rows: [(&str, Failure); 14] = [
-        ("a gate refuses what the guest asks for", of_verdict(&context(), Verdict::Denied(denial)).unwrap()),
-        ("a gate's count is full", of_verdict(&context(), Verdict::Limit(hit)).unwrap()),
+        ("a gate refuses what the guest asks for", verdict(Verdict::Denied(denial))),
+        ("a gate's count is full", verdict(Verdict::Limit(hit))),
         ("the deadline passes", Failure::resource_limit_exceeded(&context(), wall)),
         ("the limiter refuses memory, whatever the guest does then", of(Refused(memory).into())),
         ("the host's table of resources is full", of(full.into())),

@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn what_is_no_token_is_told_apart() {
         let says = |status, body, word: &str| {
-            let NotGiven::Refused(why) = refused(status, body) else { panic!("{status} {body}") };
+            let NotGiven::Refused(why) = refused(status, body) else { unreachable!("{status} {body}") };
             assert!(why.contains(word), "{why}");
         };
         says(400, r#"{"error":"invalid_grant","error_description":"revoked"}"#, "400 (invalid_grant)");

@@ -1,0 +1,88 @@
+//! Secrets and passphrases that are typed at a terminal.
+
+use std::io::{Read as _, Write as _};
+use std::process::{Command, Stdio};
+
+use cofferdam_test_support::Cli;
+
+use super::{TOKEN, home, slack};
+use crate::COFFERDAM;
+
+/// Runs a command on a terminal of its own and answers when it is asked; everything that was on the screen.
+fn typed(cli: &Cli, args: &[&str], answers: &[(&str, &str)]) -> Option<(bool, String)> {
+    let probe = Command::new("script").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if !probe.is_ok_and(|status| status.success()) {
+        crate::skipped("there is no `script` here; prompts at a terminal are not tried");
+        return None;
+    }
+    let line = [&[COFFERDAM], args].concat().join(" ");
+    let template = cli.command(args);
+    let mut command = Command::new("script");
+    command.args(["-qefc", &line, "/dev/null"]).env_clear().current_dir(template.get_current_dir().unwrap());
+    for (name, value) in template.get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
+    let mut child = command
+        .env("SHELL", "/bin/sh")
+        .env("TERM", "dumb")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut input, mut output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let mut screen = Vec::new();
+    let mut byte = [0];
+    for (question, answer) in answers {
+        // The terminal shows the question once echoing is off.
+        let mut since = Vec::new();
+        while !String::from_utf8_lossy(&since).contains(question) {
+            assert_eq!(output.read(&mut byte).unwrap(), 1, "{}", String::from_utf8_lossy(&screen));
+            screen.push(byte[0]);
+            since.push(byte[0]);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        input.write_all(answer.as_bytes()).and_then(|()| input.write_all(b"\n")).unwrap();
+    }
+    output.read_to_end(&mut screen).unwrap();
+    drop(input);
+    let status = child.wait().unwrap();
+    Some((status.success(), String::from_utf8_lossy(&screen).into_owned()))
+}
+
+#[test]
+fn what_is_typed_at_the_prompt_is_not_shown() {
+    let (_home, cli) = home(&[slack("github://acme/slack", "1.0.0", "slack.com:443")]);
+    let Some((done, screen)) = typed(&cli, &["binding", "set", "bearer/slack"], &[("Token for", TOKEN)])
+    else {
+        return;
+    };
+    assert!(done, "{screen}");
+    assert!(!screen.contains(TOKEN) && screen.contains("slack.com:443"), "{screen}");
+    let (done, screen) = typed(
+        &cli,
+        &["binding", "lock", "--passphrase"],
+        &[("New passphrase", "correct horse battery"), ("same again", "correct horse battery")],
+    )
+    .unwrap();
+    assert!(done && !screen.contains("correct horse"), "{screen}");
+    // Wrong once, then right.
+    let (done, screen) = typed(
+        &cli,
+        &["binding", "list"],
+        &[("Passphrase of the vault", "wrong"), ("does not open it", "correct horse battery")],
+    )
+    .unwrap();
+    assert!(done && screen.contains("bearer/slack/default") && !screen.contains("horse"), "{screen}");
+    let (done, screen) = typed(
+        &cli,
+        &["binding", "revoke", "bearer/slack"],
+        &[("Passphrase", "correct horse battery"), ("[y/N]", "n")],
+    )
+    .unwrap();
+    assert!(done && screen.contains("Nothing was changed"), "{screen}");
+    // And where nobody can type, what to do is said.
+    let ran = cli.run(&["binding", "list", "--format", "json"]).fails(82);
+    assert_eq!(ran.envelope()["error"]["code"], "vault_locked");
+    assert!(ran.stderr.contains("--passphrase-file"), "{}", ran.stderr);
+}
