@@ -98,7 +98,11 @@ impl Connector {
             drop(counted);
             answer
         });
-        lookup.await.map_err(|_| ResolveError::Failed)?
+        lookup.await.unwrap_or_else(|lost| match lost.try_into_panic() {
+            // A resolver that panics is the host's fault, and no answer of the network's.
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => Err(ResolveError::Failed),
+        })
     }
 
     async fn secure(&self, target: &Target, tcp: TcpStream) -> Result<TlsStream<TcpStream>, SendError> {
