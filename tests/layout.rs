@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use cofferdam_test_support::package::repository;
 
 /// The floor of each folder of `host/src`. A file imports from lower floors or from its own folder.
-const FLOORS: [(&str, u8); 22] = [
+const FLOORS: [(&str, u8); 23] = [
     ("failure", 0),
     ("error", 0),
     ("clock", 0),
     ("digest", 0),
     ("spelling", 0),
+    ("stamp", 0),
     ("secret", 0),
     ("document", 1),
     ("limits", 1),

@@ -21,6 +21,7 @@ pub mod registry;
 pub mod sandbox;
 pub mod secret;
 mod spelling;
+mod stamp;
 pub mod trust;
 pub mod vault;
 

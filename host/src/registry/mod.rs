@@ -45,9 +45,9 @@ pub(crate) use watch::Watch;
 use crate::digest::Digest;
 use crate::manifest::ConnectorName;
 use crate::package::MAX_BYTES;
+use crate::stamp::FileStamp;
 use highest::Highest;
 use index::Index;
-use stamp::FileStamp;
 
 const STORE: &str = "sha256";
 const PACKAGE: &str = "connector.wasm";

@@ -6,9 +6,10 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, fstat, openat, statat};
 use rustix::io::Errno;
 
-use super::stamp::{FileStamp, Stamp};
+use super::stamp::Stamp;
 use super::{PACKAGE, Registry, RegistryError, SIGNATURE, STORE};
 use crate::digest::Digest;
+use crate::stamp::FileStamp;
 
 /// The files of one installed package, found and opened once.
 ///

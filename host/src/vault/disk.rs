@@ -6,59 +6,22 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::fs::{CWD, OFlags};
+use rustix::fs::{AtFlags, CWD, OFlags};
 use rustix::io::Errno;
 use zeroize::Zeroizing;
 
 use super::error::VaultError;
 use super::seal::KEY_BYTES;
+use crate::stamp::FileStamp;
 
 /// The largest vault, in bytes: thousands of bindings.
 pub(super) const MAX_BYTES: u64 = 16 * 1024 * 1024;
 
 const POLL: Duration = Duration::from_millis(10);
 
-/// What the file looked like at one moment; a change of the file is a change of this.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct FileStamp {
-    device: u64,
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
-
-impl FileStamp {
-    /// Of the file at `path` now; none where there is none, or it cannot be looked at.
-    pub(super) fn of(path: &Path) -> Option<Self> {
-        let stat = rustix::fs::statat(CWD, path, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).ok()?;
-        #[expect(clippy::cast_sign_loss, reason = "a size is not negative; compared for equality only")]
-        Some(Self {
-            device: stat.st_dev,
-            inode: stat.st_ino,
-            size: stat.st_size as u64,
-            modified: (stat.st_mtime, stat.st_mtime_nsec as i64),
-            changed: (stat.st_ctime, stat.st_ctime_nsec as i64),
-        })
-    }
-
-    fn from_metadata(meta: &Metadata) -> Self {
-        Self {
-            device: meta.dev(),
-            inode: meta.ino(),
-            size: meta.size(),
-            modified: (meta.mtime(), meta.mtime_nsec()),
-            changed: (meta.ctime(), meta.ctime_nsec()),
-        }
-    }
-
-    /// Whether a later change is sure to show. File systems count time in steps of some milliseconds, and
-    /// give a number that became free to the next file: what changed just now could change again unseen.
-    pub(super) fn is_settled(&self) -> bool {
-        let now = jiff::Timestamp::now();
-        let settles = i128::from(self.changed.0) * 1_000_000_000 + i128::from(self.changed.1) + 100_000_000;
-        now.as_nanosecond() > settles
-    }
+/// Of the file at `path` now; none where there is none, or it cannot be looked at.
+pub(super) fn stamp_of(path: &Path) -> Option<FileStamp> {
+    rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).ok().as_ref().map(FileStamp::from)
 }
 
 /// A vault file as it is now; none where there is none.
@@ -83,7 +46,7 @@ pub(super) fn read_vault(path: &Path) -> Result<Option<(FileStamp, Vec<u8>)>, Va
         return Err(unusable(&what, "has more than 16 MiB", hint));
     }
     // Before the bytes are read: a change from here on shows as another stamp.
-    let stamp = FileStamp::from_metadata(&meta);
+    let stamp = FileStamp::from(&meta);
     let mut bytes = Vec::new();
     file.take(MAX_BYTES).read_to_end(&mut bytes).map_err(|error| unreadable(&what, error))?;
     Ok(Some((stamp, bytes)))
@@ -164,7 +127,7 @@ pub(super) fn replace_vault(path: &Path, bytes: &[u8]) -> Result<Option<FileStam
         ),
         source,
     })?;
-    Ok(FileStamp::of(path))
+    Ok(stamp_of(path))
 }
 
 /// Held while the vault changes; the system lets go of it when the process dies.

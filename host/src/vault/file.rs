@@ -9,13 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use super::bindings::Bindings;
-use super::disk::{self, FileStamp, Lock, unusable};
+use super::disk::{self, Lock, unusable};
 use super::error::VaultError;
 use super::header::{Header, HeaderProblem, Kdf};
 use super::seal::Key;
 use super::unlock::{Given, Keys, PassphraseSource};
 use super::{Vault, contents};
 use crate::secret::Secret;
+use crate::stamp::FileStamp;
 
 /// Longer than any writer takes, its passphrase's key included.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -275,7 +276,7 @@ impl Vault for VaultFile {
     }
 
     fn known(&self) -> Option<Arc<Bindings>> {
-        let stamp = FileStamp::of(&self.path);
+        let stamp = disk::stamp_of(&self.path);
         let seen = self.seen.read().unwrap_or_else(PoisonError::into_inner);
         seen.as_ref().filter(|seen| seen.stamp == stamp).map(|seen| Arc::clone(&seen.bindings))
     }
