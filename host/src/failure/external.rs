@@ -161,6 +161,8 @@ fn status_code(status: u16) -> &'static str {
         429 => "rate_limited",
         500..=599 => "unavailable",
         400..=499 => "bad_request",
+        // A service that says its errors in answers that look like good ones.
+        200..=299 => "error_in_answer",
         _ => "unexpected_status",
     }
 }
