@@ -3,6 +3,7 @@
 mod handles;
 mod issuer;
 mod kinds;
+mod pressed;
 mod tokens;
 
 use std::sync::Arc;

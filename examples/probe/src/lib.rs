@@ -49,6 +49,10 @@ impl Guest for Probe {
         Ok(talk::persist(&first, &denied, &after, times))
     }
 
+    fn lose_track(first: String, second: String) -> Result<(), Failure> {
+        talk::lose_track(&first, &second)
+    }
+
     fn post(url: String, body: String) -> Result<Response, Failure> {
         talk::post(url, body)
     }

@@ -67,6 +67,19 @@ pub(crate) fn persist(first: &str, denied: &str, after: &str, times: u32) -> u32
     u32::try_from(started.len()).unwrap_or(u32::MAX)
 }
 
+/// Has a request under way when another fails, or when it is dropped and a failure claimed.
+pub(crate) fn lose_track(first: &str, second: &str) -> Result<(), Failure> {
+    let started = start(first);
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    if second.is_empty() {
+        drop(started);
+        return Err(Failure::network(None));
+    }
+    http::get(second).send()?;
+    drop(started);
+    Ok(())
+}
+
 fn start(url: &str) -> Option<FutureIncomingResponse> {
     let (scheme, rest) = url.split_once("://")?;
     let (authority, path) = rest.split_once('/')?;

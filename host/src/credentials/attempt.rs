@@ -1,13 +1,13 @@
 //! The credentials of one attempt, as the gate asks for them: request by request.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::{HeaderName, request};
 
 use super::bound::{Bound, Carries, Entry, header};
-use super::broker::{Broker, Prepared, scanner};
+use super::broker::{Broker, Prepared, bindings_of};
 use super::handles::{Handles, NoHandle, in_text};
 use super::problem;
 use crate::egress::{
@@ -17,7 +17,7 @@ use crate::error::HostErrorKind;
 use crate::failure::{Denial, DenialBoundary, DenialCode};
 use crate::manifest::{CredentialKind, Placement};
 use crate::secret::{Scanner, Secret};
-use crate::vault::{BindingName, Tokens};
+use crate::vault::{Binding, BindingName, Material, Tokens, scanner_for};
 
 /// The credentials of one attempt.
 pub(super) struct AttemptCredentials {
@@ -31,13 +31,18 @@ struct Now {
     handles: Handles,
     /// Tokens that were renewed since the call began; none for those that were refused since.
     tokens: HashMap<BindingName, Option<Tokens>>,
+    /// Those whose token a service refused in this attempt: once is believed.
+    distrusted: HashSet<BindingName>,
+    /// The bindings with the tokens that came since; what was looked for once is looked for to the end.
+    renewed: Vec<Binding>,
     scanner: Arc<Scanner>,
 }
 
 impl AttemptCredentials {
     pub(super) fn new(broker: Arc<Broker>, prepared: Arc<Prepared>) -> Self {
         let scanner = Arc::clone(&prepared.scanner);
-        let now = Now { handles: Handles::default(), tokens: HashMap::new(), scanner };
+        let (distrusted, renewed) = (HashSet::new(), Vec::new());
+        let now = Now { handles: Handles::default(), tokens: HashMap::new(), distrusted, renewed, scanner };
         Self { broker, prepared, now: Mutex::new(now) }
     }
 
@@ -94,11 +99,15 @@ impl AttemptCredentials {
         }
         let tokens = self.broker.desk.token(&bound.name).await?;
         let token = Arc::clone(&tokens.access_token);
-        let bindings = self.broker.bindings().await.unwrap_or_default();
+        // Whatever the vault says, if it says anything now: the token that is sent is looked for.
+        let as_sent = self.prepared.bindings.get(&bound.name).cloned().map(|binding| with(binding, &tokens));
+        let as_kept = self.broker.bindings().await.ok();
+        let as_kept = as_kept.and_then(|bindings| bindings.get(&bound.name).cloned());
         let mut now = self.now();
         now.tokens.insert(bound.name.clone(), Some(tokens));
-        // Who was told of the old secrets goes on looking for them; who asks now looks for the new ones.
-        now.scanner = Arc::new(scanner(&bindings, self.prepared.entries.iter()));
+        now.renewed.extend(as_sent.into_iter().chain(as_kept));
+        let at_first = bindings_of(&self.prepared.bindings, self.prepared.entries.iter());
+        now.scanner = Arc::new(scanner_for(at_first.chain(&now.renewed)));
         Ok(token)
     }
 
@@ -200,7 +209,10 @@ impl Authorize for AttemptCredentials {
         Box::pin(async move {
             for entry in &self.prepared.entries {
                 let Some(bound) = entry.for_target(target) else { continue };
-                if matches!(bound.carries, Carries::Token(_)) {
+                // A service that refuses every token must not have one renewed for every request.
+                if matches!(bound.carries, Carries::Token(_))
+                    && self.now().distrusted.insert(bound.name.clone())
+                {
                     let carried = |token: &Secret| carries(authorization, entry.grant.placement(), token);
                     self.broker.desk.distrust(&bound.name, carried).await;
                     self.now().tokens.insert(bound.name.clone(), None);
@@ -235,7 +247,7 @@ impl Authorize for AttemptCredentials {
     }
 
     fn has_handles(&self) -> bool {
-        self.now().handles.any()
+        self.has_session_tokens()
     }
 
     fn handle_in_body(&self, bytes: &[u8]) -> Option<Denial> {
@@ -245,6 +257,14 @@ impl Authorize for AttemptCredentials {
     fn scanner(&self) -> Arc<Scanner> {
         Arc::clone(&self.now().scanner)
     }
+}
+
+/// The binding with these tokens in place of those it had.
+fn with(mut binding: Binding, renewed: &Tokens) -> Binding {
+    if let Material::Oauth2 { tokens, .. } = &mut binding.material {
+        *tokens = Some(renewed.clone());
+    }
+    binding
 }
 
 /// Whether it was this token that was sent.

@@ -14,7 +14,7 @@ use crate::error::{HostError, HostErrorKind};
 use crate::failure::BindingProblem;
 use crate::manifest::{CredentialGrant, Manifest};
 use crate::secret::Scanner;
-use crate::vault::{BindingName, Bindings, Material, Vault, VaultError, scanner_for};
+use crate::vault::{Binding, BindingName, Bindings, Material, Vault, VaultError, scanner_for};
 
 /// What is kept ready, for so many connectors and choices; a host has fewer.
 const KEPT: usize = 256;
@@ -45,7 +45,7 @@ type Key = (Arc<str>, Choice);
 
 /// The credentials of a connector for one choice, at one state of the vault.
 pub(super) struct Prepared {
-    bindings: Arc<Bindings>,
+    pub(super) bindings: Arc<Bindings>,
     pub(super) entries: Vec<Entry>,
     pub(super) scanner: Arc<Scanner>,
 }
@@ -171,15 +171,17 @@ fn prepare(
     let grants = manifest.credentials().iter();
     let entries = grants.map(|grant| entry(grant, &bindings, manifest.name(), choice));
     let entries = entries.collect::<Result<Vec<_>, _>>()?;
-    let scanner = Arc::new(scanner(&bindings, entries.iter()));
+    let scanner = Arc::new(scanner_for(bindings_of(&bindings, entries.iter())));
     Ok(Prepared { bindings, entries, scanner })
 }
 
-/// What looks for every secret of the bindings behind `entries`.
-pub(super) fn scanner<'e>(bindings: &Bindings, entries: impl Iterator<Item = &'e Entry>) -> Scanner {
+/// The bindings behind `entries`.
+pub(super) fn bindings_of<'b>(
+    bindings: &'b Bindings,
+    entries: impl Iterator<Item = &'b Entry>,
+) -> impl Iterator<Item = &'b Binding> {
     let names = entries.filter_map(|entry| entry.bound.as_ref().map(|bound| &bound.name));
-    let bound = names.filter_map(|name| bindings.get(name));
-    scanner_for(bound)
+    names.filter_map(|name| bindings.get(name))
 }
 
 /// Runs what may block apart from the threads that run guests.

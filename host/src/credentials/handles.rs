@@ -58,11 +58,6 @@ impl Handles {
             *state = State::Spent;
         }
     }
-
-    /// Whether any was given out.
-    pub(super) fn any(&self) -> bool {
-        !self.given.is_empty()
-    }
 }
 
 /// Everything in `text` that looks like a handle, each once.

@@ -38,7 +38,10 @@ pub(super) fn host_not_allowed(name: &BindingName, target: &Target) -> BindingPr
 }
 
 fn hosts_not_allowed(name: &BindingName, hosts: &[String]) -> BindingProblem {
-    let reason = format!("The credential bound as {name} is not for {}.", hosts.join(", "));
+    let reason = format!(
+        "The credential bound as {name} is not for {}, which the connector's manifest names.",
+        hosts.join(", ")
+    );
     let options: Vec<_> = hosts.iter().map(|host| format!("--host {host}")).collect();
     let command = format!("cofferdam binding allow {name} {}", options.join(" "));
     BindingProblem::new(name, BindingCode::NotAllowed, reason, command)

@@ -120,8 +120,18 @@ pub(super) fn placement(table: &Table<'_>, kind: CredentialKind) -> Option<Place
 }
 
 /// Header fields that belong to the connection or to the host, not to a credential.
-const RESERVED: [&str; 10] = [
+///
+/// Nor those that ask for a coded or partial answer: what is coded cannot be searched for the secret.
+const RESERVED: [&str; 18] = [
+    "accept-charset",
+    "accept-encoding",
+    "content-encoding",
+    "forwarded",
     "host",
+    "http2-settings",
+    "range",
+    "via",
+    "x-real-ip",
     "connection",
     "content-length",
     "content-type",
@@ -139,7 +149,8 @@ fn header_name(text: &str) -> Result<HeaderName, Refused> {
         let message = format!("{} is not a header name", quoted(text));
         return Err(Refused::new(message, "write a name like \"Authorization\" or \"X-Api-Key\""));
     };
-    if RESERVED.contains(&name.as_str()) || name.as_str().starts_with("proxy-") {
+    let prefixed = ["proxy-", "x-forwarded-"].iter().any(|prefix| name.as_str().starts_with(prefix));
+    if prefixed || RESERVED.contains(&name.as_str()) {
         let message = format!("{} is a header that no credential may use", quoted(text));
         return Err(Refused::new(message, "write a name like \"Authorization\" or \"X-Api-Key\""));
     }

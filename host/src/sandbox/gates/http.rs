@@ -174,8 +174,14 @@ impl WasiHttpHooks for HttpGate {
                 };
                 let body = guarded_body(body, &host, &credentials, sought, &ledger);
                 let request = Request::from_parts(head, body);
+                ledger.sending();
                 let response = client.send(request, &target, &timeouts, &authorization).await;
-                let response = response.map_err(Unsent::Send)?;
+                let response = response.map_err(|error| {
+                    if never_left(&error) {
+                        ledger.unsent();
+                    }
+                    Unsent::Send(error)
+                })?;
                 if let Some(credentials) = credentials.as_ref().filter(|_| response.status() == 401) {
                     credentials.refused(&target, &authorization).await;
                 }
@@ -194,7 +200,6 @@ impl WasiHttpHooks for HttpGate {
                         credentials.map(|credentials| credentials.bindings_for(&target)).unwrap_or_default();
                     let fields = response.headers();
                     if let Some(found) = sought.as_deref().and_then(|sought| find_in_fields(sought, fields)) {
-                        ledger.saw_answer();
                         ledger.end(in_response(&host, found, bindings));
                         return Err(Error::HttpRequestDenied);
                     }
@@ -222,6 +227,15 @@ impl WasiHttpHooks for HttpGate {
                 }
             }
         })
+    }
+}
+
+/// Whether it is certain that nothing of the request went out. Of a limit it is not: it may be the response's.
+fn never_left(error: &SendError) -> bool {
+    match error {
+        SendError::Refused(_) | SendError::Flawed(_) => true,
+        SendError::Limit(hit) => hit.limit == LimitKind::RequestHeaders,
+        SendError::Fault(fault) => !fault.request_sent,
     }
 }
 
@@ -305,7 +319,6 @@ fn observe_response(
     permit: OwnedSemaphorePermit,
 ) -> Response<WasiBody> {
     let status = response.status();
-    ledger.saw_answer();
     if status.is_client_error() || status.is_server_error() {
         let retry_after_ms = retry_after_ms(response.headers(), SystemTime::now());
         ledger.saw_status(SeenStatus {

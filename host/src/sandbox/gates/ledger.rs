@@ -4,7 +4,7 @@
 //! attempt, whatever the guest does next. So the verdict is recorded here, the first one wins, and the
 //! attempt wakes and drops the guest.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -61,7 +61,7 @@ pub(in crate::sandbox) struct Ledger {
     ended: Notify,
     faults: Mutex<Vec<SeenFault>>,
     statuses: Mutex<Vec<SeenStatus>>,
-    answered: AtomicBool,
+    maybe_sent: AtomicU64,
     pub(in crate::sandbox) requests: AtomicU64,
     pub(in crate::sandbox) bytes_out: Arc<AtomicU64>,
     pub(in crate::sandbox) bytes_in: Arc<AtomicU64>,
@@ -106,15 +106,21 @@ impl Ledger {
         lock(&self.faults).push(fault);
     }
 
-    /// Notes that some request was answered, whatever the answer.
-    pub(in crate::sandbox) fn saw_answer(&self) {
-        self.answered.store(true, Ordering::Relaxed);
+    /// Notes that a request is about to be sent. Until it is known that nothing of it left
+    /// ([`unsent`](Self::unsent)) it counts as sent, also where nobody waits for its end.
+    pub(in crate::sandbox) fn sending(&self) {
+        self.maybe_sent.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes that nothing of a request that was about to be sent has left, and nothing will.
+    pub(in crate::sandbox) fn unsent(&self) {
+        self.maybe_sent.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Whether any byte of any request of this attempt may have reached a server: what decides whether the
     /// attempt as a whole may have had an effect.
     pub(in crate::sandbox) fn anything_sent(&self) -> bool {
-        self.answered.load(Ordering::Relaxed) || lock(&self.faults).iter().any(|fault| fault.request_sent)
+        self.maybe_sent.load(Ordering::Relaxed) > 0
     }
 
     /// Notes an answer with an error status.

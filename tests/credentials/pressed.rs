@@ -1,0 +1,68 @@
+//! What must hold when something fails beside it: what is known to be sent, and what is looked for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cofferdam::vault::{Bindings, Vault, VaultError};
+use cofferdam_test_support::vault::{binding, oauth};
+use cofferdam_test_support::{MemoryVault, Upstream};
+use serde_json::json;
+
+use super::issuer::{Issuer, rotating};
+use super::{PROBE, Wants, credential, make, service};
+use crate::world::{example, failed, run};
+
+#[test]
+fn a_request_under_way_counts_as_sent_whatever_fails_beside_it() {
+    for claimed in [false, true] {
+        let mut it = service(&credential("bearer", "shop", "\"HOST\"", "optional = true"), |_| vec![]);
+        let closed = if claimed { String::new() } else { it.other.url("/x") };
+        it.other = Upstream::start();
+        let first = it.upstream.url("/hang/effect");
+        let failure = failed(it.call("lose_track", json!({"first": first, "second": closed})));
+        assert_eq!(it.upstream.seen("/hang/effect").len(), 1);
+        assert_eq!(failure.details()["request_sent"], true, "{claimed}: {:?}", failure.details());
+    }
+}
+
+/// A vault that cannot be read any more once it was written.
+struct Failing(Arc<MemoryVault>, AtomicBool);
+
+impl Vault for Failing {
+    fn bindings(&self) -> Result<Arc<Bindings>, VaultError> {
+        match self.1.load(Ordering::SeqCst) {
+            true => {
+                Err(VaultError::Unusable { message: "Too many files.".into(), hint: "Close some.".into() })
+            }
+            false => self.0.bindings(),
+        }
+    }
+
+    fn change(
+        &self,
+        change: &mut dyn FnMut(&mut Bindings) -> Result<(), VaultError>,
+    ) -> Result<(), VaultError> {
+        self.0.change(change)?;
+        self.1.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_token_is_looked_for_although_the_vault_fails_once_it_was_renewed() {
+    let issuer = Issuer::start(false, rotating);
+    let it = make(&Wants {
+        credentials: &credential("oauth2", "slack", "\"HOST\"", ""),
+        bindings: &|_| vec![],
+        more: &|builder| builder,
+    });
+    let bound = oauth(&issuer.url(), "refresh", None);
+    let bound = binding("oauth2/slack", bound, &[PROBE], &[it.upstream.grant()]);
+    // The same home, another vault.
+    let vault = Arc::new(Failing(MemoryVault::with([bound]), AtomicBool::new(false)));
+    let builder = it.home.builder().vault(vault).allow_private(issuer.host_port());
+    let host = builder.allow_private(it.upstream.host_port()).build().unwrap();
+    let url = it.upstream.url("/echo");
+    let failure = failed(run(host.call(&example("probe"), "fetch", json!({"url": url}))));
+    assert_eq!(failure.code(), "secret_reflected");
+}
