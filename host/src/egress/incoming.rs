@@ -113,7 +113,12 @@ impl Source {
     fn abandon(&mut self) {
         match self {
             Self::Http1 { lease, .. } => *lease = None,
-            Self::Http2 { running, .. } => *running = None,
+            // The stream itself is reset when the body is dropped.
+            Self::Http2 { running, .. } => {
+                if let Some(running) = running {
+                    running.stop_upload();
+                }
+            }
         }
     }
 
