@@ -2,23 +2,23 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use h2::client::SendRequest;
 use h2::{Reason, RecvStream, SendStream};
 use http::uri::{Authority, Parts, Scheme};
 use http::{HeaderMap, Request, Response, Uri, Version, header};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::connection::{Unanswered, unanswered};
 use super::fault::{NetworkFaultParts, RequestFlaw, classify_stream, code};
 use super::multiplexed::Share;
 use super::outgoing::{RequestBody, Upload};
+use super::room::Place;
 use crate::failure::Phase;
 
 /// The upload of one request's body; dropped, it ends, and with the rest of its stream resets it.
@@ -34,9 +34,17 @@ impl Drop for Pump {
 /// What a request needs to stay alive while its response is read.
 #[derive(Debug)]
 pub(super) struct Running {
+    pump: Option<Pump>,
+    _place: Arc<Place>,
     #[cfg_attr(not(test), expect(dead_code, reason = "its end is what counts"))]
     share: Share,
-    _pump: Option<Pump>,
+}
+
+impl Running {
+    /// Ends the upload. The stream counts as open until this is dropped.
+    pub(super) fn stop_upload(&mut self) {
+        self.pump = None;
+    }
 }
 
 #[cfg(test)]
@@ -62,13 +70,24 @@ impl Drop for Listening<'_> {
     }
 }
 
-/// Sends a request and waits for the head of its response, `within` that time.
+/// Sends a request when the server has room for it, and waits for the head of its response, both `within`
+/// that time.
 pub(super) async fn exchange(
     share: Share,
     request: Request<RequestBody>,
     upload: &Arc<Upload>,
     within: Duration,
 ) -> Result<(Response<RecvStream>, Running), Unanswered> {
+    let deadline = Instant::now() + within;
+    let listening = Listening { share: &share, read_before: share.connection().meter.read() };
+    let place = match timeout_at(deadline, share.connection().place()).await {
+        Ok(Some(place)) => Arc::new(place),
+        Ok(None) => return Err(Unanswered::Unsent(Box::new(request), code::CLOSED)),
+        Err(_) => {
+            let (phase, code) = (Phase::Send, code::TIMEOUT);
+            return Err(Unanswered::Failed(NetworkFaultParts { phase, code, request_sent: false }.into()));
+        }
+    };
     let mut sender = share.connection().sender.clone();
     if let Err(error) = poll_fn(|cx| sender.poll_ready(cx)).await {
         return Err(Unanswered::Unsent(Box::new(request), classify_stream(&error)));
@@ -76,7 +95,6 @@ pub(super) async fn exchange(
     let (head, body) = request.into_parts();
     let head = in_http2(head).map_err(|flaw| Unanswered::Failed(flaw.into()))?;
     let before = share.connection().meter.mark();
-    let listening = Listening { share: &share, read_before: share.connection().meter.read() };
     let promised = promised(head.headers());
     let (response, stream) = sender.send_request(head, body.is_end_stream()).map_err(|error| {
         let (phase, code) = (Phase::Send, classify_stream(&error));
@@ -84,10 +102,17 @@ pub(super) async fn exchange(
     })?;
     let mut pump = match body.is_end_stream() {
         true => None,
-        false => Some(Pump(tokio::spawn(pump(stream, body, promised, Arc::clone(upload))))),
+        false => {
+            let (upload, place) = (Arc::clone(upload), Arc::clone(&place));
+            Some(Pump(tokio::spawn(async move {
+                let whole = pump(stream, body, promised, upload).await;
+                drop(place);
+                whole
+            })))
+        }
     };
     let mut whole = pump.is_none();
-    let answer = timeout(within, async {
+    let answer = timeout_at(deadline, async {
         let mut response = std::pin::pin!(response);
         if let Some(pump) = &mut pump {
             tokio::select! {
@@ -104,21 +129,16 @@ pub(super) async fn exchange(
     let code = match answer.await {
         Ok(Ok(response)) => {
             drop(listening);
-            return Ok((response, Running { share, _pump: pump }));
+            return Ok((response, Running { pump, _place: place, share }));
         }
         Ok(Err(code)) => code,
         Err(_) => code::TIMEOUT,
     };
     let meter = &share.connection().meter;
-    let unwritten = share.connection().has_ended() && meter.mark() == before;
-    let request_sent = !(unwritten || never_left(&mut sender));
+    // What h2 has, it may still write for as long as the connection lives.
+    let request_sent = !(share.connection().has_ended() && meter.mark() == before);
     let written = whole && request_sent && !meter.write_failed();
     Err(Unanswered::Failed(unanswered(upload, code, request_sent, written).into()))
-}
-
-/// Whether the server's limit on requests at once held this one back until now: then it is never sent.
-fn never_left(sender: &mut SendRequest<Bytes>) -> bool {
-    sender.poll_ready(&mut Context::from_waker(Waker::noop())).is_pending()
 }
 
 /// The head as HTTP/2 has it: the server's name in the URI alone, and no field of the connection.

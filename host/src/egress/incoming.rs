@@ -15,9 +15,11 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::connection::Connection;
 use super::exchange::Running;
 use super::fault::{NetworkFaultParts, classify, classify_stream, code};
+use super::headers::{header_bytes, hide_from_guest};
 use super::outgoing::Upload;
 use super::pool::{Pool, PoolKey};
 use crate::failure::Phase;
+use crate::limits::{HEADER_BYTES, RESPONSE_FIELDS};
 
 /// The body of a response, streamed. Read to its end it gives its connection back to the pool; dropped
 /// before that it ends its connection (of HTTP/2: its stream), together with what is left of the request's
@@ -113,7 +115,12 @@ impl Source {
     fn abandon(&mut self) {
         match self {
             Self::Http1 { lease, .. } => *lease = None,
-            Self::Http2 { running, .. } => *running = None,
+            // The stream itself is reset when the body is dropped.
+            Self::Http2 { running, .. } => {
+                if let Some(running) = running {
+                    running.stop_upload();
+                }
+            }
         }
     }
 
@@ -140,6 +147,17 @@ impl Source {
     }
 }
 
+/// The frame as the guest may have it: trailers within the limits of a head, and without its secrets.
+fn checked(mut frame: Frame<Bytes>) -> Result<Frame<Bytes>, &'static str> {
+    if let Some(trailers) = frame.trailers_mut() {
+        if trailers.len() as u64 > RESPONSE_FIELDS || header_bytes(trailers) > HEADER_BYTES {
+            return Err(code::HEADERS_TOO_LARGE);
+        }
+        hide_from_guest(trailers);
+    }
+    Ok(frame)
+}
+
 impl Patience {
     /// Ready when the next bytes took too long.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -159,7 +177,7 @@ impl Body for ResponseBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, NetworkFaultParts>>> {
-        let frame = match (self.source.poll(cx), &mut self.patience) {
+        let polled = match (self.source.poll(cx), &mut self.patience) {
             (Poll::Ready(frame), patience) => {
                 if let Some(patience) = patience {
                     patience.waiting = false;
@@ -172,7 +190,7 @@ impl Body for ResponseBody {
             }
             (Poll::Pending, None) => return Poll::Pending,
         };
-        Poll::Ready(match frame {
+        Poll::Ready(match polled.map(|frame| frame.and_then(checked)) {
             Some(Ok(frame)) => {
                 self.source.note_end();
                 Some(Ok(frame))

@@ -27,6 +27,7 @@ mod pool;
 mod progress;
 mod refusal;
 mod resolve;
+mod room;
 mod scan;
 mod sigv4;
 mod stream;

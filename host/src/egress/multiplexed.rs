@@ -1,6 +1,8 @@
 //! One HTTP/2 connection, shared by the requests of one connector with the same credentials.
 
 use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -13,6 +15,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::fault::{NetworkFaultParts, SendError, classify_stream};
+use super::room::{Place, Room};
 use super::stream::{Meter, Metered};
 use crate::failure::Phase;
 use crate::limits::HEADER_BYTES;
@@ -40,6 +43,7 @@ const DECODED_HEADER_BYTES: u32 = 2 * HEADER_BYTES as u32;
 pub(super) struct Multiplexed {
     pub(super) sender: SendRequest<Bytes>,
     pub(super) meter: Arc<Meter>,
+    room: Arc<Room>,
     under_way: AtomicUsize,
     idle_since: Mutex<Instant>,
     silent: AtomicBool,
@@ -70,10 +74,23 @@ impl Multiplexed {
             request_sent: false,
         })?;
         // An error reaches every request under way; of a connection that nobody uses it is no news.
-        let driver = tokio::spawn(async move { drop(connection.await) });
+        let room = Arc::new(Room::new(STREAMS_AT_FIRST));
+        let held = Arc::clone(&room);
+        let driver = tokio::spawn(async move {
+            let mut connection = pin!(connection);
+            let ended = poll_fn(|cx| {
+                let polled = connection.as_mut().poll(cx);
+                // The server's word comes with what was read just now.
+                held.holds(connection.max_concurrent_send_streams());
+                polled
+            });
+            drop(ended.await);
+            held.close();
+        });
         Ok(Self {
             sender,
             meter,
+            room,
             under_way: AtomicUsize::new(0),
             idle_since: Mutex::new(Instant::now()),
             silent: AtomicBool::new(false),
@@ -96,6 +113,12 @@ impl Multiplexed {
         self.silent.load(Ordering::Acquire)
             || self.driver.is_finished()
             || matches!(self.sender.clone().poll_ready(&mut now), Poll::Ready(Err(_)))
+    }
+
+    /// Waits until the server takes one more request; none if the connection ended before.
+    pub(super) async fn place(&self) -> Option<Place> {
+        self.room.holds(self.sender.current_max_send_streams());
+        self.room.place().await
     }
 
     /// For how long no request was under way.

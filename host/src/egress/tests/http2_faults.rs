@@ -166,7 +166,7 @@ async fn row_100_heads_that_are_too_large() {
     assert_eq!(http2.get("/100/600").await.unwrap().status(), 200);
 }
 
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
@@ -273,4 +273,26 @@ async fn bodies_that_break_off_or_contradict_their_head() {
         };
         assert_eq!((error.phase, error.code, error.request_sent), (Phase::Response, word, true), "{length}");
     }
+}
+
+#[tokio::test]
+async fn trailers_are_held_to_the_limits_of_a_head() {
+    let http2 = Http2::start(|request, mut answer| async move {
+        let fields: usize = request.uri().path()[1..].parse().unwrap();
+        let mut trailers = http::HeaderMap::new();
+        trailers.insert("set-cookie", "session=abc".parse().unwrap());
+        for field in 1..fields {
+            trailers.insert(http::HeaderName::try_from(format!("x-{field}")).unwrap(), "1".parse().unwrap());
+        }
+        let mut stream = answer.send_response(Response::new(()), false).unwrap();
+        stream.send_data(Bytes::from_static(b"some"), false).unwrap();
+        stream.send_trailers(trailers).unwrap();
+    })
+    .await;
+    let whole = http2.get("/100").await.unwrap().into_body().collect().await.unwrap();
+    let trailers = whole.trailers().unwrap();
+    assert_eq!((trailers.len(), trailers.contains_key("set-cookie")), (99, false));
+    let error = http2.get("/101").await.unwrap().into_body().collect().await.unwrap_err();
+    assert_eq!((error.phase, error.code), (Phase::Response, "headers_too_large"));
+    assert_eq!(http2.upstream.accepts(), 1);
 }

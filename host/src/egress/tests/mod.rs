@@ -13,6 +13,7 @@ mod http2_faults;
 mod memory;
 mod names;
 mod reuse;
+mod room;
 mod sigv4;
 mod slow;
 mod tls;

@@ -165,3 +165,15 @@ async fn row_89_redirects_and_cookies_end_here() {
     assert_eq!(text(response).await, "xyz", "not decompressed");
     assert_eq!(upstream.accepts(), 1);
 }
+
+#[tokio::test]
+async fn a_cookie_in_the_trailers_ends_here_too() {
+    let upstream = Upstream::answering(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nSet-Cookie: session=abc\r\n\
+         Checksum: 1\r\n\r\n",
+    )
+    .await;
+    let body = upstream.get().await.unwrap().into_body().collect().await.unwrap();
+    let names: Vec<_> = body.trailers().unwrap().keys().map(http::HeaderName::as_str).collect();
+    assert_eq!(names, ["checksum"]);
+}
