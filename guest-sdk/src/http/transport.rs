@@ -18,16 +18,20 @@ const READ: u64 = 64 * 1024;
 const RESERVED: usize = 1024 * 1024;
 
 pub(crate) fn send(url: Url, request: Request) -> Result<Response, Error> {
+    // Each call of the host costs as much as a good part of the request's own way: none is made for a default.
     let outgoing = outgoing(&url, &request)?;
-    let body = outgoing.body().map_err(|()| invalid("the body"))?;
+    let body = match request.body.is_empty() {
+        true => None,
+        false => Some(outgoing.body().map_err(|()| invalid("the body"))?),
+    };
     // From here on the host may connect; the body is written while it does.
-    let future = outgoing_handler::handle(outgoing, Some(options(request.timeouts)?)).map_err(failed)?;
+    let future = outgoing_handler::handle(outgoing, options(request.timeouts)?).map_err(failed)?;
     // A service may answer before it has read everything, and close. Its answer then says more than the write.
-    let written = write(body, &request.body);
+    let written = body.map_or(Ok(()), |body| write(body, &request.body));
     let response = loop {
-        match future.get() {
-            Some(response) => break response,
-            None => future.subscribe().block(),
+        future.subscribe().block();
+        if let Some(response) = future.get() {
+            break response;
         }
     };
     let response = response.map_err(|()| invalid("the response was taken twice"))?;
@@ -54,14 +58,19 @@ fn outgoing(url: &Url, request: &Request) -> Result<OutgoingRequest, Error> {
         Method::Delete => WasiMethod::Delete,
     };
     let scheme = if url.https { Scheme::Https } else { Scheme::Http };
-    outgoing.set_method(&method).map_err(|()| invalid("the method"))?;
+    if request.method != Method::Get {
+        outgoing.set_method(&method).map_err(|()| invalid("the method"))?;
+    }
     outgoing.set_scheme(Some(&scheme)).map_err(|()| invalid("the URL's scheme"))?;
     outgoing.set_authority(Some(&url.authority)).map_err(|()| invalid("the URL's host"))?;
     outgoing.set_path_with_query(Some(&url.path_and_query)).map_err(|()| invalid("the URL's path"))?;
     Ok(outgoing)
 }
 
-fn options(timeouts: Timeouts) -> Result<RequestOptions, Error> {
+fn options(timeouts: Timeouts) -> Result<Option<RequestOptions>, Error> {
+    if [timeouts.connect, timeouts.first_byte, timeouts.between_bytes].iter().all(Option::is_none) {
+        return Ok(None);
+    }
     let nanoseconds = |limit: Option<std::time::Duration>| -> Option<Nanoseconds> {
         limit.map(|limit| Nanoseconds::try_from(limit.as_nanos()).unwrap_or(Nanoseconds::MAX))
     };
@@ -71,25 +80,24 @@ fn options(timeouts: Timeouts) -> Result<RequestOptions, Error> {
         options.set_first_byte_timeout(nanoseconds(timeouts.first_byte)),
         options.set_between_bytes_timeout(nanoseconds(timeouts.between_bytes)),
     ];
-    if set.iter().all(Result::is_ok) { Ok(options) } else { Err(invalid("a timeout")) }
+    if set.iter().all(Result::is_ok) { Ok(Some(options)) } else { Err(invalid("a timeout")) }
 }
 
 fn write(body: OutgoingBody, mut rest: &[u8]) -> Result<(), Error> {
-    if !rest.is_empty() {
-        let stream = body.write().map_err(|()| invalid("the body"))?;
-        let ready = stream.subscribe();
-        while !rest.is_empty() {
-            ready.block();
-            let room = usize::try_from(stream.check_write().map_err(broken(NetworkPhase::Send))?)
-                .unwrap_or(usize::MAX);
-            let (now, later) = rest.split_at(room.min(rest.len()));
-            stream.write(now).map_err(broken(NetworkPhase::Send))?;
-            rest = later;
-        }
-        stream.flush().map_err(broken(NetworkPhase::Send))?;
+    let stream = body.write().map_err(|()| invalid("the body"))?;
+    let ready = stream.subscribe();
+    while !rest.is_empty() {
         ready.block();
-        stream.check_write().map_err(broken(NetworkPhase::Send))?;
+        let room =
+            usize::try_from(stream.check_write().map_err(broken(NetworkPhase::Send))?).unwrap_or(usize::MAX);
+        let (now, later) = rest.split_at(room.min(rest.len()));
+        stream.write(now).map_err(broken(NetworkPhase::Send))?;
+        rest = later;
     }
+    stream.flush().map_err(broken(NetworkPhase::Send))?;
+    ready.block();
+    stream.check_write().map_err(broken(NetworkPhase::Send))?;
+    drop((ready, stream));
     OutgoingBody::finish(body, None).map_err(failed)
 }
 

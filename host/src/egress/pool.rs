@@ -18,8 +18,9 @@ use super::multiplexed::{Multiplexed, Share};
 use super::progress::Progress;
 use crate::manifest::Scheme;
 
-/// Waiting connections of one connector, all targets together; and as many that are shared.
-const CONNECTIONS: usize = 32;
+/// Waiting connections of one connector, all targets together; and as many that are shared. Fewer than its
+/// calls at once, and each of the calls above would connect anew.
+const CONNECTIONS: usize = 128;
 
 /// How long a connection waits. Servers drop idle ones after 5 to 75 seconds; the shorter the wait, the
 /// rarer a request is written to a connection that is just being closed.
@@ -59,8 +60,10 @@ struct Waiting {
 
 impl Waiting {
     fn discard_stale(&mut self) {
-        self.connections
-            .retain(|(_, since, connection)| since.elapsed() < IDLE && !connection.sender.is_closed());
+        let now = Instant::now();
+        self.connections.retain(|(_, since, connection)| {
+            now.saturating_duration_since(*since) < IDLE && !connection.sender.is_closed()
+        });
         self.shared.retain(|(_, connection)| {
             !connection.is_over() && connection.idle().is_none_or(|idle| idle < IDLE)
         });
