@@ -7,6 +7,7 @@ use std::sync::Arc;
 use zeroize::Zeroizing;
 
 use super::files;
+use super::progress;
 use super::ui::Ui;
 use crate::error::{HostError, HostErrorKind};
 use crate::secret::Secret;
@@ -81,7 +82,7 @@ pub(super) fn prompt(question: &str) -> Option<String> {
     if !std::io::stdin().is_terminal() {
         return None;
     }
-    rpassword::prompt_password(question).ok()
+    progress::without_spinner(|| rpassword::prompt_password(question)).ok()
 }
 
 fn accepted(mut text: Zeroizing<String>, place: &str) -> Result<Secret, HostError> {

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -25,7 +26,7 @@ pub(super) async fn during<T>(ui: &Ui, what: &str, work: impl Future<Output = T>
         () = tokio::time::sleep(patience) => {}
     }
     let _spinner = if ui.animates() {
-        Some(Spinner::start(what))
+        Spinner::start(what)
     } else {
         ui.note(&format!("{what} ..."));
         None
@@ -33,23 +34,42 @@ pub(super) async fn during<T>(ui: &Ui, what: &str, work: impl Future<Output = T>
     work.await
 }
 
+/// The spinner on the terminal, if there is one; locked while somebody is asked something there.
+static TERMINAL: Mutex<Option<ProgressBar>> = Mutex::new(None);
+
+/// Asks something at the terminal, without a spinner that would write over the question.
+pub(super) fn without_spinner<T>(ask: impl FnOnce() -> T) -> T {
+    let terminal = TERMINAL.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*terminal {
+        Some(spinner) => spinner.suspend(ask),
+        None => ask(),
+    }
+}
+
 /// A spinner that is gone when it is dropped, also by a cancellation.
 struct Spinner(ProgressBar);
 
 impl Spinner {
-    fn start(what: &str) -> Self {
+    /// None while somebody is asked something: this thread must not wait for the answer.
+    fn start(what: &str) -> Option<Self> {
+        let mut terminal = TERMINAL.try_lock().ok()?;
         let bar = ProgressBar::new_spinner().with_message(safe_line(what, 200));
         // The template is ours; a wrong one would leave the default.
         if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
             bar.set_style(style);
         }
         bar.enable_steady_tick(Duration::from_millis(100));
-        Self(bar)
+        *terminal = Some(bar.clone());
+        Some(Self(bar))
     }
 }
 
 impl Drop for Spinner {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        // Locked, the question is still open: then the line is not this one's to clear.
+        if let Ok(mut terminal) = TERMINAL.try_lock() {
+            *terminal = None;
+            self.0.finish_and_clear();
+        }
     }
 }

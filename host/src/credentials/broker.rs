@@ -8,8 +8,9 @@ use super::attempt::AttemptCredentials;
 use super::bound::{Entry, entry};
 use super::choice::Choice;
 use super::oauth::TokenDesk;
+use super::problem;
 use crate::clock::Clock;
-use crate::egress::{Authorize, HostPort, Resolve, Tls};
+use crate::egress::{Authorize, HostPort, Resolve, Target, Tls};
 use crate::error::{HostError, HostErrorKind};
 use crate::failure::BindingProblem;
 use crate::manifest::{CredentialGrant, Manifest};
@@ -120,13 +121,28 @@ impl Broker {
     }
 
     /// Whether a call would find the credential bound, in a sentence or two. May open the vault, and block.
-    pub(crate) fn foretell(&self, manifest: &Manifest, grant: &CredentialGrant) -> String {
+    /// With a target, whether a request to that would carry it.
+    pub(crate) fn foretell(
+        &self,
+        manifest: &Manifest,
+        grant: &CredentialGrant,
+        target: Option<&Target>,
+    ) -> String {
         let bindings = match self.vault.as_ref().map_or_else(|| Ok(Arc::default()), |vault| vault.bindings())
         {
             Ok(bindings) => bindings,
             Err(error) => return format!("Whether it is bound was not looked up: {error}"),
         };
         match entry(grant, &bindings, manifest.name(), &Choice::default()) {
+            Ok(Entry { bound: Some(bound), .. })
+                if target
+                    .is_some_and(|target| !bound.hosts.iter().any(|host| problem::is_at(host, target))) =>
+            {
+                let problem = target.map(|target| problem::host_not_allowed(&bound.name, target));
+                problem
+                    .map(|it| format!("{} To mend it: `{}`.", it.reason(), it.command()))
+                    .unwrap_or_default()
+            }
             Ok(Entry { bound: Some(bound), .. }) => {
                 let hosts: Vec<_> = bound.hosts.iter().map(ToString::to_string).collect();
                 format!("It is bound as {}, for {}.", bound.text, hosts.join(", "))

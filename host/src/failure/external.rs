@@ -121,9 +121,14 @@ impl Failure {
             && let Some(binding) = fault.bindings.first()
         {
             let command = format!("cofferdam binding rebind {binding}");
-            message.push_str(&format!(
-                " It did not accept the credential bound as {binding}; renew it with `{command}`."
-            ));
+            message.push_str(&match fault.status {
+                401 => format!(
+                    " It did not accept the credential bound as {binding}; renew it with `{command}`."
+                ),
+                _ => format!(
+                    " It does not let the credential bound as {binding} do this; if another may, bind that with `{command}`."
+                ),
+            });
             details.insert("binding".into(), binding.as_str().into());
             details.insert("suggestion".into(), command.into());
         }

@@ -34,6 +34,15 @@ impl Access {
     /// `validation`: it is none of these.
     pub fn parse(text: &str) -> Result<Self, HostError> {
         if let Some(asked) = credential(text) {
+            if let Asked::Credential(kind, service) = &asked
+                && let Some((service, _)) = service.split_once('/')
+            {
+                let shown = ascii_line(&format!("{}/{service}", kind.name()), 200);
+                let message = "What a connector asks for has no identity: that is for the call to choose.";
+                return Err(HostError::new(HostErrorKind::Validation, message).hint(format!(
+                    "Ask for `{shown}`; `cofferdam binding inspect` answers for one identity."
+                )));
+            }
             return Ok(Self(asked));
         }
         let url = match text.contains("://") {
@@ -143,7 +152,7 @@ impl Host {
         };
         let grants = manifest.credentials().iter().filter(|grant| grant.hosts().iter().any(goes));
         grants.fold(permit, |permit, grant| {
-            let bound = self.pipeline.broker.foretell(manifest, grant);
+            let bound = self.pipeline.broker.foretell(manifest, grant, Some(target));
             permit.note(format!(
                 "The credential {} goes there, {}. {bound}",
                 grant.label(),
@@ -171,7 +180,7 @@ impl Host {
         };
         let place = format!("It stands in the {}.", grant.placement());
         let permit = Permit::new(&requested).by(GrantLine::manifest_credential(grant.hosts()));
-        Ok(permit.note(place).note(self.pipeline.broker.foretell(manifest, grant)))
+        Ok(permit.note(place).note(self.pipeline.broker.foretell(manifest, grant, None)))
     }
 }
 

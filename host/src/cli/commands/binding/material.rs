@@ -111,7 +111,16 @@ pub(super) fn read(
     };
     Ok(match name.kind() {
         CredentialKind::ApiKey => Material::ApiKey { key: single("API key", SecretForm::Visible)? },
-        CredentialKind::Bearer => Material::Bearer { token: single("Token", SecretForm::Visible)? },
+        CredentialKind::Bearer => {
+            let token = single("Token", SecretForm::Visible)?;
+            // RFC 6750 has neither in a token; both come along when more than the token is copied.
+            if token.expose().contains([' ', '"', '\'']) {
+                let message = "A bearer token has neither blanks nor quotes in it; nothing was bound.";
+                let hint = "Give the token alone, without `Bearer ` and without quotes.";
+                return Err(HostError::new(HostErrorKind::Validation, message).hint(hint).into());
+            }
+            Material::Bearer { token }
+        }
         CredentialKind::SessionToken => {
             Material::SessionToken { token: single("Token", SecretForm::Visible)? }
         }

@@ -119,6 +119,9 @@ pub(super) fn test(args: &TestArgs, session: &Session<'_>) -> Result<(), Stop> {
             }
             Some(_) => page.toned(Tone::Bad, "Not everything that asks for it gets it."),
         };
+        if test.answer.is_none() {
+            page.line("Nothing was sent to the service: --url URL asks it whether it accepts the secret.");
+        }
         page
     })?;
     match problem {
@@ -173,7 +176,7 @@ fn page(test: &BindingInspection) -> Page {
             page.toned_field("  not sent", Tone::Doubtful, missing);
         }
         if let Some(command) = command {
-            page.field("  to allow it", command);
+            page.field("  allow by", command);
         }
     }
     page
