@@ -75,7 +75,7 @@ pub(crate) fn lose_track(first: &str, second: &str) -> Result<(), Failure> {
         drop(started);
         return Err(Failure::network(None));
     }
-    http::get(second).send()?;
+    drop(http::get(second).send()?);
     drop(started);
     Ok(())
 }
