@@ -281,6 +281,11 @@ impl Vault for VaultFile {
         seen.as_ref().filter(|seen| seen.stamp == stamp).map(|seen| Arc::clone(&seen.bindings))
     }
 
+    fn check_writable(&self) -> Result<(), VaultError> {
+        let _lock = Lock::take(&self.path, self.patience)?;
+        disk::check_writable(&self.path)
+    }
+
     fn change(
         &self,
         change: &mut dyn FnMut(&mut Bindings) -> Result<(), VaultError>,

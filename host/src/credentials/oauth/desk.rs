@@ -20,6 +20,9 @@ use crate::vault::{Binding, BindingName, Bindings, Material, OauthGrant, Tokens,
 /// A token that ends within this time is not sent any more: requests take time, and clocks differ.
 const LEEWAY: Duration = Duration::from_secs(60);
 
+/// Longer than an issuer may take (30 s), and the vault's writers after it (20 s).
+const SETTLING: Duration = Duration::from_secs(60);
+
 /// What a renewal comes to, for everybody who waited for it.
 type Outcome = Result<Tokens, Unauthorized>;
 
@@ -29,6 +32,8 @@ pub(in crate::credentials) struct TokenDesk {
     way: Way,
     locks: PathBuf,
     renewals: Mutex<HashMap<BindingName, watch::Receiver<Option<Outcome>>>>,
+    /// How many issuers are being asked for what they may give once only.
+    asking: watch::Sender<usize>,
     /// Tokens that were given and could not be written: the issuer may not give them twice.
     unwritten: Mutex<HashMap<BindingName, Renewed>>,
 }
@@ -45,7 +50,21 @@ impl TokenDesk {
     pub(in crate::credentials) fn new(settings: BrokerSettings) -> Arc<Self> {
         let BrokerSettings { vault, clock, tls, resolver, allow_private, locks } = settings;
         let way = Way { clock, tls, resolver, allow_private };
-        Arc::new(Self { vault, way, locks, renewals: Mutex::default(), unwritten: Mutex::default() })
+        let (renewals, unwritten) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { vault, way, locks, renewals, asking: watch::Sender::new(0), unwritten })
+    }
+
+    /// Waits, for a minute at most, until no issuer is being asked for a new refresh token and what was given is
+    /// written. A renewal that waits for its turn is not waited for: nothing is lost with it.
+    pub(in crate::credentials) async fn settle(&self) {
+        let mut asking = self.asking.subscribe();
+        tokio::select! {
+            // The desk has the other end.
+            _ = asking.wait_for(|asking| *asking == 0) => {}
+            () = self.way.clock.sleep_until(self.way.clock.now() + SETTLING) => {
+                tracing::warn!("a token is still being renewed; its refresh token may be lost");
+            }
+        }
     }
 
     /// Whether the token still holds, by this host's clock.
@@ -114,12 +133,16 @@ impl TokenDesk {
             let bindings = self.bindings().await.map_err(|error| trouble(&error))?;
             let unbound = || Unauthorized::Binding(problem::unbound(name, &[]));
             let binding = bindings.get(name).ok_or_else(unbound)?;
+            let _asking = rotates(binding).then(|| Asking::new(&self.asking));
             let kept = lock(&self.unwritten).get(name).filter(|kept| same(&kept.of, binding)).cloned();
             let renewed = match kept {
                 Some(kept) => kept,
                 None => match current(binding).filter(|tokens| self.holds(tokens)) {
                     Some(tokens) => return Ok(tokens),
-                    None => self.ask(binding).await?,
+                    None => {
+                        self.check_writable(binding).await?;
+                        self.ask(binding).await?
+                    }
                 },
             };
             if self.write(name, &renewed).await? {
@@ -127,6 +150,14 @@ impl TokenDesk {
             }
         }
         Err(Unauthorized::Binding(problem::unreachable(name, None, "it was bound anew again and again")))
+    }
+
+    /// Whether what replaces the refresh token could be kept; once the issuer is asked, the old one may be spent.
+    async fn check_writable(&self, binding: &Binding) -> Result<(), Unauthorized> {
+        match self.vault.clone().filter(|_| rotates(binding)) {
+            Some(vault) => blocking(move || vault.check_writable()).await.map_err(|error| trouble(&error)),
+            None => Ok(()),
+        }
     }
 
     /// Asks the issuer, and notes a refusal with the binding.
@@ -268,6 +299,27 @@ impl Drop for Listed {
     fn drop(&mut self) {
         lock(&self.desk.renewals).remove(&self.name);
     }
+}
+
+/// While it lives, an issuer is being asked, or what it gave is being written.
+struct Asking<'d>(&'d watch::Sender<usize>);
+
+impl<'d> Asking<'d> {
+    fn new(asking: &'d watch::Sender<usize>) -> Self {
+        asking.send_modify(|asking| *asking += 1);
+        Self(asking)
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|asking| *asking -= 1);
+    }
+}
+
+/// Whether its issuer may replace the refresh token, so that the one which was sent is spent.
+fn rotates(binding: &Binding) -> bool {
+    matches!(binding.material, Material::Oauth2 { grant: OauthGrant::RefreshToken(_), .. })
 }
 
 /// The token in use.
