@@ -251,6 +251,14 @@ impl VaultFile {
     }
 }
 
+/// Whether both would be written alike.
+fn alike(one: &Bindings, other: &Bindings) -> bool {
+    match (contents::write(one), contents::write(other)) {
+        (Ok(one), Ok(other)) => *one == *other,
+        _ => false,
+    }
+}
+
 impl Kdf {
     fn lock(self) -> LockKind {
         match self {
@@ -297,6 +305,10 @@ impl Vault for VaultFile {
         let (stamp, bindings) = self.read(&mut opened, true)?;
         let mut next = (*bindings).clone();
         change(&mut next)?;
+        if alike(&bindings, &next) {
+            self.remember(stamp, bindings);
+            return Ok(());
+        }
         if stamp.is_none() {
             opened.key = Some(self.keys.new_key()?);
         }

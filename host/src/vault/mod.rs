@@ -55,7 +55,7 @@ pub trait Vault: Send + Sync {
     }
 
     /// Changes what is bound, or fails and changes nothing; what `change` is given is the newest state, and
-    /// no other process changes it meanwhile. May block.
+    /// no other process changes it meanwhile. Nothing need be written where nothing changed. May block.
     ///
     /// # Errors
     /// It cannot be opened, read or written, or `change` refused.
