@@ -85,3 +85,37 @@ fn an_issuer_is_not_asked_where_its_answer_could_not_be_written() {
     let next = it.call("20s");
     assert!(next.get("error").is_none(), "{next}");
 }
+
+#[test]
+fn a_refresh_token_that_came_with_an_access_token_of_no_use_is_kept() {
+    let it = bound(Issuer::start(false, |n| {
+        let (status, body, after) = rotating(n);
+        (status, if n == 0 { body.replace("Bearer", "DPoP") } else { body }, after)
+    }));
+    let failed = it.call("20s");
+    assert_eq!(failed["error"]["code"], "unsendable", "{failed}");
+    let next = it.call("20s");
+    assert!(next.get("error").is_none(), "{next}");
+    let asked = it.issuer.asked();
+    assert!(asked[1].form.contains("refresh_token=refresh-0"), "{asked:?}");
+}
+
+#[test]
+fn a_vault_that_is_moved_away_during_a_renewal_is_not_made_anew() {
+    let it = bound(Issuer::start(false, |n| {
+        let (status, body, _) = rotating(n);
+        (status, body, Duration::from_secs(2))
+    }));
+    let (vault, key) = (it.home.path().join("vault"), it.home.path().join("vault.key"));
+    let failed = std::thread::scope(|scope| {
+        let call = scope.spawn(|| it.call("20s"));
+        while it.issuer.asked().is_empty() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        fs::remove_file(&vault).unwrap();
+        fs::remove_file(&key).unwrap();
+        call.join().unwrap()
+    });
+    assert_eq!(failed["error"]["code"], "unbound", "{failed}");
+    assert!(!vault.exists() && !key.exists(), "it was made anew");
+}

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::answer::{Given, NotGiven};
+use super::answer::{Given, NotGiven, Ungiven};
 use super::endpoint::{Question, Unanswered, Way};
 use super::turn::{NoTurn, Turn};
 use crate::credentials::broker::{BrokerSettings, blocking};
@@ -42,7 +42,8 @@ pub(in crate::credentials) struct TokenDesk {
 #[derive(Clone)]
 struct Renewed {
     of: Binding,
-    tokens: Tokens,
+    /// None where the answer had none that can be used, and a refresh token all the same.
+    tokens: Option<Tokens>,
     refresh_token: Option<Arc<Secret>>,
 }
 
@@ -101,7 +102,9 @@ impl TokenDesk {
                 && tokens.as_ref().is_some_and(|tokens| tokens.access_token.expose() == refused.expose())
             {
                 *tokens = None;
+                return true;
             }
+            false
         };
         if let Err(error) = self.change(name, forget).await {
             tracing::warn!(binding = %name, %error, "a token that was not accepted could not be noted as such");
@@ -146,7 +149,9 @@ impl TokenDesk {
                 },
             };
             if self.write(name, &renewed).await? {
-                return Ok(renewed.tokens);
+                if let Some(tokens) = renewed.tokens {
+                    return Ok(tokens);
+                }
             }
         }
         Err(Unauthorized::Binding(problem::unreachable(name, None, "it was bound anew again and again")))
@@ -170,25 +175,33 @@ impl TokenDesk {
         };
         let question =
             Question { token_url, client_id, client_secret: client_secret.as_deref(), scopes, grant };
-        let unanswered = match self.way.ask(&question).await {
+        let mut unanswered = match self.way.ask(&question).await {
             Ok(Given { access_token, expires, refresh_token }) => {
                 let tokens = Tokens { access_token: Arc::new(access_token), expires };
                 return Ok(Renewed {
                     of: binding.clone(),
-                    tokens,
+                    tokens: Some(tokens),
                     refresh_token: refresh_token.map(Arc::new),
                 });
             }
             Err(unanswered) => unanswered,
         };
+        if let Unanswered::Answered(_, Ungiven { refresh_token, .. }) = &mut unanswered
+            && let Some(next) = refresh_token.take()
+        {
+            let kept = Renewed { of: binding.clone(), tokens: None, refresh_token: Some(Arc::new(next)) };
+            self.write(name, &kept).await?;
+        }
         Err(Unauthorized::Binding(match unanswered {
             Unanswered::NotAllowed { why, mend } => problem::endpoint(name, &why, mend),
             Unanswered::Unreachable(why) => problem::unreachable(name, None, &why),
-            Unanswered::Answered(status, NotGiven::Passing(why)) => {
+            Unanswered::Answered(status, Ungiven { why: NotGiven::Passing(why), .. }) => {
                 problem::unreachable(name, Some(status), &why)
             }
-            Unanswered::Answered(_, NotGiven::Unsendable(why)) => problem::unsendable(name, why),
-            Unanswered::Answered(status, NotGiven::Refused(why)) => {
+            Unanswered::Answered(_, Ungiven { why: NotGiven::Unsendable(why), .. }) => {
+                problem::unsendable(name, why)
+            }
+            Unanswered::Answered(status, Ungiven { why: NotGiven::Refused(why), .. }) => {
                 self.note_refusal(binding, why.clone()).await;
                 problem::refused(name, status, &why)
             }
@@ -201,9 +214,11 @@ impl TokenDesk {
         }
         let of = asked.clone();
         let note = move |binding: &mut Binding| {
-            if same(&of, binding) {
+            let same = same(&of, binding);
+            if same {
                 binding.refused = Some(why.clone());
             }
+            same
         };
         if let Err(error) = self.change(&asked.name, note).await {
             tracing::warn!(binding = %asked.name, %error, "that a token was refused could not be noted");
@@ -213,25 +228,32 @@ impl TokenDesk {
     /// Writes what the issuer gave, before anybody uses it: a refresh token that was replaced and not kept is
     /// lost. Whether the binding is still the one that was asked for.
     async fn write(&self, name: &BindingName, renewed: &Renewed) -> Result<bool, Unauthorized> {
-        let written = Arc::new(Mutex::new(false));
-        let (done, new) = (Arc::clone(&written), renewed.clone());
+        let new = renewed.clone();
         let change = move |binding: &mut Binding| {
             if !same(&new.of, binding) {
-                return;
+                return false;
             }
             if let Material::Oauth2 { tokens, grant, .. } = &mut binding.material {
-                *tokens = Some(new.tokens.clone());
+                tokens.clone_from(&new.tokens);
                 if let (OauthGrant::RefreshToken(old), Some(next)) = (grant, &new.refresh_token) {
                     *old = Arc::clone(next);
                 }
-                binding.refused = None;
-                *lock(&done) = true;
+                if new.tokens.is_some() {
+                    binding.refused = None;
+                }
+                return true;
             }
+            false
         };
         match self.change(name, change).await {
-            Ok(()) => {
+            Ok(Changed::Gone) => {
+                // Its vault may have been moved, and come back.
+                lock(&self.unwritten).insert(name.clone(), renewed.clone());
+                Ok(false)
+            }
+            Ok(changed) => {
                 lock(&self.unwritten).remove(name);
-                Ok(*lock(&written))
+                Ok(changed == Changed::Written)
             }
             Err(error) => {
                 lock(&self.unwritten).insert(name.clone(), renewed.clone());
@@ -269,24 +291,47 @@ impl TokenDesk {
         }
     }
 
-    /// Changes one binding, if it is still there.
+    /// Changes one binding, unless it is not there any more or `change` says that it leaves it as it is.
     async fn change(
         &self,
         name: &BindingName,
-        mut change: impl FnMut(&mut Binding) + Send + 'static,
-    ) -> Result<(), HostError> {
-        let Some(vault) = self.vault.clone() else { return Ok(()) };
+        mut change: impl FnMut(&mut Binding) -> bool + Send + 'static,
+    ) -> Result<Changed, HostError> {
+        let Some(vault) = self.vault.clone() else { return Ok(Changed::Gone) };
         let name = name.clone();
         blocking(move || {
-            vault.change(&mut |bindings: &mut Bindings| -> Result<(), VaultError> {
-                if let Some(binding) = bindings.get_mut(&name) {
-                    change(binding);
-                }
-                Ok(())
-            })
+            let mut changed = Changed::Written;
+            let outcome = vault.change(&mut |bindings: &mut Bindings| -> Result<(), VaultError> {
+                changed = match bindings.get_mut(&name).map(&mut change) {
+                    None => Changed::Gone,
+                    Some(false) => Changed::Not,
+                    Some(true) => Changed::Written,
+                };
+                if changed == Changed::Written { Ok(()) } else { Err(unchanged(&name)) }
+            });
+            match changed {
+                Changed::Written => outcome.map(|()| changed),
+                Changed::Not | Changed::Gone => Ok(changed),
+            }
         })
         .await
     }
+}
+
+/// What came of a change.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Changed {
+    Written,
+    /// It is left as it is.
+    Not,
+    /// The binding is not there.
+    Gone,
+}
+
+/// Keeps a vault from being written, or made, for nothing.
+fn unchanged(name: &BindingName) -> VaultError {
+    let message = format!("{name} is not bound as it was; nothing was changed.");
+    VaultError::Refused { message, hint: format!("Bind it anew: `cofferdam binding set {name}`.") }
 }
 
 /// A renewal in the list; off it when the renewal is over, whichever way.
