@@ -66,7 +66,7 @@ fn a_command_that_ends_early_does_not_lose_a_rotated_token() {
         (status, body, Duration::from_secs(3))
     }));
     let short = it.call("1s");
-    assert_eq!(short["error"]["code"], "wall_time", "{short}");
+    assert_eq!(short["error"]["details"]["code"], "wall_time", "{short}");
     // The next one finds the token, and does not ask with the refresh token that is spent.
     let next = it.call("20s");
     assert!(next.get("error").is_none(), "{next}");
@@ -93,7 +93,7 @@ fn a_refresh_token_that_came_with_an_access_token_of_no_use_is_kept() {
         (status, if n == 0 { body.replace("Bearer", "DPoP") } else { body }, after)
     }));
     let failed = it.call("20s");
-    assert_eq!(failed["error"]["code"], "unsendable", "{failed}");
+    assert_eq!(failed["error"]["details"]["code"], "unsendable", "{failed}");
     let next = it.call("20s");
     assert!(next.get("error").is_none(), "{next}");
     let asked = it.issuer.asked();
@@ -116,6 +116,6 @@ fn a_vault_that_is_moved_away_during_a_renewal_is_not_made_anew() {
         fs::remove_file(&key).unwrap();
         call.join().unwrap()
     });
-    assert_eq!(failed["error"]["code"], "unbound", "{failed}");
+    assert_eq!(failed["error"]["details"]["code"], "unbound", "{failed}");
     assert!(!vault.exists() && !key.exists(), "it was made anew");
 }
