@@ -4,6 +4,7 @@ mod handles;
 mod issuer;
 mod kinds;
 mod pressed;
+mod rotation;
 mod tokens;
 
 use std::sync::Arc;

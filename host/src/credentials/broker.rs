@@ -174,6 +174,11 @@ impl Broker {
         }
     }
 
+    /// Waits until no token that replaces another is on its way from its issuer into the vault; a minute at most.
+    pub(crate) async fn settle(&self) {
+        self.desk.settle().await;
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Arc<Prepared>>> {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }

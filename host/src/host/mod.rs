@@ -102,6 +102,16 @@ impl Host {
         })
     }
 
+    /// Waits until no credential is being renewed that can be renewed once only; a minute at most. Await it
+    /// before the runtime is shut down or the process ends.
+    ///
+    /// Many issuers replace a refresh token with every use of it. A renewal therefore goes on when the call that
+    /// began it is over, cancelled or dropped; ending it between the issuer's answer and the write to the vault
+    /// loses the binding. A host can be used as before while and after this is awaited.
+    pub async fn settle(&self) {
+        self.pipeline.broker.settle().await;
+    }
+
     /// What is installed, by name and version.
     ///
     /// # Errors

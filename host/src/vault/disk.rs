@@ -17,6 +17,9 @@ use crate::stamp::FileStamp;
 /// The largest vault, in bytes: thousands of bindings.
 pub(super) const MAX_BYTES: u64 = 16 * 1024 * 1024;
 
+/// What a change may add to a vault: new tokens, which are rarely longer.
+const SLACK_BYTES: u64 = 64 * 1024;
+
 const POLL: Duration = Duration::from_millis(10);
 
 /// Of the file at `path` now; none where there is none, or it cannot be looked at.
@@ -105,13 +108,7 @@ pub(super) fn replace_vault(path: &Path, bytes: &[u8]) -> Result<Option<FileStam
     // One name, so that a killed writer's rest is the next one's to take away.
     let temporary = path.with_extension("tmp");
     let write = || -> io::Result<()> {
-        match fs::remove_file(&temporary) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
+        write_new(&temporary, bytes)?;
         fs::rename(&temporary, path)
     };
     write().map_err(|error| {
@@ -128,6 +125,31 @@ pub(super) fn replace_vault(path: &Path, bytes: &[u8]) -> Result<Option<FileStam
         source,
     })?;
     Ok(stamp_of(path))
+}
+
+/// Whether a vault of about the same size could be written. The lock must be held.
+pub(super) fn check_writable(path: &Path) -> Result<(), VaultError> {
+    let size = fs::metadata(path).map_or(0, |meta| meta.len().min(MAX_BYTES)) + SLACK_BYTES;
+    let temporary = path.with_extension("tmp");
+    let write = || -> io::Result<()> {
+        write_new(&temporary, &vec![0; usize::try_from(size).unwrap_or_default()])?;
+        fs::remove_file(&temporary)
+    };
+    write().map_err(|error| {
+        drop(fs::remove_file(&temporary));
+        unwritable("The vault", path, error)
+    })
+}
+
+/// Writes a file in the place of a killed writer's rest.
+fn write_new(temporary: &Path, bytes: &[u8]) -> io::Result<()> {
+    match fs::remove_file(temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(temporary)?;
+    file.write_all(bytes)?;
+    file.sync_all()
 }
 
 /// Held while the vault changes; the system lets go of it when the process dies.

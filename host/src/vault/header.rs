@@ -18,10 +18,10 @@ pub(super) const SALT_BYTES: usize = 32;
 pub(super) const CHECK_BYTES: usize = 16;
 pub(super) const NONCE_BYTES: usize = 24;
 
-/// What a file may ask for, so that a hostile one cannot take the machine's memory: 1 GiB, 16 passes, 16
+/// What a file may ask for, so that a hostile one cannot take the machine's memory: 256 MiB, 8 passes, 16
 /// lanes. The least are those below which the algorithm does not work.
-const MAX_KIB: u32 = 1024 * 1024;
-const MAX_PASSES: u32 = 16;
+const MAX_KIB: u32 = 256 * 1024;
+const MAX_PASSES: u32 = 8;
 const MAX_LANES: u32 = 16;
 
 /// What the key is made from.
@@ -187,8 +187,10 @@ mod tests {
         let mut newer = header(Kdf::KeyFile).to_bytes();
         newer[17] = 2;
         assert_eq!(problem(&newer), HeaderProblem::Version(2));
-        // 100 GiB, 4 billion passes, 1,000 lanes; with a right sum, as its maker would have it.
-        for (passes, kib, lanes) in [(3, 100 << 20, 4), (u32::MAX, 1024, 1), (1, 65_536, 1000)] {
+        // Just too much memory, 4 billion passes, 1,000 lanes; with a right sum, as its maker would have it.
+        for (passes, kib, lanes) in
+            [(3, (256 << 10) + 1, 4), (9, 1024, 1), (u32::MAX, 1024, 1), (1, 65_536, 1000)]
+        {
             let kdf = Kdf::Argon2id { passes, kib, lanes };
             assert_eq!(problem(&header(kdf).to_bytes()), HeaderProblem::Excessive);
         }

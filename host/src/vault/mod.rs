@@ -45,8 +45,17 @@ pub trait Vault: Send + Sync {
         None
     }
 
+    /// Whether a change could be written now, as far as that can be known: asked before an issuer is, whose
+    /// answer could not be had twice. It can by default. May block.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    fn check_writable(&self) -> Result<(), VaultError> {
+        Ok(())
+    }
+
     /// Changes what is bound, or fails and changes nothing; what `change` is given is the newest state, and
-    /// no other process changes it meanwhile. May block.
+    /// no other process changes it meanwhile. Nothing need be written where nothing changed. May block.
     ///
     /// # Errors
     /// It cannot be opened, read or written, or `change` refused.

@@ -272,6 +272,24 @@ fn a_passphrase_is_derived_once_and_asked_for_again_when_it_was_wrong() {
 }
 
 #[test]
+fn a_wrong_passphrase_of_a_source_is_derived_from_once() {
+    let home = home();
+    add(&at(&home).passphrase(Secret::new("right".into())), &key("api_key/slack/work")).unwrap();
+    let given = Arc::new(std::sync::Mutex::new("wrong"));
+    let gives = Arc::clone(&given);
+    let vault = at(&home).passphrase_from(Arc::new(move |_| Ok(secret(*gives.lock().unwrap()))));
+    let refusal = || {
+        let began = std::time::Instant::now();
+        assert!(matches!(vault.bindings().map(drop), Err(VaultError::Locked { .. })));
+        began.elapsed()
+    };
+    let (first, again) = (refusal(), (0..3).map(|_| refusal()).min().unwrap());
+    assert!(again < first / 2, "{again:?} after {first:?}");
+    *given.lock().unwrap() = "right";
+    assert_eq!(names(&vault), ["api_key/slack/work"]);
+}
+
+#[test]
 fn a_lock_is_changed_in_one_step_with_all_that_is_bound() {
     let home = bound();
     let path = home.path().join("vault");
@@ -333,6 +351,17 @@ fn a_change_that_is_refused_changes_nothing() {
     assert!(matches!(error, Err(VaultError::Refused { .. })));
     assert_eq!(fs::read(vault.path()).unwrap(), before);
     assert_eq!(names(&vault), ["api_key/slack/work"]);
+}
+
+#[test]
+fn a_change_of_nothing_writes_and_makes_nothing() {
+    let (none, home) = (home(), bound());
+    at(&none).change(&mut |_| Ok(())).unwrap();
+    assert!(!none.path().join("vault").exists() && !none.path().join("vault.key").exists());
+    let vault = at(&home);
+    let before = fs::metadata(vault.path()).unwrap().ino();
+    add(&vault, &key("api_key/slack/work")).unwrap();
+    assert_eq!(fs::metadata(vault.path()).unwrap().ino(), before);
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! Finds the key of a vault: in a key file, in a passphrase that was given, or in one that is asked for.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::disk;
 use super::error::VaultError;
-use super::header::{ARGON2ID, Header, Kdf};
+use super::header::{ARGON2ID, Header, Kdf, SALT_BYTES};
 use super::seal::{Key, KeyProblem, new_salt};
 use crate::secret::Secret;
 
@@ -52,26 +52,26 @@ pub(super) struct Keys {
     pub(super) passphrase: Option<Given>,
     /// Where another would come from.
     pub(super) ask: Option<PassphraseSource>,
+    /// The passphrase that was tried last and did not fit: deriving from it once more would take as long.
+    wrong: Mutex<Option<Wrong>>,
+}
+
+/// A passphrase that does not open vaults that are locked so.
+struct Wrong {
+    kdf: Kdf,
+    salt: [u8; SALT_BYTES],
+    passphrase: Arc<Secret>,
 }
 
 impl Keys {
     pub(super) fn new(vault: String, key_file: PathBuf) -> Self {
-        Self { vault, key_file, passphrase: None, ask: None }
+        Self { vault, key_file, passphrase: None, ask: None, wrong: Mutex::default() }
     }
 
     /// Finds the key for this header, or says why there is none.
     pub(super) fn unlock(&self, opened: &mut Option<Key>, header: &Header) -> Result<(), VaultError> {
-        match &*opened {
-            Some(key) if key.fits(header) => return Ok(()),
-            // What was derived before and did not fit will not fit now.
-            Some(key)
-                if key.is_for(header)
-                    && matches!(self.passphrase, Some(Given::Fixed(_)))
-                    && header.kdf != Kdf::KeyFile =>
-            {
-                return Err(self.wrong_passphrase());
-            }
-            _ => {}
+        if opened.as_ref().is_some_and(|key| key.fits(header)) {
+            return Ok(());
         }
         if header.kdf == Kdf::KeyFile {
             let key = self.file_key(header.salt, false)?;
@@ -90,8 +90,21 @@ impl Keys {
         }
         if let Some(passphrase) = &self.passphrase {
             let passphrase = passphrase.get(PassphraseFor::Opening)?;
-            let key = opened.insert(self.passphrase_key(&passphrase, header.kdf, header.salt)?);
-            return if key.fits(header) { Ok(()) } else { Err(self.wrong_passphrase()) };
+            let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+            let (kdf, salt) = (header.kdf, header.salt);
+            let tried = |it: &Wrong| {
+                (it.kdf, it.salt) == (kdf, salt) && it.passphrase.expose() == passphrase.expose()
+            };
+            if wrong.as_ref().is_some_and(tried) {
+                return Err(self.wrong_passphrase());
+            }
+            let key = self.passphrase_key(&passphrase, kdf, salt)?;
+            if !key.fits(header) {
+                *wrong = Some(Wrong { kdf, salt, passphrase });
+                return Err(self.wrong_passphrase());
+            }
+            *opened = Some(key);
+            return Ok(());
         }
         let Some(ask) = &self.ask else {
             return Err(VaultError::Locked {

@@ -135,7 +135,7 @@ fn call(args: Args, session: &Session<'_>) -> Result<(), Stop> {
         call = call.allow_unsigned();
     }
     let running = progress::during(session.ui, &what, host.run_measured(call));
-    let (outcome, usage) = runtime::block_on(async { Ok(running.await) })?;
+    let (outcome, usage) = runtime::block_on_with(&host, async { Ok(running.await) })?;
     let outcome = outcome.map_err(|error| with_quotes(error, &not_texts));
     if !args.usage {
         return session.ui.value(&outcome?);

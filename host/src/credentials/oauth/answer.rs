@@ -20,6 +20,13 @@ pub(super) struct Given {
     pub(super) refresh_token: Option<Secret>,
 }
 
+/// An answer without a token that can be used.
+pub(super) struct Ungiven {
+    pub(super) why: NotGiven,
+    /// What replaces the refresh token all the same: the one that was sent is spent.
+    pub(super) refresh_token: Option<Secret>,
+}
+
 /// Why there is no token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum NotGiven {
@@ -42,24 +49,23 @@ struct Fields {
 }
 
 /// Reads an answer that came `now`.
-pub(super) fn read(status: u16, body: &[u8], now: Timestamp) -> Result<Given, NotGiven> {
+pub(super) fn read(status: u16, body: &[u8], now: Timestamp) -> Result<Given, Ungiven> {
     let fields = serde_json::from_slice::<Fields>(body).ok();
     let error = fields.as_ref().and_then(|fields| fields.error.as_ref()).and_then(error_code);
-    match (status, fields) {
-        (408 | 429 | 500.., _) => Err(NotGiven::Passing(answered(status, error.as_deref()))),
+    let why = match (status, fields) {
+        (408 | 429 | 500.., _) => NotGiven::Passing(answered(status, error.as_deref())),
         // Some say no with status 200.
         (200..=299, Some(Fields { access_token: None, .. })) if error.is_some() => {
-            Err(NotGiven::Refused(answered(status, error.as_deref())))
+            NotGiven::Refused(answered(status, error.as_deref()))
         }
-        (200..=299, Some(fields)) => given(fields, now),
-        (200..=299, None) => {
-            Err(NotGiven::Passing(format!("it answered with status {status} and no tokens")))
-        }
+        (200..=299, Some(fields)) => return given(fields, now),
+        (200..=299, None) => NotGiven::Passing(format!("it answered with status {status} and no tokens")),
         (300..=399, _) => {
-            Err(NotGiven::Refused(format!("it answered with a redirect ({status}), which is not followed")))
+            NotGiven::Refused(format!("it answered with a redirect ({status}), which is not followed"))
         }
-        _ => Err(NotGiven::Refused(answered(status, error.as_deref()))),
-    }
+        _ => NotGiven::Refused(answered(status, error.as_deref())),
+    };
+    Err(Ungiven { why, refresh_token: None })
 }
 
 fn answered(status: u16, error: Option<&str>) -> String {
@@ -76,19 +82,29 @@ fn error_code(error: &Value) -> Option<String> {
     ((1..=64).contains(&code.len()) && code.bytes().all(plain)).then(|| code.to_owned())
 }
 
-fn given(fields: Fields, now: Timestamp) -> Result<Given, NotGiven> {
-    let Some(token) = fields.access_token.filter(|token| !token.is_empty()) else {
+fn given(fields: Fields, now: Timestamp) -> Result<Given, Ungiven> {
+    let refresh_token = fields.refresh_token.filter(|token| !token.is_empty()).map(Secret::new);
+    match bearer(fields.access_token, fields.token_type) {
+        Ok(access_token) => {
+            Ok(Given { access_token, expires: expires(fields.expires_in.as_ref(), now), refresh_token })
+        }
+        Err(why) => Err(Ungiven { why, refresh_token }),
+    }
+}
+
+/// The access token, if it can be sent as a bearer token.
+fn bearer(token: Option<String>, kind: Option<String>) -> Result<Secret, NotGiven> {
+    let Some(token) = token.filter(|token| !token.is_empty()) else {
         return Err(NotGiven::Passing("its answer has no access token".into()));
     };
     let access_token = Secret::new(token);
-    if fields.token_type.is_some_and(|kind| !kind.eq_ignore_ascii_case("bearer")) {
+    if kind.is_some_and(|kind| !kind.eq_ignore_ascii_case("bearer")) {
         return Err(NotGiven::Unsendable("its issuer gives tokens of another type than bearer"));
     }
     if !access_token.expose().bytes().all(|b| b.is_ascii_graphic()) {
         return Err(NotGiven::Unsendable("its issuer gave a token with characters that no header can carry"));
     }
-    let refresh_token = fields.refresh_token.filter(|token| !token.is_empty()).map(Secret::new);
-    Ok(Given { access_token, expires: expires(fields.expires_in.as_ref(), now), refresh_token })
+    Ok(access_token)
 }
 
 /// The end of the token, from a number of seconds, which some write as text. What makes no sense is not said.
@@ -115,7 +131,7 @@ mod tests {
     }
 
     fn refused(status: u16, body: &str) -> NotGiven {
-        read(status, body.as_bytes(), now()).err().unwrap()
+        read(status, body.as_bytes(), now()).err().unwrap().why
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::answer::{Given, NotGiven};
+use super::answer::{Given, NotGiven, Ungiven};
 use super::endpoint::{Question, Unanswered, Way};
 use super::turn::{NoTurn, Turn};
 use crate::credentials::broker::{BrokerSettings, blocking};
@@ -20,6 +20,9 @@ use crate::vault::{Binding, BindingName, Bindings, Material, OauthGrant, Tokens,
 /// A token that ends within this time is not sent any more: requests take time, and clocks differ.
 const LEEWAY: Duration = Duration::from_secs(60);
 
+/// Longer than an issuer may take (30 s), and the vault's writers after it (20 s).
+const SETTLING: Duration = Duration::from_secs(60);
+
 /// What a renewal comes to, for everybody who waited for it.
 type Outcome = Result<Tokens, Unauthorized>;
 
@@ -29,6 +32,8 @@ pub(in crate::credentials) struct TokenDesk {
     way: Way,
     locks: PathBuf,
     renewals: Mutex<HashMap<BindingName, watch::Receiver<Option<Outcome>>>>,
+    /// How many issuers are being asked for what they may give once only.
+    asking: watch::Sender<usize>,
     /// Tokens that were given and could not be written: the issuer may not give them twice.
     unwritten: Mutex<HashMap<BindingName, Renewed>>,
 }
@@ -37,7 +42,8 @@ pub(in crate::credentials) struct TokenDesk {
 #[derive(Clone)]
 struct Renewed {
     of: Binding,
-    tokens: Tokens,
+    /// None where the answer had none that can be used, and a refresh token all the same.
+    tokens: Option<Tokens>,
     refresh_token: Option<Arc<Secret>>,
 }
 
@@ -45,7 +51,21 @@ impl TokenDesk {
     pub(in crate::credentials) fn new(settings: BrokerSettings) -> Arc<Self> {
         let BrokerSettings { vault, clock, tls, resolver, allow_private, locks } = settings;
         let way = Way { clock, tls, resolver, allow_private };
-        Arc::new(Self { vault, way, locks, renewals: Mutex::default(), unwritten: Mutex::default() })
+        let (renewals, unwritten) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { vault, way, locks, renewals, asking: watch::Sender::new(0), unwritten })
+    }
+
+    /// Waits, for a minute at most, until no issuer is being asked for a new refresh token and what was given is
+    /// written. A renewal that waits for its turn is not waited for: nothing is lost with it.
+    pub(in crate::credentials) async fn settle(&self) {
+        let mut asking = self.asking.subscribe();
+        tokio::select! {
+            // The desk has the other end.
+            _ = asking.wait_for(|asking| *asking == 0) => {}
+            () = self.way.clock.sleep_until(self.way.clock.now() + SETTLING) => {
+                tracing::warn!("a token is still being renewed; its refresh token may be lost");
+            }
+        }
     }
 
     /// Whether the token still holds, by this host's clock.
@@ -82,7 +102,9 @@ impl TokenDesk {
                 && tokens.as_ref().is_some_and(|tokens| tokens.access_token.expose() == refused.expose())
             {
                 *tokens = None;
+                return true;
             }
+            false
         };
         if let Err(error) = self.change(name, forget).await {
             tracing::warn!(binding = %name, %error, "a token that was not accepted could not be noted as such");
@@ -114,19 +136,33 @@ impl TokenDesk {
             let bindings = self.bindings().await.map_err(|error| trouble(&error))?;
             let unbound = || Unauthorized::Binding(problem::unbound(name, &[]));
             let binding = bindings.get(name).ok_or_else(unbound)?;
+            let _asking = rotates(binding).then(|| Asking::new(&self.asking));
             let kept = lock(&self.unwritten).get(name).filter(|kept| same(&kept.of, binding)).cloned();
             let renewed = match kept {
                 Some(kept) => kept,
                 None => match current(binding).filter(|tokens| self.holds(tokens)) {
                     Some(tokens) => return Ok(tokens),
-                    None => self.ask(binding).await?,
+                    None => {
+                        self.check_writable(binding).await?;
+                        self.ask(binding).await?
+                    }
                 },
             };
             if self.write(name, &renewed).await? {
-                return Ok(renewed.tokens);
+                if let Some(tokens) = renewed.tokens {
+                    return Ok(tokens);
+                }
             }
         }
         Err(Unauthorized::Binding(problem::unreachable(name, None, "it was bound anew again and again")))
+    }
+
+    /// Whether what replaces the refresh token could be kept; once the issuer is asked, the old one may be spent.
+    async fn check_writable(&self, binding: &Binding) -> Result<(), Unauthorized> {
+        match self.vault.clone().filter(|_| rotates(binding)) {
+            Some(vault) => blocking(move || vault.check_writable()).await.map_err(|error| trouble(&error)),
+            None => Ok(()),
+        }
     }
 
     /// Asks the issuer, and notes a refusal with the binding.
@@ -139,25 +175,33 @@ impl TokenDesk {
         };
         let question =
             Question { token_url, client_id, client_secret: client_secret.as_deref(), scopes, grant };
-        let unanswered = match self.way.ask(&question).await {
+        let mut unanswered = match self.way.ask(&question).await {
             Ok(Given { access_token, expires, refresh_token }) => {
                 let tokens = Tokens { access_token: Arc::new(access_token), expires };
                 return Ok(Renewed {
                     of: binding.clone(),
-                    tokens,
+                    tokens: Some(tokens),
                     refresh_token: refresh_token.map(Arc::new),
                 });
             }
             Err(unanswered) => unanswered,
         };
+        if let Unanswered::Answered(_, Ungiven { refresh_token, .. }) = &mut unanswered
+            && let Some(next) = refresh_token.take()
+        {
+            let kept = Renewed { of: binding.clone(), tokens: None, refresh_token: Some(Arc::new(next)) };
+            self.write(name, &kept).await?;
+        }
         Err(Unauthorized::Binding(match unanswered {
             Unanswered::NotAllowed { why, mend } => problem::endpoint(name, &why, mend),
             Unanswered::Unreachable(why) => problem::unreachable(name, None, &why),
-            Unanswered::Answered(status, NotGiven::Passing(why)) => {
+            Unanswered::Answered(status, Ungiven { why: NotGiven::Passing(why), .. }) => {
                 problem::unreachable(name, Some(status), &why)
             }
-            Unanswered::Answered(_, NotGiven::Unsendable(why)) => problem::unsendable(name, why),
-            Unanswered::Answered(status, NotGiven::Refused(why)) => {
+            Unanswered::Answered(_, Ungiven { why: NotGiven::Unsendable(why), .. }) => {
+                problem::unsendable(name, why)
+            }
+            Unanswered::Answered(status, Ungiven { why: NotGiven::Refused(why), .. }) => {
                 self.note_refusal(binding, why.clone()).await;
                 problem::refused(name, status, &why)
             }
@@ -170,9 +214,11 @@ impl TokenDesk {
         }
         let of = asked.clone();
         let note = move |binding: &mut Binding| {
-            if same(&of, binding) {
+            let same = same(&of, binding);
+            if same {
                 binding.refused = Some(why.clone());
             }
+            same
         };
         if let Err(error) = self.change(&asked.name, note).await {
             tracing::warn!(binding = %asked.name, %error, "that a token was refused could not be noted");
@@ -182,25 +228,32 @@ impl TokenDesk {
     /// Writes what the issuer gave, before anybody uses it: a refresh token that was replaced and not kept is
     /// lost. Whether the binding is still the one that was asked for.
     async fn write(&self, name: &BindingName, renewed: &Renewed) -> Result<bool, Unauthorized> {
-        let written = Arc::new(Mutex::new(false));
-        let (done, new) = (Arc::clone(&written), renewed.clone());
+        let new = renewed.clone();
         let change = move |binding: &mut Binding| {
             if !same(&new.of, binding) {
-                return;
+                return false;
             }
             if let Material::Oauth2 { tokens, grant, .. } = &mut binding.material {
-                *tokens = Some(new.tokens.clone());
+                tokens.clone_from(&new.tokens);
                 if let (OauthGrant::RefreshToken(old), Some(next)) = (grant, &new.refresh_token) {
                     *old = Arc::clone(next);
                 }
-                binding.refused = None;
-                *lock(&done) = true;
+                if new.tokens.is_some() {
+                    binding.refused = None;
+                }
+                return true;
             }
+            false
         };
         match self.change(name, change).await {
-            Ok(()) => {
+            Ok(Changed::Gone) => {
+                // Its vault may have been moved, and come back.
+                lock(&self.unwritten).insert(name.clone(), renewed.clone());
+                Ok(false)
+            }
+            Ok(changed) => {
                 lock(&self.unwritten).remove(name);
-                Ok(*lock(&written))
+                Ok(changed == Changed::Written)
             }
             Err(error) => {
                 lock(&self.unwritten).insert(name.clone(), renewed.clone());
@@ -238,24 +291,47 @@ impl TokenDesk {
         }
     }
 
-    /// Changes one binding, if it is still there.
+    /// Changes one binding, unless it is not there any more or `change` says that it leaves it as it is.
     async fn change(
         &self,
         name: &BindingName,
-        mut change: impl FnMut(&mut Binding) + Send + 'static,
-    ) -> Result<(), HostError> {
-        let Some(vault) = self.vault.clone() else { return Ok(()) };
+        mut change: impl FnMut(&mut Binding) -> bool + Send + 'static,
+    ) -> Result<Changed, HostError> {
+        let Some(vault) = self.vault.clone() else { return Ok(Changed::Gone) };
         let name = name.clone();
         blocking(move || {
-            vault.change(&mut |bindings: &mut Bindings| -> Result<(), VaultError> {
-                if let Some(binding) = bindings.get_mut(&name) {
-                    change(binding);
-                }
-                Ok(())
-            })
+            let mut changed = Changed::Written;
+            let outcome = vault.change(&mut |bindings: &mut Bindings| -> Result<(), VaultError> {
+                changed = match bindings.get_mut(&name).map(&mut change) {
+                    None => Changed::Gone,
+                    Some(false) => Changed::Not,
+                    Some(true) => Changed::Written,
+                };
+                if changed == Changed::Written { Ok(()) } else { Err(unchanged(&name)) }
+            });
+            match changed {
+                Changed::Written => outcome.map(|()| changed),
+                Changed::Not | Changed::Gone => Ok(changed),
+            }
         })
         .await
     }
+}
+
+/// What came of a change.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Changed {
+    Written,
+    /// It is left as it is.
+    Not,
+    /// The binding is not there.
+    Gone,
+}
+
+/// Keeps a vault from being written, or made, for nothing.
+fn unchanged(name: &BindingName) -> VaultError {
+    let message = format!("{name} is not bound as it was; nothing was changed.");
+    VaultError::Refused { message, hint: format!("Bind it anew: `cofferdam binding set {name}`.") }
 }
 
 /// A renewal in the list; off it when the renewal is over, whichever way.
@@ -268,6 +344,27 @@ impl Drop for Listed {
     fn drop(&mut self) {
         lock(&self.desk.renewals).remove(&self.name);
     }
+}
+
+/// While it lives, an issuer is being asked, or what it gave is being written.
+struct Asking<'d>(&'d watch::Sender<usize>);
+
+impl<'d> Asking<'d> {
+    fn new(asking: &'d watch::Sender<usize>) -> Self {
+        asking.send_modify(|asking| *asking += 1);
+        Self(asking)
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|asking| *asking -= 1);
+    }
+}
+
+/// Whether its issuer may replace the refresh token, so that the one which was sent is spent.
+fn rotates(binding: &Binding) -> bool {
+    matches!(binding.material, Material::Oauth2 { grant: OauthGrant::RefreshToken(_), .. })
 }
 
 /// The token in use.

@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use url::form_urlencoded::{Serializer, byte_serialize};
 use zeroize::Zeroizing;
 
-use super::answer::{Given, NotGiven, read};
+use super::answer::{Given, Ungiven, read};
 use crate::clock::Clock;
 use crate::egress::{Authorization, Client, HostPort, Policy, Resolve, SendError, Target, Timeouts, Tls};
 use crate::failure::Denial;
@@ -50,7 +50,7 @@ pub(super) enum Unanswered {
     /// It was not reached, or did not answer in time.
     Unreachable(String),
     /// It answered, with this status.
-    Answered(u16, NotGiven),
+    Answered(u16, Ungiven),
 }
 
 impl Way {

@@ -10,8 +10,8 @@ use rustix::fs::OFlags;
 
 use crate::vault::BindingName;
 
-/// How long one waits for another process. A renewal takes half a minute at most.
-const POLLS: u32 = 4_500;
+/// How long one waits for another process, 75 s: its issuer may take 30 s, and the vault's writers twice 20 s.
+const POLLS: u32 = 7_500;
 const POLL: Duration = Duration::from_millis(10);
 
 /// A turn; over when it is dropped, or its process is gone.

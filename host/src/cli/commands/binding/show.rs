@@ -103,7 +103,7 @@ pub(super) fn test(args: &TestArgs, session: &Session<'_>) -> Result<(), Stop> {
     }
     let (host, _) = session.host_and_vault()?;
     let url = args.url.as_deref();
-    let test = runtime::block_on(async { Ok(host.test_binding(&args.name, url).await?) })?;
+    let test = runtime::block_on_with(&host, async { Ok(host.test_binding(&args.name, url).await?) })?;
     let problem = problem(&test);
     session.ui.result(&Tested { usable: problem.is_none(), test: &test }, || {
         let mut page = page(&test.inspection);
