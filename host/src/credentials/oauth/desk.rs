@@ -148,10 +148,10 @@ impl TokenDesk {
                     }
                 },
             };
-            if self.write(name, &renewed).await? {
-                if let Some(tokens) = renewed.tokens {
-                    return Ok(tokens);
-                }
+            if self.write(name, &renewed).await?
+                && let Some(tokens) = renewed.tokens
+            {
+                return Ok(tokens);
             }
         }
         Err(Unauthorized::Binding(problem::unreachable(name, None, "it was bound anew again and again")))
