@@ -57,7 +57,7 @@ pub(super) fn unsendable(name: &BindingName, why: &str) -> BindingProblem {
 pub(super) fn no_region(name: &BindingName, host: &str) -> BindingProblem {
     let reason =
         format!("The credential bound as {name} cannot sign: the name {host} says no region, nor does it.");
-    let command = format!("cofferdam binding rebind {name} --region <region>");
+    let command = format!("cofferdam binding rebind {name} --region REGION");
     BindingProblem::new(name, BindingCode::Unsendable, reason, command)
 }
 
@@ -85,7 +85,7 @@ pub(super) fn unreachable(name: &BindingName, status: Option<u16>, why: &str) ->
 /// The token endpoint is at a place where the host does not go.
 pub(super) fn endpoint(name: &BindingName, why: &str, mend: Option<String>) -> BindingProblem {
     let reason = format!("The token endpoint of {name} cannot be asked: {why}.");
-    let command = mend.unwrap_or_else(|| rebind(name));
+    let command = mend.unwrap_or_else(|| format!("{} --token-url URL", rebind(name)));
     BindingProblem::new(name, BindingCode::EndpointNotAllowed, reason, command)
 }
 

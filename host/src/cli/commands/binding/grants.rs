@@ -82,13 +82,13 @@ fn derive(
         (true, []) => {
             return refuse(
                 format!(
-                    "No installed connector asks for an {credential}: where may the secret go, and who may use it?"
+                    "No installed connector asks for a credential {credential}: where may the secret go, and who may use it?"
                 ),
                 format!("Install the connector first, or say both: `{whole}`."),
             );
         }
         (true, several) => {
-            let message = format!("Several connectors ask for an {credential}: {}.", list(several));
+            let message = format!("Several connectors ask for the credential {credential}: {}.", list(several));
             return refuse(
                 message,
                 format!(
