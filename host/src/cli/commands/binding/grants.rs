@@ -88,7 +88,8 @@ fn derive(
             );
         }
         (true, several) => {
-            let message = format!("Several connectors ask for the credential {credential}: {}.", list(several));
+            let message =
+                format!("Several connectors ask for the credential {credential}: {}.", list(several));
             return refuse(
                 message,
                 format!(
