@@ -22,8 +22,8 @@ const KEPT: usize = 256;
 
 /// What a broker works with.
 pub(crate) struct BrokerSettings {
-    /// Where bindings are; without one nothing is bound.
-    pub(crate) vault: Option<Arc<dyn Vault>>,
+    /// Where bindings are.
+    pub(crate) vault: Arc<dyn Vault>,
     pub(crate) clock: Arc<dyn Clock>,
     /// How token endpoints are reached: as connectors reach hosts.
     pub(crate) tls: Arc<Tls>,
@@ -35,7 +35,7 @@ pub(crate) struct BrokerSettings {
 
 /// The broker.
 pub(crate) struct Broker {
-    vault: Option<Arc<dyn Vault>>,
+    vault: Arc<dyn Vault>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) desk: Arc<TokenDesk>,
     ready: Mutex<HashMap<Key, Arc<Prepared>>>,
@@ -74,7 +74,7 @@ impl CallCredentials {
 
 impl Broker {
     pub(crate) fn new(settings: BrokerSettings) -> Arc<Self> {
-        let (vault, clock) = (settings.vault.clone(), Arc::clone(&settings.clock));
+        let (vault, clock) = (Arc::clone(&settings.vault), Arc::clone(&settings.clock));
         Arc::new(Self { vault, clock, desk: TokenDesk::new(settings), ready: Mutex::default() })
     }
 
@@ -112,10 +112,10 @@ impl Broker {
     /// # Errors
     /// The vault cannot be opened or read.
     pub(crate) async fn bindings(&self) -> Result<Arc<Bindings>, HostError> {
-        let Some(vault) = self.vault.clone() else { return Ok(Arc::default()) };
-        if let Some(known) = vault.known() {
+        if let Some(known) = self.vault.known() {
             return Ok(known);
         }
+        let vault = Arc::clone(&self.vault);
         // The first look may open the vault, which is slow by design.
         blocking(move || vault.bindings()).await
     }
@@ -128,8 +128,7 @@ impl Broker {
         grant: &CredentialGrant,
         target: Option<&Target>,
     ) -> String {
-        let bindings = match self.vault.as_ref().map_or_else(|| Ok(Arc::default()), |vault| vault.bindings())
-        {
+        let bindings = match self.vault.bindings() {
             Ok(bindings) => bindings,
             Err(error) => return format!("Whether it is bound was not looked up: {error}"),
         };

@@ -235,7 +235,7 @@ impl HostBuilder {
             }
         };
         let broker = Broker::new(BrokerSettings {
-            vault: Some(Arc::clone(&vault)),
+            vault: Arc::clone(&vault),
             clock: Arc::clone(&self.clock),
             tls: Arc::clone(&tls),
             resolver: Arc::clone(&self.resolver),

@@ -28,7 +28,7 @@ type Outcome = Result<Tokens, Unauthorized>;
 
 /// The desk.
 pub(in crate::credentials) struct TokenDesk {
-    vault: Option<Arc<dyn Vault>>,
+    vault: Arc<dyn Vault>,
     way: Way,
     locks: PathBuf,
     renewals: Mutex<HashMap<BindingName, watch::Receiver<Option<Outcome>>>>,
@@ -159,10 +159,11 @@ impl TokenDesk {
 
     /// Whether what replaces the refresh token could be kept; once the issuer is asked, the old one may be spent.
     async fn check_writable(&self, binding: &Binding) -> Result<(), Unauthorized> {
-        match self.vault.clone().filter(|_| rotates(binding)) {
-            Some(vault) => blocking(move || vault.check_writable()).await.map_err(|error| trouble(&error)),
-            None => Ok(()),
+        if !rotates(binding) {
+            return Ok(());
         }
+        let vault = Arc::clone(&self.vault);
+        blocking(move || vault.check_writable()).await.map_err(|error| trouble(&error))
     }
 
     /// Asks the issuer, and notes a refusal with the binding.
@@ -285,10 +286,8 @@ impl TokenDesk {
     }
 
     async fn bindings(&self) -> Result<Arc<Bindings>, HostError> {
-        match self.vault.clone() {
-            Some(vault) => blocking(move || vault.bindings()).await,
-            None => Ok(Arc::default()),
-        }
+        let vault = Arc::clone(&self.vault);
+        blocking(move || vault.bindings()).await
     }
 
     /// Changes one binding, unless it is not there any more or `change` says that it leaves it as it is.
@@ -297,7 +296,7 @@ impl TokenDesk {
         name: &BindingName,
         mut change: impl FnMut(&mut Binding) -> bool + Send + 'static,
     ) -> Result<Changed, HostError> {
-        let Some(vault) = self.vault.clone() else { return Ok(Changed::Gone) };
+        let vault = Arc::clone(&self.vault);
         let name = name.clone();
         blocking(move || {
             let mut changed = Changed::Written;
