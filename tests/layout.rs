@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use cofferdam_test_support::package::repository;
 
 /// The floor of each folder of `host/src`. A file imports from lower floors or from its own folder.
-const FLOORS: [(&str, u8); 23] = [
+const FLOORS: [(&str, u8); 26] = [
     ("failure", 0),
     ("error", 0),
     ("clock", 0),
@@ -14,6 +14,8 @@ const FLOORS: [(&str, u8); 23] = [
     ("spelling", 0),
     ("stamp", 0),
     ("secret", 0),
+    ("chance", 0),
+    ("event", 1),
     ("document", 1),
     ("limits", 1),
     ("manifest", 1),
@@ -22,6 +24,7 @@ const FLOORS: [(&str, u8); 23] = [
     ("package", 2),
     ("egress", 2),
     ("vault", 2),
+    ("resilience", 2),
     ("registry", 3),
     ("sandbox", 3),
     ("credentials", 3),
@@ -37,7 +40,8 @@ const SIDEWAYS: [(&str, &str); 4] =
     [("error", "failure"), ("limits", "document"), ("manifest", "document"), ("action", "document")];
 
 /// Documents that other documents are made of.
-const ALSO: [(&str, &str); 3] = [("manifest", "limits"), ("action", "limits"), ("action", "manifest")];
+const ALSO: [(&str, &str); 4] =
+    [("manifest", "limits"), ("action", "limits"), ("action", "manifest"), ("event", "limits")];
 
 /// Every `.rs` file below a directory of the repository.
 fn sources(dir: &str) -> Vec<PathBuf> {

@@ -112,7 +112,8 @@ impl Stage {
             Hostile(name) => (&self.host, Call::new(self.hostile(name), "run", json!({}))),
         };
         let limits = LimitRequest::parse(fuel, wall_time, memory).unwrap();
-        let (outcome, usage) = run(host.run_measured(call.limits(limits)));
+        let (outcome, report) = run(host.run_reported(call.limits(limits)));
+        let usage = report.last_usage();
         (failed(outcome), usage)
     }
 }
@@ -171,7 +172,8 @@ fn what_just_fits_is_no_hit() {
 }
 
 fn measured(op: &str, args: Value) -> (Value, Usage) {
-    let (outcome, usage) = run(world().host.run_measured(Call::new(example("probe"), op, args)));
+    let (outcome, report) = run(world().host.run_reported(Call::new(example("probe"), op, args)));
+    let usage = report.last_usage();
     (outcome.unwrap(), usage.unwrap())
 }
 
@@ -256,7 +258,8 @@ fn fuel_is_the_same_to_the_unit_a_hundred_times_and_on_two_hosts() {
     run(other.install(bytes, &signer)).unwrap();
     let fuel = |host: &Host| {
         let args = json!({"shapes": ["empty", {"circle": 2}]});
-        let (outcome, usage) = run(host.run_measured(Call::new(example("hello"), "areas", args)));
+        let (outcome, report) = run(host.run_reported(Call::new(example("hello"), "areas", args)));
+        let usage = report.last_usage();
         outcome.unwrap();
         usage.unwrap().fuel
     };
@@ -339,10 +342,10 @@ fn a_call_gets_the_callers_limits_else_the_actions_else_the_manifests_else_the_d
     ] {
         let connector = connector(&format!("local://test/{name}@1.0.0"));
         let limits = LimitRequest::parse(fuel, wall_time, memory).unwrap();
-        let (outcome, usage) =
-            run(home.host().run_measured(Call::new(connector, "run", json!({})).limits(limits)));
+        let call = Call::new(connector, "run", json!({})).limits(limits);
+        let (outcome, report) = run(home.host().run_reported(call));
         outcome.unwrap();
-        let usage = usage.unwrap();
+        let usage = report.last_usage().unwrap();
         let got = (usage.limits.fuel(), usage.wall_limit_ms(), usage.limits.memory());
         assert_eq!(got, expected, "{name}");
     }
@@ -350,7 +353,8 @@ fn a_call_gets_the_callers_limits_else_the_actions_else_the_manifests_else_the_d
     let scope = ActionScope::new("modest@1.0.0", ["run"], [""; 0]).unwrap().with_limits(asks);
     let call = Call::new(connector("local://test/modest@1.0.0"), "run", json!({})).within(scope);
     let caller = LimitRequest::parse(Some(5_000_000), None, None).unwrap();
-    let (_, usage) = run(home.host().run_measured(call.limits(caller)));
+    let (_, report) = run(home.host().run_reported(call.limits(caller)));
+    let usage = report.last_usage();
     let usage = usage.unwrap();
     assert_eq!(
         (usage.limits.fuel(), usage.wall_limit_ms(), usage.limits.memory()),

@@ -4,6 +4,7 @@
 
 pub mod action;
 pub mod call;
+pub mod chance;
 #[doc(hidden)]
 pub mod cli;
 pub mod clock;
@@ -12,12 +13,14 @@ pub mod digest;
 mod document;
 pub mod egress;
 pub mod error;
+pub mod event;
 pub mod failure;
 pub mod host;
 pub mod limits;
 pub mod manifest;
 pub mod package;
 pub mod registry;
+pub mod resilience;
 pub mod sandbox;
 pub mod secret;
 mod spelling;
@@ -26,9 +29,9 @@ pub mod trust;
 pub mod vault;
 
 pub use action::ActionScope;
-pub use call::{Call, ConnectorRef};
+pub use call::{Alternate, Call, Cancellation, ConnectorRef, Report};
 pub use error::{Error, HostError, HostErrorKind};
 pub use failure::{AuditId, Boundary, Failure, FailureClass};
 pub use host::{Host, HostBuilder, InstallOptions, Installed};
-pub use limits::LimitRequest;
-pub use sandbox::{COMPILE_WORKER_ARG, CompileLimits, Compiler, Usage, compile_worker};
+pub use limits::{LimitRequest, Usage};
+pub use sandbox::{COMPILE_WORKER_ARG, CompileLimits, Compiler, compile_worker};

@@ -68,7 +68,8 @@ fn a13_row_118_unbound_is_said_before_anything_runs_with_the_command() {
     assert!(failure.message().contains("`cofferdam binding set api_key/slack/default`"), "{failure}");
     // Also for an operation that would never have sent it: the guest does not start.
     let call = Call::new(example("probe"), "call_info", json!({}));
-    let (outcome, usage) = run(service.host.run_measured(call));
+    let (outcome, report) = run(service.host.run_reported(call));
+    let usage = report.last_usage();
     assert_eq!((failed(outcome).code(), usage.is_none()), ("unbound", true));
     assert_eq!(service.upstream.connections(), 0);
     let hosts = [service.upstream.grant()];

@@ -1,174 +1,282 @@
-//! The pipeline of one call, top to bottom.
+//! The pipeline of one call, top to bottom: candidates, attempts, waits, and one outcome.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 
-use super::loader::{Loaded, Loader};
+use super::admit::Admitted;
+use super::cancellation::cancelled;
+use super::chain::Candidate;
+use super::loader::Loader;
 use super::record::Record;
-use super::request::{Args, Call};
-use super::verify;
-use crate::credentials::{Broker, Choice, Refused};
-use crate::error::{Error, HostError, HostErrorKind};
-use crate::failure::{AuditId, Context, Failure, LimitHit, LimitKind};
-use crate::limits::{self, LimitRequest};
-use crate::sandbox::{self, Answer, Arguments, Attempt, Exported, Room, Usage};
-use crate::spelling;
+use super::report::Report;
+use super::request::{Call, idempotency_key};
+use crate::chance::Chance;
+use crate::clock::Clock;
+use crate::credentials::Broker;
+use crate::error::Error;
+use crate::event::{Listener, Step};
+use crate::failure::{AuditId, Failure, RetryStopped};
+use crate::resilience::{Circuits, Moment, Next, Plan, RateLimits, Settings, Visit, decide};
+use crate::sandbox::{self, Answer, Attempt, AttemptTime, Guards};
 
 /// Runs calls, as many at once as there are permits.
 pub(crate) struct Pipeline {
     pub(crate) loader: Loader,
     pub(crate) broker: Arc<Broker>,
-    permits: Semaphore,
+    pub(crate) settings: Settings,
+    pub(crate) circuits: Arc<Circuits>,
+    pub(super) permits: Semaphore,
+    rates: Arc<RateLimits>,
+    chance: Arc<dyn Chance>,
+    listener: Option<Arc<dyn Listener>>,
     waiting: Semaphore,
+}
+
+/// What a pipeline is made from.
+pub(crate) struct PipelineParts {
+    pub(crate) loader: Loader,
+    pub(crate) broker: Arc<Broker>,
+    pub(crate) settings: Settings,
+    pub(crate) circuits: Arc<Circuits>,
+    pub(crate) chance: Arc<dyn Chance>,
+    pub(crate) listener: Option<Arc<dyn Listener>>,
+    pub(crate) concurrency: u32,
 }
 
 /// Calls that may wait for a permit, for each permit there is; one more is refused as busy.
 const WAITING_PER_PERMIT: usize = 64;
 
-impl Pipeline {
-    pub(crate) fn new(loader: Loader, broker: Arc<Broker>, concurrency: u32) -> Self {
-        let permits = concurrency as usize;
-        let waiting = permits.saturating_mul(WAITING_PER_PERMIT.saturating_add(1));
-        Self { loader, broker, permits: Semaphore::new(permits), waiting: Semaphore::new(waiting) }
-    }
+/// What is the same for all attempts of a call.
+pub(super) struct Course {
+    pub(super) audit_id: AuditId,
+    pub(super) idempotency_key: Arc<str>,
+    /// When the call began to count, and when it ends; none before its first attempt was admitted.
+    pub(super) time: Option<CallTime>,
+}
 
-    /// One call: its value, its failure, or why it was not taken up. Dropping the future cancels it.
-    /// Beside it what its last attempt used, if one was made.
-    pub(crate) async fn run<A: Answer>(&self, call: Call) -> (Result<A, Error>, Option<Usage>) {
-        let audit_id = AuditId::mint();
-        let connector = Arc::clone(call.connector.text());
-        let op: Arc<str> = call.op.as_str().into();
-        let mut record = Record::open(audit_id.clone(), Arc::clone(&connector), op);
-        let outcome = self.admit_and_attempt(&audit_id, &connector, call, &mut record).await;
-        let outcome = outcome.map_err(|error| match error {
-            Error::Host(error) => Error::Host(error.of_request(&audit_id)),
-            failure @ Error::Failure(_) => failure,
-        });
-        let usage = record.usage();
-        (record.close(outcome), usage)
-    }
-
-    async fn admit_and_attempt<A: Answer>(
-        &self,
-        audit_id: &AuditId,
-        connector: &Arc<str>,
-        call: Call,
-        record: &mut Record,
-    ) -> Result<A, Error> {
-        // First the turn, then the checks: a key that is revoked while a call waits must not let it run, and
-        // arguments that wait in line are kept as they came.
-        let _waiting = self.waiting.try_acquire().map_err(|_| busy())?;
-        let _permit = self.permits.acquire().await.map_err(|_| busy())?;
-        let context = Context::new(audit_id.clone()).with_connector(Arc::clone(connector), None);
-        let (loaded, _room) = self.loaded_with_room(&context, &call, connector).await?;
-        let package = &loaded.checked.package;
-        record.identified(Arc::clone(&loaded.hash), loaded.signer.clone());
-
-        let operation = known_operation(&loaded, connector, &call.op)?;
-        let context = Context::new(audit_id.clone())
-            .with_connector(Arc::clone(connector), Some(Arc::clone(&loaded.hash)))
-            .with_op(call.op.as_str(), package.manifest().idempotent(&call.op));
-        verify::check_scope(&context, package, call.scope.as_deref(), &call.op)?;
-        let action = call.scope.as_deref().map_or_else(LimitRequest::default, |scope| *scope.limits());
-        let limits =
-            verify::check_limits(&self.loader.ceilings, package.manifest().limits(), &action, &call.limits)?;
-        let idempotency_key = idempotency_key(call.idempotency_key, audit_id)?;
-        let args = fitting_args(&context, operation, &call.args)?;
-
-        let choice = Choice::of(&call.identities, call.scope.as_deref());
-        let credentials = self.broker.for_call(package.manifest(), &loaded.hash, choice).await;
-        let credentials = credentials.map_err(|refused| match refused {
-            Refused::Binding(problem) => Error::from(Failure::binding(&context, &problem)),
-            Refused::Host(error) => error.into(),
-        })?;
-
-        let clock = Arc::clone(&self.loader.clock);
-        let deadline = clock.now() + limits.wall_time();
-        let attempt = Attempt {
-            context: &context,
-            limits: &limits,
-            deadline,
-            idempotency_key,
-            number: 1,
-            clock,
-            scope: call.scope,
-            credentials: credentials.map(|credentials| credentials.attempt()),
-        };
-        record.attempt_started();
-        let (outcome, usage) = sandbox::run(&loaded.connector, operation, &args, attempt).await;
-        record.attempt_ended(usage);
-        outcome
-    }
+/// The time of a call, all its attempts and waits included.
+#[derive(Clone, Copy)]
+pub(super) struct CallTime {
+    started: Instant,
+    allowed: Duration,
+    pub(super) deadline: Instant,
 }
 
 impl Pipeline {
-    /// The connector, and room for an instance of it. Who had to wait for room looks again whether the load
-    /// still stands: nothing that was withdrawn meanwhile runs.
-    async fn loaded_with_room(
+    pub(crate) fn new(parts: PipelineParts) -> Self {
+        let permits = parts.concurrency as usize;
+        let waiting = permits.saturating_mul(WAITING_PER_PERMIT.saturating_add(1));
+        Self {
+            loader: parts.loader,
+            broker: parts.broker,
+            settings: parts.settings,
+            circuits: parts.circuits,
+            permits: Semaphore::new(permits),
+            rates: Arc::default(),
+            chance: parts.chance,
+            listener: parts.listener,
+            waiting: Semaphore::new(waiting),
+        }
+    }
+
+    /// One call: its value, its failure, or why it was not taken up, and beside it how it came to that.
+    /// Dropping the future cancels it.
+    pub(crate) async fn run<A: Answer>(&self, call: Call) -> (Result<A, Error>, Report) {
+        let audit_id = AuditId::mint();
+        let (connector, op) = (Arc::clone(call.connector.text()), call.op.as_str().into());
+        let mut record = Record::open(audit_id.clone(), connector, op, self.listener.clone());
+        let outcome = match &call.cancellation {
+            None => self.chain(&call, &audit_id, &mut record).await,
+            Some(cancellation) => {
+                let done = tokio::select! {
+                    biased;
+                    () = cancellation.cancelled() => None,
+                    outcome = self.chain(&call, &audit_id, &mut record) => Some(outcome),
+                };
+                done.unwrap_or_else(|| Err(cancelled(record.attempts()).into()))
+            }
+        };
+        record.close(outcome.map_err(|error| match error {
+            Error::Host(error) => Error::Host(error.of_request(&audit_id)),
+            failure @ Error::Failure(_) => failure,
+        }))
+    }
+
+    /// The candidates, one after the other, until one has an outcome that stands.
+    async fn chain<A: Answer>(
         &self,
-        context: &Context,
         call: &Call,
-        connector: &str,
-    ) -> Result<(Arc<Loaded>, Room<'_>), Error> {
-        let mut waited: Option<Room<'_>> = None;
+        audit_id: &AuditId,
+        record: &mut Record,
+    ) -> Result<A, Error> {
+        let _waiting = self.waiting.try_acquire().map_err(|_| super::admit::busy())?;
+        let idempotency_key = idempotency_key(call.idempotency_key.as_deref(), audit_id)?;
+        let mut course = Course { audit_id: audit_id.clone(), idempotency_key, time: None };
+        record.keyed(&course.idempotency_key);
+        let mut candidate = Candidate::first(call);
         loop {
-            let loaded = self.loader.load(context, &call.connector, connector, call.allow_unsigned).await?;
-            let needs = known_operation(&loaded, connector, &call.op)?.needs();
-            let room = waited.take().filter(|room| room.covers(needs));
-            match room.or_else(|| self.loader.sandbox.try_room(needs)) {
-                Some(room) => return Ok((loaded, room)),
-                None => waited = Some(self.loader.sandbox.room(needs).await.ok_or_else(busy)?),
+            let mut idempotent = false;
+            let failure = match self.attempts(call, &candidate, &mut course, &mut idempotent, record).await {
+                Err(Error::Failure(failure)) => failure,
+                outcome => return outcome,
+            };
+            match candidate.next(call, &failure, idempotent)? {
+                None => return Err(failure.into()),
+                Some(next) => {
+                    let (from, to) = (candidate.connector.text(), next.connector.text());
+                    record.step(Step::FallbackTriggered { from, to, failure: &failure });
+                    candidate = next;
+                }
             }
         }
     }
-}
 
-fn known_operation<'l>(loaded: &'l Loaded, connector: &str, op: &str) -> Result<&'l Exported, HostError> {
-    if let Some(operation) = loaded.connector.operation(op) {
-        return Ok(operation);
+    /// The attempts of one candidate. `idempotent` becomes whether its operation may be repeated.
+    async fn attempts<A: Answer>(
+        &self,
+        call: &Call,
+        candidate: &Candidate<'_>,
+        course: &mut Course,
+        idempotent: &mut bool,
+        record: &mut Record,
+    ) -> Result<A, Error> {
+        let clock = &*self.loader.clock;
+        let name = candidate.connector.name();
+        let plan = self.settings.plan(name, call.retry.as_ref());
+        let visit = plan.breaker.as_ref().map(|policy| self.circuits.visit(name, policy, &course.audit_id));
+        let mut last: Option<Failure> = None;
+        let mut attempts: u32 = 0;
+        loop {
+            let ended = match self.admit(call, candidate, &plan, course, record).await {
+                Ok(admitted) => {
+                    *idempotent = admitted.context.idempotent();
+                    attempts = attempts.saturating_add(1);
+                    self.attempt(&admitted, candidate, &plan, visit.as_ref(), course, record).await
+                }
+                Err(error) => Err(error),
+            };
+            let failure = match (ended, last.take()) {
+                (Err(Error::Failure(failure)), _) => failure,
+                // What stands is what came of the attempt before: this one was not taken up.
+                (Err(Error::Host(error)), Some(before)) => {
+                    let late = course.time.is_some_and(|time| clock.now() >= time.deadline);
+                    let stopped = if late { RetryStopped::WallTime } else { RetryStopped::NotAdmitted };
+                    let retried = attempts.saturating_sub(1);
+                    settle(visit.as_deref(), clock, name.as_str(), record);
+                    let note = format!("not attempted again: {error}");
+                    return Err(before
+                        .with_retries(retried, Some(stopped), None)
+                        .with_operator_note(note)
+                        .into());
+                }
+                (outcome, _) => {
+                    settle(visit.as_deref(), clock, name.as_str(), record);
+                    return outcome;
+                }
+            };
+            let now = clock.now();
+            let deadline = course.time.map_or(now, |time| time.deadline);
+            let moment = Moment::of(&failure, *idempotent, attempts, candidate.index, now, deadline);
+            let retried = attempts.saturating_sub(1);
+            let next = match decide(&plan.profile, &moment, &*self.chance) {
+                Next::Retry { delay, .. } if forbidden(visit.as_deref(), clock) => {
+                    Next::Stop { stopped: Some(RetryStopped::CircuitOpen), retry_after: Some(delay) }
+                }
+                next => next,
+            };
+            match next {
+                Next::Stop { stopped, retry_after } => {
+                    settle(visit.as_deref(), clock, name.as_str(), record);
+                    return Err(failure.with_retries(retried, stopped, retry_after).into());
+                }
+                Next::Retry { delay, wait, of } => {
+                    let profile = plan.profile.name();
+                    record.waits(delay);
+                    record.step(Step::RetryScheduled {
+                        failure: &failure,
+                        retry: attempts,
+                        of,
+                        delay,
+                        wait,
+                        profile,
+                    });
+                    clock.sleep_until(now + delay).await;
+                    if forbidden(visit.as_deref(), clock) {
+                        settle(visit.as_deref(), clock, name.as_str(), record);
+                        return Err(failure
+                            .with_retries(retried, Some(RetryStopped::CircuitOpen), None)
+                            .into());
+                    }
+                    last = Some(failure);
+                }
+            }
+        }
     }
-    let mut names: Vec<&str> = loaded.connector.operation_names().collect();
-    names.sort_unstable();
-    let hint = match spelling::nearest(op, names.iter().copied()) {
-        Some(near) => format!("Did you mean `{near}`? It has: {}", names.join(", ")),
-        None => format!("It has: {}", names.join(", ")),
-    };
-    let op = crate::failure::safe_line(op, 100);
-    Err(HostError::new(HostErrorKind::OpNotFound, format!("{connector} has no operation `{op}`.")).hint(hint))
-}
 
-fn fitting_args(context: &Context, operation: &Exported, args: &Args) -> Result<Arguments, Error> {
-    let limit = limits::PAYLOAD_BYTES as u64;
-    let over = match args {
-        Args::Value(value) => sandbox::json_size_over(value, limit),
-        Args::Text(text) => Some(text.len() as u64).filter(|size| *size > limit),
-    };
-    if let Some(used) = over {
-        let hit = LimitHit { limit: LimitKind::Payload, configured: limit, used };
-        return Err(Failure::resource_limit_exceeded(context, hit).into());
+    /// One attempt, in a sandbox of its own.
+    async fn attempt<A: Answer>(
+        &self,
+        admitted: &Admitted<'_>,
+        candidate: &Candidate<'_>,
+        plan: &Plan,
+        visit: Option<&Arc<Visit>>,
+        course: &mut Course,
+        record: &mut Record,
+    ) -> Result<A, Error> {
+        let clock = Arc::clone(&self.loader.clock);
+        let now = clock.now();
+        let limits = &admitted.limits;
+        let call_time = *course.time.get_or_insert_with(|| {
+            let allowed = limits.wall_time();
+            CallTime { started: now, allowed, deadline: now + allowed }
+        });
+        let own_deadline = now + limits.attempt_time();
+        let time = match own_deadline < call_time.deadline {
+            true => AttemptTime { deadline: own_deadline, allowed: limits.attempt_time(), since: now },
+            false => AttemptTime {
+                deadline: call_time.deadline,
+                allowed: call_time.allowed,
+                since: call_time.started,
+            },
+        };
+        let (connector, op) = (candidate.connector.text(), Arc::from(candidate.op));
+        record.attempt_started(connector, &op, candidate.index, plan.profile.name());
+        let attempt = Attempt {
+            context: &admitted.context,
+            limits,
+            time,
+            idempotency_key: course.idempotency_key.to_string(),
+            number: u32::try_from(record.attempts()).unwrap_or(u32::MAX),
+            clock: Arc::clone(&clock),
+            scope: candidate.scope.cloned(),
+            credentials: admitted.credentials.as_ref().map(|credentials| credentials.attempt()),
+            guards: Guards {
+                connector: candidate.connector.name().as_str().into(),
+                circuits: visit.cloned(),
+                rate: plan.rate.map(|rate| (Arc::clone(&self.rates), rate)),
+                clock,
+                deadline: time.deadline,
+            },
+        };
+        let operation = admitted.operation(candidate)?;
+        let ended = sandbox::run(&admitted.loaded.connector, operation, &admitted.args, attempt).await;
+        record.attempt_ended(connector, &ended);
+        ended.outcome
     }
-    let fitting = match args {
-        Args::Value(value) => operation.arguments(value),
-        Args::Text(text) => operation.arguments_from_text(text),
-    };
-    fitting.map_err(|error| {
-        HostError::new(HostErrorKind::Validation, format!("The arguments do not fit: {error}."))
-            .hint(format!("The operation is {}", operation.operation()))
-            .into()
-    })
 }
 
-fn idempotency_key(given: Option<String>, audit_id: &AuditId) -> Result<String, HostError> {
-    match given {
-        None => Ok(audit_id.as_str().to_owned()),
-        Some(key) if (1..=200).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic()) => Ok(key),
-        Some(_) => Err(HostError::new(HostErrorKind::Validation, "The idempotency key is not acceptable.")
-            .hint("Use 1 to 200 printable ASCII characters without spaces.")),
+fn forbidden(visit: Option<&Visit>, clock: &dyn Clock) -> bool {
+    visit.is_some_and(|visit| visit.forbids_retry(clock.timestamp()))
+}
+
+/// Counts what the candidate's attempts saw, and tells what that changed.
+fn settle(visit: Option<&Visit>, clock: &dyn Clock, connector: &str, record: &mut Record) {
+    let Some(visit) = visit else { return };
+    visit.settle(clock.timestamp());
+    for change in visit.take_changes() {
+        let (host, from, to) = (change.host.as_str(), change.from, change.to);
+        record.step(Step::CircuitChanged { connector, host, from, to, cause: change.cause });
     }
-}
-
-fn busy() -> HostError {
-    HostError::new(HostErrorKind::Busy, "The host has as many calls waiting as it takes.")
-        .hint("Try again later.")
 }

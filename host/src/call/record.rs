@@ -1,29 +1,44 @@
-//! The record of a call: one structured event when it ends, whichever way, also when it is cancelled.
+//! The record of a call: an event for each step, told to the log and to whoever listens, and its report.
 //!
-//! Until the audit store exists this event, on the target `cofferdam::record`, is the record. It has
-//! what the envelope must not have (operator notes), and neither arguments nor results.
+//! Until the audit store exists the events on the targets `cofferdam::event` (each step) and `cofferdam::record` (the
+//! end) are the record. They have what the envelope must not have (operator notes), and neither arguments nor
+//! results.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
+use tracing::Level;
+
+use super::report::{AttemptOutcome, AttemptReport, Report};
 use crate::error::Error;
+use crate::event::{Event, Listener, Step};
 use crate::failure::{AuditId, Failure};
-use crate::sandbox::Usage;
+use crate::sandbox::Ended;
 
 /// What is known of a call while it runs; dropped without an outcome it records a cancellation.
 pub(super) struct Record {
-    audit_id: AuditId,
     connector: Arc<str>,
     op: Arc<str>,
     hash: Option<Arc<str>>,
     signer: Option<Arc<str>>,
-    attempts: u32,
-    usage: Option<Usage>,
-    closed: bool,
+    listener: Option<Arc<dyn Listener>>,
+    seq: u32,
+    report: Option<Report>,
 }
 
 impl Record {
-    pub(super) fn open(audit_id: AuditId, connector: Arc<str>, op: Arc<str>) -> Self {
-        Self { audit_id, connector, op, hash: None, signer: None, attempts: 0, usage: None, closed: false }
+    pub(super) fn open(
+        audit_id: AuditId,
+        connector: Arc<str>,
+        op: Arc<str>,
+        listener: Option<Arc<dyn Listener>>,
+    ) -> Self {
+        let (own, report) = ((Arc::clone(&connector), Arc::clone(&op)), Report::new(audit_id));
+        let mut record =
+            Self { connector, op, hash: None, signer: None, listener, seq: 0, report: Some(report) };
+        record.step(Step::Received { connector: &own.0, op: &own.1 });
+        record
     }
 
     pub(super) fn identified(&mut self, hash: Arc<str>, signer: Option<Arc<str>>) {
@@ -31,21 +46,77 @@ impl Record {
         self.signer = signer;
     }
 
-    pub(super) fn attempt_started(&mut self) {
-        self.attempts = self.attempts.saturating_add(1);
+    pub(super) fn keyed(&mut self, key: &Arc<str>) {
+        if let Some(report) = &mut self.report {
+            report.idempotency_key = Some(Arc::clone(key));
+        }
     }
 
-    pub(super) fn attempt_ended(&mut self, usage: Usage) {
-        self.usage = Some(usage);
+    /// The attempts that were begun.
+    pub(super) fn attempts(&self) -> usize {
+        self.report.as_ref().map_or(0, |report| report.attempts.len())
     }
 
-    /// What the last attempt used; none before it has ended.
-    pub(super) fn usage(&self) -> Option<Usage> {
-        self.usage
+    pub(super) fn attempt_started(
+        &mut self,
+        connector: &Arc<str>,
+        op: &Arc<str>,
+        candidate: u32,
+        profile: &Arc<str>,
+    ) {
+        if let Some(report) = &mut self.report {
+            report.attempts.push(AttemptReport {
+                connector: Arc::clone(connector),
+                op: Arc::clone(op),
+                candidate,
+                profile: Arc::clone(profile),
+                outcome: None,
+                usage: None,
+                waited_ms: None,
+            });
+        }
+        let attempt = self.number();
+        self.step(Step::AttemptStarted { connector, op, candidate, attempt });
     }
 
-    pub(super) fn close<T>(mut self, outcome: Result<T, Error>) -> Result<T, Error> {
-        self.closed = true;
+    pub(super) fn attempt_ended<A>(&mut self, connector: &str, ended: &Ended<A>) {
+        let failure = match &ended.outcome {
+            Err(Error::Failure(failure)) => Some(failure),
+            _ => None,
+        };
+        if let Some(attempt) = self.report.as_mut().and_then(|report| report.attempts.last_mut()) {
+            attempt.usage = Some(ended.usage);
+            attempt.outcome = Some(match &ended.outcome {
+                Ok(_) => AttemptOutcome::Value,
+                Err(Error::Failure(failure)) => AttemptOutcome::Failure {
+                    class: failure.class(),
+                    code: failure.code().to_owned(),
+                    cause: failure.cause(),
+                    request_sent: ended.request_sent,
+                },
+                Err(Error::Host(error)) => AttemptOutcome::Refused { code: error.kind().code() },
+            });
+        }
+        let attempt = self.number();
+        self.step(Step::AttemptEnded { connector, attempt, failure, usage: &ended.usage });
+    }
+
+    /// The call will have waited so long after its last attempt.
+    pub(super) fn waits(&mut self, delay: Duration) {
+        if let Some(attempt) = self.report.as_mut().and_then(|report| report.attempts.last_mut()) {
+            attempt.waited_ms = Some(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
+        }
+    }
+
+    /// One more step.
+    pub(super) fn step(&mut self, step: Step<'_>) {
+        self.seq = self.seq.saturating_add(1);
+        let Some(report) = &self.report else { return };
+        tell(&report.audit_id, self.seq, self.listener.as_deref(), step);
+    }
+
+    /// Writes the end, and gives the outcome back with the report beside it.
+    pub(super) fn close<T>(mut self, outcome: Result<T, Error>) -> (Result<T, Error>, Report) {
         match &outcome {
             Ok(_) => self.write("value", None, None, &[]),
             Err(Error::Failure(failure)) => {
@@ -53,28 +124,49 @@ impl Record {
             }
             Err(Error::Host(error)) => {
                 let cause = std::error::Error::source(error).map(|source| format!("cause: {source}"));
-                self.write("refused", None, Some(error.kind().code()), cause.as_slice());
+                let outcome = match error.kind() {
+                    crate::error::HostErrorKind::Cancelled => "cancelled",
+                    _ => "refused",
+                };
+                self.write(outcome, None, Some(error.kind().code()), cause.as_slice());
             }
         }
-        outcome
+        let report = self.report.take().unwrap_or_else(|| Report::new(AuditId::mint()));
+        (outcome, report)
     }
 
-    fn write(&self, outcome: &str, failure: Option<&Failure>, code: Option<&str>, notes: &[String]) {
-        let usage = self.usage;
+    fn number(&self) -> u32 {
+        u32::try_from(self.attempts()).unwrap_or(u32::MAX)
+    }
+
+    fn write(
+        &mut self,
+        outcome: &'static str,
+        failure: Option<&Failure>,
+        code: Option<&str>,
+        notes: &[String],
+    ) {
         let class = failure.map(|failure| failure.class().name());
+        self.step(Step::Final { outcome, class, code });
+        let Some(report) = &self.report else { return };
+        let usage = report.last_usage();
         let detail = |key: &str| failure.and_then(|failure| failure.details().get(key));
         tracing::info!(
             target: "cofferdam::record",
-            audit_id = self.audit_id.as_str(),
+            audit_id = report.audit_id.as_str(),
             connector = &*self.connector,
             hash = self.hash.as_deref(),
             signer = self.signer.as_deref(),
             unsigned = self.hash.is_some() && self.signer.is_none(),
             op = &*self.op,
-            attempts = self.attempts,
+            profile = report.attempts.last().map(|attempt| &*attempt.profile),
+            attempts = report.attempts.len(),
+            retried = report.retried(),
+            answered_by = report.answered_instead().map(|attempt| &*attempt.connector),
             outcome,
             class,
             code,
+            retry_stopped = detail("retry_stopped").and_then(|word| word.as_str()),
             limit = detail("limit").and_then(|limit| limit.as_str()),
             configured = detail("configured").and_then(|amount| amount.as_u64()),
             used = detail("used").and_then(|amount| amount.as_u64()),
@@ -100,8 +192,33 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        if !self.closed {
+        if self.report.is_some() {
             self.write("cancelled", None, None, &[]);
         }
+    }
+}
+
+/// Tells the log and the listener; neither can fail the call.
+fn tell(audit_id: &AuditId, seq: u32, listener: Option<&dyn Listener>, step: Step<'_>) {
+    if tracing::enabled!(target: "cofferdam::event", Level::INFO) {
+        let facts = || serde_json::Value::Object(step.facts()).to_string();
+        match step {
+            Step::RetryScheduled { failure, retry, of, delay, .. } => {
+                let seconds = delay.as_secs_f64();
+                tracing::info!(target: "cofferdam::event", audit_id = audit_id.as_str(), seq, step = step.name(), facts = facts(), "{failure} Retry {retry}/{of} in {seconds:.1}s");
+            }
+            Step::FallbackTriggered { .. } | Step::CircuitChanged { .. } | Step::Suppressed { .. } => {
+                tracing::info!(target: "cofferdam::event", audit_id = audit_id.as_str(), seq, step = step.name(), facts = facts(), "step");
+            }
+            _ if tracing::enabled!(target: "cofferdam::event", Level::DEBUG) => {
+                tracing::debug!(target: "cofferdam::event", audit_id = audit_id.as_str(), seq, step = step.name(), facts = facts(), "step");
+            }
+            _ => {}
+        }
+    }
+    if let Some(listener) = listener
+        && catch_unwind(AssertUnwindSafe(|| listener.event(&Event::new(audit_id, seq, step)))).is_err()
+    {
+        tracing::warn!(target: "cofferdam::event", audit_id = audit_id.as_str(), seq, "a listener panicked");
     }
 }

@@ -3,15 +3,20 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use semver::Version;
 use serde_json::Value;
 
+use super::cancellation::Cancellation;
+use super::chain::Alternate;
 use crate::action::ActionScope;
 use crate::digest::Digest;
 use crate::error::{HostError, HostErrorKind};
+use crate::failure::AuditId;
 use crate::limits::LimitRequest;
 use crate::manifest::ConnectorName;
+use crate::resilience::Profile;
 
 /// A connector by its exact identity: name, version and, where it is pinned, the SHA-256 of its package.
 /// There are no ranges and there is no "latest".
@@ -111,6 +116,13 @@ pub struct Call {
     pub(super) allow_unsigned: bool,
     pub(super) scope: Option<Arc<ActionScope>>,
     pub(super) identities: BTreeMap<String, String>,
+    /// Whether it must not be repeated, whatever the manifest says.
+    pub(super) once: bool,
+    pub(super) retry: Option<Arc<Profile>>,
+    pub(super) attempt_timeout: Option<Duration>,
+    pub(super) alternates: Vec<Alternate>,
+    pub(super) rotate_on_permanent: bool,
+    pub(super) cancellation: Option<Cancellation>,
 }
 
 impl Call {
@@ -129,10 +141,22 @@ impl Call {
     }
 
     fn with_args(connector: ConnectorRef, op: String, args: Args) -> Self {
-        let limits = LimitRequest::default();
-        let (idempotency_key, allow_unsigned, scope) = (None, false, None);
-        let identities = BTreeMap::new();
-        Self { connector, op, args, limits, idempotency_key, allow_unsigned, scope, identities }
+        Self {
+            connector,
+            op,
+            args,
+            limits: LimitRequest::default(),
+            idempotency_key: None,
+            allow_unsigned: false,
+            scope: None,
+            identities: BTreeMap::new(),
+            once: false,
+            retry: None,
+            attempt_timeout: None,
+            alternates: Vec::new(),
+            rotate_on_permanent: false,
+            cancellation: None,
+        }
     }
 
     /// Asks for these limits instead of the manifest's.
@@ -165,11 +189,67 @@ impl Call {
         self
     }
 
+    /// Retries as this profile says, whatever the operator set for the connector.
+    #[must_use]
+    pub fn retry(mut self, profile: Arc<Profile>) -> Self {
+        self.retry = Some(profile);
+        self
+    }
+
+    /// The longest that one attempt may take; the call's wall time stands above it.
+    #[must_use]
+    pub fn attempt_timeout(mut self, longest: Duration) -> Self {
+        self.attempt_timeout = Some(longest);
+        self
+    }
+
+    /// Treats the operation as one that must not be repeated, whatever its manifest says. The other way round is
+    /// not possible: a caller cannot make it safe to repeat.
+    #[must_use]
+    pub fn not_idempotent(mut self) -> Self {
+        self.once = true;
+        self
+    }
+
+    /// Asks `alternate` where those before it could not help; may be given several times.
+    #[must_use]
+    pub fn or_else(mut self, alternate: Alternate) -> Self {
+        self.alternates.push(alternate);
+        self
+    }
+
+    /// Asks the next alternate also where a credential is refused or a bill is unpaid. Without it such a failure is
+    /// the outcome: somebody has to see it.
+    #[must_use]
+    pub fn rotate_on_permanent(mut self) -> Self {
+        self.rotate_on_permanent = true;
+        self
+    }
+
+    /// Lets `cancellation` end the call.
+    #[must_use]
+    pub fn cancelled_by(mut self, cancellation: &Cancellation) -> Self {
+        self.cancellation = Some(cancellation.clone());
+        self
+    }
+
     /// For local development: lets this call run a package that has no signature. A signature that is
     /// there and does not hold is refused all the same.
     #[must_use]
     pub fn allow_unsigned(mut self) -> Self {
         self.allow_unsigned = true;
         self
+    }
+}
+
+/// The key that every attempt of a call carries: the caller's, or a new one.
+pub(super) fn idempotency_key(given: Option<&str>, audit_id: &AuditId) -> Result<Arc<str>, HostError> {
+    match given {
+        None => Ok(audit_id.as_str().into()),
+        Some(key) if (1..=200).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic()) => {
+            Ok(key.into())
+        }
+        Some(_) => Err(HostError::new(HostErrorKind::Validation, "The idempotency key is not acceptable.")
+            .hint("Use 1 to 200 printable ASCII characters without spaces.")),
     }
 }

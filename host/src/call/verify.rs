@@ -6,7 +6,7 @@ use crate::clock::Clock;
 use crate::digest::Digest;
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::{Context, Failure, SignatureCode};
-use crate::limits::{Ceilings, LimitError, LimitRequest, Limits};
+use crate::limits::{Ceilings, LimitError, LimitRequest, Limits, ProfileTimes};
 use crate::manifest::{ConnectorName, Manifest};
 use crate::package::{MANIFEST_LABEL, Package};
 use crate::trust::{self, Keyring, TrustError, Verified};
@@ -100,8 +100,9 @@ pub(crate) fn check_limits(
     manifest: &LimitRequest,
     action: &LimitRequest,
     caller: &LimitRequest,
+    profile: &ProfileTimes,
 ) -> Result<Limits, HostError> {
-    Limits::resolve(ceilings, manifest, action, caller).map_err(|refused| {
+    Limits::resolve(ceilings, manifest, action, caller, profile).map_err(|refused| {
         HostError::new(HostErrorKind::Validation, format!("A limit is not acceptable: {refused}."))
             .hint(refused.asked_by.fix())
     })

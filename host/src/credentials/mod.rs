@@ -12,5 +12,5 @@ mod handles;
 mod oauth;
 mod problem;
 
-pub(crate) use broker::{Broker, BrokerSettings, Refused};
+pub(crate) use broker::{Broker, BrokerSettings, CallCredentials, Refused};
 pub(crate) use choice::Choice;

@@ -237,7 +237,7 @@ fn receive<I>(
     if head.status == StatusCode::SWITCHING_PROTOCOLS {
         return Err(fault(code::MALFORMED_RESPONSE).into());
     }
-    let over = |limit, configured, used| Err(SendError::Limit(LimitHit { limit, configured, used }));
+    let over = |limit, configured, used| Err(SendError::Limit(LimitHit::new(limit, configured, used)));
     let fields = head.headers.len() as u64;
     if fields > RESPONSE_FIELDS {
         return over(LimitKind::ResponseFields, RESPONSE_FIELDS, fields);

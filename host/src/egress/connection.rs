@@ -118,7 +118,7 @@ pub(super) fn unanswered(
 /// Which limit the head of a response is over, of which `read` bytes came: hyper does not say.
 fn head_too_large(read: u64) -> LimitHit {
     match read > HEADER_BYTES as u64 {
-        true => LimitHit { limit: LimitKind::ResponseHeaders, configured: HEADER_BYTES as u64, used: read },
+        true => LimitHit::new(LimitKind::ResponseHeaders, HEADER_BYTES as u64, read),
         false => LimitHit::at_least_one_over(LimitKind::ResponseFields, RESPONSE_FIELDS),
     }
 }

@@ -83,7 +83,7 @@ where
     let used = header_bytes(&headers);
     if used > HEADER_BYTES {
         let (limit, configured) = (LimitKind::RequestHeaders, HEADER_BYTES as u64);
-        return Err(SendError::Limit(LimitHit { limit, configured, used: used as u64 }));
+        return Err(SendError::Limit(LimitHit::new(limit, configured, used as u64)));
     }
     let promised = promised_length(&headers, &body.size_hint())?;
     let upload = Arc::<Upload>::default();

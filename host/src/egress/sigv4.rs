@@ -98,7 +98,7 @@ impl Sigv4 {
             let used = held.len() as u64;
             if used > REQUEST_BODY_BYTES {
                 let (limit, configured) = (LimitKind::RequestBody, REQUEST_BODY_BYTES);
-                return Err(SendError::Limit(LimitHit { limit, configured, used }));
+                return Err(SendError::Limit(LimitHit::new(limit, configured, used)));
             }
         }
         let held = held.freeze();

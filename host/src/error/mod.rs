@@ -78,6 +78,8 @@ kinds! {
     OutputUnwritable = "output_unwritable", exit 74;
     /// More is asked at once than the host takes; try again.
     Busy = "busy", exit 75;
+    /// The call was cancelled by whoever asked for it, before it had an outcome.
+    Cancelled = "cancelled", exit 130;
     /// A tool that the command needs is missing, or failed.
     Tool = "tool", exit 71;
     /// The host is configured in a way that cannot work.

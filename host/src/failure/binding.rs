@@ -1,5 +1,6 @@
 //! Constructors of the credential classes, from the one value that says what is wrong with a binding.
 
+use super::cause::Cause;
 use super::class::{Boundary, FailureClass};
 use super::context::Context;
 use super::envelope::Failure;
@@ -109,7 +110,8 @@ impl Failure {
         };
         let message = format!("{} To mend it: `{}`.", safe_line(&problem.reason, 300), problem.command);
         let retriable = passing && context.idempotent();
-        Self::new(context, class, Boundary::Runtime, retriable, message, details)
+        let cause = if passing { Cause::RefreshUnreachable } else { Cause::Other };
+        Self::new(context, class, Boundary::Runtime, retriable, message, details).caused_by(cause, None)
     }
 }
 

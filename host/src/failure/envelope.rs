@@ -1,11 +1,13 @@
 //! The failure value itself: private fields, read access, and the envelope as its only serial form.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 use serde_json::{Map, Value};
 
+use super::cause::Cause;
 use super::class::{Boundary, FailureClass};
 use super::context::{AuditId, Context};
 
@@ -26,6 +28,8 @@ struct Inner {
     audit_id: AuditId,
     details: Map<String, Value>,
     operator: Vec<String>,
+    cause: Cause,
+    retry_after: Option<Duration>,
 }
 
 impl Failure {
@@ -49,8 +53,21 @@ impl Failure {
                 audit_id,
                 details,
                 operator: Vec::new(),
+                cause: Cause::Other,
+                retry_after: None,
             }),
         }
+    }
+
+    /// Says what was observed, and how long the other side asked to wait.
+    #[must_use]
+    pub(super) fn caused_by(mut self, cause: Cause, retry_after: Option<Duration>) -> Self {
+        (self.inner.cause, self.inner.retry_after) = (cause, retry_after);
+        self
+    }
+
+    pub(super) fn details_mut(&mut self) -> &mut Map<String, Value> {
+        &mut self.inner.details
     }
 
     /// Adds what only the operator's record may say. It is never serialised.
@@ -107,6 +124,18 @@ impl Failure {
     #[must_use]
     pub fn code(&self) -> &str {
         self.inner.details.get("code").and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// What the host observed: what decides whether an attempt is repeated.
+    #[must_use]
+    pub fn cause(&self) -> Cause {
+        self.inner.cause
+    }
+
+    /// How long the upstream service asked to be left alone, from when its answer came.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.inner.retry_after
     }
 
     /// What the operator's record adds: panic messages, cause chains. Never for callers or agents.

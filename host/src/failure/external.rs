@@ -4,8 +4,11 @@
 //! this attempt keeps the class that the guest claims, is never retriable, and carries the code
 //! `unobserved`.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value};
 
+use super::cause::Cause;
 use super::class::{Boundary, FailureClass};
 use super::context::Context;
 use super::envelope::Failure;
@@ -90,7 +93,9 @@ impl Failure {
         }
         details.insert("request_sent".into(), fault.request_sent.into());
         let retriable = decide(context, fault.observed, true, &mut message, &mut details);
+        let cause = if fault.observed { Cause::Network } else { Cause::Other };
         Self::new(context, FailureClass::NetworkError, Boundary::External, retriable, message, details)
+            .caused_by(cause, None)
     }
 
     /// The upstream answered with an error status.
@@ -134,7 +139,9 @@ impl Failure {
         }
         let transient = status_is_transient(fault.status);
         let retriable = decide(context, fault.observed, transient, &mut message, &mut details);
+        let cause = if fault.observed { Cause::of_status(fault.status) } else { Cause::Other };
         Self::new(context, FailureClass::ExternalApiError, Boundary::External, retriable, message, details)
+            .caused_by(cause, fault.retry_after_ms.map(Duration::from_millis))
     }
 }
 

@@ -1,5 +1,8 @@
 //! The constructor of `resource_limit_exceeded`, and the closed list of limits it can name.
 
+use std::time::Duration;
+
+use super::cause::Cause;
 use super::class::{Boundary, FailureClass};
 use super::context::Context;
 use super::envelope::Failure;
@@ -70,6 +73,8 @@ limits! {
     ResponseHeaders = "response_headers", "bytes";
     /// Header fields of one response.
     ResponseFields = "response_fields", "fields";
+    /// Requests to one host in a period that the operator set.
+    Rate = "rate", "requests";
 }
 
 /// A limit that was hit: which, how much was allowed, and how much was used or asked for.
@@ -82,30 +87,52 @@ pub struct LimitHit {
     /// The amount used, or asked for in the step that was refused; where only the refusal is known, the
     /// least that it can be: one more than was allowed.
     pub used: u64,
+    /// When asking again helps, where time alone does.
+    pub retry_after: Option<Duration>,
 }
 
 impl LimitHit {
     /// A limit that is known to be exceeded, and not by how much.
     pub(crate) fn at_least_one_over(limit: LimitKind, configured: u64) -> Self {
-        Self { limit, configured, used: configured.saturating_add(1) }
+        Self::new(limit, configured, configured.saturating_add(1))
+    }
+
+    /// A limit that was hit, and by how much.
+    #[must_use]
+    pub(crate) fn new(limit: LimitKind, configured: u64, used: u64) -> Self {
+        Self { limit, configured, used, retry_after: None }
+    }
+
+    /// The same, with when asking again helps.
+    #[must_use]
+    pub(crate) fn after(mut self, wait: Duration) -> Self {
+        self.retry_after = Some(wait);
+        self
     }
 }
 
 impl Failure {
     /// The call hit a limit.
     pub(crate) fn resource_limit_exceeded(context: &Context, hit: LimitHit) -> Self {
-        let LimitHit { limit, configured, used } = hit;
-        let mut details = context.details(limit.name());
+        let LimitHit { limit, configured, used, retry_after } = hit;
+        let code = if limit == LimitKind::Rate { "host_rate_limit" } else { limit.name() };
+        let mut details = context.details(code);
         details.insert("limit".into(), limit.name().into());
         details.insert("configured".into(), configured.into());
         details.insert("used".into(), used.into());
         details.insert("unit".into(), limit.unit().into());
+        if let Some(wait) = retry_after {
+            let ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+            details.insert("retry_after_ms".into(), ms.into());
+        }
         let message = format!(
             "The call exceeded its {} limit of {}, and was ended.",
             limit.name(),
             shown(configured, limit.unit())
         );
+        let cause = if limit == LimitKind::WallTime { Cause::WallTime } else { Cause::Other };
         Self::new(context, FailureClass::ResourceLimitExceeded, Boundary::Sandbox, false, message, details)
+            .caused_by(cause, None)
     }
 }
 

@@ -3,9 +3,12 @@
 //! A [`Failure`] is the outcome of a call for callers and agents. Its fields are private, its
 //! constructors are this crate's own and one per class, and it serialises to exactly the envelope of
 //! the contract. Nobody else can make a class, and nobody can change one: a layer that passes a
-//! failure on passes it on as it is.
+//! failure on passes it on as it is. What the pipeline did about it (`retried`, `retry_stopped`,
+//! `retry_after_ms`, `chain`) is the one thing that is added.
 
 mod binding;
+mod cause;
+mod circuit;
 mod class;
 mod context;
 mod denial;
@@ -14,10 +17,13 @@ mod external;
 mod grant;
 mod identity;
 mod limit;
+mod retried;
 mod runtime;
 mod text;
 
 pub use binding::{BindingCode, BindingProblem};
+pub use cause::Cause;
+pub use circuit::CircuitOpen;
 pub use class::{Boundary, FailureClass, RESERVED_CLASSES};
 pub use context::{AuditId, Context};
 pub use denial::{Denial, DenialBoundary, DenialCode};
@@ -26,5 +32,6 @@ pub use external::{NetworkFault, Phase, UpstreamFault};
 pub use grant::{GrantLine, Permit};
 pub use identity::SignatureCode;
 pub use limit::{LimitHit, LimitKind};
+pub use retried::RetryStopped;
 pub use runtime::RuntimeFault;
 pub use text::{ascii_line, safe_line};

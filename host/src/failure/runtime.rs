@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::cause::Cause;
 use super::class::{Boundary, FailureClass};
 use super::context::Context;
 use super::denial::Denial;
@@ -58,7 +59,7 @@ impl Failure {
 
     /// The connector's own code failed, or (for `Internal`) the host did while running it.
     pub(crate) fn connector_runtime_error(context: &Context, fault: RuntimeFault) -> Self {
-        let mut retriable = false;
+        let (mut retriable, mut cause) = (false, Cause::Other);
         let mut boundary = Boundary::Sandbox;
         let (code, message, extra): (_, String, Vec<(&str, Value)>) = match fault {
             RuntimeFault::Trap(trap) => (
@@ -85,6 +86,9 @@ impl Failure {
             }
             RuntimeFault::OperationFailed { code, message, transient } => {
                 retriable = transient && context.idempotent();
+                if transient {
+                    cause = Cause::Transient;
+                }
                 let mut extra = guest_text(&message);
                 if let Some(code) = code {
                     extra.push(("connector_code", safe_line(&code, 64).into()));
@@ -108,6 +112,7 @@ impl Failure {
             details.insert(key.into(), value);
         }
         Self::new(context, FailureClass::ConnectorRuntimeError, boundary, retriable, message, details)
+            .caused_by(cause, None)
     }
 }
 

@@ -5,13 +5,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Host;
-use crate::call::{Loader, Pipeline};
+use crate::call::{Loader, Pipeline, PipelineParts};
+use crate::chance::{Chance, SystemChance};
 use crate::clock::{Clock, SystemClock};
 use crate::credentials::{Broker, BrokerSettings};
 use crate::egress::{HostPort, Resolve, Roots, SystemResolver, Tls, roots_from_pem};
 use crate::error::{HostError, HostErrorKind};
+use crate::event::Listener;
 use crate::limits::{Ceilings, LimitRequest};
 use crate::registry::Registry;
+use crate::resilience::{Circuits, Settings};
 use crate::sandbox::{CodeStore, CompileLimits, Compiler, EgressSettings, Sandbox};
 use crate::secret::Secret;
 use crate::trust::KeyringFile;
@@ -40,6 +43,9 @@ pub struct HostBuilder {
     extra_roots: Vec<Vec<u8>>,
     ceilings: LimitRequest,
     keep_code: bool,
+    resilience: Settings,
+    listener: Option<Arc<dyn Listener>>,
+    chance: Arc<dyn Chance>,
     clock: Arc<dyn Clock>,
     resolver: Arc<dyn Resolve>,
     vault: Option<Arc<dyn Vault>>,
@@ -60,6 +66,9 @@ impl Default for HostBuilder {
             extra_roots: Vec::new(),
             ceilings: LimitRequest::default(),
             keep_code: true,
+            resilience: Settings::default(),
+            listener: None,
+            chance: Arc::new(SystemChance),
             clock: Arc::new(SystemClock),
             resolver: Arc::new(SystemResolver::default()),
             vault: None,
@@ -140,6 +149,28 @@ impl HostBuilder {
     #[must_use]
     pub fn without_code_cache(mut self) -> Self {
         self.keep_code = false;
+        self
+    }
+
+    /// What is done about failures: retry profiles, breakers, rate limits. Default: every call has the profile
+    /// `standard`, no breaker and no rate limit.
+    #[must_use]
+    pub fn resilience(mut self, settings: Settings) -> Self {
+        self.resilience = settings;
+        self
+    }
+
+    /// Tells `listener` every step of every call.
+    #[must_use]
+    pub fn listener(mut self, listener: Arc<dyn Listener>) -> Self {
+        self.listener = Some(listener);
+        self
+    }
+
+    /// Draws the jitter of waits from `chance`.
+    #[must_use]
+    pub fn chance(mut self, chance: Arc<dyn Chance>) -> Self {
+        self.chance = chance;
         self
     }
 
@@ -253,6 +284,15 @@ impl HostBuilder {
         let registry = Registry::open(home.join("packages"));
         let keyring = KeyringFile::new(home.join("keyring.toml"));
         let loader = Loader::new(registry, keyring, sandbox, ceilings, self.clock);
-        Ok(Host { pipeline: Arc::new(Pipeline::new(loader, broker, self.concurrency)), vault })
+        let pipeline = Pipeline::new(PipelineParts {
+            loader,
+            broker,
+            settings: self.resilience,
+            circuits: Circuits::new(home.join("circuits")),
+            chance: self.chance,
+            listener: self.listener,
+            concurrency: self.concurrency,
+        });
+        Ok(Host { pipeline: Arc::new(pipeline), vault })
     }
 }

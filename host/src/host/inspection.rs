@@ -217,8 +217,13 @@ impl Host {
 
     fn limit_views(&self, manifest: &LimitRequest) -> Result<BTreeMap<&'static str, LimitView>, HostError> {
         let ceilings = &self.pipeline.loader.ceilings;
-        let limits: Limits =
-            check_limits(ceilings, manifest, &LimitRequest::default(), &LimitRequest::default())?;
+        let limits: Limits = check_limits(
+            ceilings,
+            manifest,
+            &LimitRequest::default(),
+            &LimitRequest::default(),
+            &Default::default(),
+        )?;
         let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Ok(BTreeMap::from([
             (

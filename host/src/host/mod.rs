@@ -21,13 +21,13 @@ pub use inspection::{CredentialView, ImportView, Inspection, LimitView, Operatio
 pub use install::{InstallOptions, Installed};
 pub use why::Access;
 
-use crate::call::{Call, ConnectorRef, Pipeline};
+use crate::call::{Call, ConnectorRef, Pipeline, Report};
 use crate::credentials::Refused;
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::{AuditId, Context, Failure};
 use crate::manifest::ConnectorName;
 use crate::registry::{Entry, Rebuilt};
-use crate::sandbox::Usage;
+use crate::resilience::Profile;
 use crate::trust::KeyringFile;
 use crate::vault::{BindingName, Vault};
 
@@ -64,9 +64,16 @@ impl Host {
         self.pipeline.run(call).await.0
     }
 
-    /// Runs a call as [`Host::run`] does, and says what its last attempt used: none if it never started.
-    pub async fn run_measured(&self, call: Call) -> (Result<Value, Error>, Option<Usage>) {
+    /// Runs a call as [`Host::run`] does, and reports how it came to its outcome: every attempt with what it used,
+    /// every wait, and who answered.
+    pub async fn run_reported(&self, call: Call) -> (Result<Value, Error>, Report) {
         self.pipeline.run(call).await
+    }
+
+    /// The retry profile of this name: the operator's own, or a built-in one.
+    #[must_use]
+    pub fn profile(&self, name: &str) -> Option<Arc<Profile>> {
+        self.pipeline.settings.profile(name)
     }
 
     /// Calls an operation with arguments that are JSON text, and returns its value as compact JSON text. The

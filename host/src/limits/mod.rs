@@ -7,11 +7,13 @@
 
 mod amount;
 mod refused;
+mod usage;
 
 use std::time::Duration;
 
 pub use amount::{LimitError, LimitRequest};
 pub use refused::{LimitSource, RefusedLimit};
+pub use usage::Usage;
 
 const MIB: u64 = 1024 * 1024;
 
@@ -128,11 +130,21 @@ impl Ceilings {
     }
 }
 
+/// What a call's retry profile says of time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ProfileTimes {
+    /// The wall time of a call for which nobody asks for one.
+    pub wall_time: Option<Duration>,
+    /// The longest that one attempt may take.
+    pub attempt_timeout: Option<Duration>,
+}
+
 /// The limits of one call, complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     fuel: u64,
     wall_time: Duration,
+    attempt_time: Duration,
     memory: u64,
 }
 
@@ -140,7 +152,8 @@ impl Limits {
     /// The limits of a call: `caller` outranks `action`, which outranks `manifest`, which outranks the
     /// default; each limit by itself.
     ///
-    /// The default fuel is 1e9 for each second of the wall time that results.
+    /// The default wall time is the retry profile's, where it has one: its waits are meant to fit. The default fuel
+    /// is 1e9 for each second that one attempt may take.
     ///
     /// # Errors
     /// A request above its ceiling is refused by name, never clamped, also where one of a higher rank
@@ -150,6 +163,7 @@ impl Limits {
         manifest: &LimitRequest,
         action: &LimitRequest,
         caller: &LimitRequest,
+        profile: &ProfileTimes,
     ) -> Result<Self, RefusedLimit> {
         let ranked =
             [(LimitSource::Caller, caller), (LimitSource::Action, action), (LimitSource::Manifest, manifest)];
@@ -157,13 +171,20 @@ impl Limits {
             request.within(ceilings).map_err(|error| RefusedLimit { asked_by, error })?;
         }
         let requests = || ranked.iter().map(|(_, request)| *request);
-        let default_wall = DEFAULT_WALL_TIME.min(ceilings.wall_time);
+        let default_wall = profile.wall_time.unwrap_or(DEFAULT_WALL_TIME).min(ceilings.wall_time);
         let wall_time = requests().find_map(LimitRequest::wall_time).unwrap_or(default_wall);
-        let wall_ms = u64::try_from(wall_time.as_millis()).unwrap_or(u64::MAX);
+        let attempt_time = profile.attempt_timeout.unwrap_or(wall_time).min(wall_time);
+        let wall_ms = u64::try_from(attempt_time.as_millis()).unwrap_or(u64::MAX);
         let default_fuel = wall_ms.saturating_mul(FUEL_PER_MS).clamp(1, ceilings.fuel);
         let fuel = requests().find_map(LimitRequest::fuel).unwrap_or(default_fuel);
         let memory = requests().find_map(LimitRequest::memory).unwrap_or(DEFAULT_MEMORY.min(ceilings.memory));
-        Ok(Self { fuel, wall_time, memory })
+        Ok(Self { fuel, wall_time, attempt_time, memory })
+    }
+
+    /// How long one attempt may take: all the call's wall time, or what its retry profile gives one.
+    #[must_use]
+    pub fn attempt_time(&self) -> Duration {
+        self.attempt_time
     }
 
     /// Fuel of one attempt.
@@ -218,7 +239,8 @@ mod tests {
             // The default fuel follows the wall time, whoever asked for that.
             (&none, &none, &partly, (4_000_000_000, 4_000, 64 * MIB)),
         ] {
-            let limits = Limits::resolve(&ceilings, manifest, action, caller).unwrap();
+            let limits =
+                Limits::resolve(&ceilings, manifest, action, caller, &ProfileTimes::default()).unwrap();
             assert_eq!(amounts(&limits), expected);
         }
     }
@@ -227,7 +249,7 @@ mod tests {
     fn defaults_lie_within_ceilings_that_were_lowered() {
         let none = LimitRequest::default();
         let ceilings = Ceilings::default().lowered(&request(Some(5), Some("2s"), Some("1MiB"))).unwrap();
-        let limits = Limits::resolve(&ceilings, &none, &none, &none).unwrap();
+        let limits = Limits::resolve(&ceilings, &none, &none, &none, &ProfileTimes::default()).unwrap();
         assert_eq!(amounts(&limits), (5, 2_000, MIB));
         assert!(Ceilings::default().lowered(&request(None, Some("6m"), None)).is_err(), "never raised");
     }
@@ -253,13 +275,14 @@ mod tests {
                 (LimitSource::Caller, &fine, &fine, &over),
                 (LimitSource::Caller, &over, &over, &over),
             ] {
-                let error = Limits::resolve(&ceilings, manifest, action, caller).unwrap_err();
+                let error = Limits::resolve(&ceilings, manifest, action, caller, &ProfileTimes::default())
+                    .unwrap_err();
                 assert_eq!(error.asked_by, source, "{error}");
                 assert!(error.to_string().starts_with(name), "{error}");
                 assert!(error.to_string().contains(source.name()), "{error}");
             }
         }
         let at_the_ceiling = request(Some(300_000_000_000), Some("5m"), Some("1GiB"));
-        assert!(Limits::resolve(&ceilings, &none, &none, &at_the_ceiling).is_ok());
+        assert!(Limits::resolve(&ceilings, &none, &none, &at_the_ceiling, &ProfileTimes::default()).is_ok());
     }
 }

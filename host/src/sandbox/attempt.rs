@@ -6,17 +6,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use wasmtime::Store;
 
+use super::account;
 use super::breather::Breather;
 use super::gates::call::CallFacts;
+use super::gates::guards::Guards;
 use super::gates::http::HttpGate;
 use super::gates::ledger::Ledger;
 use super::load::{Connector, Exported};
 use super::state::State;
-use super::usage::Usage;
 use super::values::{Answer, Arguments, Returned, Unreadable};
 use super::{outcome, traps};
 use crate::action::ActionScope;
@@ -24,7 +25,7 @@ use crate::clock::Clock;
 use crate::egress::Authorize;
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::{Context, Failure, LimitHit, LimitKind, RuntimeFault};
-use crate::limits::{self, Limits};
+use crate::limits::{self, Limits, Usage};
 
 /// Fuel between two looks at the clock: about 0.1 ms of computing.
 const YIELD_FUEL: u64 = 1_000_000;
@@ -36,8 +37,7 @@ const STDERR_CHARS: usize = 2_000;
 pub(crate) struct Attempt<'a> {
     pub(crate) context: &'a Context,
     pub(crate) limits: &'a Limits,
-    /// When the whole call ends, by `clock`.
-    pub(crate) deadline: Instant,
+    pub(crate) time: AttemptTime,
     pub(crate) idempotency_key: String,
     pub(crate) number: u32,
     pub(crate) clock: Arc<dyn Clock>,
@@ -45,6 +45,29 @@ pub(crate) struct Attempt<'a> {
     pub(crate) scope: Option<Arc<ActionScope>>,
     /// What its requests may carry of credentials; none where its manifest asks for none.
     pub(crate) credentials: Option<Arc<dyn Authorize>>,
+    /// What stands before hosts beside grants.
+    pub(crate) guards: Guards,
+}
+
+/// How long an attempt may take: what is left of the call, or the time that one attempt has, whichever is less.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AttemptTime {
+    /// When it ends, by the attempt's clock.
+    pub(crate) deadline: Instant,
+    /// How long that is, or how long the call was allowed: what a failure says was configured.
+    pub(crate) allowed: Duration,
+    /// Since when that counts.
+    pub(crate) since: Instant,
+}
+
+/// An attempt that is over.
+pub(crate) struct Ended<A> {
+    /// Its value, its failure, or (as the host's own error) that there was no room to start it.
+    pub(crate) outcome: Result<A, Error>,
+    /// What it used.
+    pub(crate) usage: Usage,
+    /// Whether any byte of any request may have left.
+    pub(crate) request_sent: bool,
 }
 
 /// How the guest's future stopped.
@@ -56,18 +79,19 @@ enum Stop<A> {
     Panicked(String),
 }
 
-/// Runs the operation once: its value, its failure, or (as the host's own error) that there was no room to
-/// start it. Dropping the future ends the guest and its requests.
+/// Runs the operation once. Dropping the future ends the guest and its requests.
 pub(crate) async fn run<A: Answer>(
     connector: &Connector,
     operation: &Exported,
     args: &Arguments,
     attempt: Attempt<'_>,
-) -> (Result<A, Error>, Usage) {
-    let Attempt { context, limits, deadline, idempotency_key, number, clock, scope, credentials } = attempt;
+) -> Ended<A> {
+    let Attempt { context, limits, time, idempotency_key, number, clock, scope, credentials, guards } =
+        attempt;
+    let deadline = time.deadline;
     let started = clock.now();
     let ledger = Arc::new(Ledger::default());
-    let gate = HttpGate::new(connector.egress(), Arc::clone(&ledger), scope, credentials);
+    let gate = HttpGate::new(connector.egress(), Arc::clone(&ledger), scope, credentials, guards);
     let facts = CallFacts { idempotency_key, attempt: number, deadline };
     let state = State::new(gate, limits.memory(), facts, context.audit_id().clone(), Arc::clone(&clock));
     let mut store = Store::new(operation.engine(), state);
@@ -80,13 +104,14 @@ pub(crate) async fn run<A: Answer>(
 
     let fuel = limits.fuel().saturating_sub(store.get_fuel().unwrap_or(0));
     let wall_time = clock.now().saturating_duration_since(started);
-    let usage = Usage::of(store.data(), &ledger, limits, fuel, wall_time);
+    let usage = account::of(store.data(), &ledger, limits, fuel, wall_time);
+    let ended = |outcome| Ended { outcome, usage, request_sent: ledger.anything_sent() };
     let outcome = match stop {
         // A verdict may come between the guest's last step and this line: it still outranks the guest.
         _ if ledger.is_over() => Err(match ledger.verdict() {
-            Some(verdict) => match outcome::of_verdict(context, verdict) {
+            Some(verdict) => match outcome::of_verdict(context, verdict, &ledger) {
                 Ok(failure) => failure,
-                Err(trouble) => return (Err(trouble.into()), usage),
+                Err(trouble) => return ended(Err(trouble.into())),
             },
             None => Failure::connector_runtime_error(context, RuntimeFault::Internal),
         }),
@@ -97,7 +122,7 @@ pub(crate) async fn run<A: Answer>(
             // Calls wait for room before they get here (`room`); were it missing all the same, that would be
             // the host's doing and not the connector's.
             let busy = HostError::new(HostErrorKind::Busy, "The host has no room for another instance now.");
-            return (Err(busy.hint("Try again later.").into()), usage);
+            return ended(Err(busy.hint("Try again later.").into()));
         }
         Stop::Done(Err(error)) => {
             let ending = traps::classify(&error, store.data().limiter.hit(), limits, fuel);
@@ -105,9 +130,9 @@ pub(crate) async fn run<A: Answer>(
             Err(outcome::of_ending(context, ending).with_operator_note(format!("cause: {cause}")))
         }
         Stop::Deadline => {
-            let used = u64::try_from(usage.wall_time.as_millis()).unwrap_or(u64::MAX);
-            let configured = u64::try_from(limits.wall_time().as_millis()).unwrap_or(u64::MAX);
-            let hit = LimitHit { limit: LimitKind::WallTime, configured, used };
+            let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+            let used = clock.now().saturating_duration_since(time.since);
+            let hit = LimitHit::new(LimitKind::WallTime, millis(time.allowed), millis(used));
             Err(Failure::resource_limit_exceeded(context, hit))
         }
         Stop::Panicked(message) => {
@@ -127,7 +152,7 @@ pub(crate) async fn run<A: Answer>(
             None => failure,
         }
     });
-    (outcome.map_err(Error::from), usage)
+    ended(outcome.map_err(Error::from))
 }
 
 fn prepare(store: &mut Store<State>, limits: &Limits, connector: &Connector) -> wasmtime::Result<()> {

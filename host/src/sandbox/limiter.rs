@@ -49,7 +49,7 @@ impl Limiter {
     fn grow(&mut self, current: u64, desired: u64) -> wasmtime::Result<bool> {
         let asked = self.used.saturating_sub(current).saturating_add(desired);
         if asked > self.budget {
-            return self.refuse(LimitHit { limit: LimitKind::Memory, configured: self.budget, used: asked });
+            return self.refuse(LimitHit::new(LimitKind::Memory, self.budget, asked));
         }
         self.used = asked;
         Ok(true)

@@ -161,9 +161,8 @@ fn excess(variants: &Variants, package: &Package) -> Result<Option<LimitHit>, Lo
         ),
         (LimitKind::Tables, limits::TABLES, u64::from(required.num_tables)),
     ];
-    let mut hits = parts
-        .map(|(limit, configured, used)| LimitHit { limit, configured: configured as u64, used })
-        .into_iter();
+    let mut hits =
+        parts.map(|(limit, configured, used)| LimitHit::new(limit, configured as u64, used)).into_iter();
     Ok(hits.find(|hit| hit.used > hit.configured))
 }
 

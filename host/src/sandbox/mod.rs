@@ -1,6 +1,7 @@
 //! The sandbox: compiles verified packages, runs one attempt at a time in a fresh store, and tells every
 //! ending apart. The only folder that names wasmtime.
 
+mod account;
 mod attempt;
 mod breather;
 mod bridge;
@@ -26,7 +27,6 @@ mod stdio;
 mod surface_tests;
 mod trap_table;
 mod traps;
-mod usage;
 mod values;
 mod words;
 mod worker;
@@ -35,13 +35,14 @@ use std::sync::Arc;
 
 use wasmtime::component::{Component, Linker};
 
-pub(crate) use attempt::{Attempt, run};
+pub(crate) use attempt::{Attempt, AttemptTime, Ended, run};
 pub use compile::Compiler;
 pub use compile_limits::CompileLimits;
 pub(crate) use components::CodeStore;
+pub(crate) use gates::guards::Guards;
 pub(crate) use gates::http::EgressSettings;
 pub(crate) use load::{Connector, Exported, LoadError};
-pub use usage::Usage;
+
 pub(crate) use values::{Answer, Arguments, json_size_over};
 pub use worker::{COMPILE_WORKER_ARG, compile_worker};
 

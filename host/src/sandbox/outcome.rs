@@ -22,11 +22,12 @@ use crate::secret::{Found, Scanner};
 const DETAIL_CHARS: usize = 2_000;
 
 /// The failure for a gate's verdict; or, where the verdict is the host's own trouble, that.
-pub(super) fn of_verdict(context: &Context, verdict: Verdict) -> Result<Failure, HostError> {
+pub(super) fn of_verdict(context: &Context, verdict: Verdict, ledger: &Ledger) -> Result<Failure, HostError> {
     Ok(match verdict {
         Verdict::Denied(denial) => Failure::capability_denied(context, &denial),
         Verdict::Limit(hit) => Failure::resource_limit_exceeded(context, hit),
         Verdict::Binding(problem) => Failure::binding(context, &problem),
+        Verdict::Circuit(open) => Failure::circuit_open(context, &open, ledger.anything_sent()),
         Verdict::Host(trouble) => {
             return Err(HostError::new(trouble.kind, trouble.message).hint(trouble.hint));
         }
@@ -57,7 +58,7 @@ pub(super) fn of_result<A: Answer>(
         return Err(Failure::capability_denied(context, &denial));
     }
     let over = |limit, configured: usize, used| {
-        let hit = LimitHit { limit, configured: configured as u64, used };
+        let hit = LimitHit::new(limit, configured as u64, used);
         Err(Failure::resource_limit_exceeded(context, hit))
     };
     match result {

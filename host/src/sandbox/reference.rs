@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cofferdam_test_support::committed::assert_committed;
 
-use super::gates::ledger::Verdict;
+use super::gates::ledger::{Ledger, Verdict};
 use super::limiter::Refused;
 use super::outcome::{of_ending, of_verdict};
 use super::trap_table::TRAPS;
@@ -14,7 +14,7 @@ use super::traps::{Ending, classify};
 use crate::failure::{
     AuditId, Context, Denial, DenialBoundary, DenialCode, Failure, LimitHit, LimitKind, RuntimeFault,
 };
-use crate::limits::{self, Ceilings, LimitRequest, Limits};
+use crate::limits::{self, Ceilings, LimitRequest, Limits, ProfileTimes};
 
 #[test]
 fn the_manual_of_limits_and_endings_is_the_code() {
@@ -29,7 +29,7 @@ fn the_manual_of_limits_and_endings_is_the_code() {
 fn row(kind: LimitKind) -> (String, String, &'static str, &'static str) {
     let none = LimitRequest::default();
     let ceilings = Ceilings::default();
-    let Ok(default) = Limits::resolve(&ceilings, &none, &none, &none) else {
+    let Ok(default) = Limits::resolve(&ceilings, &none, &none, &none, &ProfileTimes::default()) else {
         return Default::default();
     };
     const ALL: &str = "caller, action, manifest";
@@ -72,6 +72,12 @@ fn row(kind: LimitKind) -> (String, String, &'static str, &'static str) {
         }
         LimitKind::ResponseHeaders => fixed(limits::HEADER_BYTES, "the http gate, before they are parsed"),
         LimitKind::ResponseFields => fixed(limits::RESPONSE_FIELDS as usize, "the http gate"),
+        LimitKind::Rate => (
+            "none".to_owned(),
+            "the operator's".to_owned(),
+            "the operator",
+            "the http gate, which waits for the request's turn where the call has the time",
+        ),
     }
 }
 
@@ -104,7 +110,7 @@ fn cells(failure: &Failure) -> String {
 
 fn ending(error: wasmtime::Error) -> Ending {
     let none = LimitRequest::default();
-    match Limits::resolve(&Ceilings::default(), &none, &none, &none) {
+    match Limits::resolve(&Ceilings::default(), &none, &none, &none, &ProfileTimes::default()) {
         Ok(limits) => classify(&error, None, &limits, 1),
         Err(_) => Ending::Fault(RuntimeFault::Internal),
     }
@@ -130,7 +136,7 @@ fn markers_table() -> String {
     let misuse = wasmtime::component::ResourceTableError::NotPresent;
     let fields = wasmtime_wasi_http::FieldMapError::TotalSizeTooBig;
     let of = |error: wasmtime::Error| of_ending(&context(), ending(error));
-    let verdict = |verdict| match of_verdict(&context(), verdict) {
+    let verdict = |verdict| match of_verdict(&context(), verdict, &Ledger::default()) {
         Ok(failure) => failure,
         Err(error) => unreachable!("{error}"),
     };

@@ -57,11 +57,11 @@ pub(super) fn classify(
 fn of_trap(trap: Trap, limits: &Limits, fuel_used: u64) -> Ending {
     match meaning(trap) {
         Meaning::Limit(limit) => Ending::Limit(match limit {
-            LimitKind::Fuel => LimitHit { limit, configured: limits.fuel(), used: fuel_used },
+            LimitKind::Fuel => LimitHit::new(limit, limits.fuel(), fuel_used),
             // The stack is full; the frame that did not fit is not known.
             LimitKind::Stack => {
                 let stack = limits::STACK_BYTES as u64;
-                LimitHit { limit, configured: stack, used: stack }
+                LimitHit::new(limit, stack, stack)
             }
             _ => LimitHit::at_least_one_over(limit, limits.memory()),
         }),
@@ -112,7 +112,7 @@ mod tests {
 
     fn classified(error: impl Into<wasmtime::Error>) -> Ending {
         let none = LimitRequest::default();
-        let limits = Limits::resolve(&Ceilings::default(), &none, &none, &none).unwrap();
+        let limits = Limits::resolve(&Ceilings::default(), &none, &none, &none, &Default::default()).unwrap();
         classify(&error.into(), None, &limits, 7)
     }
 
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_marker_is_found_below_what_was_added_to_it() {
-        let hit = LimitHit { limit: LimitKind::Memory, configured: 1, used: 2 };
+        let hit = LimitHit::new(LimitKind::Memory, 1, 2);
         let error = wasmtime::Error::from(Refused(hit)).context("while instantiating");
         assert_eq!(classified(error), Ending::Limit(hit));
         let error = wasmtime::Error::from(Trap::OutOfFuel).context("error while executing");

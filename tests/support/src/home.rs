@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use cofferdam::digest::Digest;
 use cofferdam::trust::{KeyringFile, PublicKey, Scope};
@@ -10,6 +11,7 @@ use jiff::Timestamp;
 use tempfile::TempDir;
 
 use crate::signer::Signer;
+use crate::skipping::Skipping;
 use crate::snapshot::Snapshot;
 
 /// A directory that is removed with the value.
@@ -75,10 +77,18 @@ impl Home {
         }
     }
 
-    /// A host over it, to be configured further.
+    /// A host over it, to be configured further. It does not wait between attempts.
     #[must_use]
     pub fn builder(&self) -> HostBuilder {
-        Host::builder().home(self.path()).compiler(self.compiler.clone()).concurrency(16)
+        self.builder_at(&Skipping::new())
+    }
+
+    /// A host over it whose time is `clock`, and whose steps that keeps.
+    #[must_use]
+    pub fn builder_at(&self, clock: &Arc<Skipping>) -> HostBuilder {
+        let (time, listener) = (Arc::clone(clock), Arc::clone(clock));
+        let builder = Host::builder().home(self.path()).compiler(self.compiler.clone()).concurrency(16);
+        builder.clock(time).listener(listener)
     }
 
     /// A host over it.

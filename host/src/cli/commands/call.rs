@@ -11,8 +11,7 @@ use crate::cli::session::{Session, resolve};
 use crate::cli::{files, progress, runtime, strict_json};
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::safe_line;
-use crate::limits::{LimitError, LimitRequest};
-use crate::sandbox::Usage;
+use crate::limits::{LimitError, LimitRequest, Usage};
 
 /// Longest text of arguments that is read, in bytes. What a call takes is less, and the call says so.
 const ARGS_BYTES: u64 = 16 * 1024 * 1024;
@@ -134,9 +133,10 @@ fn call(args: Args, session: &Session<'_>) -> Result<(), Stop> {
     if args.allow_unsigned {
         call = call.allow_unsigned();
     }
-    let running = progress::during(session.ui, &what, host.run_measured(call));
-    let (outcome, usage) = runtime::block_on_with(&host, async { Ok(running.await) })?;
+    let running = progress::during(session.ui, &what, host.run_reported(call));
+    let (outcome, report) = runtime::block_on_with(&host, async { Ok(running.await) })?;
     let outcome = outcome.map_err(|error| with_quotes(error, &not_texts));
+    let usage = report.last_usage();
     if !args.usage {
         return session.ui.value(&outcome?);
     }

@@ -12,6 +12,7 @@ use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpHooks};
 
+use super::guards::Guards;
 use super::held::Held;
 use super::ledger::{Ledger, SeenFault, SeenStatus, Verdict};
 use super::without_handles::WithoutHandles;
@@ -74,6 +75,7 @@ pub(in crate::sandbox) struct HttpGate {
     slots: Arc<Semaphore>,
     scope: Option<Arc<ActionScope>>,
     credentials: Option<Arc<dyn Authorize>>,
+    guards: Guards,
 }
 
 type SendFuture = Box<dyn Future<Output = Result<(Response<WasiBody>, IoFuture), Error>> + Send>;
@@ -85,9 +87,10 @@ impl HttpGate {
         ledger: Arc<Ledger>,
         scope: Option<Arc<ActionScope>>,
         credentials: Option<Arc<dyn Authorize>>,
+        guards: Guards,
     ) -> Self {
         let slots = Arc::new(Semaphore::new(limits::CONCURRENT_REQUESTS));
-        Self { egress: egress.clone(), ledger, slots, scope, credentials }
+        Self { egress: egress.clone(), ledger, slots, scope, credentials, guards }
     }
 
     /// The attempt's ledger, for the gates that have nothing of their own to keep.
@@ -109,14 +112,17 @@ impl HttpGate {
     fn admit(&self, request: &Request<WasiBody>, scanner: Option<&Scanner>) -> Result<Target, Verdict> {
         let number = self.ledger.count_request();
         if number > limits::REQUESTS {
-            let hit = LimitHit { limit: LimitKind::Requests, configured: limits::REQUESTS, used: number };
+            let hit = LimitHit::new(LimitKind::Requests, limits::REQUESTS, number);
             return Err(Verdict::Limit(hit));
         }
         // Before the policy: a refusal names the host that was asked for, and a secret may stand there.
         if let Some(found) = scanner.and_then(|scanner| find_in_head(scanner, request)) {
             return Err(in_request(None, found));
         }
-        self.egress.client.policy().decide(request.uri(), self.scope.as_deref()).map_err(Verdict::Denied)
+        let target = self.egress.client.policy().decide(request.uri(), self.scope.as_deref());
+        let target = target.map_err(Verdict::Denied)?;
+        self.guards.admit(&target.to_string(), None).map_err(Verdict::Circuit)?;
+        Ok(target)
     }
 }
 
@@ -158,6 +164,7 @@ impl WasiHttpHooks for HttpGate {
         let timeouts = timeouts(options);
         let (client, credentials) = (self.egress.client.clone(), self.credentials.clone());
         let (ledger, slots) = (Arc::clone(&self.ledger), Arc::clone(&self.slots));
+        let guards = self.guards.clone();
         Box::new(async move {
             let permit = slots.acquire_owned().await.map_err(|_| Error::ConnectionLimitReached)?;
             let host = target.to_string();
@@ -165,6 +172,7 @@ impl WasiHttpHooks for HttpGate {
             // Requests run beside the guest. One that was admitted before the verdict ends with it: this
             // future may be polled before the attempt is dropped.
             let send = async {
+                guards.turn(&host).await.map_err(|hit| Unsent::Send(SendError::Limit(hit)))?;
                 let authorization = match &credentials {
                     Some(credentials) => match credentials.authorize(&target, &head).await {
                         Ok(authorization) => authorization,
@@ -203,7 +211,8 @@ impl WasiHttpHooks for HttpGate {
                         ledger.end(in_response(&host, found, bindings));
                         return Err(Error::HttpRequestDenied);
                     }
-                    let response = observe_response(response, host, bindings, sought, &ledger, permit);
+                    let now = guards.clock.timestamp().into();
+                    let response = observe_response(response, host, bindings, sought, &ledger, permit, now);
                     Ok((response, Box::new(async { Ok(()) }) as IoFuture))
                 }
                 Err(Unsent::Unauthorized(unauthorized)) => {
@@ -317,10 +326,11 @@ fn observe_response(
     sought: Option<Arc<Scanner>>,
     ledger: &Arc<Ledger>,
     permit: OwnedSemaphorePermit,
+    now: SystemTime,
 ) -> Response<WasiBody> {
     let status = response.status();
     if status.is_client_error() || status.is_server_error() {
-        let retry_after_ms = retry_after_ms(response.headers(), SystemTime::now());
+        let retry_after_ms = retry_after_ms(response.headers(), now);
         ledger.saw_status(SeenStatus {
             host: host.clone(),
             bindings: bindings.clone(),
@@ -353,20 +363,22 @@ fn observe_response(
     })
 }
 
-/// `Retry-After` in milliseconds, from seconds or an HTTP date; what cannot be read, or is over a week,
-/// is not there.
+/// `Retry-After` in milliseconds, from seconds or an HTTP date; over a week is a week, a date that is past is
+/// now, and what cannot be read is not there.
 fn retry_after_ms(headers: &HeaderMap, now: SystemTime) -> Option<u64> {
-    const WEEK_SECONDS: u64 = 7 * 24 * 60 * 60;
+    const WEEK: Duration = Duration::from_secs(7 * 24 * 60 * 60);
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    let wait = match text.parse::<u64>() {
-        Ok(seconds) => Duration::from_secs(seconds),
-        Err(_) => httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or_default(),
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let wait = match digits {
+        // Digits that are no number are too many of them.
+        true => text.parse().map_or(WEEK, Duration::from_secs),
+        false => httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or_default(),
     };
-    (wait.as_secs() <= WEEK_SECONDS).then(|| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX))
+    u64::try_from(wait.min(WEEK).as_millis()).ok()
 }
 
 fn over(limit: LimitKind, configured: u64, used: u64) -> Verdict {
-    Verdict::Limit(LimitHit { limit, configured, used })
+    Verdict::Limit(LimitHit::new(limit, configured, used))
 }
 
 /// What the guest is told of a request that is never sent.
@@ -419,8 +431,10 @@ mod tests {
             ("Sat, 21 Nov 2026 09:00:00 GMT", Some(0)),
             ("-5", None),
             ("soon", None),
-            ("1000000000", None),
-            ("Thu, 01 Jan 2099 00:00:00 GMT", None),
+            ("+7", None),
+            ("1000000000", Some(604_800_000)),
+            ("99999999999999999999999999", Some(604_800_000)),
+            ("Thu, 01 Jan 2099 00:00:00 GMT", Some(604_800_000)),
         ] {
             let headers = HeaderMap::from_iter([(RETRY_AFTER, text.parse().unwrap())]);
             assert_eq!(retry_after_ms(&headers, now), expected, "{text}");

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 use crate::egress::{Unauthorized, VaultTrouble};
-use crate::failure::{BindingProblem, Denial, LimitHit, Phase};
+use crate::failure::{BindingProblem, CircuitOpen, Denial, LimitHit, Phase};
 
 /// Why a gate ended the attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub(in crate::sandbox) enum Verdict {
     Limit(LimitHit),
     /// A credential that a request needs cannot be had.
     Binding(BindingProblem),
+    /// The circuit to a host is open.
+    Circuit(CircuitOpen),
     /// The vault cannot be used: no outcome of the call, but why there is none.
     Host(VaultTrouble),
 }

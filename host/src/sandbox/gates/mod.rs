@@ -2,6 +2,7 @@
 
 pub(super) mod call;
 pub(super) mod credential;
+pub(super) mod guards;
 mod held;
 pub(super) mod http;
 pub(super) mod ledger;

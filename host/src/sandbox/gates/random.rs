@@ -30,7 +30,7 @@ pub(in crate::sandbox) fn of(state: &mut State) -> Random<'_> {
 fn within(bytes: u64) -> wasmtime::Result<()> {
     let configured = limits::RANDOM_BYTES as u64;
     if bytes > configured {
-        let hit = LimitHit { limit: LimitKind::HostTransfer, configured, used: bytes };
+        let hit = LimitHit::new(LimitKind::HostTransfer, configured, bytes);
         return Err(Refused(hit).into());
     }
     Ok(())

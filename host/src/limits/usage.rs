@@ -1,15 +1,12 @@
 //! What an attempt used of what it was allowed, the good ones too.
 
 use std::fmt;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 
-use super::gates::ledger::Ledger;
-use super::state::State;
-use crate::limits::Limits;
+use super::Limits;
 
 /// What an attempt used, whatever came of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,33 +40,6 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// The account of an attempt that is over.
-    pub(super) fn of(
-        state: &State,
-        ledger: &Ledger,
-        limits: &Limits,
-        fuel: u64,
-        wall_time: Duration,
-    ) -> Self {
-        let (stdout_kept, stdout_dropped) = state.stdout.kept_and_dropped();
-        let (stderr_kept, stderr_dropped) = state.stderr.kept_and_dropped();
-        let (log_lines, log_lines_dropped) = state.log.kept_and_dropped();
-        Self {
-            fuel,
-            memory: state.limiter.used(),
-            memory_grows: state.limiter.grows(),
-            wall_time,
-            requests: ledger.requests.load(Ordering::Relaxed),
-            bytes_out: ledger.bytes_out.load(Ordering::Relaxed),
-            bytes_in: ledger.bytes_in.load(Ordering::Relaxed),
-            log_lines,
-            log_lines_dropped,
-            stdio_bytes: stdout_kept.saturating_add(stderr_kept),
-            stdio_bytes_dropped: stdout_dropped.saturating_add(stderr_dropped),
-            limits: *limits,
-        }
-    }
-
     /// The wall time in whole microseconds.
     #[must_use]
     pub fn wall_us(&self) -> u64 {

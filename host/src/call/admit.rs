@@ -1,0 +1,163 @@
+//! What stands before an attempt: a turn, the verified load, and every check that needs no guest.
+
+use std::sync::Arc;
+
+use tokio::sync::SemaphorePermit;
+
+use super::chain::Candidate;
+use super::loader::Loaded;
+use super::pipeline::{Course, Pipeline};
+use super::record::Record;
+use super::request::{Args, Call};
+use super::verify;
+use crate::credentials::{CallCredentials, Choice, Refused};
+use crate::error::{Error, HostError, HostErrorKind};
+use crate::failure::{Context, Failure, LimitHit, LimitKind};
+use crate::limits::{self, LimitRequest, Limits, ProfileTimes};
+use crate::resilience::Plan;
+use crate::sandbox::{self, Arguments, Exported, Room};
+use crate::spelling;
+
+/// An attempt that may be made now.
+pub(super) struct Admitted<'p> {
+    pub(super) loaded: Arc<Loaded>,
+    pub(super) context: Context,
+    pub(super) limits: Limits,
+    pub(super) args: Arguments,
+    pub(super) credentials: Option<CallCredentials>,
+    _room: Room<'p>,
+    _permit: SemaphorePermit<'p>,
+}
+
+impl Admitted<'_> {
+    /// The operation that is called.
+    pub(super) fn operation(&self, candidate: &Candidate<'_>) -> Result<&Exported, HostError> {
+        known_operation(&self.loaded, candidate.connector.text(), candidate.op)
+    }
+}
+
+impl Pipeline {
+    /// Every check, made for each attempt anew: what was withdrawn while a call waited does not run. The wait for
+    /// a turn ends with the call.
+    pub(super) async fn admit(
+        &self,
+        call: &Call,
+        candidate: &Candidate<'_>,
+        plan: &Plan,
+        course: &Course,
+        record: &mut Record,
+    ) -> Result<Admitted<'_>, Error> {
+        let Some(time) = course.time else {
+            return self.check(call, candidate, plan, course, record).await;
+        };
+        tokio::select! {
+            biased;
+            admitted = self.check(call, candidate, plan, course, record) => admitted,
+            () = self.loader.clock.sleep_until(time.deadline) => Err(busy().into()),
+        }
+    }
+
+    async fn check(
+        &self,
+        call: &Call,
+        candidate: &Candidate<'_>,
+        plan: &Plan,
+        course: &Course,
+        record: &mut Record,
+    ) -> Result<Admitted<'_>, Error> {
+        // First the turn, then the checks: a key that is revoked while a call waits must not let it run, and
+        // arguments that wait in line are kept as they came.
+        let permit = self.permits.acquire().await.map_err(|_| busy())?;
+        let connector = candidate.connector.text();
+        let context = Context::new(course.audit_id.clone()).with_connector(Arc::clone(connector), None);
+        let (loaded, room) = self.loaded_with_room(&context, call, candidate).await?;
+        let package = &loaded.checked.package;
+        record.identified(Arc::clone(&loaded.hash), loaded.signer.clone());
+
+        let operation = known_operation(&loaded, connector, candidate.op)?;
+        let idempotent = package.manifest().idempotent(candidate.op) && !call.once;
+        let context = Context::new(course.audit_id.clone())
+            .with_connector(Arc::clone(connector), Some(Arc::clone(&loaded.hash)))
+            .with_op(candidate.op, idempotent);
+        let scope = candidate.scope.map(|scope| &**scope);
+        verify::check_scope(&context, package, scope, candidate.op)?;
+        let action = scope.map_or_else(LimitRequest::default, |scope| *scope.limits());
+        let times = ProfileTimes {
+            attempt_timeout: call.attempt_timeout.or(plan.profile.times().attempt_timeout),
+            ..*plan.profile.times()
+        };
+        let manifest = package.manifest().limits();
+        let limits = verify::check_limits(&self.loader.ceilings, manifest, &action, &call.limits, &times)?;
+        let args = fitting_args(&context, operation, &candidate.args)?;
+
+        let choice = Choice::of(&call.identities, scope);
+        let credentials = self.broker.for_call(package.manifest(), &loaded.hash, choice).await;
+        let credentials = credentials.map_err(|refused| match refused {
+            Refused::Binding(problem) => Error::from(Failure::binding(&context, &problem)),
+            Refused::Host(error) => error.into(),
+        })?;
+        Ok(Admitted { loaded, context, limits, args, credentials, _room: room, _permit: permit })
+    }
+
+    /// The connector, and room for an instance of it. Who had to wait for room looks again whether the load
+    /// still stands: nothing that was withdrawn meanwhile runs.
+    async fn loaded_with_room(
+        &self,
+        context: &Context,
+        call: &Call,
+        candidate: &Candidate<'_>,
+    ) -> Result<(Arc<Loaded>, Room<'_>), Error> {
+        let connector = candidate.connector.text();
+        let mut waited: Option<Room<'_>> = None;
+        loop {
+            let loaded =
+                self.loader.load(context, candidate.connector, connector, call.allow_unsigned).await?;
+            let needs = known_operation(&loaded, connector, candidate.op)?.needs();
+            let room = waited.take().filter(|room| room.covers(needs));
+            match room.or_else(|| self.loader.sandbox.try_room(needs)) {
+                Some(room) => return Ok((loaded, room)),
+                None => waited = Some(self.loader.sandbox.room(needs).await.ok_or_else(busy)?),
+            }
+        }
+    }
+}
+
+fn known_operation<'l>(loaded: &'l Loaded, connector: &str, op: &str) -> Result<&'l Exported, HostError> {
+    if let Some(operation) = loaded.connector.operation(op) {
+        return Ok(operation);
+    }
+    let mut names: Vec<&str> = loaded.connector.operation_names().collect();
+    names.sort_unstable();
+    let hint = match spelling::nearest(op, names.iter().copied()) {
+        Some(near) => format!("Did you mean `{near}`? It has: {}", names.join(", ")),
+        None => format!("It has: {}", names.join(", ")),
+    };
+    let op = crate::failure::safe_line(op, 100);
+    Err(HostError::new(HostErrorKind::OpNotFound, format!("{connector} has no operation `{op}`.")).hint(hint))
+}
+
+fn fitting_args(context: &Context, operation: &Exported, args: &Args) -> Result<Arguments, Error> {
+    let limit = limits::PAYLOAD_BYTES as u64;
+    let over = match args {
+        Args::Value(value) => sandbox::json_size_over(value, limit),
+        Args::Text(text) => Some(text.len() as u64).filter(|size| *size > limit),
+    };
+    if let Some(used) = over {
+        let hit = LimitHit::new(LimitKind::Payload, limit, used);
+        return Err(Failure::resource_limit_exceeded(context, hit).into());
+    }
+    let fitting = match args {
+        Args::Value(value) => operation.arguments(value),
+        Args::Text(text) => operation.arguments_from_text(text),
+    };
+    fitting.map_err(|error| {
+        HostError::new(HostErrorKind::Validation, format!("The arguments do not fit: {error}."))
+            .hint(format!("The operation is {}", operation.operation()))
+            .into()
+    })
+}
+
+pub(super) fn busy() -> HostError {
+    HostError::new(HostErrorKind::Busy, "The host has as many calls waiting as it takes.")
+        .hint("Try again later.")
+}

@@ -1,0 +1,110 @@
+//! How a call came to its outcome: every attempt, what it used, who answered.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::failure::{AuditId, Cause, FailureClass};
+use crate::limits::Usage;
+
+/// The report of one call, beside its outcome.
+#[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
+pub struct Report {
+    /// The call's record.
+    pub audit_id: AuditId,
+    /// The key that every attempt carried; none where the call was not admitted.
+    #[serde(serialize_with = "maybe_text")]
+    pub idempotency_key: Option<Arc<str>>,
+    /// Every attempt that was begun, in order.
+    pub attempts: Vec<AttemptReport>,
+}
+
+/// One attempt.
+#[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
+pub struct AttemptReport {
+    /// The connector, as `name@version`.
+    #[serde(serialize_with = "text")]
+    pub connector: Arc<str>,
+    /// The operation.
+    #[serde(serialize_with = "text")]
+    pub op: Arc<str>,
+    /// Which candidate of the chain it is, from 0.
+    pub candidate: u32,
+    /// The retry policy's name.
+    #[serde(serialize_with = "text")]
+    pub profile: Arc<str>,
+    /// What came of it; none where it was cancelled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<AttemptOutcome>,
+    /// What it used; none where it was cancelled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+    /// How long the call waited after it, in milliseconds, before the next attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waited_ms: Option<u64>,
+}
+
+/// What came of one attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "status", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum AttemptOutcome {
+    /// A value.
+    Value,
+    /// A failure.
+    Failure {
+        /// Its class.
+        class: FailureClass,
+        /// Its code.
+        code: String,
+        /// What the host observed.
+        #[serde(serialize_with = "cause_name")]
+        cause: Cause,
+        /// Whether any byte of any request may have left.
+        request_sent: bool,
+    },
+    /// The host's own error.
+    Refused {
+        /// Its code.
+        code: &'static str,
+    },
+}
+
+fn text<S: serde::Serializer>(text: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(text)
+}
+
+fn maybe_text<S: serde::Serializer>(text: &Option<Arc<str>>, serializer: S) -> Result<S::Ok, S::Error> {
+    text.as_deref().serialize(serializer)
+}
+
+fn cause_name<S: serde::Serializer>(cause: &Cause, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(cause.name())
+}
+
+impl Report {
+    pub(super) fn new(audit_id: AuditId) -> Self {
+        Self { audit_id, idempotency_key: None, attempts: Vec::new() }
+    }
+
+    /// How often the call was attempted again, over all candidates.
+    #[must_use]
+    pub fn retried(&self) -> u32 {
+        let candidates = self.attempts.iter().filter(|attempt| attempt.waited_ms.is_some()).count();
+        u32::try_from(candidates).unwrap_or(u32::MAX)
+    }
+
+    /// What the last attempt used; none where none has ended.
+    #[must_use]
+    pub fn last_usage(&self) -> Option<Usage> {
+        self.attempts.last().and_then(|attempt| attempt.usage)
+    }
+
+    /// Who gave the value, where it was not who was asked first.
+    #[must_use]
+    pub fn answered_instead(&self) -> Option<&AttemptReport> {
+        self.attempts.last().filter(|last| last.candidate > 0 && last.outcome == Some(AttemptOutcome::Value))
+    }
+}

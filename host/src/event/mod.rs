@@ -1,0 +1,204 @@
+//! What happens in a call, step by step: for progress, for the log, and for whoever listens.
+//!
+//! A listener watches and decides nothing: what it does wrong cannot fail a call. Events name no arguments, no
+//! results and no secrets.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use crate::failure::{AuditId, Cause, Failure};
+use crate::limits::Usage;
+
+/// One step of one call.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Event<'e> {
+    /// The call's record.
+    pub audit_id: &'e AuditId,
+    /// The number of the step within the call, from 1.
+    pub seq: u32,
+    /// What happened.
+    pub step: Step<'e>,
+}
+
+impl<'e> Event<'e> {
+    /// The step with this number.
+    pub(crate) fn new(audit_id: &'e AuditId, seq: u32, step: Step<'e>) -> Self {
+        Self { audit_id, seq, step }
+    }
+}
+
+/// What happened.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub enum Step<'e> {
+    /// The call was asked for.
+    Received {
+        /// The connector, as `name@version`.
+        connector: &'e str,
+        /// The operation.
+        op: &'e str,
+    },
+    /// An attempt begins.
+    AttemptStarted {
+        /// The connector, as `name@version`.
+        connector: &'e str,
+        /// The operation.
+        op: &'e str,
+        /// Which candidate of the chain it is, from 0.
+        candidate: u32,
+        /// Which attempt of the call it is, from 1.
+        attempt: u32,
+    },
+    /// An attempt is over.
+    AttemptEnded {
+        /// The connector, as `name@version`.
+        connector: &'e str,
+        /// Which attempt of the call it was.
+        attempt: u32,
+        /// Its failure; none where it has a value.
+        failure: Option<&'e Failure>,
+        /// What it used.
+        usage: &'e Usage,
+    },
+    /// The call waits, and is then attempted again.
+    RetryScheduled {
+        /// Why.
+        failure: &'e Failure,
+        /// Which retry of the candidate it is, from 1.
+        retry: u32,
+        /// How many the policy allows for this cause.
+        of: u32,
+        /// How long it waits.
+        delay: Duration,
+        /// Where the wait comes from.
+        wait: Wait,
+        /// The policy's name.
+        profile: &'e str,
+    },
+    /// The next candidate of the chain is asked.
+    FallbackTriggered {
+        /// Who failed, as `name@version`.
+        from: &'e str,
+        /// Who is asked now.
+        to: &'e str,
+        /// Why.
+        failure: &'e Failure,
+    },
+    /// A circuit changed.
+    CircuitChanged {
+        /// The connector's name.
+        connector: &'e str,
+        /// The host:port.
+        host: &'e str,
+        /// From this state,
+        from: &'static str,
+        /// to this one.
+        to: &'static str,
+        /// What was seen there; none where it was healed.
+        cause: Option<Cause>,
+    },
+    /// A request waits for its turn under a rate limit.
+    RateDelayed {
+        /// The host:port.
+        host: &'e str,
+        /// How long.
+        delay: Duration,
+    },
+    /// An error was passed over, and this is why.
+    Suppressed {
+        /// Why it does not matter.
+        reason: &'e str,
+        /// What it was.
+        cause: &'e str,
+    },
+    /// The call is over: `value`, `failure`, `refused` or `cancelled`.
+    Final {
+        /// Which of the four.
+        outcome: &'static str,
+        /// The failure's class, or the error's code.
+        class: Option<&'e str>,
+        /// The failure's code.
+        code: Option<&'e str>,
+    },
+}
+
+/// Where the length of a wait comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// The policy's schedule, with its jitter.
+    Backoff,
+    /// What the upstream service asked for, exactly.
+    RetryAfter,
+}
+
+impl Step<'_> {
+    /// The stable name of the step.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Received { .. } => "received",
+            Self::AttemptStarted { .. } => "attempt_started",
+            Self::AttemptEnded { .. } => "attempt_ended",
+            Self::RetryScheduled { .. } => "retry_scheduled",
+            Self::FallbackTriggered { .. } => "fallback_triggered",
+            Self::CircuitChanged { .. } => "circuit_changed",
+            Self::RateDelayed { .. } => "rate_delayed",
+            Self::Suppressed { .. } => "suppressed",
+            Self::Final { .. } => "final",
+        }
+    }
+
+    /// The step's facts, as the record has them.
+    #[must_use]
+    pub fn facts(&self) -> Map<String, Value> {
+        let facts = match self {
+            Self::Received { connector, op } => json!({"connector": connector, "op": op}),
+            Self::AttemptStarted { connector, op, candidate, attempt } => {
+                json!({"connector": connector, "op": op, "candidate": candidate, "attempt": attempt})
+            }
+            Self::AttemptEnded { connector, attempt, failure, usage } => json!({
+                "connector": connector,
+                "attempt": attempt,
+                "status": if failure.is_some() { "failure" } else { "value" },
+                "class": failure.map(|failure| failure.class().name()),
+                "code": failure.map(Failure::code),
+                "usage": usage,
+            }),
+            Self::RetryScheduled { failure, retry, of, delay, wait, profile } => json!({
+                "class": failure.class().name(),
+                "code": failure.code(),
+                "retry": retry,
+                "of": of,
+                "delay_ms": millis(*delay),
+                "from": match wait { Wait::Backoff => "backoff", Wait::RetryAfter => "retry_after" },
+                "profile": profile,
+            }),
+            Self::FallbackTriggered { from, to, failure } => {
+                json!({"from": from, "to": to, "class": failure.class().name(), "code": failure.code()})
+            }
+            Self::CircuitChanged { connector, host, from, to, cause } => json!({
+                "connector": connector, "host": host, "from": from, "to": to, "cause": cause.map(Cause::name),
+            }),
+            Self::RateDelayed { host, delay } => json!({"host": host, "delay_ms": millis(*delay)}),
+            Self::Suppressed { reason, cause } => json!({"reason": reason, "cause": cause}),
+            Self::Final { outcome, class, code } => json!({"outcome": outcome, "class": class, "code": code}),
+        };
+        match facts {
+            Value::Object(facts) => facts,
+            _ => Map::new(),
+        }
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Who wants to know. Called on the thread that runs the call, between its steps: it must be quick, and must not
+/// block.
+pub trait Listener: Send + Sync + 'static {
+    /// Something happened.
+    fn event(&self, event: &Event<'_>);
+}

@@ -1,0 +1,72 @@
+//! The failure of a call to a host whose circuit is open: the class of what opened it, and nothing was sent.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::cause::Cause;
+use super::class::{Boundary, FailureClass};
+use super::context::Context;
+use super::envelope::Failure;
+
+/// Why a request was not sent: too much failed there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CircuitOpen {
+    /// The host:port.
+    pub host: String,
+    /// `open`, or `half_open` while another call tries it.
+    pub state: &'static str,
+    /// When it opened.
+    pub opened_at: Timestamp,
+    /// How long until it is tried again, in milliseconds; none where waiting does not help.
+    pub retry_after_ms: Option<u64>,
+    /// What opened it.
+    pub cause: Cause,
+    /// The status of the answer that opened it, if it was an answer.
+    pub status: Option<u16>,
+    /// The record of the call that opened it.
+    pub cause_audit_id: String,
+}
+
+impl Failure {
+    /// The circuit is open. `anything_sent` is whether the attempt had sent a request elsewhere before.
+    pub(crate) fn circuit_open(context: &Context, open: &CircuitOpen, anything_sent: bool) -> Self {
+        let mut details = context.details("circuit_open");
+        details.insert("host".into(), open.host.as_str().into());
+        let class = match open.cause {
+            Cause::Network => FailureClass::NetworkError,
+            _ => FailureClass::ExternalApiError,
+        };
+        if let Some(status) = open.status {
+            details.insert("status".into(), status.into());
+        }
+        details.insert("request_sent".into(), anything_sent.into());
+        let mut circuit = Map::new();
+        circuit.insert("state".into(), open.state.into());
+        circuit.insert("opened_at".into(), open.opened_at.to_string().into());
+        circuit.insert("retry_after_ms".into(), open.retry_after_ms.map_or(Value::Null, |ms| json!(ms)));
+        circuit.insert("cause_code".into(), open.cause.name().into());
+        circuit.insert("cause_audit_id".into(), open.cause_audit_id.as_str().into());
+        details.insert("circuit".into(), circuit.into());
+        let message = match open.retry_after_ms {
+            Some(ms) => format!(
+                "Nothing was sent to {}: its circuit is open after {} and is tried again in {} s.",
+                open.host,
+                open.cause.name(),
+                ms.div_ceil(1000)
+            ),
+            None => format!(
+                "Nothing was sent to {}: its circuit is open after {}, until the credential is bound anew or the \
+                 circuit is reset.",
+                open.host,
+                open.cause.name()
+            ),
+        };
+        if open.retry_after_ms.is_none() {
+            details
+                .insert("suggestion".into(), format!("cofferdam breaker reset --host {}", open.host).into());
+        }
+        let retriable = open.retry_after_ms.is_some() && (context.idempotent() || !anything_sent);
+        Self::new(context, class, Boundary::External, retriable, message, details)
+            .caused_by(Cause::CircuitOpen, None)
+    }
+}

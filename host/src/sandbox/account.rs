@@ -1,0 +1,29 @@
+//! The account of an attempt that is over: what its store and its ledger counted.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::gates::ledger::Ledger;
+use super::state::State;
+use crate::limits::{Limits, Usage};
+
+/// What the attempt used.
+pub(super) fn of(state: &State, ledger: &Ledger, limits: &Limits, fuel: u64, wall_time: Duration) -> Usage {
+    let (stdout_kept, stdout_dropped) = state.stdout.kept_and_dropped();
+    let (stderr_kept, stderr_dropped) = state.stderr.kept_and_dropped();
+    let (log_lines, log_lines_dropped) = state.log.kept_and_dropped();
+    Usage {
+        fuel,
+        memory: state.limiter.used(),
+        memory_grows: state.limiter.grows(),
+        wall_time,
+        requests: ledger.requests.load(Ordering::Relaxed),
+        bytes_out: ledger.bytes_out.load(Ordering::Relaxed),
+        bytes_in: ledger.bytes_in.load(Ordering::Relaxed),
+        log_lines,
+        log_lines_dropped,
+        stdio_bytes: stdout_kept.saturating_add(stderr_kept),
+        stdio_bytes_dropped: stdout_dropped.saturating_add(stderr_dropped),
+        limits: *limits,
+    }
+}

@@ -1,0 +1,48 @@
+//! What stands before a host beside its grants: a circuit that may be open, a rate that may be used up.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::clock::Clock;
+use crate::failure::{CircuitOpen, LimitHit, LimitKind};
+use crate::resilience::{RateLimit, RateLimits, Visit};
+
+/// The guards of one attempt.
+#[derive(Clone)]
+pub(crate) struct Guards {
+    /// The connector's name, without its version.
+    pub(crate) connector: Arc<str>,
+    /// What its candidate has to do with circuits, where it has a breaker.
+    pub(crate) circuits: Option<Arc<Visit>>,
+    /// Its rate limit, where it has one.
+    pub(crate) rate: Option<(Arc<RateLimits>, RateLimit)>,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// When the attempt ends: no wait goes beyond it.
+    pub(crate) deadline: Instant,
+}
+
+impl Guards {
+    /// Whether the circuit to `host` lets a request pass.
+    pub(super) fn admit(&self, host: &str, credential: Option<&str>) -> Result<(), CircuitOpen> {
+        match &self.circuits {
+            Some(visit) => visit.admit(host, credential, self.clock.timestamp()),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for the request's turn.
+    pub(super) async fn turn(&self, host: &str) -> Result<(), LimitHit> {
+        let Some((limits, limit)) = &self.rate else { return Ok(()) };
+        loop {
+            let now = self.clock.now();
+            match limits.turn(&self.connector, host, *limit, now, self.deadline) {
+                Ok(None) => return Ok(()),
+                Ok(Some(wait)) => self.clock.sleep_until(now + wait).await,
+                Err(refused) => {
+                    return Err(LimitHit::at_least_one_over(LimitKind::Rate, refused.configured)
+                        .after(refused.retry_after));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Time that skips the waits between attempts, and keeps what happened: tests of retries take no longer than calls.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use cofferdam::clock::{Clock, Sleep, SystemClock};
+use cofferdam::event::{Event, Listener, Step};
+use serde_json::{Map, Value};
+use tokio::sync::watch;
+
+/// A clock that runs as the machine's does, and jumps ahead by every wait that a call announces; and the listener
+/// that hears of it. Give a host both.
+pub struct Skipping {
+    skipped: watch::Sender<Duration>,
+    steps: Mutex<Vec<Kept>>,
+}
+
+/// One step of a call, as it was told.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Kept {
+    /// The call.
+    pub audit_id: String,
+    /// Its number in the call, from 1.
+    pub seq: u32,
+    /// Its name.
+    pub name: &'static str,
+    /// Its facts.
+    pub facts: Map<String, Value>,
+}
+
+impl Skipping {
+    /// A clock that has skipped nothing yet.
+    #[must_use]
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self { skipped: watch::Sender::new(Duration::ZERO), steps: Mutex::default() })
+    }
+
+    /// Jumps ahead.
+    pub fn skip(&self, time: Duration) {
+        self.skipped.send_modify(|skipped| *skipped += time);
+    }
+
+    /// The steps of all calls so far.
+    #[must_use]
+    pub fn steps(&self) -> Vec<Kept> {
+        self.steps.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The waits between attempts so far, as they were announced, in milliseconds.
+    #[must_use]
+    pub fn waits_ms(&self) -> Vec<u64> {
+        let steps = self.steps();
+        let waits = steps.iter().filter(|step| step.name == "retry_scheduled");
+        waits.filter_map(|step| step.facts.get("delay_ms")?.as_u64()).collect()
+    }
+}
+
+impl Clock for Skipping {
+    fn now(&self) -> Instant {
+        SystemClock.now() + *self.skipped.borrow()
+    }
+
+    fn timestamp(&self) -> jiff::Timestamp {
+        SystemClock.timestamp() + *self.skipped.borrow()
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Sleep {
+        let mut skipped = self.skipped.subscribe();
+        Box::pin(async move {
+            loop {
+                let so_far = *skipped.borrow_and_update();
+                let left = deadline.checked_sub(so_far).unwrap_or_else(|| SystemClock.now());
+                tokio::select! {
+                    () = SystemClock.sleep_until(left) => return,
+                    changed = skipped.changed() => if changed.is_err() { return },
+                }
+            }
+        })
+    }
+}
+
+impl Listener for Skipping {
+    fn event(&self, event: &Event<'_>) {
+        if let Step::RetryScheduled { delay, .. } = event.step {
+            self.skip(delay);
+        }
+        self.steps.lock().unwrap_or_else(PoisonError::into_inner).push(Kept {
+            audit_id: event.audit_id.as_str().to_owned(),
+            seq: event.seq,
+            name: event.step.name(),
+            facts: event.step.facts(),
+        });
+    }
+}
