@@ -30,7 +30,10 @@ const REFUSED: [(&str, &str); 30] = [
     ("E0423", "pub fn id() -> AuditId { AuditId(String::new()) }"),
     // No call without limits: they cannot be made but by resolving, have no default and no "none", and a
     // request for them says an amount or leaves it to the next in rank.
-    ("E0451", "pub fn make() -> Limits { Limits { fuel: 0, wall_time: todo!(), memory: 0 } }"),
+    (
+        "E0451",
+        "pub fn make() -> Limits { Limits { fuel: 0, wall_time: todo!(), attempt_time: todo!(), memory: 0 } }",
+    ),
     ("E0277", "pub fn make() -> Limits { Default::default() }"),
     ("E0599", "pub fn make() -> Limits { Limits::unlimited() }"),
     ("E0616", "pub fn lift(l: &mut Limits) { l.fuel = u64::MAX; }"),

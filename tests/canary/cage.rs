@@ -98,6 +98,9 @@ impl Cage {
         let hosts = [self.upstream.grant(), format!("http://localhost:{}", self.closed_port)];
         let manifest = package::with_hosts(&package::guest_manifest("probe"), &hosts);
         let manifest = manifest.replace("github://cofferdam/probe", &name(connector));
+        // The command line waits between attempts in earnest; one operation that may be repeated is enough.
+        let once = "post = \"not_idempotent\"\nfetch = \"not_idempotent\"";
+        let manifest = manifest.replace("post = \"not_idempotent\"", once);
         let credentials = credentials.replace("HOST", &hosts[0]);
         package::pack(&package::guest("probe"), &format!("{manifest}\n{credentials}"))
     }

@@ -87,6 +87,14 @@ fn rows(class: FailureClass, cage: &Cage) -> Vec<Row> {
             ("probe", "fetch", fetch("/early-close"), vec![], ""),
             ("oauth", "fetch", fetch("/drop"), vec![], ""),
             ("aws", "fetch", fetch("/drop"), vec![], ""),
+            // Attempted twice: a retry says why.
+            (
+                "probe",
+                "fetch_many",
+                json!({"url": cage.upstream.url("/drop/again"), "times": 1}),
+                vec!["--timeout", "2s"],
+                "",
+            ),
             ("probe", "fetch", json!({"url": format!("http://localhost:{}/", cage.closed_port)}), vec![], ""),
         ],
         FailureClass::ExternalApiError => ["probe", "basic", "oauth", "aws"]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use cofferdam::Call;
 use cofferdam::vault::{Bindings, Vault, VaultError};
 use cofferdam_test_support::vault::{binding, oauth};
 use cofferdam_test_support::{MemoryVault, Upstream};
@@ -19,7 +20,8 @@ fn a_request_under_way_counts_as_sent_whatever_fails_beside_it() {
         let closed = if claimed { String::new() } else { it.other.url("/x") };
         it.other = Upstream::start();
         let first = it.upstream.url("/hang/effect");
-        let failure = failed(it.call("lose_track", json!({"first": first, "second": closed})));
+        let call = Call::new(example("probe"), "lose_track", json!({"first": first, "second": closed}));
+        let failure = failed(run(it.host.run(call.not_idempotent())));
         assert_eq!(it.upstream.seen("/hang/effect").len(), 1);
         assert_eq!(failure.details()["request_sent"], true, "{claimed}: {:?}", failure.details());
     }

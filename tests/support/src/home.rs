@@ -10,6 +10,7 @@ use cofferdam::{Compiler, ConnectorRef, Error, Host, HostBuilder, InstallOptions
 use jiff::Timestamp;
 use tempfile::TempDir;
 
+use crate::hasty::Hasty;
 use crate::signer::Signer;
 use crate::skipping::Skipping;
 use crate::snapshot::Snapshot;
@@ -80,15 +81,18 @@ impl Home {
     /// A host over it, to be configured further. It does not wait between attempts.
     #[must_use]
     pub fn builder(&self) -> HostBuilder {
-        self.builder_at(&Skipping::new())
+        self.builder_with().clock(Arc::new(Hasty)).listener(Arc::new(Hasty))
     }
 
-    /// A host over it whose time is `clock`, and whose steps that keeps.
+    /// A host over it whose time is `clock`, and whose steps that keeps: for one call at a time.
     #[must_use]
     pub fn builder_at(&self, clock: &Arc<Skipping>) -> HostBuilder {
         let (time, listener) = (Arc::clone(clock), Arc::clone(clock));
-        let builder = Host::builder().home(self.path()).compiler(self.compiler.clone()).concurrency(16);
-        builder.clock(time).listener(listener)
+        self.builder_with().clock(time).listener(listener)
+    }
+
+    fn builder_with(&self) -> HostBuilder {
+        Host::builder().home(self.path()).compiler(self.compiler.clone()).concurrency(16)
     }
 
     /// A host over it.

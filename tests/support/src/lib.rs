@@ -10,6 +10,7 @@
 pub mod cli;
 pub mod committed;
 pub mod guests;
+pub mod hasty;
 pub mod home;
 pub mod package;
 pub mod process;
@@ -22,6 +23,7 @@ pub mod upstream;
 pub mod vault;
 
 pub use cli::{Cli, Ran};
+pub use hasty::Hasty;
 pub use home::{Home, connector};
 pub use signer::Signer;
 pub use skipping::{Kept, Skipping};
