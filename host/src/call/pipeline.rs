@@ -15,7 +15,7 @@ use super::request::{Call, idempotency_key};
 use crate::chance::Chance;
 use crate::clock::Clock;
 use crate::credentials::Broker;
-use crate::error::Error;
+use crate::error::{Error, HostError, HostErrorKind};
 use crate::event::{Listener, Step};
 use crate::failure::{AuditId, Failure, RetryStopped};
 use crate::resilience::{Circuits, Moment, Next, Plan, RateLimits, Settings, Visit, decide};
@@ -146,34 +146,43 @@ impl Pipeline {
         let name = candidate.connector.name();
         let plan = self.settings.plan(name, call.retry.as_ref());
         let visit = plan.breaker.as_ref().map(|policy| self.circuits.visit(name, policy, &course.audit_id));
+        let mut package: Option<Arc<str>> = None;
         let mut last: Option<Failure> = None;
         let mut attempts: u32 = 0;
         loop {
-            let ended = match self.admit(call, candidate, &plan, course, record).await {
+            let admitted = self.admit(call, candidate, &plan, course, record).await;
+            let ended = match admitted {
+                Ok(admitted)
+                    if package.get_or_insert_with(|| Arc::clone(&admitted.loaded.hash))
+                        != &admitted.loaded.hash =>
+                {
+                    Err(replaced(candidate.connector.text()).into())
+                }
                 Ok(admitted) => {
                     *idempotent = admitted.context.idempotent();
                     attempts = attempts.saturating_add(1);
-                    self.attempt(&admitted, candidate, &plan, visit.as_ref(), course, record).await
+                    match self.attempt(&admitted, candidate, &plan, visit.as_ref(), course, record).await {
+                        Err(Error::Failure(failure)) => Ok(failure),
+                        Err(error @ Error::Host(_)) => Err(error),
+                        value => {
+                            settle(visit.as_deref(), clock, name.as_str(), record);
+                            return value;
+                        }
+                    }
                 }
                 Err(error) => Err(error),
             };
             let failure = match (ended, last.take()) {
-                (Err(Error::Failure(failure)), _) => failure,
+                (Ok(failure), _) => failure,
                 // What stands is what came of the attempt before: this one was not taken up.
-                (Err(Error::Host(error)), Some(before)) => {
+                (Err(error), before) => {
+                    settle(visit.as_deref(), clock, name.as_str(), record);
+                    let Some(before) = before else { return Err(error) };
                     let late = course.time.is_some_and(|time| clock.now() >= time.deadline);
                     let stopped = if late { RetryStopped::WallTime } else { RetryStopped::NotAdmitted };
-                    let retried = attempts.saturating_sub(1);
-                    settle(visit.as_deref(), clock, name.as_str(), record);
                     let note = format!("not attempted again: {error}");
-                    return Err(before
-                        .with_retries(retried, Some(stopped), None)
-                        .with_operator_note(note)
-                        .into());
-                }
-                (outcome, _) => {
-                    settle(visit.as_deref(), clock, name.as_str(), record);
-                    return outcome;
+                    let before = before.with_retries(attempts.saturating_sub(1), Some(stopped), None);
+                    return Err(before.with_operator_note(note).into());
                 }
             };
             let now = clock.now();
@@ -265,6 +274,12 @@ impl Pipeline {
         record.attempt_ended(connector, &ended);
         ended.outcome
     }
+}
+
+/// Attempts of one call are all of the same package: what was said of the operation still holds.
+fn replaced(connector: &str) -> HostError {
+    HostError::new(HostErrorKind::Conflict, format!("{connector} was replaced while a call of it waited."))
+        .hint("Call it again.")
 }
 
 fn forbidden(visit: Option<&Visit>, clock: &dyn Clock) -> bool {
