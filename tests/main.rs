@@ -21,6 +21,7 @@ mod compile_fail;
 mod concurrency;
 mod credentials;
 mod disk;
+mod documents;
 mod downgrade;
 mod dsse;
 mod envelope;
