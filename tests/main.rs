@@ -26,6 +26,7 @@ mod downgrade;
 mod dsse;
 mod envelope;
 mod failures;
+mod faults_between;
 mod forgotten;
 mod fuzz;
 mod hostile;

@@ -23,6 +23,8 @@ pub enum Fault {
     ResetInResponse(usize),
     /// The request reaches the server; so many bytes of its answer come back, and then an orderly end.
     TruncateResponse(usize),
+    /// Nothing with the first request and its answer; then the connection ends while it waits to be used again.
+    EndWhenIdle,
     /// The answer comes so much later.
     Delay(Duration),
     /// The request reaches the server, and nothing comes back.
@@ -136,7 +138,7 @@ async fn between(mut near: TcpStream, to: u16, fault: Fault) -> std::io::Result<
         return std::future::pending().await;
     }
     if fault == Fault::DropAtOnce {
-        return near.shutdown().await;
+        return end(near).await;
     }
     let mut far = TcpStream::connect((Ipv4Addr::LOCALHOST, to)).await?;
     match fault {
@@ -154,6 +156,17 @@ async fn between(mut near: TcpStream, to: u16, fault: Fault) -> std::io::Result<
         }
         Fault::TruncateResponse(bytes) => {
             answer(&mut near, &mut far, bytes).await?;
+            end(near).await
+        }
+        Fault::EndWhenIdle => {
+            pass_request(&mut near, &mut far, usize::MAX).await?;
+            let mut buffer = [0; 4096];
+            while let Ok(read) = tokio::time::timeout(QUIET, far.read(&mut buffer)).await {
+                match read? {
+                    0 => break,
+                    read => near.write_all(&buffer[..read]).await?,
+                }
+            }
             end(near).await
         }
         Fault::Delay(time) => {
