@@ -344,23 +344,59 @@ fn limits_come_from_the_command_line_and_what_was_used_goes_back() {
     );
 }
 
-#[test]
-fn ctrl_c_ends_the_call_and_its_request() {
-    let url = format!("url={}", world().upstream.url("/hang/ctrl-c"));
+/// A call that is ended by `signal` once the server has seen its request; with what it prints as JSON or prose.
+fn ended_by(signal: &str, path: &str, json: bool) -> std::process::Output {
+    let url = format!("url={}", world().upstream.url(path));
     let allowed = world().upstream.host_port();
-    let args = ["call", "github://cofferdam/probe", "fetch", "--arg", &url, "--allow-private", &allowed];
+    let mut args =
+        vec!["call", "github://cofferdam/probe", "fetch", "--arg", &url, "--allow-private", &allowed];
+    if json {
+        args.extend(["--format", "json"]);
+    }
     let mut child =
         example_cli().command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    while world().upstream.seen("/hang/ctrl-c").is_empty() {
+    while world().upstream.seen(path).is_empty() {
         assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
+    if path.starts_with("/status/") {
+        // Until it waits: the answer is there, and the next attempt a second away.
+        std::thread::sleep(std::time::Duration::from_millis(300));
+    }
     let pid = child.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn c21_ctrl_c_ends_the_call_and_its_request() {
+    let output = ended_by("-INT", "/hang/ctrl-c", false);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{said}");
     assert!(output.stdout.is_empty());
+    assert!(said.contains("cancelled") && said.contains("effects") && !said.contains("error"), "{said}");
     crate::cancellation::abandoned(&world().upstream, "/hang/ctrl-c");
+}
+
+/// One line on standard output in any case: the second envelope, never a class.
+#[test]
+fn c21_a_signal_is_answered_in_json_too_also_between_two_attempts() {
+    for (signal, name, code, path) in [
+        ("-INT", "SIGINT", 130, "/hang/json-int"),
+        ("-TERM", "SIGTERM", 143, "/hang/json-term"),
+        // The answer asks for a wait that would fit, so that the call waits when it is told to end.
+        ("-INT", "SIGINT", 130, "/status/503?retry_after=20&wait=int"),
+        ("-TERM", "SIGTERM", 143, "/status/503?retry_after=20&wait=term"),
+    ] {
+        let output = ended_by(signal, path, true);
+        assert_eq!(output.status.code(), Some(code), "{path}: {}", String::from_utf8_lossy(&output.stderr));
+        let envelope: Value = serde_json::from_slice(&output.stdout).unwrap();
+        envelope::check_host_json(&envelope);
+        assert_eq!(envelope["error"]["code"], "cancelled", "{path}");
+        let details = &envelope["error"]["details"];
+        assert_eq!((&details["signal"], &details["attempts"]), (&json!(name), &json!(1)), "{path}");
+        assert_eq!(world().upstream.seen(path).len(), 1, "{path}: no further attempt");
+    }
 }
 
 #[test]

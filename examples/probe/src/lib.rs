@@ -57,6 +57,24 @@ impl Guest for Probe {
         talk::post(url, body)
     }
 
+    fn order(
+        url: String,
+        body: String,
+        labels: Vec<String>,
+        patience_ms: Option<u64>,
+    ) -> Result<Response, Failure> {
+        talk::order(&url, &body, &labels, patience_ms)
+    }
+
+    fn order_once(
+        url: String,
+        body: String,
+        labels: Vec<String>,
+        patience_ms: Option<u64>,
+    ) -> Result<Response, Failure> {
+        talk::order(&url, &body, &labels, patience_ms)
+    }
+
     fn post_bytes(url: String, bytes: u64) -> Result<Response, Failure> {
         talk::post_bytes(url, bytes)
     }

@@ -1,6 +1,7 @@
 //! Talking: to services, to the log, to standard output.
 
 use std::io::Write as _;
+use std::time::Duration;
 
 use cofferdam_guest::http::{self, Request};
 use cofferdam_guest::wasi::http::outgoing_handler;
@@ -17,6 +18,23 @@ pub(crate) fn fetch(url: String) -> Result<Response, Failure> {
 
 pub(crate) fn post(url: String, body: String) -> Result<Response, Failure> {
     answer(http::post(url).idempotency_key("post").bytes("text/plain; charset=utf-8", body))
+}
+
+pub(crate) fn order(
+    url: &str,
+    body: &str,
+    labels: &[String],
+    patience_ms: Option<u64>,
+) -> Result<Response, Failure> {
+    let mut response = None;
+    for label in labels {
+        let mut request = http::post(url).idempotency_key(label).bytes("text/plain", body);
+        if let Some(patience) = patience_ms.map(Duration::from_millis) {
+            request = request.connect_timeout(patience).first_byte_timeout(patience);
+        }
+        response = Some(answer(request)?);
+    }
+    response.ok_or_else(|| Failure::failed("no_response", "Nothing was ordered."))
 }
 
 pub(crate) fn post_bytes(url: String, bytes: u64) -> Result<Response, Failure> {

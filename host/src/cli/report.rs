@@ -11,7 +11,7 @@ use super::args::Cli;
 use super::exit_codes::{INTERRUPTED, TERMINATED, USAGE};
 use super::ui::{Ui, err_line, printable_json};
 use crate::document::DocumentError;
-use crate::error::{Error, HostError};
+use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::{Failure, safe_line};
 
 /// What ends a command before its result.
@@ -45,8 +45,15 @@ impl From<Error> for Stop {
 pub(super) fn stopped(ui: &Ui, stop: Stop) -> ExitCode {
     match stop {
         Stop::Error(error) => {
-            show(ui, &error);
-            ExitCode::from(error.exit_code())
+            let code = exit_code(&error);
+            match &error {
+                // Nothing is wrong: it was asked for.
+                Error::Host(host) if host.kind() == HostErrorKind::Cancelled && !ui.json() => {
+                    ui.note(host.message());
+                }
+                error => show(ui, error),
+            }
+            ExitCode::from(code)
         }
         Stop::Shown(code) => ExitCode::from(code),
         Stop::Interrupted => {
@@ -55,6 +62,16 @@ pub(super) fn stopped(ui: &Ui, stop: Stop) -> ExitCode {
         }
         Stop::Terminated => ExitCode::from(TERMINATED),
         Stop::PipeClosed => ExitCode::SUCCESS,
+    }
+}
+
+/// The exit code for an error. That of a cancelled call says by which signal, as shells have it.
+pub(super) fn exit_code(error: &Error) -> u8 {
+    match error {
+        Error::Host(host) if host.details().get("signal").is_some_and(|signal| signal == "SIGTERM") => {
+            TERMINATED
+        }
+        error => error.exit_code(),
     }
 }
 

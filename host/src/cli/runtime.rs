@@ -1,11 +1,13 @@
 //! Runs the asynchronous commands, until they end or are told to.
 
 use std::future::Future;
+use std::pin::pin;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::report::Stop;
 use crate::Host;
+use crate::call::Cancellation;
 use crate::error::{HostError, HostErrorKind};
 
 /// Runs `command`, which works with `host`, as [`block_on`] does, and then waits for credentials that are being
@@ -23,34 +25,85 @@ pub(super) fn block_on<T>(command: impl Future<Output = Result<T, Stop>>) -> Res
     run(command, async {})
 }
 
+/// Runs `call`, which `cancellation` can end: what came of it, and which signal ended it, if one did. Then waits as
+/// [`block_on_with`] does.
+pub(super) fn block_on_call<T>(
+    host: &Host,
+    cancellation: &Cancellation,
+    call: impl Future<Output = T>,
+) -> Result<(T, Option<Stop>), Stop> {
+    on_a_runtime(async |signals| {
+        let mut call = pin!(call);
+        let outcome = tokio::select! {
+            biased;
+            stop = signals.next() => {
+                cancellation.cancel();
+                (call.as_mut().await, Some(stop))
+            }
+            outcome = &mut call => (outcome, None),
+        };
+        signals.unless_told(host.settle()).await;
+        Ok(outcome)
+    })
+}
+
 /// Runs `command`, and `after` it whatever came of it.
 fn run<T>(
     command: impl Future<Output = Result<T, Stop>>,
     after: impl Future<Output = ()>,
 ) -> Result<T, Stop> {
+    on_a_runtime(async |signals| {
+        let outcome = tokio::select! {
+            biased;
+            stop = signals.next() => Err(stop),
+            outcome = command => outcome,
+        };
+        signals.unless_told(after).await;
+        outcome
+    })
+}
+
+fn on_a_runtime<T>(command: impl AsyncFnOnce(&mut Signals) -> Result<T, Stop>) -> Result<T, Stop> {
     let broken = |error: std::io::Error| {
         HostError::new(HostErrorKind::Internal, "The asynchronous runtime could not be started.")
             .because(error)
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(broken)?;
     let outcome = runtime.block_on(async {
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(broken)?;
-        let mut terminate = signal(SignalKind::terminate()).map_err(broken)?;
-        let outcome = tokio::select! {
-            biased;
-            _ = interrupt.recv() => Err(Stop::Interrupted),
-            _ = terminate.recv() => Err(Stop::Terminated),
-            outcome = command => outcome,
-        };
-        tokio::select! {
-            biased;
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            () = after => {}
-        }
-        outcome
+        let mut signals = Signals::new().map_err(broken)?;
+        command(&mut signals).await
     });
     // A name that is still being looked up holds a thread; the process does not wait for it.
     runtime.shutdown_background();
     outcome
+}
+
+/// What tells a command to end.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    /// The next one.
+    async fn next(&mut self) -> Stop {
+        tokio::select! {
+            biased;
+            _ = self.interrupt.recv() => Stop::Interrupted,
+            _ = self.terminate.recv() => Stop::Terminated,
+        }
+    }
+
+    /// Waits for `future`, but no longer than until one comes.
+    async fn unless_told(&mut self, future: impl Future<Output = ()>) {
+        tokio::select! {
+            biased;
+            _ = self.next() => {}
+            () = future => {}
+        }
+    }
 }

@@ -9,6 +9,7 @@
 
 pub mod cli;
 pub mod committed;
+pub mod faulty;
 pub mod guests;
 pub mod hasty;
 pub mod home;
@@ -23,10 +24,11 @@ pub mod upstream;
 pub mod vault;
 
 pub use cli::{Cli, Ran};
+pub use faulty::{Fault, Faulty};
 pub use hasty::Hasty;
 pub use home::{Home, connector};
 pub use signer::Signer;
 pub use skipping::{Kept, Skipping};
 pub use snapshot::Snapshot;
-pub use upstream::{Seen, Upstream};
+pub use upstream::{Seen, Turn, Upstream};
 pub use vault::MemoryVault;

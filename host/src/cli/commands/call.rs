@@ -3,10 +3,10 @@
 use std::io::{self, IsTerminal as _};
 use std::path::Path;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use crate::call::Call;
-use crate::cli::report::Stop;
+use crate::call::{Call, Cancellation};
+use crate::cli::report::{Stop, exit_code};
 use crate::cli::session::{Session, resolve};
 use crate::cli::{files, progress, runtime, strict_json};
 use crate::error::{Error, HostError, HostErrorKind};
@@ -97,14 +97,7 @@ pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop>
         // The envelope is the answer, as the value would have been.
         Err(Stop::Error(error)) if session.ui.json() => {
             session.ui.line_of_json(&error)?;
-            Err(Stop::Shown(error.exit_code()))
-        }
-        // No value, no failure, and an answer all the same: whoever reads it must not wait for one.
-        Err(stop @ (Stop::Interrupted | Stop::Terminated)) if session.ui.json() => {
-            let signal = if matches!(stop, Stop::Interrupted) { "SIGINT" } else { "SIGTERM" };
-            let message = "The call was cancelled before it had an outcome. It may have had effects.";
-            session.ui.line_of_json(&json!({"cancelled": {"signal": signal, "message": message}}))?;
-            Err(stop)
+            Err(Stop::Shown(exit_code(&error)))
         }
         outcome => outcome,
     }
@@ -133,9 +126,11 @@ fn call(args: Args, session: &Session<'_>) -> Result<(), Stop> {
     if args.allow_unsigned {
         call = call.allow_unsigned();
     }
+    let cancellation = Cancellation::new();
+    let call = call.cancelled_by(&cancellation);
     let running = progress::during(session.ui, &what, host.run_reported(call));
-    let (outcome, report) = runtime::block_on_with(&host, async { Ok(running.await) })?;
-    let outcome = outcome.map_err(|error| with_quotes(error, &not_texts));
+    let ((outcome, report), stop) = runtime::block_on_call(&host, &cancellation, running)?;
+    let outcome = outcome.map_err(|error| told_by(stop, with_quotes(error, &not_texts)));
     let usage = report.last_usage();
     if !args.usage {
         return session.ui.value(&outcome?);
@@ -165,7 +160,18 @@ fn with_usage(
     }
     let answer = Answer { value: outcome.as_ref().ok(), error: outcome.as_ref().err(), usage };
     session.ui.line_of_json(&answer)?;
-    outcome.map(drop).map_err(|error| Stop::Shown(error.exit_code()))
+    outcome.map(drop).map_err(|error| Stop::Shown(exit_code(&error)))
+}
+
+/// The error, with the signal that ended the call, if one did.
+fn told_by(stop: Option<Stop>, error: Error) -> Error {
+    match (stop, error) {
+        (Some(stop), Error::Host(error)) if error.kind() == HostErrorKind::Cancelled => {
+            let signal = if matches!(stop, Stop::Terminated) { "SIGTERM" } else { "SIGINT" };
+            error.detail("signal", signal).into()
+        }
+        (_, error) => error,
+    }
 }
 
 /// Single arguments that were taken as JSON and are no texts: each with how the text would be written.

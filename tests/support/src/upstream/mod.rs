@@ -13,9 +13,12 @@
 //! | `/early-close` | a head that promises 1,000 bytes, ten of them, and the end of the connection |
 //! | `/drop` | the end of the connection |
 //! | `/repos/..` | GitHub's issues; see `issues` |
+//!
+//! A path that has a [script](Upstream::script) answers as that says, request after request.
 
 mod issues;
 mod reply;
+mod script;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,6 +35,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 use reply::{Body, Reply};
+pub use script::Turn;
 
 /// A request as it arrived.
 #[derive(Debug, Clone)]
@@ -69,6 +73,7 @@ struct Shared {
     connections: AtomicU64,
     seen: Mutex<Vec<Seen>>,
     issues: issues::Store,
+    scripts: script::Scripts,
 }
 
 impl Shared {
@@ -126,6 +131,13 @@ impl Upstream {
     #[must_use]
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.host_port())
+    }
+
+    /// Has requests for `path` answered by `turns`, one after the other; the last one stays. The path has no other
+    /// meaning then. Returns its URL.
+    pub fn script(&self, path: &str, turns: impl IntoIterator<Item = Turn>) -> String {
+        self.shared.scripts.set(path, turns.into_iter().collect());
+        self.url(path)
     }
 
     /// Connections accepted until now.
@@ -215,9 +227,10 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Respo
         all.len() - 1
     };
     let mut waiting = Waiting { shared: &shared, index, answered: false };
-    let reply = match seen.path.starts_with("/repos/") {
-        true => shared.issues.answer(&seen),
-        false => reply::by_path(&seen).await,
+    let reply = match shared.scripts.next(&seen.path) {
+        Some(turn) => turn.reply().await,
+        None if seen.path.starts_with("/repos/") => shared.issues.answer(&seen),
+        None => reply::by_path(&seen).await,
     };
     waiting.answered = true;
     match reply {

@@ -1,0 +1,19 @@
+//! What each of the documents behind this project says of failing calls, walked row by row through the real pipeline:
+//! a real guest, a real server, and a clock that skips the waits.
+
+#[path = "documents/error_model.rs"]
+mod error_model;
+#[path = "documents/error_recovery.rs"]
+mod error_recovery;
+#[path = "documents/error_standard.rs"]
+mod error_standard;
+#[path = "documents/examples.rs"]
+mod examples;
+#[path = "documents/failure_model.rs"]
+mod failure_model;
+#[path = "documents/provider_failover.rs"]
+mod provider_failover;
+#[path = "documents/retry_after.rs"]
+mod retry_after;
+#[path = "documents/stage.rs"]
+pub(crate) mod stage;

@@ -1,0 +1,284 @@
+//! The error recovery record (000): bounded retries of what is safe, rows A17, A18, A23 to A37
+//! and A45. Its three examples have a file of their own.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use cofferdam::chance::SeededChance;
+use cofferdam::event::{Event, Listener, Step};
+use cofferdam::limits::LimitRequest;
+use cofferdam::{Call, Error};
+use cofferdam_test_support::{Skipping, Turn, records};
+use serde_json::{Value, json};
+
+use super::stage::{Own, Stage, fetch, once, order, probe, profile, repeated, script, told, walk, within};
+use crate::envelope::{Expected, check, fault, network, upstream};
+use crate::world::world;
+
+/// A30: one, two and four seconds, and up to a fifth more.
+const WAITS: [std::ops::RangeInclusive<u64>; 3] = [1_000..=1_200, 2_000..=2_400, 4_000..=4_800];
+
+#[test]
+fn a18_a29_a30_a32_the_table_of_statuses() {
+    let rows = [
+        repeated(500, "unavailable", &WAITS),
+        repeated(502, "unavailable", &WAITS),
+        repeated(503, "unavailable", &WAITS),
+        repeated(504, "unavailable", &WAITS),
+        repeated(529, "unavailable", &WAITS),
+        repeated(429, "rate_limited", &WAITS),
+        // C13: retriable, and not on the list of what this policy repeats.
+        once(408, "timeout", true),
+        once(425, "timeout", true),
+        once(400, "bad_request", false),
+        once(401, "auth", false),
+        once(402, "payment_required", false),
+        once(403, "auth", false),
+        once(404, "not_found", false),
+        once(409, "bad_request", false),
+        once(413, "bad_request", false),
+        once(422, "bad_request", false),
+    ];
+    walk(&Stage::new(), &world().upstream, "standard", &rows);
+}
+
+/// A17 and A32: what never reaches a server.
+#[test]
+fn a17_a32_a_closed_port_is_tried_four_times() {
+    let told = Stage::new().call(fetch(&format!("http://localhost:{}/", world().closed_port)));
+    check(told.failure(), network("refused", true));
+    within(&told.waits(), &WAITS, "refused");
+    assert_eq!(told.failure().details()["retried"], 3);
+}
+
+/// Probes under other names, whose manifests say other things of repeating.
+fn declared() -> Own {
+    let own = Own::new(|builder, _| builder);
+    let manifest = own.manifest();
+    let (head, rest) = manifest.split_once("[connector.idempotency.operations]").unwrap();
+    let (_, tail) = rest.split_once("[capabilities.network]").unwrap();
+    for (name, table) in [
+        ("silent", ""),
+        ("once", "[connector.idempotency]\ndefault = \"not_idempotent\"\n"),
+        (
+            "mixed",
+            "[connector.idempotency]\ndefault = \"not_idempotent\"\n\
+             [connector.idempotency.operations]\nfetch = \"idempotent\"\n",
+        ),
+    ] {
+        let text = format!("{head}{table}[capabilities.network]{tail}");
+        own.install(&text.replace("github://cofferdam/probe", &format!("github://cofferdam/{name}")));
+    }
+    own
+}
+
+/// A23: idempotent unless the manifest says otherwise. A25 and A26: what opts out is not repeated, and its failure
+/// comes at once. A36: what the manifest declares is what counts.
+#[test]
+fn a23_a25_a26_a36_the_manifest_decides() {
+    let own = declared();
+    let call = |name: &str, op: &str, url: &str| {
+        let args = match op {
+            "fetch" => json!({"url": url}),
+            _ => json!({"url": url, "body": "one", "labels": ["only"]}),
+        };
+        let connector = cofferdam_test_support::connector(&format!("github://cofferdam/{name}@0.1.0"));
+        own.call(Call::new(connector, op, args))
+    };
+    for (name, op, repeated) in [
+        ("silent", "fetch", true),
+        ("silent", "order_once", true),
+        ("once", "fetch", false),
+        ("once", "order", false),
+        ("mixed", "fetch", true),
+        ("mixed", "order", false),
+    ] {
+        let (url, path) = script(&own.upstream, [Turn::status(503), Turn::status(200)]);
+        let told = call(name, op, &url);
+        assert_eq!(own.upstream.seen(&path).len(), if repeated { 2 } else { 1 }, "{name} {op}");
+        if repeated {
+            assert_eq!(told.outcome.unwrap()["status"], 200, "{name} {op}");
+            continue;
+        }
+        assert_eq!(told.waits(), [0; 0], "{name} {op}");
+        let failure = told.failure();
+        check(failure, crate::envelope::upstream("unavailable", false));
+        assert!(failure.message().contains("not idempotent"), "{}", failure.message());
+        assert_eq!(failure.details()["idempotent"], false);
+    }
+}
+
+/// A24 and C28: one key for each request, the same in every attempt, new for a new call; or the caller's own.
+#[test]
+fn a24_c28_a_request_has_one_key_for_all_its_attempts() {
+    let (stage, upstream) = (Stage::new(), &world().upstream);
+    let turns = || [200, 503, 200, 503, 200, 200].map(Turn::status);
+    let keys = |call: Call, path: &str| {
+        assert!(stage.call(call).outcome.is_ok());
+        let seen = upstream.seen(path);
+        seen.iter().map(|seen| seen.header("idempotency-key").unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let two = |url: &str| probe("order", json!({"url": url, "body": "x", "labels": ["first", "second"]}));
+    let (url, path) = script(upstream, turns());
+    let ours = keys(two(&url), &path);
+    let [a, b] = [&ours[0], &ours[1]].map(String::as_str);
+    // Three attempts, each with both requests: the second of the first two is answered by 503.
+    assert_eq!(ours, [a, b, a, b, a, b]);
+    assert_ne!(a, b, "two requests of one call never share a key");
+    let (url, path) = script(upstream, turns());
+    let others = keys(two(&url), &path);
+    assert!(others.iter().all(|key| key != a && key != b), "another call has other keys");
+    let (url, path) = script(upstream, turns());
+    let given = keys(two(&url).idempotency_key("the-caller-s"), &path);
+    let [a, b] = ["the-caller-s:first", "the-caller-s:second"];
+    assert_eq!(given, [a, b, a, b, a, b]);
+}
+
+/// A30: the jitter is the chance's, and only that.
+#[test]
+fn a30_jitter_comes_from_the_chance_that_was_given() {
+    let waits = |seed: u64| {
+        let stage = Stage::with(|builder| builder.chance(Arc::new(SeededChance::new(seed))));
+        let (url, _) = script(&world().upstream, [Turn::status(503)]);
+        let waits = stage.call(fetch(&url)).waits();
+        within(&waits, &WAITS, "a seed");
+        waits
+    };
+    assert_eq!(waits(1), waits(1), "a replay waits as long");
+    assert_ne!(waits(1), waits(2));
+}
+
+/// A31 and C9: the wall time stands over all attempts and waits.
+#[test]
+fn a31_c9_no_wait_ends_after_the_wall_time() {
+    let stage = Stage::new();
+    let (url, path) = script(&world().upstream, [Turn::status(503)]);
+    let limits = LimitRequest::parse(None, Some("2s"), None).unwrap();
+    let told = stage.call(fetch(&url).limits(limits));
+    let failure = told.failure();
+    check(failure, upstream("unavailable", true));
+    within(&told.waits(), &WAITS[..1], "2 s");
+    let details = failure.details();
+    assert_eq!((&details["retried"], &details["retry_stopped"]), (&json!(1), &json!("wall_time")));
+    let next = details["retry_after_ms"].as_u64().unwrap();
+    assert!((2_000..=2_400).contains(&next), "how long it would have waited: {next}");
+    assert_eq!(world().upstream.seen(&path).len(), 2);
+}
+
+/// A33: of any other class, `retriable` is for the caller.
+#[test]
+fn a33_another_class_is_not_repeated_even_where_it_is_retriable() {
+    let stage = Stage::new();
+    let told = stage.call(probe("fail", json!({"kind": "failed_transiently", "message": "Busy."})));
+    check(told.failure(), Expected { retriable: true, ..fault("op_failed") });
+    assert_eq!((told.attempts(), told.waits()), (1, vec![]));
+    assert!(!told.failure().details().contains_key("retried"));
+}
+
+/// A34 and C10: how often is said to the caller and in the record; also where the last failure is another.
+#[test]
+fn a34_c10_the_retries_are_counted_for_the_caller_and_the_record() {
+    let stage = Stage::new();
+    for (turns, retried, code) in [
+        (vec![Turn::status(503)], 3, "unavailable"),
+        (vec![Turn::status(503), Turn::status(400)], 1, "bad_request"),
+        (vec![Turn::status(503), Turn::hang_up(), Turn::status(404)], 2, "not_found"),
+    ] {
+        let (url, _) = script(&world().upstream, turns);
+        let told = stage.call(fetch(&url));
+        let failure = told.failure();
+        assert_eq!((failure.code(), &failure.details()["retried"]), (code, &json!(retried)));
+        let record = records::record_of(failure.audit_id().as_str());
+        assert_eq!(record.get("retried"), Some(&*retried.to_string()));
+        assert_eq!(record.get("attempts"), Some(&*(retried + 1).to_string()));
+        assert_eq!(record.get("code"), Some(code));
+        assert_eq!(record.get("profile"), Some("standard"));
+        let stopped = failure.details().get("retry_stopped").and_then(Value::as_str);
+        assert_eq!(record.get("retry_stopped"), stopped);
+        assert_eq!(stopped, (code == "unavailable").then_some("max_attempts"));
+    }
+}
+
+/// A37: seven seconds and more are waited, and none of them pass.
+#[test]
+fn a37_three_retries_take_no_time_to_test() {
+    let stage = Stage::new();
+    let (url, _) = script(&world().upstream, [Turn::status(503)]);
+    let before = Instant::now();
+    let told = stage.call(fetch(&url));
+    let waited = Duration::from_millis(told.waits().iter().sum());
+    assert!(waited >= Duration::from_secs(7) && before.elapsed() < waited, "{:?}", before.elapsed());
+}
+
+/// D5: what the host did not see is not repeated, whatever the connector says of it.
+#[test]
+fn d5_what_was_not_observed_is_never_repeated() {
+    let stage = Stage::new();
+    for status in [429, 500, 503] {
+        let told = stage.call(probe("forge_upstream", json!({"status": status})));
+        check(told.failure(), upstream("unobserved", false));
+        assert_eq!((told.attempts(), told.waits()), (1, vec![]), "{status}");
+    }
+    let told = stage.call(probe("forge_network", json!({})));
+    check(told.failure(), network("unobserved", false));
+    assert_eq!(told.attempts(), 1);
+}
+
+/// Keeps the envelope of every attempt as it was made, and lets another listener hear it.
+struct Inner(Arc<Skipping>, Mutex<Vec<Value>>);
+
+impl Listener for Inner {
+    fn event(&self, event: &Event<'_>) {
+        self.0.event(event);
+        if let Step::AttemptEnded { failure: Some(failure), .. } = event.step {
+            self.1.lock().unwrap().push(serde_json::to_value(failure).unwrap());
+        }
+    }
+}
+
+/// A45 and C11: the envelope of the last attempt is the call's, but for what was done about it.
+#[test]
+fn a45_c11_the_envelope_is_passed_on_unchanged() {
+    let clock = Skipping::new();
+    let inner = Arc::new(Inner(Arc::clone(&clock), Mutex::default()));
+    let listener = Arc::clone(&inner);
+    let world = world();
+    let builder = world.home.builder_at(&clock).listener(listener);
+    let host = builder.allow_private(world.upstream.host_port()).build().unwrap();
+    for turns in [
+        vec![Turn::status(503)],
+        vec![Turn::after(429, "3600")],
+        vec![Turn::hang_up()],
+        vec![Turn::status(503), Turn::status(401)],
+        vec![Turn::status(404)],
+    ] {
+        inner.1.lock().unwrap().clear();
+        let (url, _) = script(&world.upstream, turns);
+        let told = told(&host, &clock, fetch(&url));
+        let mut outer = serde_json::to_value(told.failure()).unwrap();
+        let attempts = inner.1.lock().unwrap().clone();
+        assert_eq!(attempts.len(), told.attempts());
+        let last = attempts.last().unwrap();
+        let details = outer["error"]["details"].as_object_mut().unwrap();
+        for added in ["retried", "retry_stopped", "retry_after_ms"] {
+            match last["error"]["details"].get(added) {
+                Some(was) => assert_eq!(details.get(added), Some(was), "{added} is not changed"),
+                None => drop(details.remove(added)),
+            }
+        }
+        assert_eq!(serde_json::to_string(&outer).unwrap(), serde_json::to_string(last).unwrap());
+    }
+}
+
+/// What was refused by the host before an attempt is no failure of a call, and is not repeated either.
+#[test]
+fn a33_what_the_host_refuses_is_not_repeated() {
+    let stage = Stage::new();
+    let told = stage.call(probe("fetch", json!({"url": 1})).retry(profile("deterministic")));
+    assert!(matches!(&told.outcome, Err(Error::Host(error)) if error.kind().code() == "validation"));
+    assert_eq!((told.attempts(), told.waits()), (0, vec![]));
+    assert_eq!(told.names(), ["received", "final"]);
+    let order = stage.call(order("order", "http://localhost:1/"));
+    check(order.failure(), crate::envelope::denied("host_not_granted"));
+    assert_eq!(order.attempts(), 1);
+}
