@@ -40,6 +40,7 @@ mod limits;
 mod network;
 mod panics;
 mod proposals;
+mod retries;
 mod services;
 mod slips;
 mod surface;

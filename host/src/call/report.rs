@@ -1,6 +1,8 @@
 //! How a call came to its outcome: every attempt, what it used, who answered.
 
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -82,6 +84,26 @@ fn maybe_text<S: serde::Serializer>(text: &Option<Arc<str>>, serializer: S) -> R
 
 fn cause_name<S: serde::Serializer>(cause: &Cause, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(cause.name())
+}
+
+impl fmt::Display for AttemptReport {
+    /// One line for people: who was asked, what came of it, what it used, how long the call waited then.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: ", self.connector, self.op)?;
+        match &self.outcome {
+            None => f.write_str("cancelled")?,
+            Some(AttemptOutcome::Value) => f.write_str("a value")?,
+            Some(AttemptOutcome::Failure { class, code, .. }) => write!(f, "{} ({code})", class.name())?,
+            Some(AttemptOutcome::Refused { code }) => write!(f, "refused ({code})")?,
+        }
+        if let Some(usage) = &self.usage {
+            write!(f, "; used: {usage}")?;
+        }
+        match self.waited_ms {
+            Some(ms) => write!(f, "; then waited {:.1}s", Duration::from_millis(ms).as_secs_f64()),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Report {

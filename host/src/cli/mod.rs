@@ -19,6 +19,7 @@ mod progress;
 #[cfg(test)]
 mod reference;
 mod report;
+mod retries;
 mod runtime;
 mod secrets;
 mod session;

@@ -81,7 +81,7 @@ impl<'u> Session<'u> {
         for host_port in settings.allow_private {
             builder = builder.allow_private(host_port);
         }
-        builder = builder.roots(settings.roots);
+        builder = builder.roots(settings.roots).resilience(settings.resilience);
         for path in settings.extra_roots {
             builder = builder.extra_root_pem(read_roots(&path)?);
         }

@@ -8,12 +8,13 @@ use crate::egress::Roots;
 use crate::error::HostError;
 use crate::host::CODE_CACHE_BYTES;
 use crate::limits::LimitRequest;
+use crate::resilience;
 
 /// The file's name in the home directory.
 pub(super) const FILE: &str = "config.toml";
 
 /// What the file says. Without one, nothing is configured.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct Settings {
     /// `host:port`s that connectors may reach although their address is inside the operator's network.
     pub(super) allow_private: Vec<String>,
@@ -25,6 +26,8 @@ pub(super) struct Settings {
     pub(super) cache_size: Option<u64>,
     /// The file that the vault is locked with, where it is not the one beside it.
     pub(super) vault_key_file: Option<PathBuf>,
+    /// What is done about failures.
+    pub(super) resilience: resilience::Settings,
 }
 
 impl Settings {
@@ -42,8 +45,9 @@ impl Settings {
 
     fn parse(label: &str, home: &Path, text: &str) -> Result<Self, HostError> {
         let parsed = read(label, text, |root| {
-            root.only(&["network", "compile", "vault"]);
-            let mut settings = Self::default();
+            let own = ["network", "compile", "vault"];
+            root.only(&[&own[..], &resilience::Settings::BLOCKS].concat());
+            let mut settings = Self { resilience: resilience::Settings::read(root), ..Self::default() };
             if let Some(network) = root.table("network") {
                 network.only(&["allow_private", "roots", "extra_roots"]);
                 for entry in network.texts("allow_private") {
@@ -138,6 +142,7 @@ mod tests {
             ("[compile]\ncache_size = \"512\"", "config.toml:2:14"),
             ("[compile]\ncache_size = \"1KiB\"", "config.toml:2:14"),
             ("[vault]\nkeyfile = \"x\"", "config.toml:2:1"),
+            ("[retry]\nprofile = \"patien\"", "config.toml:2:11"),
             ("network = ", "config.toml:1"),
         ] {
             let error = parse(text).unwrap_err();

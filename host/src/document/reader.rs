@@ -55,7 +55,7 @@ pub(crate) fn read<T>(
         }
         return Err(refused());
     }
-    let table = Table { sink: &sink, path: String::new(), span: 0..0, entries: root.get_ref() };
+    let table = Table { sink: &sink, path: String::new(), span: 0..0, entries: root.get_ref(), hidden: None };
     match build(&table) {
         Some(value) if sink.problems.borrow().is_empty() => Ok(value),
         _ => {
@@ -193,6 +193,8 @@ pub(crate) struct Table<'a> {
     path: String,
     span: Range<usize>,
     entries: &'a DeTable<'a>,
+    /// A key that is somebody else's.
+    hidden: Option<&'a str>,
 }
 
 impl<'a> Table<'a> {
@@ -200,7 +202,7 @@ impl<'a> Table<'a> {
     pub(crate) fn only(&self, allowed: &[&str]) {
         for key in self.entries.keys() {
             let name: &str = key.get_ref();
-            if allowed.contains(&name) {
+            if allowed.contains(&name) || self.hidden == Some(name) {
                 continue;
             }
             let list = allowed.join(", ");
@@ -251,6 +253,25 @@ impl<'a> Table<'a> {
         }
     }
 
+    /// The number under `key`, whole or not, if it is there and is one that counts something.
+    pub(crate) fn number(&self, key: &str) -> Option<Located<'a, f64>> {
+        let (path, value) = self.get(key)?;
+        let digits = |text: &str| text.chars().filter(|c| *c != '_').collect::<String>();
+        let number = match value.get_ref() {
+            DeValue::Float(float) => digits(float.as_str()).parse::<f64>().ok(),
+            DeValue::Integer(whole) if whole.radix() == 10 => digits(whole.as_str()).parse::<f64>().ok(),
+            _ => return self.wrong_type(&path, value, "a number without quotes, like 0.2"),
+        };
+        let located = self.located(path, value, ());
+        match number.filter(|number| number.is_finite()) {
+            Some(number) => Some(located.with(number)),
+            None => {
+                located.refuse(Refused::new("this counts nothing", "write a number like 0.2"));
+                None
+            }
+        }
+    }
+
     /// The truth value under `key`, if it is there and is one.
     pub(crate) fn flag(&self, key: &str) -> Option<bool> {
         let (path, value) = self.get(key)?;
@@ -294,7 +315,9 @@ impl<'a> Table<'a> {
     pub(crate) fn table(&self, key: &str) -> Option<Table<'a>> {
         let (path, value) = self.get(key)?;
         match value.get_ref() {
-            DeValue::Table(entries) => Some(Table { sink: self.sink, path, span: value.span(), entries }),
+            DeValue::Table(entries) => {
+                Some(Table { sink: self.sink, path, span: value.span(), entries, hidden: None })
+            }
             _ => self.wrong_type(&path, value, &format!("a table: [{}]", self.child(key))),
         }
     }
@@ -312,7 +335,7 @@ impl<'a> Table<'a> {
             let path = format!("{path}[{index}]");
             match item.get_ref() {
                 DeValue::Table(entries) => {
-                    tables.push(Table { sink: self.sink, path, span: item.span(), entries });
+                    tables.push(Table { sink: self.sink, path, span: item.span(), entries, hidden: None });
                 }
                 _ => drop(self.wrong_type::<()>(&path, item, &expected)),
             }
@@ -331,9 +354,37 @@ impl<'a> Table<'a> {
         each.collect()
     }
 
+    /// Every key of the table, with the table under it.
+    pub(crate) fn each_table(&self) -> Vec<(Located<'a, &'a str>, Table<'a>)> {
+        let each = self.entries.keys().filter_map(|key| {
+            let name: &str = key.get_ref();
+            let path = self.child(name);
+            let located = Located { sink: self.sink, path, span: key.span(), value: name };
+            Some((located, self.table(name)?))
+        });
+        each.collect()
+    }
+
+    /// The same table for a reader that does not know `key`, which somebody else reads.
+    pub(crate) fn without(&self, key: &'a str) -> Self {
+        let Self { sink, ref path, ref span, entries, .. } = *self;
+        Self { sink, path: path.clone(), span: span.clone(), entries, hidden: Some(key) }
+    }
+
     /// Whether `key` is there, whatever it holds.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.entries.contains_key(key)
+    }
+
+    /// Whether `key` is there and nothing else.
+    pub(crate) fn has_only(&self, key: &str) -> bool {
+        self.has(key) && self.entries.len() == 1
+    }
+
+    /// The place of what stands under `key`, whatever it is.
+    pub(crate) fn place(&self, key: &str) -> Option<Located<'a, ()>> {
+        let (path, value) = self.get(key)?;
+        Some(self.located(path, value, ()))
     }
 
     /// The place of the table itself, for what is wrong with the whole of it.

@@ -24,10 +24,11 @@ pub use why::Access;
 use crate::call::{Call, ConnectorRef, Pipeline, Report};
 use crate::credentials::Refused;
 use crate::error::{Error, HostError, HostErrorKind};
-use crate::failure::{AuditId, Context, Failure};
+use crate::failure::{AuditId, Context, Failure, safe_line};
 use crate::manifest::ConnectorName;
 use crate::registry::{Entry, Rebuilt};
 use crate::resilience::Profile;
+use crate::spelling;
 use crate::trust::KeyringFile;
 use crate::vault::{BindingName, Vault};
 
@@ -71,9 +72,20 @@ impl Host {
     }
 
     /// The retry profile of this name: the operator's own, or a built-in one.
-    #[must_use]
-    pub fn profile(&self, name: &str) -> Option<Arc<Profile>> {
-        self.pipeline.settings.profile(name)
+    ///
+    /// # Errors
+    /// `validation`: there is none, and which there are.
+    pub fn profile(&self, name: &str) -> Result<Arc<Profile>, HostError> {
+        let settings = &self.pipeline.settings;
+        settings.profile(name).ok_or_else(|| {
+            let names: Vec<_> = settings.profile_names().collect();
+            let hint = match spelling::nearest(name, names.iter().copied()) {
+                Some(near) => format!("Did you mean `{near}`? There are: {}", names.join(", ")),
+                None => format!("There are: {}", names.join(", ")),
+            };
+            let message = format!("There is no retry profile `{}`.", safe_line(name, 100));
+            HostError::new(HostErrorKind::Validation, message).hint(hint)
+        })
     }
 
     /// Calls an operation with arguments that are JSON text, and returns its value as compact JSON text. The

@@ -100,6 +100,12 @@ impl LimitRequest {
     }
 }
 
+/// A time above zero as documents write it: a whole number with `ms`, `s`, `m` or `h`.
+pub(crate) fn parse_time(text: &str) -> Option<Duration> {
+    let units = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
+    parse_amount(text, &units).map(Duration::from_millis)
+}
+
 fn parse_wall_time(text: &str) -> Result<Duration, LimitError> {
     let units = [("ms", 1), ("s", 1_000), ("m", 60_000)];
     parse_amount(text, &units).map(Duration::from_millis).ok_or_else(|| LimitError::Malformed {

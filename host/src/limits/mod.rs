@@ -11,6 +11,7 @@ mod usage;
 
 use std::time::Duration;
 
+pub(crate) use amount::parse_time;
 pub use amount::{LimitError, LimitRequest};
 pub use refused::{LimitSource, RefusedLimit};
 pub use usage::Usage;

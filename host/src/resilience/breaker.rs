@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::document::Table;
 use crate::failure::{AuditId, Cause, CircuitOpen};
 use crate::manifest::ConnectorName;
 
@@ -18,6 +19,13 @@ impl BreakerPolicy {
     #[must_use]
     pub fn at_once() -> Self {
         Self {}
+    }
+
+    /// The policy in a table of `config.toml`; none where it is switched off, or where it was reported what is
+    /// wrong.
+    pub(crate) fn read(table: &Table<'_>) -> Option<Self> {
+        table.only(&["enabled"]);
+        table.flag("enabled").unwrap_or(true).then(Self::at_once)
     }
 
     /// Opens at the third failure within a minute.

@@ -5,16 +5,27 @@
 
 mod breaker;
 mod decide;
+#[cfg(test)]
+mod decide_tests;
+mod parse;
+#[cfg(test)]
+mod parse_tests;
 mod profile;
 mod profiles;
+#[cfg(test)]
+mod profiles_tests;
 mod rate;
+mod read;
+#[cfg(test)]
+mod reference;
 mod schedule;
 mod settings;
 
+pub use crate::document::DocumentError as PolicyError;
 pub use breaker::{BreakerPolicy, Change, Circuits, Visit};
 pub use decide::{Moment, Next, decide};
-pub use profile::{Profile, ProfileError};
+pub use profile::{Profile, ProfileError, Row};
 pub use profiles::PROFILES;
 pub use rate::{RateLimit, RateLimits, RateRefused};
-pub use schedule::{Backoff, Jitter, Schedule};
+pub use schedule::{Backoff, Jitter, MAX_ATTEMPTS, MAX_WAIT, Schedule};
 pub use settings::{Plan, Settings};

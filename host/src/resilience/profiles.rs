@@ -31,7 +31,7 @@ pub(super) fn default() -> Arc<Profile> {
 /// Three retries after 1, 2 and 4 seconds and up to a fifth more: 5xx, 429, and requests without an answer.
 fn standard() -> Profile {
     let schedule = schedule(4, Backoff::Exponential, 1, 4, Jitter::Plus(0.2));
-    with("standard", &[(&[Cause::Network, Cause::RateLimited, Cause::Unavailable], schedule)])
+    Profile::of("standard", &[(&[Cause::Network, Cause::RateLimited, Cause::Unavailable], schedule)])
 }
 
 /// Five retries of what is rate limited after 5 to 80 seconds, two of what is unavailable; minutes in all.
@@ -44,7 +44,7 @@ fn patient() -> Profile {
             wall_time: Some(Duration::from_secs(300)),
             attempt_timeout: Some(Duration::from_secs(30)),
         },
-        ..with(
+        ..Profile::of(
             "patient",
             &[
                 (&[Cause::Network, Cause::Timeout, Cause::Unavailable], transient),
@@ -61,7 +61,7 @@ fn failover() -> Profile {
     Profile {
         waits_grow_along_chain: true,
         breaker: Some(Arc::new(BreakerPolicy::at_once())),
-        ..with("failover", &[(&causes, schedule)])
+        ..Profile::of("failover", &[(&causes, schedule)])
     }
 }
 
@@ -71,7 +71,7 @@ fn failover_windowed() -> Profile {
     let twice = schedule(2, Backoff::Linear, 2, 4, Jitter::None);
     Profile {
         breaker: Some(Arc::new(BreakerPolicy::windowed())),
-        ..with(
+        ..Profile::of(
             "failover-windowed",
             &[(&[Cause::Network, Cause::RateLimited], three), (&[Cause::Timeout], twice)],
         )
@@ -89,30 +89,12 @@ fn deterministic() -> Profile {
         Cause::Transient,
         Cause::WallTime,
     ];
-    with("deterministic", &[(&causes, schedule)])
+    Profile::of("deterministic", &[(&causes, schedule)])
 }
 
 /// Nothing is ever repeated.
 fn none() -> Profile {
-    with("none", &[])
-}
-
-fn with(name: &str, rules: &[(&[Cause], Schedule)]) -> Profile {
-    let mut schedules = [None; Cause::ALL.len()];
-    for (causes, schedule) in rules {
-        for (cause, slot) in Cause::ALL.iter().zip(&mut schedules) {
-            if causes.contains(cause) {
-                *slot = Some(*schedule);
-            }
-        }
-    }
-    Profile {
-        name: name.into(),
-        schedules,
-        times: ProfileTimes::default(),
-        waits_grow_along_chain: false,
-        breaker: None,
-    }
+    Profile::of("none", &[])
 }
 
 fn schedule(max_attempts: u32, backoff: Backoff, base: u64, cap: u64, jitter: Jitter) -> Schedule {

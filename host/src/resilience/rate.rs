@@ -3,9 +3,21 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::document::Table;
+
 /// So many requests in so much time, for each host of a connector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimit {}
+
+impl RateLimit {
+    /// The keys of its table.
+    pub(crate) const KEYS: [&'static str; 3] = ["requests", "per", "burst"];
+
+    /// The limit in a table of `config.toml`; none where it was reported what is wrong.
+    pub(crate) fn read(table: &Table<'_>) -> Option<Self> {
+        table.whole("requests").map(|_| Self {})
+    }
+}
 
 /// The turns that were given, of all connectors.
 #[derive(Debug, Default)]

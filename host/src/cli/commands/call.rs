@@ -2,16 +2,18 @@
 
 use std::io::{self, IsTerminal as _};
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::call::{Call, Cancellation};
+use crate::call::{Call, Cancellation, Report};
 use crate::cli::report::{Stop, exit_code};
 use crate::cli::session::{Session, resolve};
-use crate::cli::{files, progress, runtime, strict_json};
+use crate::cli::{files, progress, retries, runtime, strict_json};
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::safe_line;
-use crate::limits::{LimitError, LimitRequest, Usage};
+use crate::limits::{LimitError, LimitRequest, Usage, parse_time};
 
 /// Longest text of arguments that is read, in bytes. What a call takes is less, and the call says so.
 const ARGS_BYTES: u64 = 16 * 1024 * 1024;
@@ -26,7 +28,8 @@ Examples:
   cofferdam call github://acme/hello greet --arg name=Ada --arg times=3
   cofferdam call github://acme/slack@1.2.0 post_message @message.json --timeout 10s
   jq '{name: .user}' user.json | cofferdam call github://acme/hello greet -
-  cofferdam call github://acme/api get --arg path=/ --allow-private localhost:8080";
+  cofferdam call github://acme/api get --arg path=/ --allow-private localhost:8080
+  cofferdam call github://acme/api get --arg path=/ --retry patient --attempt-timeout 10s";
 
 /// Calls an operation of an installed connector.
 #[derive(Debug, clap::Args)]
@@ -52,6 +55,21 @@ pub(in crate::cli) struct Args {
     /// The longest the call may take, like 500ms, 30s or 2m [default: the manifest's, or 30s].
     #[arg(long, value_name = "TIME", value_parser = timeout, allow_hyphen_values = true)]
     timeout: Option<String>,
+
+    /// What is done when it fails in a way that may pass: a retry profile's name (standard, patient, failover,
+    /// failover-windowed, deterministic, none, or one in `config.toml`), or `@FILE` with one [default: the
+    /// connector's in `config.toml`, or `standard`].
+    #[arg(long, value_name = "PROFILE", value_parser = retries::ProfileName, hide_possible_values = true)]
+    retry: Option<String>,
+
+    /// The longest that one attempt may take; the call's time stands above it [default: the profile's, or all the
+    /// time that is left].
+    #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
+    attempt_timeout: Option<Duration>,
+
+    /// Treats the operation as one that must not be repeated, whatever its manifest says.
+    #[arg(long)]
+    not_idempotent: bool,
 
     /// The most it may compute [default: the manifest's, or 1e9 for each second].
     #[arg(long, value_name = "AMOUNT", value_parser = fuel, allow_hyphen_values = true)]
@@ -85,8 +103,8 @@ pub(in crate::cli) struct Args {
     #[arg(long)]
     allow_unsigned: bool,
 
-    /// Says what the call used of its limits: on standard error, or with `--format json` as `usage` beside
-    /// `value` or `error`.
+    /// Says what each attempt used of its limits: on standard error, or with `--format json` as `usage` (the last
+    /// attempt's) and `report` (all attempts) beside `value` or `error`.
     #[arg(long)]
     usage: bool,
 }
@@ -112,7 +130,7 @@ fn call(args: Args, session: &Session<'_>) -> Result<(), Stop> {
         for host_port in args.allow_private.into_iter().filter(|text| !text.is_empty()) {
             builder = builder.allow_private(host_port);
         }
-        builder
+        builder.listener(Arc::new(retries::Told(session.ui.clone())))
     })?;
     let connector = resolve(&host, &args.connector)?;
     let what = format!("calling {} of {connector}", safe_line(&args.op, 100));
@@ -126,30 +144,38 @@ fn call(args: Args, session: &Session<'_>) -> Result<(), Stop> {
     if args.allow_unsigned {
         call = call.allow_unsigned();
     }
+    if let Some(text) = args.retry {
+        call = call.retry(retries::profile(&host, &text)?);
+    }
+    if let Some(longest) = args.attempt_timeout {
+        call = call.attempt_timeout(longest);
+    }
+    if args.not_idempotent {
+        call = call.not_idempotent();
+    }
     let cancellation = Cancellation::new();
     let call = call.cancelled_by(&cancellation);
     let running = progress::during(session.ui, &what, host.run_reported(call));
     let ((outcome, report), stop) = runtime::block_on_call(&host, &cancellation, running)?;
     let outcome = outcome.map_err(|error| told_by(stop, with_quotes(error, &not_texts)));
-    let usage = report.last_usage();
     if !args.usage {
         return session.ui.value(&outcome?);
     }
     if session.ui.json() {
-        return with_usage(session, outcome, usage);
+        return with_report(session, outcome, &report);
     }
-    if let Some(usage) = usage {
-        session.ui.note(&format!("used: {usage}"));
+    match (report.last_usage(), &report.attempts[..]) {
+        (_, [_, _, ..]) => report.attempts.iter().zip(1..).for_each(|(attempt, n)| {
+            session.ui.note(&format!("attempt {n}: {attempt}"));
+        }),
+        (Some(usage), _) => session.ui.note(&format!("used: {usage}")),
+        (None, _) => {}
     }
     session.ui.value(&outcome?)
 }
 
-/// Prints the outcome as one line of JSON, and what it took beside it.
-fn with_usage(
-    session: &Session<'_>,
-    outcome: Result<Value, Error>,
-    usage: Option<Usage>,
-) -> Result<(), Stop> {
+/// Prints the outcome as one line of JSON, and how the call came to it beside it.
+fn with_report(session: &Session<'_>, outcome: Result<Value, Error>, report: &Report) -> Result<(), Stop> {
     #[derive(serde::Serialize)]
     struct Answer<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -157,9 +183,10 @@ fn with_usage(
         #[serde(flatten)]
         error: Option<&'a Error>,
         usage: Option<Usage>,
+        report: &'a Report,
     }
-    let answer = Answer { value: outcome.as_ref().ok(), error: outcome.as_ref().err(), usage };
-    session.ui.line_of_json(&answer)?;
+    let (value, error) = (outcome.as_ref().ok(), outcome.as_ref().err());
+    session.ui.line_of_json(&Answer { value, error, usage: report.last_usage(), report })?;
     outcome.map(drop).map_err(|error| Stop::Shown(exit_code(&error)))
 }
 
@@ -272,6 +299,11 @@ fn service_and_identity(text: &str) -> Result<(String, String), String> {
 
 fn timeout(text: &str) -> Result<String, String> {
     amount(text, LimitRequest::parse(None, Some(text), None))
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    parse_time(text)
+        .ok_or_else(|| "write it as a whole number above zero with ms, s or m, like 500ms or 2s".to_owned())
 }
 
 fn fuel(text: &str) -> Result<u64, String> {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `/text/<text>` | that text |
 //! | `/status/<code>?retry_after=<text>` | that status |
+//! | `/flaky/<n>/..` | 503 to the first n requests of that path, then a text |
 //! | `/echo` | the request, as JSON |
 //! | `/bytes/<n>` | n bytes |
 //! | `/fields/<n>?bytes=<m>` | n header fields of m bytes each |
@@ -221,16 +222,17 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Respo
         body,
         abandoned: false,
     };
-    let index = {
+    let (index, earlier) = {
         let mut all = shared.seen();
+        let earlier = all.iter().filter(|before| before.path == seen.path).count();
         all.push(seen.clone());
-        all.len() - 1
+        (all.len() - 1, earlier)
     };
     let mut waiting = Waiting { shared: &shared, index, answered: false };
     let reply = match shared.scripts.next(&seen.path) {
         Some(turn) => turn.reply().await,
         None if seen.path.starts_with("/repos/") => shared.issues.answer(&seen),
-        None => reply::by_path(&seen).await,
+        None => reply::by_path(&seen, earlier).await,
     };
     waiting.answered = true;
     match reply {

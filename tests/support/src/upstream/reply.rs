@@ -21,7 +21,8 @@ pub(super) enum Reply {
     HangUp,
 }
 
-pub(super) async fn by_path(seen: &Seen) -> Reply {
+/// The answer to a request before which there were so many `earlier` ones of the same path.
+pub(super) async fn by_path(seen: &Seen, earlier: usize) -> Reply {
     let (path, query) = seen.path.split_once('?').unwrap_or((&seen.path, ""));
     let mut parts = path.trim_start_matches('/').splitn(3, '/');
     let (kind, argument) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
@@ -36,6 +37,10 @@ pub(super) async fn by_path(seen: &Seen) -> Reply {
             }
             reply
         }
+        "flaky" if argument.parse().is_ok_and(|times: usize| earlier < times) => {
+            value(503, &json!({"message": "not yet"}))
+        }
+        "flaky" => text(200, "at last"),
         "fields" => {
             let mut reply = text(200, "see above");
             let value =

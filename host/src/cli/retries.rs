@@ -1,0 +1,63 @@
+//! Retries on the command line: which profile is asked for, and a line for each wait.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use clap::builder::{PossibleValue, TypedValueParser};
+
+use super::files;
+use super::progress;
+use super::ui::Ui;
+use crate::error::HostError;
+use crate::event::{Event, Listener, Step, Wait};
+use crate::host::Host;
+use crate::resilience::{PROFILES, Profile};
+
+/// Reads the name of a profile, or `@FILE`. Which names there are only the host knows, since the operator may have
+/// more; shells complete the built-in ones.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ProfileName;
+
+impl TypedValueParser for ProfileName {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<String, clap::Error> {
+        clap::builder::NonEmptyStringValueParser::new().parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(PROFILES.into_iter().map(PossibleValue::new)))
+    }
+}
+
+/// The profile of this name, or in the file after the `@`.
+pub(super) fn profile(host: &Host, text: &str) -> Result<Arc<Profile>, HostError> {
+    let Some(path) = text.strip_prefix('@') else { return host.profile(text) };
+    let path = Path::new(path);
+    let text = files::read_text("The retry profile", path)?;
+    Profile::parse(&files::shown(path), &text).map_err(files::document_error)
+}
+
+/// Says on standard error that a call waits, when it does.
+pub(super) struct Told(pub(super) Ui);
+
+impl Listener for Told {
+    fn event(&self, event: &Event<'_>) {
+        let Step::RetryScheduled { failure, retry, of, delay, wait, .. } = event.step else { return };
+        // With -v the log says it.
+        if self.0.verbose() {
+            return;
+        }
+        let why = match wait {
+            Wait::Backoff => "",
+            Wait::RetryAfter => ", as the service asks",
+        };
+        let line = format!("{failure} Retry {retry}/{of} in {:.1}s{why}", delay.as_secs_f64());
+        progress::without_spinner(|| self.0.note(&line));
+    }
+}

@@ -1,0 +1,179 @@
+//! What comes after a failed attempt, whatever the profile, the failure, the time and the lots.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
+
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use super::{Backoff, Jitter, Moment, Next, PROFILES, Profile, Schedule, decide};
+use crate::chance::Chance;
+use crate::failure::{Cause, RetryStopped};
+
+/// One lot, always the same.
+struct Lot(f64);
+
+impl Chance for Lot {
+    fn unit(&self) -> f64 {
+        self.0
+    }
+}
+
+/// A profile: a built-in one, or any that can be made.
+fn profiles() -> impl Strategy<Value = Profile> {
+    let jitter = prop_oneof![
+        Just(Jitter::None),
+        (0.0..=1.0).prop_map(Jitter::Plus),
+        (0.0..=1.0).prop_map(Jitter::Both),
+    ];
+    let backoff = prop_oneof![Just(Backoff::Fixed), Just(Backoff::Linear), Just(Backoff::Exponential)];
+    let own = (1..=100_u32, backoff, 1..=86_400_000_u64, 0..=86_400_000_u64, jitter, any::<u16>()).prop_map(
+        |(attempts, backoff, base, more, jitter, causes)| {
+            let base = Duration::from_millis(base);
+            let cap = (base + Duration::from_millis(more)).min(Duration::from_secs(86_400));
+            let schedule = Schedule::new(attempts, backoff, base, cap, jitter).unwrap();
+            let named = |cause: &Cause| cause.is_retriable() && causes >> (*cause as u16) & 1 == 1;
+            let causes: Vec<_> = Cause::ALL.into_iter().filter(named).collect();
+            Profile::new("own", schedule, &causes).unwrap()
+        },
+    );
+    let built_in = (0..PROFILES.len()).prop_map(|n| (*Profile::named(PROFILES[n]).unwrap()).clone());
+    prop_oneof![own, built_in]
+}
+
+/// A failed attempt, less than the whole range of `Duration` away from anything that could overflow.
+fn moments() -> impl Strategy<Value = Moment> {
+    let retry_after = proptest::option::of((0..=700_000_u64).prop_map(Duration::from_secs));
+    let parts = (0..Cause::ALL.len(), any::<bool>(), any::<bool>(), retry_after);
+    (parts, 1..=120_u32, 0..=3_u32, 0..=600_000_u64).prop_map(|(parts, attempts, candidate, left)| {
+        let (cause, retriable, idempotent, retry_after) = parts;
+        let now = Instant::now();
+        Moment {
+            cause: Cause::ALL[cause],
+            retriable,
+            idempotent,
+            retry_after,
+            attempts,
+            candidate,
+            now,
+            deadline: now + Duration::from_millis(left),
+        }
+    })
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens_a_retry_is_safe_and_ends_in_time(
+        profile in profiles(),
+        moment in moments(),
+        unit in 0.0..1.0_f64,
+    ) {
+        let Next::Retry { delay, of, .. } = decide(&profile, &moment, &Lot(unit)) else { return Ok(()) };
+        let schedule = profile.schedule(moment.cause).unwrap();
+        prop_assert!(moment.idempotent, "never what is not idempotent");
+        prop_assert!(moment.retriable || moment.cause == Cause::WallTime, "never what says that it is final");
+        prop_assert!(moment.cause.is_retriable());
+        prop_assert!(moment.attempts < schedule.max_attempts(), "never more attempts than allowed");
+        prop_assert_eq!(of + 1, schedule.max_attempts());
+        prop_assert!(moment.now + delay < moment.deadline, "never a wait that ends after the deadline");
+        match moment.retry_after {
+            Some(asked) => prop_assert_eq!(delay, asked, "exactly what was asked for"),
+            None => {
+                let later = if profile.waits_grow_along_chain { moment.candidate } else { 0 };
+                let wait = schedule.wait(moment.attempts + later).as_secs_f64();
+                let (least, most) = match schedule.jitter() {
+                    Jitter::None => (wait, wait),
+                    Jitter::Plus(ratio) => (wait, wait * (1.0 + ratio)),
+                    Jitter::Both(ratio) => (wait * (1.0 - ratio), wait * (1.0 + ratio)),
+                };
+                let delay = delay.as_secs_f64();
+                prop_assert!((least - 1e-6..=most + 1e-6).contains(&delay), "{delay} in {least}..={most}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_might_be_repeated_and_is_not_says_why(profile in profiles(), moment in moments(), unit in 0.0..1.0_f64) {
+        let Next::Stop { stopped, retry_after } = decide(&profile, &moment, &Lot(unit)) else { return Ok(()) };
+        let repeatable = moment.idempotent
+            && (moment.retriable || moment.cause == Cause::WallTime)
+            && profile.schedule(moment.cause).is_some();
+        prop_assert_eq!(stopped.is_some(), repeatable);
+        prop_assert_eq!(retry_after.is_some(), repeatable);
+        if let (Some(RetryStopped::WallTime), Some(wait)) = (stopped, retry_after) {
+            prop_assert!(moment.now + wait >= moment.deadline, "it would have had the time");
+        }
+    }
+
+    /// A whole call: whatever its attempts end with, and whatever the lots.
+    #[test]
+    fn a_call_makes_no_more_attempts_than_allowed_and_ends_by_its_deadline(
+        profile in profiles(),
+        ends in proptest::collection::vec((moments(), 0..=20_000_u64, 0.0..1.0_f64), 130),
+        idempotent in any::<bool>(),
+    ) {
+        let began = Instant::now();
+        let deadline = began + Duration::from_secs(300);
+        let (mut now, mut attempts) = (began, 0);
+        for (moment, took, unit) in ends {
+            attempts += 1;
+            // An attempt ends with the call, if not before.
+            now = (now + Duration::from_millis(took)).min(deadline);
+            let moment = Moment { idempotent, attempts, candidate: 0, now, deadline, ..moment };
+            match decide(&profile, &moment, &Lot(unit)) {
+                Next::Stop { .. } => break,
+                Next::Retry { delay, .. } => now += delay,
+            }
+        }
+        prop_assert!(attempts <= profile.max_attempts());
+        prop_assert!(idempotent || attempts == 1);
+        prop_assert!(now <= deadline);
+    }
+}
+
+#[test]
+fn the_last_cause_decides_and_attempts_count_whatever_the_cause() {
+    let patient = Profile::named("patient").unwrap();
+    let now = Instant::now();
+    let moment = |cause, attempts| Moment {
+        cause,
+        retriable: true,
+        idempotent: true,
+        retry_after: None,
+        attempts,
+        candidate: 0,
+        now,
+        deadline: now + Duration::from_secs(299),
+    };
+    let wait = |cause, attempts| match decide(&patient, &moment(cause, attempts), &Lot(0.5)) {
+        Next::Retry { delay, .. } => Some(delay.as_secs()),
+        Next::Stop { .. } => None,
+    };
+    assert_eq!(wait(Cause::RateLimited, 3), Some(20), "the third of the waits for rate limits");
+    assert_eq!(wait(Cause::Unavailable, 3), None, "three attempts were made, whatever they ended with");
+}
+
+#[test]
+fn candidates_further_down_a_chain_wait_longer_where_the_profile_says_so() {
+    let now = Instant::now();
+    let wait = |profile: &str, candidate, attempts| {
+        let moment = Moment {
+            cause: Cause::Unavailable,
+            retriable: true,
+            idempotent: true,
+            retry_after: None,
+            attempts,
+            candidate,
+            now,
+            deadline: now + Duration::from_secs(60),
+        };
+        match decide(&Profile::named(profile).unwrap(), &moment, &Lot(0.0)) {
+            Next::Retry { delay, .. } => delay.as_secs(),
+            Next::Stop { .. } => 0,
+        }
+    };
+    // P10: 1000 x 2^(retry-1+index) ms.
+    for (candidate, waits) in [(0, [1, 2]), (1, [2, 4]), (2, [4, 8])] {
+        assert_eq!([wait("failover", candidate, 1), wait("failover", candidate, 2)], waits, "{candidate}");
+    }
+    assert_eq!(wait("standard", 2, 1), 1);
+}

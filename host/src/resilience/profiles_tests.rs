@@ -1,0 +1,101 @@
+//! The built-in profiles against the rows of the documents that they come from.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::time::Duration;
+
+use super::{Jitter, PROFILES, Profile};
+use crate::failure::Cause;
+
+/// A cause, the attempts, the waits in seconds, the jitter.
+type Expected = (Cause, u32, &'static [u64], Jitter);
+
+/// What a profile does about the causes that it repeats, by the rows of the requirements.
+fn expected(name: &str) -> Vec<Expected> {
+    use Cause::*;
+    const PLUS: Jitter = Jitter::Plus(0.2);
+    const BOTH: Jitter = Jitter::Both(0.2);
+    const EXACT: Jitter = Jitter::None;
+    match name {
+        // A29, A30, A32: three retries, 1, 2, 4 s and up to a fifth more; network errors, 5xx and 429 alone.
+        "standard" => [Network, RateLimited, Unavailable].map(|it| (it, 4, &[1, 2, 4][..], PLUS)).into(),
+        // S14, S15: six attempts at what is rate limited. S18: three at the rest.
+        "patient" => vec![
+            (Network, 3, &[1, 2], BOTH),
+            (Timeout, 3, &[1, 2], BOTH),
+            (RateLimited, 6, &[5, 10, 20, 40, 80], BOTH),
+            (Unavailable, 3, &[1, 2], BOTH),
+        ],
+        // P2, P10: three attempts, 1 and 2 s.
+        "failover" => {
+            [Network, Timeout, RateLimited, Unavailable].map(|it| (it, 3, &[1, 2][..], EXACT)).into()
+        }
+        // P17: 0, 2, 4 s; 408 once more; 503 at once to the next.
+        "failover-windowed" => {
+            vec![(Network, 3, &[2, 4], EXACT), (Timeout, 2, &[2], EXACT), (RateLimited, 3, &[2, 4], EXACT)]
+        }
+        // R22, R23: three attempts, exactly 1 and 2 s. R18: and what took too long.
+        "deterministic" => [Network, Timeout, RateLimited, Unavailable, Transient, WallTime]
+            .map(|it| (it, 3, &[1, 2][..], EXACT))
+            .into(),
+        // I17: nothing.
+        "none" => Vec::new(),
+        other => unreachable!("{other} has no row"),
+    }
+}
+
+#[test]
+fn every_built_in_profile_is_what_its_document_says() {
+    for name in PROFILES {
+        let profile = Profile::named(name).unwrap();
+        assert_eq!(&**profile.name(), name);
+        let expected = expected(name);
+        for cause in Cause::ALL {
+            let row = expected.iter().find(|row| row.0 == cause);
+            let schedule = profile.schedule(cause);
+            assert_eq!(schedule.is_some(), row.is_some(), "{name}: {}", cause.name());
+            let Some((schedule, (_, attempts, waits, jitter))) = schedule.zip(row) else { continue };
+            let place = format!("{name}: {}", cause.name());
+            assert_eq!(schedule.max_attempts(), *attempts, "{place}");
+            let seconds: Vec<_> = schedule.waits().map(|wait| wait.as_secs()).collect();
+            assert_eq!(&seconds[..], *waits, "{place}");
+            assert_eq!(schedule.jitter(), *jitter, "{place}");
+        }
+    }
+}
+
+#[test]
+fn the_default_is_the_first_and_every_profile_repeats_only_what_may_pass() {
+    assert_eq!(super::Settings::default().profile.name().as_ref(), PROFILES[0]);
+    for name in PROFILES {
+        let profile = Profile::named(name).unwrap();
+        for cause in Cause::ALL.into_iter().filter(|cause| !cause.is_retriable()) {
+            assert!(profile.schedule(cause).is_none(), "{name}: {}", cause.name());
+        }
+    }
+    assert!(Profile::named("custom").is_none());
+}
+
+#[test]
+fn the_waits_of_a_profile_fit_into_the_time_that_its_calls_have() {
+    // C9: a policy of which the last attempts can never be made would be a lie. 30 s is every call's default.
+    for name in PROFILES {
+        let profile = Profile::named(name).unwrap();
+        let wall = profile.times().wall_time.unwrap_or(Duration::from_secs(30));
+        for row in profile.rows() {
+            let longest: f64 = row.waits.iter().map(|wait| wait.as_secs_f64() * 1.2).sum();
+            assert!(longest < wall.as_secs_f64(), "{name}: {row}");
+        }
+    }
+}
+
+#[test]
+fn a_profile_tells_what_it_does() {
+    let shown = Profile::named("patient").unwrap().to_string();
+    assert_eq!(
+        shown,
+        "patient, 5 min for a call that asks for no time, 30 s for one attempt\n  \
+         network_error, timeout, unavailable: 3 attempts, waits 1 s, 2 s, jitter ±20 %\n  \
+         rate_limited: 6 attempts, waits 5 s, 10 s, 20 s, 40 s, 80 s, jitter ±20 %"
+    );
+    assert_eq!(Profile::named("none").unwrap().to_string(), "none\n  nothing is repeated");
+}

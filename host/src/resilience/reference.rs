@@ -1,0 +1,106 @@
+//! The manual of retries, `docs/retries.md`. It is committed so that it can be read; this module, which exists in
+//! tests alone, makes its tables from the code.
+
+use std::fmt::Write as _;
+
+use cofferdam_test_support::committed::assert_committed;
+
+use super::profile::{shown_time, shown_waits};
+use super::{MAX_ATTEMPTS, MAX_WAIT, PROFILES, Profile};
+use crate::failure::{Cause, RetryStopped};
+
+#[test]
+fn the_manual_of_retries_is_the_code() {
+    let page = include_str!("reference.md")
+        .replace("{causes}", &causes_table())
+        .replace("{profiles}", &profiles_table())
+        .replace("{stopped}", &stopped_table())
+        .replace("{max_attempts}", &MAX_ATTEMPTS.to_string())
+        .replace("{max_wait}", &shown_time(MAX_WAIT));
+    assert_committed("docs/retries.md", &page);
+}
+
+/// What the host has seen where an attempt ends for this cause.
+fn seen(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Network => {
+            "no answer: DNS, connecting, TLS, or a connection that broke off, on the way there or back"
+        }
+        Cause::Timeout => "status 408 or 425",
+        Cause::RateLimited => "status 429",
+        Cause::Unavailable => "status 5xx",
+        Cause::Auth => "status 401",
+        Cause::PaymentRequired => "status 402",
+        Cause::NotFound => "status 404",
+        Cause::Transient => "the connector says that its operation failed in a way that may pass",
+        Cause::RefreshUnreachable => "who issues the credential's tokens could not be asked",
+        Cause::WallTime => "the time of the attempt was over",
+        Cause::CircuitOpen => "nothing was sent, since the circuit to the host is open",
+        Cause::Other => {
+            "everything else: denials, limits, bugs, other statuses, what a connector only claims"
+        }
+    }
+}
+
+fn causes_table() -> String {
+    let mut table = String::from("| cause | what the host saw | may be repeated | by |\n|---|---|---|---|\n");
+    for cause in Cause::ALL {
+        let by: Vec<_> = PROFILES
+            .into_iter()
+            .filter(|name| Profile::named(name).is_some_and(|profile| profile.schedule(cause).is_some()))
+            .map(|name| format!("`{name}`"))
+            .collect();
+        let by = match (by.is_empty(), cause.is_retriable()) {
+            (false, _) => by.join(", "),
+            (true, true) => "an own profile that names it".to_owned(),
+            (true, false) => "nobody".to_owned(),
+        };
+        let may = if cause.is_retriable() { "yes" } else { "no" };
+        writeln!(table, "| `{}` | {} | {may} | {by} |", cause.name(), seen(cause)).ok();
+    }
+    table
+}
+
+fn profiles_table() -> String {
+    let mut table = String::from(
+        "| profile | causes | attempts | waits | jitter | a call's time | one attempt's |\n|---|---|---|---|---|---|---|\n",
+    );
+    for profile in PROFILES.into_iter().filter_map(Profile::named) {
+        let time = |time: Option<_>, default: &str| time.map_or_else(|| default.to_owned(), shown_time);
+        let (wall, attempt) = (profile.times().wall_time, profile.times().attempt_timeout);
+        let times = format!("{} | {}", time(wall, "30 s"), time(attempt, "what is left"));
+        if profile.rows().is_empty() {
+            writeln!(table, "| `{}` | none | 1 | | | {times} |", profile.name()).ok();
+        }
+        for row in profile.rows() {
+            let causes: Vec<_> = row.causes.iter().map(|cause| format!("`{}`", cause.name())).collect();
+            let (causes, waits) = (causes.join(", "), shown_waits(&row.waits));
+            writeln!(
+                table,
+                "| `{}` | {causes} | {} | {waits} | {} | {times} |",
+                profile.name(),
+                row.attempts,
+                row.jitter
+            )
+            .ok();
+        }
+    }
+    table
+}
+
+fn stopped_table() -> String {
+    let rows = [
+        (RetryStopped::MaxAttempts, "every attempt that the profile allows was made"),
+        (RetryStopped::WallTime, "the next wait could not have ended before the call's deadline"),
+        (RetryStopped::CircuitOpen, "the circuit to the host opened, or this was the one call that tried it"),
+        (
+            RetryStopped::NotAdmitted,
+            "what admitted the first attempt no longer did: the connector was removed, its key revoked",
+        ),
+    ];
+    let mut table = String::from("| `details.retry_stopped` | why |\n|---|---|\n");
+    for (stopped, why) in rows {
+        writeln!(table, "| `{}` | {why} |", stopped.name()).ok();
+    }
+    table
+}
