@@ -11,7 +11,10 @@ mod rate;
 mod schedule;
 mod settings;
 
-pub use breaker::{BreakerPolicy, Change, Circuits, Visit};
+pub use breaker::{
+    Admission, BreakerPolicy, CauseView, Change, Circuit, CircuitState, CircuitView, Circuits, OpenView,
+    Opening, Seen, Shut, ShutView, Visit, Visiting, Why,
+};
 pub use decide::{Moment, Next, decide};
 pub use profile::{Profile, ProfileError};
 pub use profiles::PROFILES;
