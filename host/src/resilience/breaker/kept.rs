@@ -127,3 +127,55 @@ fn why(kept: KeptWhy) -> Option<Why> {
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn whys() -> impl Strategy<Value = Why> {
+        let parts =
+            (-4_000_000_000_i64..250_000_000_000, 0..Cause::ALL.len(), prop::option::of(100_u16..600));
+        (parts, 0_u32..1_000_000_000).prop_map(|((second, cause, status), nano)| Why {
+            at: Timestamp::new(second, nano.try_into().unwrap()).unwrap(),
+            cause: Cause::ALL.get(cause).copied().unwrap(),
+            status,
+            audit_id: crate::failure::AuditId::mint().to_string(),
+        })
+    }
+
+    fn circuits() -> impl Strategy<Value = Circuit> {
+        let failures = prop::collection::vec(whys().prop_map(|why| why.at), 0..5);
+        let open = prop::option::of((whys(), 0_u64..1_000_000, 0_u64..1_000_000));
+        let shut = prop::collection::vec((whys(), prop::option::of("[ -~\n]{0,60}")), 0..3);
+        (failures, open, shut).prop_map(|(failures, open, shut)| Circuit {
+            failures,
+            open: open.map(|(why, one, other)| Opening {
+                why,
+                cooldown: Duration::from_millis(one.max(other)),
+                probe_after: Duration::from_millis(one.min(other)),
+            }),
+            shut: shut.into_iter().map(|(why, credential)| Shut { why, credential }).collect(),
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_what_is_read(circuit in circuits(), cut in 0.0_f64..1.0) {
+            let (connector, host) = ("github://acme/slack".to_owned(), "slack.com:443".to_owned());
+            let record = Record { connector, host, circuit };
+            let text = write(&record).unwrap();
+            prop_assert_eq!(read(&text), Some(record));
+            // Cut short, it is nothing.
+            let end = (text.len() as f64 * cut) as usize;
+            prop_assert_eq!(read(text.get(..end).unwrap()), None);
+        }
+
+        #[test]
+        fn no_text_is_too_strange_to_read(text in ".*") {
+            prop_assert_eq!(read(text.as_bytes()), None);
+        }
+    }
+}

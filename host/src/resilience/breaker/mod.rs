@@ -10,6 +10,8 @@ mod document;
 mod kept;
 mod policy;
 #[cfg(test)]
+mod reference;
+#[cfg(test)]
 mod tests;
 mod view;
 mod visit;
