@@ -13,6 +13,7 @@ mod attacks;
 mod bindings;
 mod bombs;
 mod boundaries;
+mod breaker;
 mod calls;
 mod canary;
 mod cancellation;

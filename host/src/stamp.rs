@@ -19,6 +19,11 @@ pub(crate) struct FileStamp {
 }
 
 impl FileStamp {
+    /// Whether it is the same file, changed or not.
+    pub(crate) fn is_same_file(&self, other: &Self) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
+    }
+
     /// Whether a later change is sure to show. File systems count time in steps of some milliseconds, and
     /// give a number that became free to the next file: what changed just now could change again unseen.
     pub(crate) fn is_settled(&self) -> bool {

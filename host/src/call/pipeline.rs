@@ -145,7 +145,10 @@ impl Pipeline {
         let clock = &*self.loader.clock;
         let name = candidate.connector.name();
         let plan = self.settings.plan(name, call.retry.as_ref());
-        let visit = plan.breaker.as_ref().map(|policy| self.circuits.visit(name, policy, &course.audit_id));
+        // Dropped at whatever ending, it lets go of what it holds.
+        let visiting =
+            plan.breaker.as_ref().map(|policy| self.circuits.visit(name, policy, &course.audit_id));
+        let visit: Option<&Arc<Visit>> = visiting.as_deref();
         let mut package: Option<Arc<str>> = None;
         let mut last: Option<Failure> = None;
         let mut attempts: u32 = 0;
@@ -161,11 +164,11 @@ impl Pipeline {
                 Ok(admitted) => {
                     *idempotent = admitted.context.idempotent();
                     attempts = attempts.saturating_add(1);
-                    match self.attempt(&admitted, candidate, &plan, visit.as_ref(), course, record).await {
+                    match self.attempt(&admitted, candidate, &plan, visit, course, record).await {
                         Err(Error::Failure(failure)) => Ok(failure),
                         Err(error @ Error::Host(_)) => Err(error),
                         value => {
-                            settle(visit.as_deref(), clock, name.as_str(), record);
+                            settle(visit, clock, name.as_str(), record);
                             return value;
                         }
                     }
@@ -176,7 +179,7 @@ impl Pipeline {
                 (Ok(failure), _) => failure,
                 // What stands is what came of the attempt before: this one was not taken up.
                 (Err(error), before) => {
-                    settle(visit.as_deref(), clock, name.as_str(), record);
+                    settle(visit, clock, name.as_str(), record);
                     let Some(before) = before else { return Err(error) };
                     let late = course.time.is_some_and(|time| clock.now() >= time.deadline);
                     let stopped = if late { RetryStopped::WallTime } else { RetryStopped::NotAdmitted };
@@ -190,14 +193,14 @@ impl Pipeline {
             let moment = Moment::of(&failure, *idempotent, attempts, candidate.index, now, deadline);
             let retried = attempts.saturating_sub(1);
             let next = match decide(&plan.profile, &moment, &*self.chance) {
-                Next::Retry { delay, .. } if forbidden(visit.as_deref(), clock) => {
+                Next::Retry { delay, .. } if forbidden(visit, clock) => {
                     Next::Stop { stopped: Some(RetryStopped::CircuitOpen), retry_after: Some(delay) }
                 }
                 next => next,
             };
             match next {
                 Next::Stop { stopped, retry_after } => {
-                    settle(visit.as_deref(), clock, name.as_str(), record);
+                    settle(visit, clock, name.as_str(), record);
                     return Err(failure.with_retries(retried, stopped, retry_after).into());
                 }
                 Next::Retry { delay, wait, of } => {
@@ -212,8 +215,8 @@ impl Pipeline {
                         profile,
                     });
                     clock.sleep_until(now + delay).await;
-                    if forbidden(visit.as_deref(), clock) {
-                        settle(visit.as_deref(), clock, name.as_str(), record);
+                    if forbidden(visit, clock) {
+                        settle(visit, clock, name.as_str(), record);
                         return Err(failure
                             .with_retries(retried, Some(RetryStopped::CircuitOpen), None)
                             .into());
@@ -271,6 +274,9 @@ impl Pipeline {
         };
         let operation = admitted.operation(candidate)?;
         let ended = sandbox::run(&admitted.loaded.connector, operation, &admitted.args, attempt).await;
+        if let Some(visit) = visit {
+            tell_changes(visit, candidate.connector.name().as_str(), record);
+        }
         record.attempt_ended(connector, &ended);
         ended.outcome
     }
@@ -282,14 +288,19 @@ fn replaced(connector: &str) -> HostError {
         .hint("Call it again.")
 }
 
-fn forbidden(visit: Option<&Visit>, clock: &dyn Clock) -> bool {
+fn forbidden(visit: Option<&Arc<Visit>>, clock: &dyn Clock) -> bool {
     visit.is_some_and(|visit| visit.forbids_retry(clock.timestamp()))
 }
 
 /// Counts what the candidate's attempts saw, and tells what that changed.
-fn settle(visit: Option<&Visit>, clock: &dyn Clock, connector: &str, record: &mut Record) {
-    let Some(visit) = visit else { return };
-    visit.settle(clock.timestamp());
+fn settle(visit: Option<&Arc<Visit>>, clock: &dyn Clock, connector: &str, record: &mut Record) {
+    if let Some(visit) = visit {
+        visit.settle(clock.timestamp());
+        tell_changes(visit, connector, record);
+    }
+}
+
+fn tell_changes(visit: &Visit, connector: &str, record: &mut Record) {
     for change in visit.take_changes() {
         let (host, from, to) = (change.host.as_str(), change.from, change.to);
         record.step(Step::CircuitChanged { connector, host, from, to, cause: change.cause });

@@ -149,6 +149,8 @@ pub(super) enum Command {
     #[command(subcommand)]
     Binding(commands::binding::Command),
     Call(commands::call::Args),
+    #[command(subcommand)]
+    Breaker(commands::breaker::Command),
     Completions(commands::completions::Args),
     Man(commands::man::Args),
 }

@@ -197,6 +197,19 @@ impl Authorize for AttemptCredentials {
         bound.map(|bound| bound.text.to_string()).collect()
     }
 
+    fn credential_mark(&self, target: &Target) -> Option<String> {
+        let bound = self.prepared.entries.iter().filter_map(|entry| entry.for_target(target));
+        let states: Vec<&str> = bound.map(|bound| &*bound.state).collect();
+        (!states.is_empty()).then(|| states.join("\n"))
+    }
+
+    fn renews(&self, target: &Target) -> bool {
+        let now = self.now();
+        let obtained = |bound: &Bound| matches!(now.tokens.get(&bound.name), Some(Some(_)));
+        let mut bound = self.prepared.entries.iter().filter_map(|entry| entry.for_target(target));
+        bound.any(|bound| matches!(bound.carries, Carries::Token(_)) && !obtained(bound))
+    }
+
     fn writes_header(&self, name: &HeaderName) -> bool {
         self.prepared.entries.iter().any(|entry| entry.grant.placement().headers().contains(name))
     }

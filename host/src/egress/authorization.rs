@@ -129,6 +129,20 @@ pub trait Authorize: Send + Sync {
     /// The names of the bindings that a request to `target` carries, for the record; empty if none.
     fn bindings_for(&self, target: &Target) -> Vec<String>;
 
+    /// Which state of which bindings a request to `target` carries: their names and when each was last bound, no
+    /// secret and nothing made of one. None where it carries none.
+    fn credential_mark(&self, target: &Target) -> Option<String> {
+        let _ = target;
+        None
+    }
+
+    /// Whether a new token may mend that `target` refuses (status 401): the one that it was sent was not obtained in
+    /// this attempt. To be asked before [`refused`](Self::refused).
+    fn renews(&self, target: &Target) -> bool {
+        let _ = target;
+        false
+    }
+
     /// Whether the host writes the header `name` for a credential of this connector, so that its guest may
     /// not.
     fn writes_header(&self, name: &HeaderName) -> bool {

@@ -74,6 +74,8 @@ kinds! {
     VaultUnusable = "vault_unusable", exit 83;
     /// The package directory or its index cannot be read or written.
     RegistryUnavailable = "registry_unavailable", exit 74;
+    /// The state of circuits cannot be read or written.
+    CircuitsUnavailable = "circuits_unavailable", exit 74;
     /// A file that the command was to make cannot be written.
     OutputUnwritable = "output_unwritable", exit 74;
     /// More is asked at once than the host takes; try again.

@@ -4,6 +4,7 @@ mod binding_test;
 mod binding_view;
 mod bindings;
 mod builder;
+mod circuits;
 mod inspection;
 mod install;
 mod why;

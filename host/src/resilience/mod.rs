@@ -22,7 +22,10 @@ mod schedule;
 mod settings;
 
 pub use crate::document::DocumentError as PolicyError;
-pub use breaker::{BreakerPolicy, Change, Circuits, Visit};
+pub use breaker::{
+    Admission, BreakerPolicy, CauseView, Change, Circuit, CircuitState, CircuitView, Circuits, OpenView,
+    Opening, Seen, Shut, ShutView, Visit, Visiting, Why,
+};
 pub use decide::{Moment, Next, decide};
 pub use profile::{Profile, ProfileError, Row};
 pub use profiles::PROFILES;

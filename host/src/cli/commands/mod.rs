@@ -1,6 +1,7 @@
 //! The commands, a file each: its arguments, whose comments are its help, and what it does.
 
 pub(super) mod binding;
+pub(super) mod breaker;
 pub(super) mod build;
 pub(super) mod call;
 pub(super) mod completions;
@@ -38,6 +39,7 @@ pub(super) fn run(command: Command, session: &Session<'_>) -> Result<(), Stop> {
         Command::Remove(args) => remove::run(args, session),
         Command::Binding(command) => binding::run(command, session),
         Command::Call(args) => call::run(args, session),
+        Command::Breaker(command) => breaker::run(command, session),
         Command::Completions(args) => completions::run(args, session),
         Command::Man(args) => man::run(args, session),
     }

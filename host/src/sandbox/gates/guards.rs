@@ -1,10 +1,11 @@
 //! What stands before a host beside its grants: a circuit that may be open, a rate that may be used up.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::clock::Clock;
-use crate::failure::{CircuitOpen, LimitHit, LimitKind};
+use crate::egress::code;
+use crate::failure::{Cause, CircuitOpen, LimitHit, LimitKind};
 use crate::resilience::{RateLimit, RateLimits, Visit};
 
 /// The guards of one attempt.
@@ -22,11 +23,30 @@ pub(crate) struct Guards {
 }
 
 impl Guards {
-    /// Whether the circuit to `host` lets a request pass.
-    pub(super) fn admit(&self, host: &str, credential: Option<&str>) -> Result<(), CircuitOpen> {
+    /// Whether the circuit to `host` lets a request pass that carries these credentials.
+    pub(super) fn admit(
+        &self,
+        host: &str,
+        credential: impl FnOnce() -> Option<String>,
+    ) -> Result<(), CircuitOpen> {
         match &self.circuits {
-            Some(visit) => visit.admit(host, credential, self.clock.timestamp()),
+            Some(visit) => visit.admit(host, credential(), self.clock.timestamp()),
             None => Ok(()),
+        }
+    }
+
+    /// An answer with an error status from `host`, or a good one; whether the host itself `mends` what was refused,
+    /// by a new token for the next attempt.
+    pub(super) fn saw_answer(&self, host: &str, status: u16, retry_after_ms: Option<u64>, mends: bool) {
+        let Some(visit) = &self.circuits else { return };
+        let cause = (status >= 400 && !mends).then(|| Cause::of_status(status));
+        visit.saw(host, cause, cause.map(|_| status), retry_after_ms.map(Duration::from_millis));
+    }
+
+    /// No answer from `host`, or one that broke off. A request whose own body failed says nothing about the host.
+    pub(super) fn saw_fault(&self, host: &str, word: &str) {
+        if let Some(visit) = self.circuits.as_ref().filter(|_| word != code::REQUEST_BODY) {
+            visit.saw(host, Some(Cause::Network), None, None);
         }
     }
 

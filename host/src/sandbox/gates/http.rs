@@ -121,7 +121,8 @@ impl HttpGate {
         }
         let target = self.egress.client.policy().decide(request.uri(), self.scope.as_deref());
         let target = target.map_err(Verdict::Denied)?;
-        self.guards.admit(&target.to_string(), None).map_err(Verdict::Circuit)?;
+        let mark = || self.credentials().and_then(|credentials| credentials.credential_mark(&target));
+        self.guards.admit(&target.to_string(), mark).map_err(Verdict::Circuit)?;
         Ok(target)
     }
 }
@@ -190,10 +191,12 @@ impl WasiHttpHooks for HttpGate {
                     }
                     Unsent::Send(error)
                 })?;
+                let mut renews = false;
                 if let Some(credentials) = credentials.as_ref().filter(|_| response.status() == 401) {
+                    renews = credentials.renews(&target);
                     credentials.refused(&target, &authorization).await;
                 }
-                Ok(response)
+                Ok((response, renews))
             };
             let answer = tokio::select! {
                 biased;
@@ -201,7 +204,7 @@ impl WasiHttpHooks for HttpGate {
                 answer = send => answer,
             };
             match answer {
-                Ok(response) => {
+                Ok((response, renews)) => {
                     // Asked for anew: sending may have brought a new token.
                     let sought = scanner(credentials.as_deref());
                     let bindings =
@@ -211,8 +214,10 @@ impl WasiHttpHooks for HttpGate {
                         ledger.end(in_response(&host, found, bindings));
                         return Err(Error::HttpRequestDenied);
                     }
-                    let now = guards.clock.timestamp().into();
-                    let response = observe_response(response, host, bindings, sought, &ledger, permit, now);
+                    let wait = retry_after_ms(response.headers(), guards.clock.timestamp().into());
+                    guards.saw_answer(&host, response.status().as_u16(), wait, renews);
+                    let response =
+                        observe_response(response, host, bindings, sought, &ledger, guards, permit);
                     Ok((response, Box::new(async { Ok(()) }) as IoFuture))
                 }
                 Err(Unsent::Unauthorized(unauthorized)) => {
@@ -231,6 +236,7 @@ impl WasiHttpHooks for HttpGate {
                 Err(Unsent::Send(SendError::Fault(fault))) => {
                     let error = guest_error(fault.phase, fault.code);
                     let (phase, code, request_sent) = (fault.phase, fault.code, fault.request_sent);
+                    guards.saw_fault(&host, code);
                     ledger.saw_fault(SeenFault { host, phase, code, request_sent });
                     Err(error)
                 }
@@ -325,12 +331,12 @@ fn observe_response(
     bindings: Vec<String>,
     sought: Option<Arc<Scanner>>,
     ledger: &Arc<Ledger>,
+    guards: Guards,
     permit: OwnedSemaphorePermit,
-    now: SystemTime,
 ) -> Response<WasiBody> {
     let status = response.status();
     if status.is_client_error() || status.is_server_error() {
-        let retry_after_ms = retry_after_ms(response.headers(), now);
+        let retry_after_ms = retry_after_ms(response.headers(), guards.clock.timestamp().into());
         ledger.saw_status(SeenStatus {
             host: host.clone(),
             bindings: bindings.clone(),
@@ -355,6 +361,7 @@ fn observe_response(
                 ScannedError::Body(CountedError::TooLarge { .. }) => Error::HttpResponseBodySize(None),
                 ScannedError::Body(CountedError::Body(fault)) => {
                     let (phase, code, request_sent) = (fault.phase, fault.code, fault.request_sent);
+                    guards.saw_fault(&host, code);
                     ledger.saw_fault(SeenFault { host: host.clone(), phase, code, request_sent });
                     guest_error(phase, code)
                 }

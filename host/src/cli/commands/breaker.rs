@@ -1,0 +1,131 @@
+//! `breaker`: which hosts are not asked for a while, and asking them again.
+
+use crate::cli::page::{Page, Tone};
+use crate::cli::report::Stop;
+use crate::cli::session::Session;
+use crate::manifest::ConnectorName;
+use crate::resilience::{CauseView, CircuitView};
+
+const STATUS_EXAMPLES: &str = "\
+A circuit that is not listed is closed: requests pass. Breakers are off until `config.toml` or a retry profile
+switches one on.
+
+Examples:
+  cofferdam breaker status
+  cofferdam breaker status --format json";
+
+const RESET_EXAMPLES: &str = "\
+A circuit that opened for a while closes by itself, when the host answers again. One that opened for good (a
+credential that was refused, a bill that is unpaid) closes when the credential is bound anew, or by this.
+
+Examples:
+  cofferdam breaker reset github://acme/slack
+  cofferdam breaker reset --host slack.com:443
+  cofferdam breaker reset --all";
+
+/// Shows which hosts are not asked for a while because too much failed there, and has them asked again.
+#[derive(Debug, clap::Subcommand)]
+pub(in crate::cli) enum Command {
+    Status(StatusArgs),
+    Reset(ResetArgs),
+}
+
+/// Shows the circuits that are open, half-open, or have failures to remember.
+#[derive(Debug, clap::Args)]
+#[command(after_help = STATUS_EXAMPLES)]
+pub(in crate::cli) struct StatusArgs {}
+
+/// Closes circuits, whatever opened them.
+#[derive(Debug, clap::Args)]
+#[command(after_help = RESET_EXAMPLES)]
+#[group(id = "which", required = true, multiple = true)]
+pub(in crate::cli) struct ResetArgs {
+    /// Those of this connector, whatever its version.
+    #[arg(value_name = "CONNECTOR", value_parser = connector)]
+    connector: Option<ConnectorName>,
+
+    /// Those at this host.
+    #[arg(long, value_name = "HOST:PORT")]
+    host: Option<String>,
+
+    /// All of them, and those whose files are damaged.
+    #[arg(long, conflicts_with_all = ["connector", "host"])]
+    all: bool,
+}
+
+/// Does one of them.
+pub(in crate::cli) fn run(command: Command, session: &Session<'_>) -> Result<(), Stop> {
+    match command {
+        Command::Status(StatusArgs {}) => status(session),
+        Command::Reset(args) => reset(&args, session),
+    }
+}
+
+fn status(session: &Session<'_>) -> Result<(), Stop> {
+    let circuits = session.host()?.circuits()?;
+    session.ui.result(&circuits, || page(&circuits))?;
+    if circuits.is_empty() {
+        session.ui.note("Every circuit is closed.");
+    }
+    Ok(())
+}
+
+fn reset(args: &ResetArgs, session: &Session<'_>) -> Result<(), Stop> {
+    let closed = session.host()?.reset_circuits(args.connector.as_ref(), args.host.as_deref())?;
+    session.ui.result(&closed, || {
+        let mut page = Page::default();
+        for circuit in &closed {
+            page.toned_field("closed", Tone::Good, &format!("{} at {}", circuit.connector, circuit.host));
+        }
+        page
+    })?;
+    if closed.is_empty() {
+        session.ui.note("Nothing was open there. `cofferdam breaker status` shows what is.");
+    }
+    Ok(())
+}
+
+fn page(circuits: &[CircuitView]) -> Page {
+    let mut page = Page::default();
+    for circuit in circuits {
+        page.heading(&format!("{} at {}", circuit.connector, circuit.host));
+        let tone = match circuit.state {
+            "closed" => Tone::Good,
+            "half_open" => Tone::Doubtful,
+            _ => Tone::Bad,
+        };
+        page.toned_field("state", tone, circuit.state);
+        if circuit.failures > 0 {
+            page.field("failures", &circuit.failures.to_string());
+        }
+        if let Some(open) = &circuit.open {
+            page.field("since", &open.cause.opened_at);
+            page.field("because of", &because(&open.cause));
+            page.field(
+                "asked again",
+                &match open.retry_after_ms {
+                    0 => "by the next call".to_owned(),
+                    ms => format!("in {} s", ms.div_ceil(1000)),
+                },
+            );
+        }
+        for shut in &circuit.open_for_good {
+            let whose = match shut.bindings.as_slice() {
+                [] => "requests without a credential".to_owned(),
+                names => names.join(", "),
+            };
+            page.field("for good", &format!("{whose}, since {}", shut.cause.opened_at));
+            page.field("because of", &because(&shut.cause));
+        }
+    }
+    page
+}
+
+fn because(cause: &CauseView) -> String {
+    let status = cause.status.map(|status| format!(" (status {status})")).unwrap_or_default();
+    format!("{}{status}, seen by {}", cause.cause_code, cause.cause_audit_id)
+}
+
+fn connector(text: &str) -> Result<ConnectorName, String> {
+    ConnectorName::parse(text).map_err(|refused| refused.to_string())
+}

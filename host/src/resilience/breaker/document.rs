@@ -1,0 +1,154 @@
+//! A breaker as an operator writes it: a built-in one, and what is to be different about it.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use super::kept::MAX_FAILURES;
+use super::policy::BreakerPolicy;
+use crate::document::{Located, Refused, Table, quoted};
+use crate::failure::Cause;
+use crate::limits::LimitRequest;
+
+/// The longest window and the longest cooldown: beyond that somebody should have looked.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What may open a circuit for good. What passes by itself may not.
+const FOR_GOOD: [Cause; 3] = [Cause::Auth, Cause::PaymentRequired, Cause::NotFound];
+
+/// The built-in breakers, by the names that operators write.
+const BUILT_IN: [(&str, fn() -> BreakerPolicy); 2] =
+    [("at-once", BreakerPolicy::at_once), ("windowed", BreakerPolicy::windowed)];
+
+impl BreakerPolicy {
+    /// Reads a table of `config.toml`; none where it says `enabled = false`, or where what is wrong was reported.
+    pub(crate) fn read(table: &Table<'_>) -> Option<Self> {
+        let keys = ["enabled", "policy", "threshold", "window", "cooldown", "probe_lead", "open_for_good"];
+        table.only(&keys);
+        let base = match table.text("policy") {
+            None => Some(Self::at_once()),
+            Some(name) => name.parse(|name| built_in(name)),
+        };
+        // Everything is looked at, also where something before it is wrong: one look shows all the problems.
+        let threshold = table.whole("threshold").and_then(|number| number.parse(|number| threshold(*number)));
+        let window = table.text("window").and_then(time);
+        let cooldown = table.text("cooldown").and_then(time);
+        let probe_lead = table.text("probe_lead").and_then(time);
+        let for_good = table.has("open_for_good").then(|| {
+            let words = table.texts("open_for_good");
+            words.iter().filter_map(|word| word.parse(|word| cause(word))).collect::<Vec<_>>()
+        });
+        let enabled = table.flag("enabled").unwrap_or(true);
+        let mut policy = base?;
+        policy.threshold = threshold.unwrap_or(policy.threshold);
+        policy.window = window.or(policy.window);
+        if let Some(cooldown) = cooldown {
+            policy.rate_limited = cooldown;
+            policy.unavailable = cooldown;
+            policy.timeout = cooldown;
+            policy.network = cooldown;
+        }
+        policy.probe_lead = probe_lead.unwrap_or(policy.probe_lead);
+        policy.permanent = for_good.unwrap_or(policy.permanent);
+        enabled.then_some(policy)
+    }
+}
+
+fn built_in(name: &str) -> Result<BreakerPolicy, Refused> {
+    let found = BUILT_IN.iter().find(|(known, _)| *known == name);
+    found.map(|(_, make)| make()).ok_or_else(|| {
+        let fix =
+            "write \"at-once\" (opens at the first failure) or \"windowed\" (at the third within a minute)";
+        Refused::new(format!("{} is no breaker", quoted(name)), fix)
+    })
+}
+
+fn threshold(number: u64) -> Result<NonZeroU32, Refused> {
+    let most = u32::try_from(MAX_FAILURES).unwrap_or(u32::MAX);
+    let number = u32::try_from(number).ok().filter(|number| *number <= most).and_then(NonZeroU32::new);
+    number.ok_or_else(|| {
+        Refused::new(format!("not a number of failures from 1 to {most}"), "write how many open the circuit")
+    })
+}
+
+fn time(text: Located<'_, &str>) -> Option<Duration> {
+    text.parse(|text| {
+        let time = LimitRequest::parse(None, Some(text), None).ok().and_then(|request| request.wall_time());
+        time.filter(|time| *time <= LONGEST).ok_or_else(|| {
+            Refused::new(
+                format!("{} is not a time of a day at most", quoted(text)),
+                "write it like \"90s\" or \"5m\"",
+            )
+        })
+    })
+}
+
+fn cause(word: &str) -> Result<Cause, Refused> {
+    FOR_GOOD.into_iter().find(|cause| cause.name() == word).ok_or_else(|| {
+        let all: Vec<_> = FOR_GOOD.iter().map(|cause| cause.name()).collect();
+        let passes = Cause::ALL.iter().any(|cause| cause.name() == word);
+        let message = match passes {
+            true => format!("{} may pass by itself, and opens a circuit for a while only", quoted(word)),
+            false => format!("{} is nothing that a host sees", quoted(word)),
+        };
+        Refused::new(message, format!("name some of {}, or none", all.join(", ")))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use std::time::Duration;
+
+    use super::BreakerPolicy;
+    use crate::document::{DocumentError, read};
+    use crate::failure::Cause;
+
+    fn policy(text: &str) -> Result<Option<BreakerPolicy>, DocumentError> {
+        read("config.toml", &format!("[breaker]\n{text}"), |root| {
+            root.table("breaker").map(|table| BreakerPolicy::read(&table))
+        })
+    }
+
+    #[test]
+    fn a_breaker_is_a_built_in_one_with_what_is_different() {
+        assert_eq!(policy("").unwrap(), Some(BreakerPolicy::at_once()));
+        assert_eq!(policy("policy = \"windowed\"").unwrap(), Some(BreakerPolicy::windowed()));
+        assert_eq!(policy("enabled = false\npolicy = \"windowed\"").unwrap(), None);
+        let own = "threshold = 5\nwindow = \"2m\"\ncooldown = \"10m\"\nprobe_lead = \"1m\"\n\
+                   open_for_good = [\"auth\", \"not_found\"]";
+        let own = policy(own).unwrap().unwrap();
+        assert_eq!((own.threshold(), own.window()), (5, Some(Duration::from_secs(120))));
+        for cause in [Cause::Network, Cause::Timeout, Cause::RateLimited, Cause::Unavailable] {
+            assert_eq!(own.cooldown(cause, None), Some(Duration::from_secs(600)), "{cause:?}");
+        }
+        assert_eq!(own.probe_after(Duration::from_secs(600)), Duration::from_secs(540));
+        assert!(own.is_permanent(Cause::NotFound) && !own.is_permanent(Cause::PaymentRequired));
+        let none = policy("open_for_good = []").unwrap().unwrap();
+        assert!(!none.is_permanent(Cause::Auth));
+    }
+
+    #[test]
+    fn what_is_unknown_or_impossible_is_refused_at_its_place() {
+        for (text, place, words) in [
+            ("treshold = 3", "config.toml:2:1", "did you mean `threshold`?"),
+            ("policy = \"fast\"", "config.toml:2:10", "\"fast\" is no breaker"),
+            ("threshold = 0", "config.toml:2:13", "from 1 to 1000"),
+            ("threshold = 1001", "config.toml:2:13", "from 1 to 1000"),
+            ("threshold = \"3\"", "config.toml:2:13", "this is a string"),
+            ("window = \"0s\"", "config.toml:2:10", "not a time"),
+            ("window = 60", "config.toml:2:10", "this is an integer"),
+            ("cooldown = \"1441m\"", "config.toml:2:12", "a day at most"),
+            ("probe_lead = \"soon\"", "config.toml:2:14", "not a time"),
+            ("open_for_good = [\"unavailable\"]", "config.toml:2:18", "may pass by itself"),
+            (
+                "open_for_good = [\"teapot\"]",
+                "config.toml:2:18",
+                "name some of auth, payment_required, not_found",
+            ),
+            ("enabled = 1", "config.toml:2:11", "this is an integer"),
+        ] {
+            let error = policy(text).unwrap_err().to_string();
+            assert!(error.contains(place) && error.contains(words), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! A circuit as a file's text, and back: JSON of a known version, with the connector and the host it is about.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::circuit::{Circuit, Opening, SHUT, Shut, Why};
+use crate::failure::Cause;
+
+/// What the files of this program say they are.
+const VERSION: u32 = 1;
+
+/// The most failures that a file may count: what a policy allows at most.
+pub(super) const MAX_FAILURES: usize = 1000;
+
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    version: u32,
+    connector: String,
+    host: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    failures: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    open: Option<KeptOpening>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    shut: Vec<KeptShut>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct KeptOpening {
+    #[serde(flatten)]
+    why: KeptWhy,
+    cooldown_ms: u64,
+    probe_after_ms: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct KeptShut {
+    #[serde(flatten)]
+    why: KeptWhy,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    credential: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct KeptWhy {
+    at: String,
+    cause: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    status: Option<u16>,
+    audit_id: String,
+}
+
+/// What a file says: the circuit of this connector at this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) connector: String,
+    pub(super) host: String,
+    pub(super) circuit: Circuit,
+}
+
+/// The text of a file.
+pub(super) fn write(record: &Record) -> serde_json::Result<Vec<u8>> {
+    let circuit = &record.circuit;
+    let kept = Kept {
+        version: VERSION,
+        connector: record.connector.clone(),
+        host: record.host.clone(),
+        failures: circuit.failures.iter().map(ToString::to_string).collect(),
+        open: circuit.open.as_ref().map(|opening| KeptOpening {
+            why: keep(&opening.why),
+            cooldown_ms: millis(opening.cooldown),
+            probe_after_ms: millis(opening.probe_after),
+        }),
+        shut: circuit
+            .shut
+            .iter()
+            .map(|shut| KeptShut { why: keep(&shut.why), credential: shut.credential.clone() })
+            .collect(),
+    };
+    serde_json::to_vec(&kept)
+}
+
+/// What the text of a file says; none where no program of this version wrote it.
+pub(super) fn read(text: &[u8]) -> Option<Record> {
+    let kept: Kept = serde_json::from_slice(text).ok()?;
+    if kept.version != VERSION || kept.failures.len() > MAX_FAILURES || kept.shut.len() > SHUT {
+        return None;
+    }
+    let failures = kept.failures.iter().map(|at| at.parse().ok()).collect::<Option<Vec<Timestamp>>>()?;
+    let open = match kept.open {
+        None => None,
+        Some(open) => {
+            let cooldown = Duration::from_millis(open.cooldown_ms);
+            let probe_after = Duration::from_millis(open.probe_after_ms);
+            if probe_after > cooldown {
+                return None;
+            }
+            Some(Opening { why: why(open.why)?, cooldown, probe_after })
+        }
+    };
+    let shut = kept.shut.into_iter();
+    let shut = shut.map(|shut| Some(Shut { why: why(shut.why)?, credential: shut.credential }));
+    let shut = shut.collect::<Option<Vec<_>>>()?;
+    Some(Record { connector: kept.connector, host: kept.host, circuit: Circuit { failures, open, shut } })
+}
+
+fn keep(why: &Why) -> KeptWhy {
+    KeptWhy {
+        at: why.at.to_string(),
+        cause: why.cause.name().to_owned(),
+        status: why.status,
+        audit_id: why.audit_id.clone(),
+    }
+}
+
+fn why(kept: KeptWhy) -> Option<Why> {
+    let cause = Cause::ALL.into_iter().find(|cause| cause.name() == kept.cause)?;
+    // It goes into failures, as it stands.
+    let shown = kept.audit_id.strip_prefix("audit-")?;
+    let is_id = shown.len() <= 64 && shown.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    let at = kept.at.parse().ok()?;
+    is_id.then_some(Why { at, cause, status: kept.status, audit_id: kept.audit_id })
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn whys() -> impl Strategy<Value = Why> {
+        let parts =
+            (-4_000_000_000_i64..250_000_000_000, 0..Cause::ALL.len(), prop::option::of(100_u16..600));
+        (parts, 0_u32..1_000_000_000).prop_map(|((second, cause, status), nano)| Why {
+            at: Timestamp::new(second, nano.try_into().unwrap()).unwrap(),
+            cause: Cause::ALL.get(cause).copied().unwrap(),
+            status,
+            audit_id: crate::failure::AuditId::mint().to_string(),
+        })
+    }
+
+    fn circuits() -> impl Strategy<Value = Circuit> {
+        let failures = prop::collection::vec(whys().prop_map(|why| why.at), 0..5);
+        let open = prop::option::of((whys(), 0_u64..1_000_000, 0_u64..1_000_000));
+        let shut = prop::collection::vec((whys(), prop::option::of("[ -~\n]{0,60}")), 0..3);
+        (failures, open, shut).prop_map(|(failures, open, shut)| Circuit {
+            failures,
+            open: open.map(|(why, one, other)| Opening {
+                why,
+                cooldown: Duration::from_millis(one.max(other)),
+                probe_after: Duration::from_millis(one.min(other)),
+            }),
+            shut: shut.into_iter().map(|(why, credential)| Shut { why, credential }).collect(),
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_what_is_read(circuit in circuits(), cut in 0.0_f64..1.0) {
+            let (connector, host) = ("github://acme/slack".to_owned(), "slack.com:443".to_owned());
+            let record = Record { connector, host, circuit };
+            let text = write(&record).unwrap();
+            prop_assert_eq!(read(&text), Some(record));
+            // Cut short, it is nothing.
+            let end = (text.len() as f64 * cut) as usize;
+            prop_assert_eq!(read(text.get(..end).unwrap()), None);
+        }
+
+        #[test]
+        fn no_text_is_too_strange_to_read(text in ".*") {
+            prop_assert_eq!(read(text.as_bytes()), None);
+        }
+    }
+}

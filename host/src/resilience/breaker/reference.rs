@@ -1,0 +1,63 @@
+//! `docs/breaker.md`, with the table of what counts made from the policies; in tests alone, which hold it to the code.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use cofferdam_test_support::committed::assert_committed;
+
+use super::policy::{BreakerPolicy, Weight};
+use crate::failure::Cause;
+
+#[test]
+fn the_page_on_breakers_has_the_reference_table_of_the_policies() {
+    let page = include_str!("reference.md").replace("{table}", table().trim_end());
+    assert_committed("docs/breaker.md", &page);
+}
+
+fn table() -> String {
+    let policies = [BreakerPolicy::at_once(), BreakerPolicy::windowed()];
+    let mut table = String::from("| seen | cause | `at-once` | `windowed` |\n|---|---|---|---|\n");
+    for cause in Cause::ALL {
+        let cells: Vec<_> = policies.iter().filter_map(|policy| cell(policy, cause)).collect();
+        if cells.len() == policies.len() {
+            writeln!(table, "| {} | `{}` | {} |", seen(cause), cause.name(), cells.join(" | ")).ok();
+        }
+    }
+    let thresholds: Vec<_> = policies.iter().map(threshold).collect();
+    writeln!(table, "| opens at | | {} |", thresholds.join(" | ")).ok();
+    table
+}
+
+/// How long it stays open, and when it is tried.
+fn cell(policy: &BreakerPolicy, cause: Cause) -> Option<String> {
+    let cooldown = match policy.weight(Some(cause), None) {
+        Weight::Good => return None,
+        Weight::Permanent => return Some("at once, for good".to_owned()),
+        Weight::Trouble(cooldown) => cooldown,
+    };
+    let Weight::Trouble(least) = policy.weight(Some(cause), Some(Duration::ZERO)) else { return None };
+    let Weight::Trouble(most) = policy.weight(Some(cause), Some(Duration::MAX)) else { return None };
+    let asked = match cause {
+        Cause::Network => String::new(),
+        _ => format!("; as `Retry-After` says, {} to {} s", least.as_secs(), most.as_secs()),
+    };
+    let probe = policy.probe_after(cooldown).as_secs();
+    Some(format!("{} s, tried after {probe} s{asked}", cooldown.as_secs()))
+}
+
+fn threshold(policy: &BreakerPolicy) -> String {
+    match policy.window() {
+        None => format!("{} in a row", policy.threshold()),
+        Some(window) => format!("{} within {} s", policy.threshold(), window.as_secs()),
+    }
+}
+
+fn seen(cause: Cause) -> String {
+    let statuses: Vec<_> = (400..600).filter(|status| Cause::of_status(*status) == cause).collect();
+    match statuses.as_slice() {
+        [] => "no answer, or one that broke off".to_owned(),
+        [one] => one.to_string(),
+        [first, .., last] if usize::from(last - first) + 1 == statuses.len() => format!("{first} to {last}"),
+        several => several.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    }
+}

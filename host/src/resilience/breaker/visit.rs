@@ -1,0 +1,274 @@
+//! What one candidate of a call has to do with circuits, from its first attempt to its last.
+
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use sha2::{Digest as _, Sha256};
+
+use super::circuit::{Admission, CircuitState, Seen, Why};
+use super::circuits::{Circuits, Place};
+use super::disk::Lock;
+use super::policy::{BreakerPolicy, Weight};
+use crate::failure::{AuditId, Cause, CircuitOpen};
+use crate::manifest::ConnectorName;
+
+/// How long to wait for the one request that tries a host: nobody knows, and it is worth asking again soon.
+const WHILE_PROBED: Duration = Duration::from_secs(1);
+
+/// The longest text about credentials that is kept as it is, in bytes: those of a few bindings.
+const CREDENTIAL_BYTES: usize = 1024;
+
+/// A circuit that changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// The host:port.
+    pub host: String,
+    /// From this state,
+    pub from: &'static str,
+    /// to this one.
+    pub to: &'static str,
+    /// What was seen there, or had opened it; none where it was healed.
+    pub cause: Option<Cause>,
+}
+
+/// A visit while it lasts. Whatever ends it, dropping it lets go of what it holds; what it saw counts only if
+/// [`Visit::settle`] was called before.
+#[derive(Debug)]
+pub struct Visiting(Arc<Visit>);
+
+/// A candidate's visit, as the gates of its attempts share it.
+#[derive(Debug)]
+pub struct Visit {
+    circuits: Arc<Circuits>,
+    connector: ConnectorName,
+    policy: Arc<BreakerPolicy>,
+    audit_id: AuditId,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    hosts: Vec<AtHost>,
+    changes: Vec<Change>,
+    over: bool,
+}
+
+/// A host that the visit was admitted to.
+#[derive(Debug)]
+struct AtHost {
+    place: Place,
+    credential: Option<String>,
+    /// Whether there was nothing to remember of it.
+    was_pristine: bool,
+    /// The slot, where this is the visit that tries the host, and what had opened the circuit.
+    probe: Option<(Lock, Cause)>,
+    last: Option<Sight>,
+}
+
+/// What was seen last.
+#[derive(Debug, Clone, Copy)]
+struct Sight {
+    cause: Option<Cause>,
+    status: Option<u16>,
+    retry_after: Option<Duration>,
+}
+
+impl Visiting {
+    pub(super) fn new(
+        circuits: Arc<Circuits>,
+        connector: ConnectorName,
+        policy: Arc<BreakerPolicy>,
+        audit_id: AuditId,
+    ) -> Self {
+        Self(Arc::new(Visit { circuits, connector, policy, audit_id, state: Mutex::default() }))
+    }
+}
+
+impl Deref for Visiting {
+    type Target = Arc<Visit>;
+
+    fn deref(&self) -> &Arc<Visit> {
+        &self.0
+    }
+}
+
+impl Drop for Visiting {
+    fn drop(&mut self) {
+        // The gates' own tasks may end a little later than the call.
+        let mut state = self.0.state();
+        state.over = true;
+        state.hosts.clear();
+    }
+}
+
+impl Visit {
+    /// Whether a request may go to `host` now. `credential` says which state of which bindings it carries, without
+    /// any secret. What is decided for the first request holds for the visit: all its requests to a host that it
+    /// tries are one trial.
+    ///
+    /// # Errors
+    /// The circuit is open, or another call tries the host.
+    pub fn admit(&self, host: &str, credential: Option<String>, now: Timestamp) -> Result<(), CircuitOpen> {
+        let credential = credential.map(bounded);
+        let mut state = self.state();
+        if let Some(at) = state.hosts.iter_mut().find(|at| at.place.host == host) {
+            at.credential = credential;
+            return Ok(());
+        }
+        let place = self.circuits.place(&self.connector, host);
+        let mut slot = None;
+        let (probe, was_pristine) = loop {
+            let Some(circuit) = self.circuits.look(&place) else { break (None, true) };
+            let (why, retry_after) = match circuit.admission(credential.as_deref(), now) {
+                Admission::Pass => break (None, circuit.is_pristine()),
+                Admission::Shut(shut) => (&shut.why, None),
+                Admission::Open { opening, retry_after } => (&opening.why, Some(retry_after)),
+                Admission::Probe(opening) => {
+                    let cause = opening.why.cause;
+                    // Whoever had the slot before may have decided: only a look with it in hand counts.
+                    if let Some(lock) = slot.take() {
+                        let (from, to) = (CircuitState::Open.name(), CircuitState::HalfOpen.name());
+                        state.changes.push(Change { host: host.to_owned(), from, to, cause: Some(cause) });
+                        break (Some((lock, cause)), false);
+                    }
+                    match self.circuits.probe(&place) {
+                        Ok(Some(lock)) if !state.over => {
+                            slot = Some(lock);
+                            continue;
+                        }
+                        Ok(_) => {
+                            return Err(refusal(
+                                host,
+                                CircuitState::HalfOpen,
+                                &opening.why,
+                                Some(WHILE_PROBED),
+                            ));
+                        }
+                        Err(error) => {
+                            self.circuits.warn(&place, "cannot be locked, and lets requests pass", &error);
+                            break (None, false);
+                        }
+                    }
+                }
+            };
+            return Err(refusal(host, CircuitState::Open, why, retry_after));
+        };
+        if !state.over {
+            state.hosts.push(AtHost { place, credential, was_pristine, probe, last: None });
+        }
+        Ok(())
+    }
+
+    /// Notes what came of a request to `host`; `cause` is none where it was answered well. The last one counts.
+    pub fn saw(&self, host: &str, cause: Option<Cause>, status: Option<u16>, retry_after: Option<Duration>) {
+        if let Some(at) = self.state().hosts.iter_mut().find(|at| at.place.host == host) {
+            at.last = Some(Sight { cause, status, retry_after });
+        }
+    }
+
+    /// After a failed attempt: whether the candidate must not be attempted again. It was the one request that tries
+    /// a host, or others have opened the circuit of a host that it failed at.
+    #[must_use]
+    pub fn forbids_retry(&self, now: Timestamp) -> bool {
+        self.state().hosts.iter().any(|at| {
+            let failed = at.last.is_some_and(|last| !self.is_good(last));
+            let is_open = || {
+                let circuit = self.circuits.look(&at.place);
+                let credential = at.credential.as_deref();
+                circuit.is_some_and(|circuit| circuit.state(credential, now) != CircuitState::Closed)
+            };
+            at.probe.is_some() || (failed && is_open())
+        })
+    }
+
+    /// The candidate is done: what was seen last at each host is counted, and then what the visit holds is let go.
+    pub fn settle(&self, now: Timestamp) {
+        let mut state = self.state();
+        state.over = true;
+        for at in std::mem::take(&mut state.hosts) {
+            let change = match at.last {
+                Some(last) => self.count(&at, last, now),
+                // The one request that was let through told nothing: it is as open as before.
+                None => at
+                    .probe
+                    .as_ref()
+                    .map(|(_, cause)| (CircuitState::HalfOpen, CircuitState::Open, Some(*cause))),
+            };
+            if let Some((from, to, cause)) = change {
+                if at.probe.is_some() && to == CircuitState::Closed {
+                    self.circuits.forget_probe(&at.place);
+                }
+                let host = at.place.host;
+                state.changes.push(Change { host, from: from.name(), to: to.name(), cause });
+            }
+        }
+    }
+
+    /// The circuits that changed since this was asked last, in order.
+    #[must_use]
+    pub fn take_changes(&self) -> Vec<Change> {
+        std::mem::take(&mut self.state().changes)
+    }
+
+    fn count(
+        &self,
+        at: &AtHost,
+        last: Sight,
+        now: Timestamp,
+    ) -> Option<(CircuitState, CircuitState, Option<Cause>)> {
+        if at.was_pristine && self.is_good(last) {
+            return None;
+        }
+        let seen = Seen {
+            cause: last.cause,
+            status: last.status,
+            retry_after: last.retry_after,
+            credential: at.credential.as_deref(),
+            audit_id: self.audit_id.as_str(),
+        };
+        let probed = at.probe.is_some();
+        // Most of what is seen of a circuit that is open already changes nothing: then nobody needs a turn.
+        let before = self.circuits.look(&at.place).unwrap_or_default();
+        let mut foreseen = (*before).clone();
+        if foreseen.count(&self.policy, &seen, probed, now).is_none() && foreseen == *before {
+            return None;
+        }
+        let change =
+            self.circuits.change(&at.place, |circuit| circuit.count(&self.policy, &seen, probed, now));
+        let (from, to) = change??;
+        Some((from, to, last.cause.filter(|_| to != CircuitState::Closed)))
+    }
+
+    fn is_good(&self, last: Sight) -> bool {
+        self.policy.weight(last.cause, last.retry_after) == Weight::Good
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The names of bindings and their dates, or a hash of them where they are many.
+fn bounded(credential: String) -> String {
+    if credential.len() <= CREDENTIAL_BYTES {
+        return credential;
+    }
+    let digits =
+        Sha256::digest(credential.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    format!("sha256:{digits}")
+}
+
+fn refusal(host: &str, state: CircuitState, why: &Why, retry_after: Option<Duration>) -> CircuitOpen {
+    CircuitOpen {
+        host: host.to_owned(),
+        state: state.name(),
+        opened_at: why.at,
+        retry_after_ms: retry_after
+            .map(|wait| u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)),
+        cause: why.cause,
+        status: why.status,
+        cause_audit_id: why.audit_id.clone(),
+    }
+}

@@ -1,0 +1,142 @@
+//! Where circuits are kept: small files of their owner's, which may be missing, damaged, or somebody's trick.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::PathBuf;
+
+use cofferdam_test_support::Cli;
+
+use super::stage::{Stage, stage};
+use crate::COFFERDAM;
+
+/// The file of the stage's circuit: the only one that names its server.
+fn file_of(stage: &Stage) -> PathBuf {
+    let host = format!("\"{}\"", stage.upstream.host_port());
+    let files =
+        fs::read_dir(stage.home().path().join("circuits")).unwrap().flatten().map(|entry| entry.path());
+    let mut files = files.filter(|file| fs::read_to_string(file).is_ok_and(|text| text.contains(&host)));
+    files.next().expect("a file for the circuit")
+}
+
+#[test]
+fn a_circuit_is_a_private_file_while_it_is_not_closed() {
+    let stage = stage();
+    stage.answers();
+    stage.fails("/status/503");
+    let file = file_of(&stage);
+    let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&file), mode(file.parent().unwrap())), (0o600, 0o700));
+    let name = file.file_stem().unwrap().to_str().unwrap();
+    assert!(name.len() == 32 && name.bytes().all(|b| b.is_ascii_hexdigit()), "{name}");
+    stage.skip(30);
+    stage.answers();
+    assert!(!file.exists() && !file.with_extension("probe").exists(), "nothing is left of it");
+}
+
+/// A host of a process that has seen nothing finds what another has kept.
+#[test]
+fn a_circuit_outlives_its_host() {
+    let stage = stage();
+    let first = stage.fails("/status/503");
+    let builder = stage.home().builder_at(&stage.clock).allow_private(stage.upstream.host_port());
+    let other =
+        Stage { upstream: stage.upstream, clock: stage.clock.clone(), host: builder.build().unwrap() };
+    let refused = other.is_refused("/text/a", "open");
+    assert_eq!(refused.details()["circuit"]["cause_audit_id"], first.audit_id().as_str());
+    // What one closes is closed for the other.
+    other.skip(30);
+    other.answers();
+    stage.answers();
+}
+
+#[test]
+fn what_is_no_circuit_counts_as_closed_and_stops_nobody() {
+    let stage = stage();
+    let big = vec![b' '; 300 * 1024];
+    stage.fails("/status/503");
+    let file = file_of(&stage);
+    let good = fs::read(&file).unwrap();
+    let text = String::from_utf8(good.clone()).unwrap();
+    let other_host = text.replace("localhost", "elsewhere").into_bytes();
+    let other_version = text.replace("\"version\":1", "\"version\":2").into_bytes();
+    let other_cause = text.replace("\"unavailable\"", "\"teapot\"").into_bytes();
+    let other_id = text.replace("audit-", "<script>").into_bytes();
+    for bad in [
+        b"".as_slice(),
+        b"{",
+        b"null",
+        &good[..40],
+        &big,
+        &other_host,
+        &other_version,
+        &other_cause,
+        &other_id,
+    ] {
+        fs::write(&file, bad).unwrap();
+        stage.answers();
+        // It opens again, and is written anew, as it should be.
+        stage.fails("/status/503");
+        stage.is_refused("/text/no", "open");
+        assert_ne!(fs::read(&file).unwrap(), bad);
+    }
+    assert_eq!(stage.count("/text/no"), 0);
+}
+
+/// Links are not followed, pipes not waited for, and what others may write is not believed.
+#[test]
+fn tricks_with_the_files_are_not_played_on_calls() {
+    let stage = stage();
+    stage.fails("/status/503");
+    let file = file_of(&stage);
+    let aside = stage.home().path().join("aside.json");
+    fs::rename(&file, &aside).unwrap();
+    symlink(&aside, &file).unwrap();
+    stage.answers();
+    fs::remove_file(&file).unwrap();
+    pipe(&file);
+    stage.answers();
+    fs::remove_file(&file).unwrap();
+    fs::copy(&aside, &file).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
+    stage.answers();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    stage.is_refused("/text/no", "open");
+    fs::remove_file(&file).unwrap();
+    fs::remove_file(&aside).unwrap();
+}
+
+fn pipe(path: &std::path::Path) {
+    assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+/// The command line shows what is open and closes it.
+#[test]
+fn breaker_status_and_reset() {
+    let stage = stage();
+    let cli = Cli::new(COFFERDAM, stage.home().path());
+    let host = stage.upstream.host_port();
+    let failure = stage.fails("/status/503");
+    let shown = cli.run(&["breaker", "status"]).ok();
+    let own = shown.split("\n\n").find(|part| part.contains(&host)).expect("the circuit is shown").to_owned();
+    for part in [
+        "github://cofferdam/probe at ",
+        "unavailable (status 503)",
+        failure.audit_id().as_str(),
+        "asked again",
+    ] {
+        assert!(own.contains(part), "{part}: {own}");
+    }
+    let circuits = cli.run(&["breaker", "status", "--format", "json"]).json();
+    let own = circuits.as_array().unwrap().iter().find(|circuit| circuit["host"] == host).unwrap();
+    assert_eq!(own["open"]["cooldown_ms"], 60_000);
+    assert_eq!(own["open"]["cause_audit_id"], failure.audit_id().as_str());
+
+    cli.run(&["breaker", "reset"]).fails(64).said("--host");
+    cli.run(&["breaker", "reset", "--all", "--host", &host]).fails(64).said("--all");
+    let other = cli.run(&["breaker", "reset", "github://acme/other", "--host", &host]);
+    assert!(other.ok().is_empty());
+    stage.is_refused("/text/no", "open");
+    let reset = cli.run(&["breaker", "reset", "github://cofferdam/probe", "--host", &host]);
+    assert!(reset.ok().contains(&host));
+    stage.answers();
+}

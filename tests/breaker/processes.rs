@@ -1,0 +1,114 @@
+//! Several processes at one circuit: what one sees holds for all, and one alone tries the host.
+
+use std::io::{Read as _, Write as _};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use cofferdam::resilience::Profile;
+use cofferdam::{Call, Compiler, Error, Host};
+use serde_json::{Value, json};
+
+use super::stage::{Stage, stage};
+use crate::COFFERDAM;
+use crate::world::{example, run};
+
+/// Where a process that a test starts has its home, and what it gets.
+const HOME: &str = "COFFERDAM_TEST_BREAKER_HOME";
+const URL: &str = "COFFERDAM_TEST_BREAKER_URL";
+
+/// Not a test: what the processes of the tests below do. One call, and its outcome on standard output.
+#[test]
+#[ignore = "the other tests run it as a process of its own"]
+fn one_call_in_a_process_of_its_own() {
+    let (Ok(home), Ok(url)) = (std::env::var(HOME), std::env::var(URL)) else { return };
+    let host_port = url.trim_start_matches("http://").split('/').next().unwrap().to_owned();
+    let host = Host::builder().home(home).compiler(Compiler::child(COFFERDAM)).allow_private(host_port);
+    let host = host.build().unwrap();
+    let call = Call::new(example("probe"), "fetch", json!({"url": url}));
+    let outcome = match run(host.run(call.retry(Profile::named("failover").unwrap()))) {
+        Ok(_) => json!({"value": true}),
+        Err(Error::Failure(failure)) => serde_json::to_value(&failure).unwrap(),
+        Err(Error::Host(error)) => serde_json::to_value(&error).unwrap(),
+    };
+    // The harness prints of its own: this line alone begins so.
+    writeln!(std::io::stdout(), "\noutcome {outcome}").unwrap();
+}
+
+/// A process that gets `path`.
+fn start(stage: &Stage, path: &str) -> Child {
+    let test = "breaker::processes::one_call_in_a_process_of_its_own";
+    Command::new(std::env::current_exe().unwrap())
+        .args([test, "--exact", "--ignored", "--nocapture", "--test-threads=1"])
+        .env(HOME, stage.home().path())
+        .env(URL, stage.upstream.url(path))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// What it says at its end.
+fn outcome(mut child: Child) -> Value {
+    let mut text = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    assert!(child.wait().unwrap().success(), "{text}");
+    let line =
+        text.lines().find_map(|line| line.strip_prefix("outcome ")).unwrap_or_else(|| panic!("{text}"));
+    serde_json::from_str(line).unwrap()
+}
+
+fn state_in(outcome: &Value) -> &Value {
+    assert_eq!(outcome["error"]["details"]["code"], "circuit_open", "{outcome}");
+    &outcome["error"]["details"]["circuit"]["state"]
+}
+
+/// Waits until the server has been asked for `path`.
+fn asked(stage: &Stage, path: &str) {
+    let patience = Instant::now() + Duration::from_secs(120);
+    while stage.count(path) == 0 {
+        assert!(Instant::now() < patience, "nobody asks for {path}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn of_many_processes_at_a_half_open_circuit_one_sends_and_killed_lets_go() {
+    const PROCESSES: usize = 5;
+    let stage = stage();
+    // It opens, and may be tried again at once: the server says so.
+    stage.fails("/status/429?retry_after=0");
+    assert_eq!(stage.state(), "half_open");
+    let mut children: Vec<_> = (0..PROCESSES).map(|_| start(&stage, "/hang/probe")).collect();
+    asked(&stage, "/hang/probe");
+    // The one that was sent waits for its answer; the others end.
+    let mut ended = Vec::new();
+    while children.len() > 1 {
+        let done = children.iter_mut().position(|child| child.try_wait().unwrap().is_some());
+        match done {
+            Some(done) => ended.push(outcome(children.remove(done))),
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+    assert!(ended.iter().all(|outcome| state_in(outcome) == "half_open"), "{ended:?}");
+    assert_eq!(stage.count("/hang/probe"), 1, "{PROCESSES} processes are one request");
+    // This process is refused as well, until the kernel lets go of what the killed one held.
+    stage.is_refused("/text/no", "half_open");
+    let mut prober = children.pop().unwrap();
+    prober.kill().unwrap();
+    prober.wait().unwrap();
+    assert_eq!(outcome(start(&stage, "/text/well")), json!({"value": true}));
+    assert_eq!(stage.state(), "closed", "what another process saw holds here");
+    assert_eq!(stage.count("/text/no"), 0);
+}
+
+#[test]
+fn what_one_process_opens_is_open_for_all() {
+    let stage = stage();
+    let first = outcome(start(&stage, "/status/402"));
+    let refused = stage.is_refused("/text/no", "open");
+    assert_eq!(refused.details()["circuit"]["cause_audit_id"], first["error"]["audit_id"]);
+    assert_eq!(state_in(&outcome(start(&stage, "/text/no"))), "open");
+    stage.host.reset_circuits(None, Some(&stage.upstream.host_port())).unwrap();
+    assert_eq!(outcome(start(&stage, "/text/well")), json!({"value": true}));
+    assert_eq!(stage.count("/text/no"), 0);
+}

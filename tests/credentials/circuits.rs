@@ -1,0 +1,95 @@
+//! A credential that a host refuses opens its circuit for that credential: not for another, nor for the same one
+//! bound anew.
+
+use std::sync::Arc;
+
+use cofferdam::Call;
+use cofferdam::resilience::{CircuitView, Profile};
+use cofferdam::vault::{Binding, Material};
+use cofferdam_test_support::vault::{binding, oauth, secret};
+use serde_json::{Value, json};
+
+use super::issuer::{Issuer, rotating};
+use super::{PROBE, Service, credential, make, service};
+use crate::world::{example, failed, run};
+
+impl Service {
+    /// Gets `path` under a profile with a breaker, as this identity.
+    fn guarded(&self, path: &str, identity: &str) -> Result<Value, cofferdam::Error> {
+        let call = Call::new(example("probe"), "fetch", json!({"url": self.upstream.url(path)}));
+        let call = call.retry(Profile::named("failover").unwrap()).identity("acme", identity);
+        run(self.host.run(call))
+    }
+
+    #[track_caller]
+    fn code(&self, path: &str, identity: &str) -> String {
+        failed(self.guarded(path, identity)).code().to_owned()
+    }
+
+    fn circuit(&self) -> Option<CircuitView> {
+        self.host.circuits().unwrap().pop()
+    }
+}
+
+fn key(identity: &str, hosts: &[String], key: &str) -> Binding {
+    let name = format!("api_key/acme/{identity}");
+    binding(&name, Material::ApiKey { key: secret(key) }, &[PROBE], hosts)
+}
+
+/// C23: another identity passes; binding anew heals, also in a process that knows nothing of it.
+#[test]
+fn c23_a_refused_credential_stops_its_own_calls_until_it_is_bound_anew() {
+    let wanted = credential("api_key", "acme", "\"HOST\"", "");
+    let service = service(&wanted, |hosts| {
+        vec![key("default", hosts, "key-that-is-refused"), key("other", hosts, "key-of-the-other")]
+    });
+    assert_eq!(service.code("/status/401", "default"), "auth");
+    assert_eq!(service.code("/text/a", "default"), "circuit_open");
+    assert!(service.upstream.seen("/text").is_empty());
+    let open = service.circuit().unwrap();
+    assert_eq!(open.open_for_good[0].bindings, ["api_key/acme/default"]);
+    // What is kept of it says which binding it was about, and nothing that was made of the secret.
+    for file in std::fs::read_dir(service.home.path().join("circuits")).unwrap().flatten() {
+        let text = std::fs::read_to_string(file.path()).unwrap();
+        assert!(!text.contains("key-that-is-refused"), "{text}");
+    }
+
+    service.guarded("/text/other", "other").unwrap();
+    assert_eq!(service.code("/text/a", "default"), "circuit_open", "the other's success is not its own");
+
+    let mut rebound = service.vault.get("api_key/acme/default");
+    rebound.material = Material::ApiKey { key: secret("key-that-is-good") };
+    rebound.changed = jiff::Timestamp::now();
+    service.vault.bind(rebound);
+    let another =
+        service.home.builder().vault(Arc::clone(&service.vault) as Arc<dyn cofferdam::vault::Vault>);
+    let another = another.allow_private(service.upstream.host_port()).build().unwrap();
+    let service = Service { host: another, ..service };
+    service.guarded("/text/a", "default").unwrap();
+    // And the new one is judged for itself.
+    assert_eq!(service.code("/status/401", "default"), "auth");
+    assert_eq!(service.code("/text/a", "default"), "circuit_open");
+}
+
+/// A token that is not accepted is renewed for the next call; only when a new one is refused, too, is it the
+/// credential that is refused.
+#[test]
+fn a_token_that_can_be_renewed_is_not_a_refused_credential() {
+    let issuer = Issuer::start(false, rotating);
+    let wanted = credential("oauth2", "acme", "\"HOST\"", "");
+    let (url, issuer_host) = (issuer.url(), issuer.host_port());
+    let bindings = move |hosts: &[String]| {
+        let material = oauth(&url, "refresh", Some(("token-of-yesterday", None)));
+        vec![binding("oauth2/acme/default", material, &[PROBE], hosts)]
+    };
+    let service = make(&super::Wants {
+        credentials: &wanted,
+        bindings: &bindings,
+        more: &|builder| builder.allow_private(issuer_host.clone()),
+    });
+    assert_eq!(service.code("/status/401/old", "default"), "auth");
+    assert_eq!(service.circuit(), None, "the token may have been revoked: there is a new one");
+    assert_eq!(service.code("/status/401/new", "default"), "auth");
+    assert_eq!(service.code("/text/a", "default"), "circuit_open");
+    assert_eq!(service.circuit().unwrap().open_for_good[0].bindings, ["oauth2/acme/default"]);
+}
