@@ -15,6 +15,6 @@ pub use breaker::{BreakerPolicy, Change, Circuits, Visit};
 pub use decide::{Moment, Next, decide};
 pub use profile::{Profile, ProfileError};
 pub use profiles::PROFILES;
-pub use rate::{RateLimit, RateLimits, RateRefused};
+pub use rate::{RateError, RateLimit, RateLimits, RateRefused};
 pub use schedule::{Backoff, Jitter, Schedule};
 pub use settings::{Plan, Settings};

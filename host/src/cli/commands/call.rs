@@ -1,11 +1,12 @@
 //! `call`: runs one operation of a connector, and prints its value or its failure.
 
 use std::io::{self, IsTerminal as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use crate::call::Call;
+use crate::call::{Call, Report};
+use crate::cli::commands::fallback::{self, Fallback};
 use crate::cli::report::Stop;
 use crate::cli::session::{Session, resolve};
 use crate::cli::{files, progress, runtime, strict_json};
@@ -81,6 +82,10 @@ pub(in crate::cli) struct Args {
     )]
     allow_private: Vec<String>,
 
+    /// Who is asked instead where this call cannot be answered: a file of candidates (docs/fallback.md).
+    #[arg(long, value_name = "FILE")]
+    fallback: Option<PathBuf>,
+
     /// For development: runs a package that has no signature.
     #[arg(long)]
     allow_unsigned: bool,
@@ -133,15 +138,21 @@ fn call(args: Args, session: &Session<'_>) -> Result<(), Stop> {
     if args.allow_unsigned {
         call = call.allow_unsigned();
     }
+    if let Some(path) = &args.fallback {
+        call = Fallback::read(path, &host, call.connector(), call.op())?.of(call);
+    }
     let running = progress::during(session.ui, &what, host.run_reported(call));
     let (outcome, report) = runtime::block_on_with(&host, async { Ok(running.await) })?;
     let outcome = outcome.map_err(|error| with_quotes(error, &not_texts));
     let usage = report.last_usage();
+    if let Some(by) = report.answered_instead() {
+        session.ui.note(&fallback::note(by));
+    }
     if !args.usage {
         return session.ui.value(&outcome?);
     }
     if session.ui.json() {
-        return with_usage(session, outcome, usage);
+        return with_usage(session, outcome, usage, &report);
     }
     if let Some(usage) = usage {
         session.ui.note(&format!("used: {usage}"));
@@ -154,6 +165,7 @@ fn with_usage(
     session: &Session<'_>,
     outcome: Result<Value, Error>,
     usage: Option<Usage>,
+    report: &Report,
 ) -> Result<(), Stop> {
     #[derive(serde::Serialize)]
     struct Answer<'a> {
@@ -162,8 +174,11 @@ fn with_usage(
         #[serde(flatten)]
         error: Option<&'a Error>,
         usage: Option<Usage>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        answered_by: Option<Value>,
     }
-    let answer = Answer { value: outcome.as_ref().ok(), error: outcome.as_ref().err(), usage };
+    let answered_by = report.answered_instead().map(fallback::answered_by);
+    let answer = Answer { value: outcome.as_ref().ok(), error: outcome.as_ref().err(), usage, answered_by };
     session.ui.line_of_json(&answer)?;
     outcome.map(drop).map_err(|error| Stop::Shown(error.exit_code()))
 }

@@ -4,6 +4,7 @@ pub(super) mod binding;
 pub(super) mod build;
 pub(super) mod call;
 pub(super) mod completions;
+mod fallback;
 mod floor;
 pub(super) mod inspect;
 pub(super) mod install;
