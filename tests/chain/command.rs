@@ -34,7 +34,8 @@ fn a_file_of_candidates_is_asked_in_order_and_who_answered_is_said() {
     assert_eq!(stage.asked_a("/status/404/cli-small"), 2);
 
     write("[[candidate]]\nconector = \"github://acme/b\"\n".into());
-    call(&[]).fails(65).said("chain.toml:2:1: candidate[0].conector");
+    call(&[]).fails(65).said("chain.toml:2:1");
+    call(&[]).fails(65).said("did you mean `connector`");
     write("[[candidate]]\nconnector = \"github://acme/none\"\n".into());
     call(&[]).fails(66).said("github://acme/none is not installed");
     std::fs::remove_file(dir.path().join("chain.toml")).unwrap();

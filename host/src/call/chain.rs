@@ -41,7 +41,8 @@ impl Alternate {
         self
     }
 
-    /// What the action declares of this connector.
+    /// What the action declares of this connector. Needed where the call is within an action and this is another
+    /// connector than the call's; for the same connector the call's scope holds.
     #[must_use]
     pub fn within(mut self, scope: impl Into<Arc<ActionScope>>) -> Self {
         self.scope = Some(scope.into());
@@ -85,7 +86,8 @@ impl<'c> Candidate<'c> {
     /// Who is asked instead, in order.
     ///
     /// # Errors
-    /// There are too many, one of them is another once more, or the arguments are no object.
+    /// There are too many, one of them is another once more or would leave the call's action, or the arguments are
+    /// no object.
     pub(super) fn alternates(call: &'c Call) -> Result<Vec<Self>, HostError> {
         if call.alternates.len() > ALTERNATES {
             let message = format!("The call names {} alternates.", call.alternates.len());
@@ -94,19 +96,27 @@ impl<'c> Candidate<'c> {
         }
         let mut candidates: Vec<Self> = Vec::with_capacity(call.alternates.len());
         for (index, alternate) in (1..).zip(&call.alternates) {
+            // What an action may use it declares of each connector by itself.
+            let inherited = call.scope.as_ref().filter(|_| alternate.connector == call.connector);
             let candidate = Self {
                 index,
                 connector: &alternate.connector,
                 op: &alternate.op,
                 args: overridden(&call.args, &alternate.overrides)?,
-                scope: alternate.scope.as_ref(),
+                scope: alternate.scope.as_ref().or(inherited),
                 alternate: Some(alternate),
             };
+            if candidate.scope.is_none() && call.scope.is_some() {
+                let why =
+                    "the call is within an action, and of this connector it does not say what that declares";
+                let hint = "Say it: `Alternate::within` takes the action's scope.";
+                return Err(candidate.refuses(HostErrorKind::Validation, why).hint(hint));
+            }
             let first = Self::first(call);
             if std::iter::once(&first).chain(&candidates).any(|before| before.asks_the_same(&candidate)) {
-                let message = "it asks the same as a candidate before it".to_owned();
+                let why = "it asks the same as a candidate before it";
                 let hint = "Leave it out, or give it other arguments: to ask again is what retries are for.";
-                return Err(candidate.refuses(HostErrorKind::Validation, &message).hint(hint));
+                return Err(candidate.refuses(HostErrorKind::Validation, why).hint(hint));
             }
             candidates.push(candidate);
         }
@@ -196,7 +206,7 @@ pub(super) fn helps(failure: &Failure, rotate_on_permanent: bool) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test")]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
     use serde_json::json;
 
     use super::*;
@@ -314,6 +324,20 @@ mod tests {
             call.or_else(Alternate::new(llm(&format!("2.0.{n}")), "ask"))
         });
         assert!(Candidate::alternates(&many).unwrap_err().message().contains("17 alternates"));
+    }
+
+    #[test]
+    fn nobody_leaves_the_action_by_being_asked_instead() {
+        let scope = |op: &str| Arc::new(ActionScope::new("ask@1.0.0", [op], ["a.example:443"]).unwrap());
+        let small = Alternate::new(llm("1.0.0"), "ask").with_args(object(json!({"model": "small"})));
+        let call = Call::new(llm("1.0.0"), "ask", json!({})).within(scope("ask"));
+        let same = call.clone().or_else(small);
+        assert_eq!(candidates(&same)[1].scope, Some(&scope("ask")), "one connector, one scope");
+        let outside = call.clone().or_else(Alternate::new(llm("2.0.0"), "ask"));
+        let error = Candidate::alternates(&outside).unwrap_err();
+        assert!(error.message().contains("within an action"), "{error}");
+        let inside = call.or_else(Alternate::new(llm("2.0.0"), "ask").within(scope("other")));
+        assert_eq!(candidates(&inside)[1].scope, Some(&scope("other")));
     }
 
     #[test]

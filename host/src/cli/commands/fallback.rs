@@ -107,7 +107,7 @@ pub(super) fn answered_by(by: &AttemptReport) -> Value {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test")]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
     use super::*;
 
     #[test]

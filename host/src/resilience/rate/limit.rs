@@ -42,6 +42,7 @@ pub enum RateError {
 
 impl RateLimit {
     /// The keys of its table in a document.
+    #[allow(dead_code, reason = "the configuration file reads it")]
     pub(crate) const KEYS: [&'static str; 3] = ["requests", "per", "burst"];
 
     /// `requests` (1 to 1,000,000) in each period `per` (1 second to 24 hours), all of them at once where they come
@@ -167,8 +168,8 @@ mod tests {
         let even = thirty.with_burst(1).unwrap();
         assert_eq!(parse("[rate_limit]\nrequests = 30\nper = \"60s\"\nburst = 1").unwrap(), even);
         for (text, place) in [
-            ("requests = 30", "config.toml:1:2: rate_limit.per: "),
-            ("per = \"60s\"", "config.toml:1:2: rate_limit.requests: "),
+            ("requests = 30", "config.toml:1:1: rate_limit.per: "),
+            ("per = \"60s\"", "config.toml:1:1: rate_limit.requests: "),
             ("requests = 0\nper = \"60s\"", "config.toml:2:12: rate_limit.requests: "),
             ("requests = 1000001\nper = \"60s\"", "config.toml:2:12: rate_limit.requests: "),
             ("requests = \"30\"\nper = \"60s\"", "config.toml:2:12: rate_limit.requests: "),

@@ -96,18 +96,23 @@ impl Given {
 struct Meter {
     limit: RateLimit,
     limiter: RateLimiter<NotKeyed, InMemoryState, Asked, NoOpMiddleware<Nanos>>,
-    /// When it is as if it had never been used.
+    /// What has to pass until it is as if it had never been used,
+    rest: Nanos,
+    /// and when that will be.
     rested_at: Nanos,
 }
 
 impl Meter {
     fn new(limit: RateLimit) -> Self {
-        // The ranges of a limit leave no period of zero, and no amount of zero.
-        let every = limit.per() / limit.requests().max(1);
+        // The ranges of a limit leave no period of zero, and no amount of zero. Rounded up: rounded down, one more
+        // would fit into a period.
+        let requests = limit.requests().max(1);
+        let every = limit.per().as_nanos().div_ceil(u128::from(requests));
+        let every = Duration::from_nanos(u64::try_from(every).unwrap_or(u64::MAX));
         let at_once = NonZeroU32::new(limit.burst()).unwrap_or(NonZeroU32::MIN);
         let quota = Quota::with_period(every).unwrap_or(Quota::per_second(NonZeroU32::MIN));
         let limiter = RateLimiter::direct_with_clock(quota.allow_burst(at_once), Asked::default());
-        Self { limit, limiter, rested_at: Nanos::default() }
+        Self { limit, limiter, rest: nanos(every.saturating_mul(requests)), rested_at: Nanos::default() }
     }
 
     /// Takes the first turn from `now` on; where that is not before `deadline` takes none, and says when it is.
@@ -117,7 +122,7 @@ impl Meter {
             self.limiter.clock().0.store(at.as_u64(), Ordering::Relaxed);
             match self.limiter.check() {
                 Ok(()) => {
-                    self.rested_at = self.rested_at.max(at + nanos(self.limit.per()));
+                    self.rested_at = self.rested_at.max(at + self.rest);
                     return Ok(at);
                 }
                 // At the moment it names it says yes: nobody else asks meanwhile.
