@@ -1,9 +1,11 @@
 //! Every limit, hit by a real guest: one table, and a kind without a row fails.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use cofferdam::failure::LimitKind;
 use cofferdam::limits::{self, LimitRequest};
+use cofferdam::resilience::{RateLimit, Settings};
 use cofferdam::{ActionScope, Call, ConnectorRef, Failure, Host, HostErrorKind, Usage};
 use cofferdam_test_support::{Home, Signer, connector, package, records};
 use serde_json::{Value, json};
@@ -25,11 +27,13 @@ const QUICK: Limits = (Some(200_000_000_000), Some("300ms"), None);
 enum Guest {
     /// An operation of the example `probe`, with its arguments.
     Probe(&'static str, Value),
+    /// The same, on a host whose operator allows a request an hour.
+    Slowed(&'static str, Value),
     /// A component of `tests/hostile`.
     Hostile(&'static str),
 }
 
-use Guest::{Hostile, Probe};
+use Guest::{Hostile, Probe, Slowed};
 
 /// One way into one limit, and the amount that was allowed.
 struct Row(LimitKind, Guest, Limits, u64);
@@ -82,6 +86,7 @@ fn rows() -> Vec<Row> {
         Row(L::RequestHeaders, Hostile("hoards-fields"), DEFAULT, limits::HEADER_BYTES as u64),
         Row(L::ResponseHeaders, fetch("/fields/3?bytes=30000"), DEFAULT, limits::HEADER_BYTES as u64),
         Row(L::ResponseFields, fetch("/fields/101"), DEFAULT, limits::RESPONSE_FIELDS),
+        Row(L::Rate, Slowed("fetch_many", json!({"url": upstream("/text/x"), "times": 2})), DEFAULT, 1),
     ]
 }
 
@@ -97,7 +102,13 @@ impl Stage {
         records::catch();
         let (home, signer) = (Home::new(COFFERDAM), Signer::new());
         home.trust(&signer.public(), "local://hostile/*");
-        let host = home.host();
+        home.trust(&signer.public(), "github://cofferdam/*");
+        let hourly = RateLimit::new(1, Duration::from_secs(3_600)).unwrap();
+        let upstream = &world().upstream;
+        let builder = home.builder().allow_private(upstream.host_port());
+        let host = builder.resilience(Settings::default().with_rate(hourly)).build().unwrap();
+        let probe = package::guest_package("probe", &[upstream.grant()]);
+        run(home.install(&probe, &signer)).unwrap();
         Self { home, signer, host }
     }
 
@@ -109,6 +120,7 @@ impl Stage {
     fn drive(&self, guest: &Guest, (fuel, wall_time, memory): Limits) -> (Failure, Option<Usage>) {
         let (host, call) = match guest {
             Probe(op, args) => (&world().host, Call::new(example("probe"), *op, args.clone())),
+            Slowed(op, args) => (&self.host, Call::new(example("probe"), *op, args.clone())),
             Hostile(name) => (&self.host, Call::new(self.hostile(name), "run", json!({}))),
         };
         let limits = LimitRequest::parse(fuel, wall_time, memory).unwrap();
@@ -124,11 +136,13 @@ fn every_limit_is_hit_by_a_real_guest_and_says_what_was_allowed_and_what_was_use
     let mut hit = BTreeSet::new();
     for Row(kind, guest, asked, configured) in rows() {
         let shown = match &guest {
-            Probe(op, _) => format!("{} by probe {op}", kind.name()),
+            Probe(op, _) | Slowed(op, _) => format!("{} by probe {op}", kind.name()),
             Hostile(name) => format!("{} by {name}", kind.name()),
         };
         let (failure, usage) = stage.drive(&guest, asked);
-        check(&failure, limit(kind.name()));
+        // The operator's rate limit and a service's are two codes.
+        let code = if kind == LimitKind::Rate { "host_rate_limit" } else { kind.name() };
+        check(&failure, limit(code));
         let details = failure.details();
         assert_eq!(
             (&details["limit"], &details["configured"]),
@@ -141,7 +155,7 @@ fn every_limit_is_hit_by_a_real_guest_and_says_what_was_allowed_and_what_was_use
         let all = matches!(kind, LimitKind::Fuel | LimitKind::Stack | LimitKind::WallTime);
         assert!(used > configured || (all && used == configured), "{shown}: {used}");
         let record = records::record_of(failure.audit_id().as_str());
-        assert_eq!(record.get("code"), Some(kind.name()), "{shown}");
+        assert_eq!(record.get("code"), Some(code), "{shown}");
         // Arguments that are too large are refused before there is an attempt.
         let started = !matches!(guest, Probe("panic", _));
         assert_eq!(usage.is_some(), started, "{shown}");

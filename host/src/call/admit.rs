@@ -12,7 +12,7 @@ use super::request::{Args, Call};
 use super::verify;
 use crate::credentials::{CallCredentials, Choice, Refused};
 use crate::error::{Error, HostError, HostErrorKind};
-use crate::failure::{Context, Failure, LimitHit, LimitKind};
+use crate::failure::{AuditId, Context, Failure, LimitHit, LimitKind};
 use crate::limits::{self, LimitRequest, Limits, ProfileTimes};
 use crate::resilience::Plan;
 use crate::sandbox::{self, Arguments, Exported, Room};
@@ -27,6 +27,13 @@ pub(super) struct Admitted<'p> {
     pub(super) credentials: Option<CallCredentials>,
     _room: Room<'p>,
     _permit: SemaphorePermit<'p>,
+}
+
+/// A call that its connector and its limits can take.
+pub(super) struct Fitting {
+    context: Context,
+    limits: Limits,
+    args: Arguments,
 }
 
 impl Admitted<'_> {
@@ -74,9 +81,34 @@ impl Pipeline {
         let package = &loaded.checked.package;
         record.identified(Arc::clone(&loaded.hash), loaded.signer.clone());
 
-        let operation = known_operation(&loaded, connector, candidate.op)?;
+        let Fitting { context, limits, args } =
+            self.fitting(call, candidate, plan, &course.audit_id, &loaded)?;
+        let identities = candidate.identities(call, package.manifest());
+        let choice = Choice::of(&identities, candidate.scope.map(|scope| &**scope));
+        let credentials = self.broker.for_call(package.manifest(), &loaded.hash, choice).await;
+        let credentials = credentials.map_err(|refused| match refused {
+            Refused::Binding(problem) => Error::from(Failure::binding(&context, &problem)),
+            Refused::Host(error) => error.into(),
+        })?;
+        Ok(Admitted { loaded, context, limits, args, credentials, _room: room, _permit: permit })
+    }
+
+    /// What is asked of a candidate beside its bindings.
+    pub(super) fn fitting(
+        &self,
+        call: &Call,
+        candidate: &Candidate<'_>,
+        plan: &Plan,
+        audit_id: &AuditId,
+        loaded: &Loaded,
+    ) -> Result<Fitting, Error> {
+        let (package, connector) = (&loaded.checked.package, candidate.connector.text());
+        let operation = known_operation(loaded, connector, candidate.op)?;
         let idempotent = package.manifest().idempotent(candidate.op) && !call.once;
-        let context = Context::new(course.audit_id.clone())
+        if !idempotent && !call.alternates.is_empty() {
+            return Err(not_repeatable(call, candidate).into());
+        }
+        let context = Context::new(audit_id.clone())
             .with_connector(Arc::clone(connector), Some(Arc::clone(&loaded.hash)))
             .with_op(candidate.op, idempotent);
         let scope = candidate.scope.map(|scope| &**scope);
@@ -89,14 +121,7 @@ impl Pipeline {
         let manifest = package.manifest().limits();
         let limits = verify::check_limits(&self.loader.ceilings, manifest, &action, &call.limits, &times)?;
         let args = fitting_args(&context, operation, &candidate.args)?;
-
-        let choice = Choice::of(&call.identities, scope);
-        let credentials = self.broker.for_call(package.manifest(), &loaded.hash, choice).await;
-        let credentials = credentials.map_err(|refused| match refused {
-            Refused::Binding(problem) => Error::from(Failure::binding(&context, &problem)),
-            Refused::Host(error) => error.into(),
-        })?;
-        Ok(Admitted { loaded, context, limits, args, credentials, _room: room, _permit: permit })
+        Ok(Fitting { context, limits, args })
     }
 
     /// The connector, and room for an instance of it. Who had to wait for room looks again whether the load
@@ -120,6 +145,22 @@ impl Pipeline {
             }
         }
     }
+}
+
+/// The error for a chain with an operation in it that is not to be done twice.
+fn not_repeatable(call: &Call, candidate: &Candidate<'_>) -> HostError {
+    let (op, connector) = (crate::failure::safe_line(candidate.op, 100), candidate.connector);
+    let (why, hint) = match call.once {
+        true => (
+            format!("`{op}` of {connector} is not to be repeated, says the call itself"),
+            "Call it without alternates, or without saying so.".to_owned(),
+        ),
+        false => (
+            format!("`{op}` of {connector} is not idempotent, says its manifest"),
+            "Call it without alternates: whoever is asked instead might do again what was done.".to_owned(),
+        ),
+    };
+    candidate.refuses(HostErrorKind::Validation, &why).hint(hint)
 }
 
 fn known_operation<'l>(loaded: &'l Loaded, connector: &str, op: &str) -> Result<&'l Exported, HostError> {

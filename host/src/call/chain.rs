@@ -1,42 +1,59 @@
-//! The candidates of one logical call: who is asked first, who instead, and when.
+//! The candidates of one logical call: who is asked first, who instead, with what, and when.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::request::{Args, Call, ConnectorRef};
+use super::request::{Args, Call, ConnectorRef, KEY_BYTES};
 use crate::action::ActionScope;
-use crate::error::HostError;
-use crate::failure::{Cause, Failure};
+use crate::digest::Digest;
+use crate::error::{HostError, HostErrorKind};
+use crate::failure::{Cause, Failure, safe_line};
+use crate::manifest::Manifest;
+
+/// The most alternates that a call may name: each is loaded and checked before the first is asked.
+const ALTERNATES: usize = 16;
 
 /// Who is asked where another could not help: the same call, elsewhere or with other arguments.
 #[derive(Debug, Clone)]
 pub struct Alternate {
-    pub(super) connector: ConnectorRef,
-    pub(super) op: String,
-    pub(super) overrides: Map<String, Value>,
-    pub(super) scope: Option<Arc<ActionScope>>,
+    connector: ConnectorRef,
+    op: String,
+    overrides: Map<String, Value>,
+    scope: Option<Arc<ActionScope>>,
+    identities: BTreeMap<String, String>,
 }
 
 impl Alternate {
     /// This operation of this connector, with the call's own arguments.
     #[must_use]
     pub fn new(connector: ConnectorRef, op: impl Into<String>) -> Self {
-        Self { connector, op: op.into(), overrides: Map::new(), scope: None }
+        Self { connector, op: op.into(), overrides: Map::new(), scope: None, identities: BTreeMap::new() }
     }
 
-    /// Replaces these fields of the call's arguments: a cheaper model, another region.
+    /// Replaces these fields of the call's arguments, each as a whole: a cheaper model, another region. What comes
+    /// out must fit the operation's types like any arguments.
     #[must_use]
     pub fn with_args(mut self, overrides: Map<String, Value>) -> Self {
         self.overrides = overrides;
         self
     }
 
-    /// What the action declares of this connector.
+    /// What the action declares of this connector. Needed where the call is within an action and this is another
+    /// connector than the call's; for the same connector the call's scope holds.
     #[must_use]
     pub fn within(mut self, scope: impl Into<Arc<ActionScope>>) -> Self {
         self.scope = Some(scope.into());
+        self
+    }
+
+    /// Uses the credential that is bound as `<kind>/<service>/<identity>`. Without a choice it is the one that the
+    /// call chose for the service, if it did.
+    #[must_use]
+    pub fn identity(mut self, service: impl Into<String>, identity: impl Into<String>) -> Self {
+        self.identities.insert(service.into(), identity.into());
         self
     }
 }
@@ -44,12 +61,13 @@ impl Alternate {
 /// One candidate of a call.
 #[derive(Debug, Clone)]
 pub(super) struct Candidate<'c> {
-    /// From 0.
+    /// From 0, which is the call as it was asked for.
     pub(super) index: u32,
     pub(super) connector: &'c ConnectorRef,
     pub(super) op: &'c str,
     pub(super) args: Cow<'c, Args>,
     pub(super) scope: Option<&'c Arc<ActionScope>>,
+    alternate: Option<&'c Alternate>,
 }
 
 impl<'c> Candidate<'c> {
@@ -61,26 +79,285 @@ impl<'c> Candidate<'c> {
             op: &call.op,
             args: Cow::Borrowed(&call.args),
             scope: call.scope.as_ref(),
+            alternate: None,
         }
     }
 
-    /// Who is asked after this one has failed; none where nobody is, or nobody may be.
-    pub(super) fn next(
+    /// Who is asked instead, in order.
+    ///
+    /// # Errors
+    /// There are too many, one of them is another once more or would leave the call's action, or the arguments are
+    /// no object.
+    pub(super) fn alternates(call: &'c Call) -> Result<Vec<Self>, HostError> {
+        if call.alternates.len() > ALTERNATES {
+            let message = format!("The call names {} alternates.", call.alternates.len());
+            let hint = format!("Name {ALTERNATES} or fewer.");
+            return Err(HostError::new(HostErrorKind::Validation, message).hint(hint));
+        }
+        let mut candidates: Vec<Self> = Vec::with_capacity(call.alternates.len());
+        for (index, alternate) in (1..).zip(&call.alternates) {
+            // What an action may use it declares of each connector by itself.
+            let inherited = call.scope.as_ref().filter(|_| alternate.connector == call.connector);
+            let candidate = Self {
+                index,
+                connector: &alternate.connector,
+                op: &alternate.op,
+                args: overridden(&call.args, &alternate.overrides)?,
+                scope: alternate.scope.as_ref().or(inherited),
+                alternate: Some(alternate),
+            };
+            if candidate.scope.is_none() && call.scope.is_some() {
+                let why =
+                    "the call is within an action, and of this connector it does not say what that declares";
+                let hint = "Say it: `Alternate::within` takes the action's scope.";
+                return Err(candidate.refuses(HostErrorKind::Validation, why).hint(hint));
+            }
+            let first = Self::first(call);
+            if std::iter::once(&first).chain(&candidates).any(|before| before.asks_the_same(&candidate)) {
+                let why = "it asks the same as a candidate before it";
+                let hint = "Leave it out, or give it other arguments: to ask again is what retries are for.";
+                return Err(candidate.refuses(HostErrorKind::Validation, why).hint(hint));
+            }
+            candidates.push(candidate);
+        }
+        Ok(candidates)
+    }
+
+    fn asks_the_same(&self, other: &Self) -> bool {
+        let identities = |it: &Self| it.alternate.map(|it| it.identities.clone()).unwrap_or_default();
+        (self.connector, self.op) == (other.connector, other.op)
+            && self.args == other.args
+            && identities(self) == identities(other)
+    }
+
+    /// The identities that were chosen for it, by service. An alternate takes from the call's what it has a use for.
+    pub(super) fn identities(
         &self,
-        _call: &'c Call,
-        _failure: &Failure,
-        _idempotent: bool,
-    ) -> Result<Option<Self>, HostError> {
-        Ok(None)
+        call: &'c Call,
+        manifest: &Manifest,
+    ) -> Cow<'c, BTreeMap<String, String>> {
+        let Some(alternate) = self.alternate else { return Cow::Borrowed(&call.identities) };
+        let uses = |service: &str| manifest.credentials().iter().any(|grant| grant.service() == service);
+        let mut chosen = call.identities.clone();
+        chosen.retain(|service, _| uses(service));
+        chosen.extend(alternate.identities.clone());
+        Cow::Owned(chosen)
+    }
+
+    /// The key that its attempts carry, made of the call's. A service must never see one key with two requests, so
+    /// each candidate has its own; that of the first is the call's.
+    pub(super) fn idempotency_key(&self, of_call: &Arc<str>) -> Arc<str> {
+        if self.index == 0 {
+            return Arc::clone(of_call);
+        }
+        let suffix = format!("~{}", self.index);
+        match of_call.len() + suffix.len() <= KEY_BYTES {
+            true => format!("{of_call}{suffix}").into(),
+            false => format!("{}{suffix}", Digest::of(of_call.as_bytes())).into(),
+        }
+    }
+
+    /// The error that it cannot be one of the candidates, because of `why`.
+    pub(super) fn refuses(&self, kind: HostErrorKind, why: &str) -> HostError {
+        let op = safe_line(self.op, 100);
+        let message = match self.index {
+            0 => format!("The call names alternates, and cannot have any: {why}."),
+            n => format!("Alternate {n} of the call, `{op}` of {}, cannot be one: {why}.", self.connector),
+        };
+        HostError::new(kind, message).detail("candidate", self.index)
     }
 }
 
-/// Whether another candidate may help after this.
-#[expect(dead_code, reason = "the chain comes with its own commit")]
-fn helps(cause: Cause, rotate_on_permanent: bool) -> bool {
+/// The call's arguments with these fields instead of its own.
+fn overridden<'c>(args: &'c Args, overrides: &Map<String, Value>) -> Result<Cow<'c, Args>, HostError> {
+    if overrides.is_empty() {
+        return Ok(Cow::Borrowed(args));
+    }
+    let object = match args {
+        Args::Value(Value::Object(object)) => Some(object.clone()),
+        Args::Value(_) => None,
+        Args::Text(text) => serde_json::from_str(text).ok(),
+    };
+    let Some(mut object) = object else {
+        let message = "The arguments are no JSON object, so that alternates cannot replace fields of them.";
+        let hint = "Give an object with one field per parameter.";
+        return Err(HostError::new(HostErrorKind::Validation, message).hint(hint));
+    };
+    object.extend(overrides.clone());
+    Ok(Cow::Owned(Args::Value(Value::Object(object))))
+}
+
+/// Whether another candidate may help after this. What may pass may be over elsewhere, and what is not found under
+/// one name may be under another; what was refused, denied, ended or not understood would only be hidden. A circuit
+/// counts as what opened it.
+pub(super) fn helps(failure: &Failure, rotate_on_permanent: bool) -> bool {
+    let cause = match failure.cause() {
+        Cause::CircuitOpen => failure.circuit_cause().unwrap_or(Cause::CircuitOpen),
+        cause => cause,
+    };
     match cause {
         Cause::Auth | Cause::PaymentRequired => rotate_on_permanent,
         Cause::NotFound | Cause::CircuitOpen => true,
-        cause => cause.is_retriable() && cause != Cause::WallTime,
+        // The time is the call's own, and what took all of it may do so anywhere.
+        Cause::WallTime => false,
+        cause => cause.is_retriable(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
+    use serde_json::json;
+
+    use super::*;
+    use crate::failure::{AuditId, CircuitOpen, Context, LimitHit, LimitKind, UpstreamFault};
+
+    fn candidates(call: &Call) -> Vec<Candidate<'_>> {
+        let mut all = vec![Candidate::first(call)];
+        all.extend(Candidate::alternates(call).unwrap());
+        all
+    }
+
+    fn llm(version: &str) -> ConnectorRef {
+        ConnectorRef::parse(&format!("github://acme/llm@{version}")).unwrap()
+    }
+
+    fn object(value: Value) -> Map<String, Value> {
+        value.as_object().unwrap().clone()
+    }
+
+    /// What opened it, and whether waiting heals it.
+    fn circuit(cause: Cause, healing: bool) -> Failure {
+        let open = CircuitOpen {
+            host: "a.example:443".into(),
+            state: "open",
+            opened_at: jiff::Timestamp::UNIX_EPOCH,
+            retry_after_ms: healing.then_some(60_000),
+            cause,
+            status: None,
+            cause_audit_id: "audit-x".into(),
+        };
+        Failure::circuit_open(&Context::new(AuditId::mint()), &open, false)
+    }
+
+    fn answered(status: u16, observed: bool) -> Failure {
+        let fault = UpstreamFault {
+            status,
+            upstream_code: None,
+            host: None,
+            retry_after_ms: None,
+            bindings: Vec::new(),
+            observed,
+        };
+        Failure::external_api_error(&Context::new(AuditId::mint()), fault)
+    }
+
+    #[test]
+    fn what_may_be_over_elsewhere_moves_on_and_what_must_be_seen_does_not() {
+        for status in [404, 408, 425, 429, 500, 502, 503, 504, 529] {
+            assert!(helps(&answered(status, true), false), "{status}");
+            assert!(!helps(&answered(status, false), true), "a {status} that only the connector saw");
+        }
+        for status in [200, 302, 400, 403, 405, 409, 413, 422, 451] {
+            assert!(!helps(&answered(status, true), true), "{status}");
+        }
+        for status in [401, 402] {
+            assert_eq!([false, true].map(|rotate| helps(&answered(status, true), rotate)), [false, true]);
+        }
+        for cause in [Cause::Network, Cause::RateLimited, Cause::Timeout, Cause::Unavailable] {
+            assert!(helps(&circuit(cause, true), false), "{cause:?}");
+        }
+        assert!(helps(&circuit(Cause::NotFound, false), false));
+        for cause in [Cause::Auth, Cause::PaymentRequired] {
+            assert_eq!([false, true].map(|rotate| helps(&circuit(cause, false), rotate)), [false, true]);
+        }
+        let context = Context::new(AuditId::mint());
+        for limit in [LimitKind::WallTime, LimitKind::Fuel, LimitKind::Rate] {
+            let hit = LimitHit::at_least_one_over(limit, 1);
+            assert!(!helps(&Failure::resource_limit_exceeded(&context, hit), true), "{limit:?}");
+        }
+    }
+
+    #[test]
+    fn fields_are_replaced_whole_in_values_and_in_text() {
+        let args = json!({"model": "large", "options": {"a": 1, "b": 2}, "prompt": "p"});
+        let small = Alternate::new(llm("1.0.0"), "ask")
+            .with_args(object(json!({"model": "small", "options": {"a": 3}, "more": null})));
+        let expected =
+            Args::Value(json!({"model": "small", "options": {"a": 3}, "prompt": "p", "more": null}));
+        let value = Call::new(llm("1.0.0"), "ask", args.clone()).or_else(small.clone());
+        let text = Call::from_text(llm("1.0.0"), "ask", args.to_string()).or_else(small.clone());
+        for call in [value, text] {
+            assert_eq!(*candidates(&call)[1].args, expected);
+        }
+        for call in [
+            Call::new(llm("1.0.0"), "ask", json!([1])).or_else(small.clone()),
+            Call::from_text(llm("1.0.0"), "ask", "[1]").or_else(small.clone()),
+            Call::from_text(llm("1.0.0"), "ask", "no JSON").or_else(small),
+        ] {
+            assert!(Candidate::alternates(&call).unwrap_err().message().contains("no JSON object"));
+        }
+    }
+
+    #[test]
+    fn without_other_arguments_they_stay_as_they_were_given() {
+        let call =
+            Call::from_text(llm("1.0.0"), "ask", "{\"a\": 1}").or_else(Alternate::new(llm("2.0.0"), "ask"));
+        assert_eq!(*candidates(&call)[1].args, Args::Text("{\"a\": 1}".into()));
+    }
+
+    #[test]
+    fn nobody_is_asked_the_same_twice_and_there_are_not_too_many() {
+        let args = json!({"model": "large"});
+        let again = Alternate::new(llm("1.0.0"), "ask");
+        let same = again.clone().with_args(object(args.clone()));
+        for twice in [again.clone(), same] {
+            let call = Call::new(llm("1.0.0"), "ask", args.clone()).or_else(twice);
+            let error = Candidate::alternates(&call).unwrap_err();
+            assert!(error.message().contains("Alternate 1 of the call, `ask`"));
+        }
+        let other = again.identity("llm", "second");
+        let call = Call::new(llm("1.0.0"), "ask", args.clone()).or_else(other.clone());
+        assert_eq!(candidates(&call).len(), 2, "another account is another candidate");
+        assert!(Candidate::alternates(&call.or_else(other)).is_err());
+        let many = (0..=ALTERNATES).fold(Call::new(llm("1.0.0"), "ask", args), |call, n| {
+            call.or_else(Alternate::new(llm(&format!("2.0.{n}")), "ask"))
+        });
+        assert!(Candidate::alternates(&many).unwrap_err().message().contains("17 alternates"));
+    }
+
+    #[test]
+    fn nobody_leaves_the_action_by_being_asked_instead() {
+        let scope = |op: &str| Arc::new(ActionScope::new("ask@1.0.0", [op], ["a.example:443"]).unwrap());
+        let small = Alternate::new(llm("1.0.0"), "ask").with_args(object(json!({"model": "small"})));
+        let call = Call::new(llm("1.0.0"), "ask", json!({})).within(scope("ask"));
+        let same = call.clone().or_else(small);
+        assert_eq!(candidates(&same)[1].scope, Some(&scope("ask")), "one connector, one scope");
+        let outside = call.clone().or_else(Alternate::new(llm("2.0.0"), "ask"));
+        let error = Candidate::alternates(&outside).unwrap_err();
+        assert!(error.message().contains("within an action"), "{error}");
+        let inside = call.or_else(Alternate::new(llm("2.0.0"), "ask").within(scope("other")));
+        assert_eq!(candidates(&inside)[1].scope, Some(&scope("other")));
+    }
+
+    #[test]
+    fn each_candidate_has_a_key_of_its_own_that_is_acceptable() {
+        let call = Call::new(llm("1.0.0"), "ask", json!({}))
+            .or_else(Alternate::new(llm("2.0.0"), "ask"))
+            .or_else(Alternate::new(llm("3.0.0"), "ask"));
+        let all = candidates(&call);
+        let keys =
+            |of_call: &str| all.iter().map(|it| it.idempotency_key(&of_call.into())).collect::<Vec<_>>();
+        assert_eq!(
+            keys("order-17").iter().map(|key| &**key).collect::<Vec<_>>(),
+            ["order-17", "order-17~1", "order-17~2"]
+        );
+        for long in ["x".repeat(198), "x".repeat(199), "x".repeat(200)] {
+            let keys = keys(&long);
+            let acceptable = |key: &str| key.len() <= KEY_BYTES && key.bytes().all(|b| b.is_ascii_graphic());
+            assert!(keys.iter().all(|key| acceptable(key)), "{keys:?}");
+            assert!(keys[0] != keys[1] && keys[1] != keys[2]);
+        }
+        assert_ne!(keys(&"x".repeat(199))[1], keys(&"x".repeat(200))[1]);
     }
 }

@@ -8,7 +8,9 @@ mod pipeline;
 mod record;
 mod report;
 mod request;
+mod trail;
 mod verify;
+mod vet;
 
 pub use cancellation::Cancellation;
 pub use chain::Alternate;

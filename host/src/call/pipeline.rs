@@ -1,25 +1,27 @@
 //! The pipeline of one call, top to bottom: candidates, attempts, waits, and one outcome.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 
 use super::admit::Admitted;
-use super::cancellation::cancelled;
-use super::chain::Candidate;
+use super::cancellation::{Cancellation, cancelled};
+use super::chain::{Candidate, helps};
 use super::loader::Loader;
 use super::record::Record;
 use super::report::Report;
 use super::request::{Call, idempotency_key};
+use super::trail::Trail;
 use crate::chance::Chance;
 use crate::clock::Clock;
 use crate::credentials::Broker;
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::event::{Listener, Step};
 use crate::failure::{AuditId, Failure, RetryStopped};
-use crate::resilience::{Circuits, Moment, Next, Plan, RateLimits, Settings, Visit, decide};
-use crate::sandbox::{self, Answer, Attempt, AttemptTime, Guards};
+use crate::resilience::{Circuits, Moment, Next, Plan, RateLimit, RateLimits, Settings, Visit, decide};
+use crate::sandbox::{self, Answer, Attempt, AttemptTime, Guards, RateDelay, RateGuard};
 
 /// Runs calls, as many at once as there are permits.
 pub(crate) struct Pipeline {
@@ -112,34 +114,46 @@ impl Pipeline {
         record: &mut Record,
     ) -> Result<A, Error> {
         let _waiting = self.waiting.try_acquire().map_err(|_| super::admit::busy())?;
-        let idempotency_key = idempotency_key(call.idempotency_key.as_deref(), audit_id)?;
-        let mut course = Course { audit_id: audit_id.clone(), idempotency_key, time: None };
-        record.keyed(&course.idempotency_key);
+        let key = idempotency_key(call.idempotency_key.as_deref(), audit_id)?;
+        record.keyed(&key);
         let mut candidate = Candidate::first(call);
+        let mut alternates = Candidate::alternates(call)?.into_iter();
+        self.vet(call, &candidate, alternates.as_slice(), audit_id).await?;
+        let mut course = Course { audit_id: audit_id.clone(), idempotency_key: Arc::clone(&key), time: None };
+        let mut trail = Trail::default();
         loop {
-            let mut idempotent = false;
-            let failure = match self.attempts(call, &candidate, &mut course, &mut idempotent, record).await {
+            let failure = match self.attempts(call, &candidate, &mut course, record).await {
+                Ok(value) => return Ok(value),
                 Err(Error::Failure(failure)) => failure,
-                outcome => return outcome,
-            };
-            match candidate.next(call, &failure, idempotent)? {
-                None => return Err(failure.into()),
-                Some(next) => {
-                    let (from, to) = (candidate.connector.text(), next.connector.text());
-                    record.step(Step::FallbackTriggered { from, to, failure: &failure });
-                    candidate = next;
+                Err(Error::Host(error)) => {
+                    let failure = trail.not_taken_up(&candidate, &error, record);
+                    return Err(failure.map_or(Error::Host(error), Error::Failure));
                 }
+            };
+            let clock = &*self.loader.clock;
+            let in_time = course.time.is_none_or(|time| clock.now() < time.deadline);
+            let may_go_on = in_time && helps(&failure, call.rotate_on_permanent);
+            let Some(next) = alternates.next().filter(|_| may_go_on) else {
+                return Err(trail.ended(&candidate, failure, record).into());
+            };
+            let (from, to) = (candidate.connector.text(), next.connector.text());
+            record.step(Step::FallbackTriggered { from, to, failure: &failure });
+            trail.failed(&candidate, failure, record);
+            // Whoever hears of the hop may cancel; what is raced with a cancellation might still be sent.
+            if call.cancellation.as_ref().is_some_and(Cancellation::is_cancelled) {
+                return Err(cancelled(record.attempts()).into());
             }
+            course.idempotency_key = next.idempotency_key(&key);
+            candidate = next;
         }
     }
 
-    /// The attempts of one candidate. `idempotent` becomes whether its operation may be repeated.
+    /// The attempts of one candidate.
     async fn attempts<A: Answer>(
         &self,
         call: &Call,
         candidate: &Candidate<'_>,
         course: &mut Course,
-        idempotent: &mut bool,
         record: &mut Record,
     ) -> Result<A, Error> {
         let clock = &*self.loader.clock;
@@ -151,6 +165,7 @@ impl Pipeline {
         let visit: Option<&Arc<Visit>> = visiting.as_deref();
         let mut package: Option<Arc<str>> = None;
         let mut last: Option<Failure> = None;
+        let mut idempotent = false;
         let mut attempts: u32 = 0;
         loop {
             let admitted = self.admit(call, candidate, &plan, course, record).await;
@@ -162,7 +177,7 @@ impl Pipeline {
                     Err(replaced(candidate.connector.text()).into())
                 }
                 Ok(admitted) => {
-                    *idempotent = admitted.context.idempotent();
+                    idempotent = admitted.context.idempotent();
                     attempts = attempts.saturating_add(1);
                     match self.attempt(&admitted, candidate, &plan, visit, course, record).await {
                         Err(Error::Failure(failure)) => Ok(failure),
@@ -190,7 +205,7 @@ impl Pipeline {
             };
             let now = clock.now();
             let deadline = course.time.map_or(now, |time| time.deadline);
-            let moment = Moment::of(&failure, *idempotent, attempts, candidate.index, now, deadline);
+            let moment = Moment::of(&failure, idempotent, attempts, candidate.index, now, deadline);
             let retried = attempts.saturating_sub(1);
             let next = match decide(&plan.profile, &moment, &*self.chance) {
                 Next::Retry { delay, .. } if forbidden(visit, clock) => {
@@ -255,6 +270,7 @@ impl Pipeline {
         };
         let (connector, op) = (candidate.connector.text(), Arc::from(candidate.op));
         record.attempt_started(connector, &op, candidate.index, plan.profile.name());
+        let (rate, delays) = plan.rate.map(|limit| self.rated(limit)).unzip();
         let attempt = Attempt {
             context: &admitted.context,
             limits,
@@ -267,18 +283,44 @@ impl Pipeline {
             guards: Guards {
                 connector: candidate.connector.name().as_str().into(),
                 circuits: visit.cloned(),
-                rate: plan.rate.map(|rate| (Arc::clone(&self.rates), rate)),
+                rate,
                 clock,
                 deadline: time.deadline,
             },
         };
         let operation = admitted.operation(candidate)?;
-        let ended = sandbox::run(&admitted.loaded.connector, operation, &admitted.args, attempt).await;
+        let running = sandbox::run(&admitted.loaded.connector, operation, &admitted.args, attempt);
+        let ended = telling(running, delays, record).await;
         if let Some(visit) = visit {
             tell_changes(visit, candidate.connector.name().as_str(), record);
         }
         record.attempt_ended(connector, &ended);
         ended.outcome
+    }
+
+    /// A guard for this rate limit, and where it says what waits it causes.
+    fn rated(&self, limit: RateLimit) -> (RateGuard, mpsc::UnboundedReceiver<RateDelay>) {
+        let (delays, told) = mpsc::unbounded_channel();
+        (RateGuard { limits: Arc::clone(&self.rates), limit, delays }, told)
+    }
+}
+
+/// Runs an attempt to its end, and tells of the waits of its requests as they begin.
+async fn telling<E>(
+    attempt: impl Future<Output = E>,
+    delays: Option<mpsc::UnboundedReceiver<RateDelay>>,
+    record: &mut Record,
+) -> E {
+    let mut attempt = pin!(attempt);
+    let Some(mut delays) = delays else { return attempt.await };
+    loop {
+        tokio::select! {
+            biased;
+            Some(RateDelay { host, delay }) = delays.recv() => {
+                record.step(Step::RateDelayed { host: &host, delay });
+            }
+            ended = &mut attempt => return ended,
+        }
     }
 }
 

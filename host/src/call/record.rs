@@ -57,6 +57,18 @@ impl Record {
         self.report.as_ref().map_or(0, |report| report.attempts.len())
     }
 
+    /// How many attempts of this candidate were begun, and whether any byte of theirs may have left.
+    pub(super) fn attempts_of(&self, candidate: u32) -> (usize, bool) {
+        let all = self.report.iter().flat_map(|report| &report.attempts);
+        let own: Vec<_> = all.filter(|attempt| attempt.candidate == candidate).collect();
+        // Of an attempt without a failure's own word it is not known.
+        let sent = |attempt: &&AttemptReport| match &attempt.outcome {
+            Some(AttemptOutcome::Failure { request_sent, .. }) => *request_sent,
+            _ => true,
+        };
+        (own.len(), own.iter().any(sent))
+    }
+
     pub(super) fn attempt_started(
         &mut self,
         connector: &Arc<str>,

@@ -15,7 +15,8 @@ use crate::limits::Usage;
 pub struct Report {
     /// The call's record.
     pub audit_id: AuditId,
-    /// The key that every attempt carried; none where the call was not admitted.
+    /// The key that every attempt carried, those of the n-th alternate with `~n` after it; none where the call was
+    /// not admitted.
     #[serde(serialize_with = "maybe_text")]
     pub idempotency_key: Option<Arc<str>>,
     /// Every attempt that was begun, in order.

@@ -98,7 +98,7 @@ impl fmt::Display for ConnectorRef {
 }
 
 /// The arguments as they were given.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) enum Args {
     Value(Value),
     /// JSON text.
@@ -159,6 +159,18 @@ impl Call {
         }
     }
 
+    /// The connector that is called.
+    #[must_use]
+    pub fn connector(&self) -> &ConnectorRef {
+        &self.connector
+    }
+
+    /// The operation that is called.
+    #[must_use]
+    pub fn op(&self) -> &str {
+        &self.op
+    }
+
     /// Asks for these limits instead of the manifest's.
     #[must_use]
     pub fn limits(mut self, limits: LimitRequest) -> Self {
@@ -211,7 +223,8 @@ impl Call {
         self
     }
 
-    /// Asks `alternate` where those before it could not help; may be given several times.
+    /// Asks `alternate` where those before it could not help; may be given up to 16 times. All of them are loaded and
+    /// checked before the first is asked, and all must be operations that may be repeated.
     #[must_use]
     pub fn or_else(mut self, alternate: Alternate) -> Self {
         self.alternates.push(alternate);
@@ -242,11 +255,14 @@ impl Call {
     }
 }
 
+/// The longest idempotency key, in bytes.
+pub(super) const KEY_BYTES: usize = 200;
+
 /// The key that every attempt of a call carries: the caller's, or a new one.
 pub(super) fn idempotency_key(given: Option<&str>, audit_id: &AuditId) -> Result<Arc<str>, HostError> {
     match given {
         None => Ok(audit_id.as_str().into()),
-        Some(key) if (1..=200).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic()) => {
+        Some(key) if (1..=KEY_BYTES).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic()) => {
             Ok(key.into())
         }
         Some(_) => Err(HostError::new(HostErrorKind::Validation, "The idempotency key is not acceptable.")

@@ -4,6 +4,7 @@
 //! configuration): [`read`] hands a [`Table`] to a function that takes it apart and reports what it
 //! does not like, and goes on, so that one look shows all the problems and not only the first.
 
+mod as_json;
 mod problem;
 mod reader;
 

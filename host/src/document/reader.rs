@@ -9,6 +9,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use toml_parser::lexer::TokenKind;
 
+use super::as_json;
 use super::problem::{DocumentError, Problem, Refused, quoted};
 use crate::failure::safe_line;
 
@@ -320,6 +321,12 @@ impl<'a> Table<'a> {
             }
             _ => self.wrong_type(&path, value, &format!("a table: [{}]", self.child(key))),
         }
+    }
+
+    /// The table under `key` as a JSON object, if it is there and is one.
+    pub(crate) fn json(&self, key: &str) -> Option<serde_json::Map<String, serde_json::Value>> {
+        let table = self.table(key)?;
+        as_json::object(table.entries).map_err(|refused| table.here().refuse(refused)).ok()
     }
 
     /// The tables in the array under `key`; none if it is not there.

@@ -69,4 +69,10 @@ impl Failure {
         Self::new(context, class, Boundary::External, retriable, message, details)
             .caused_by(Cause::CircuitOpen, None)
     }
+
+    /// What opened the circuit, where it is a circuit that is open.
+    pub(crate) fn circuit_cause(&self) -> Option<Cause> {
+        let name = self.details().get("circuit")?.get("cause_code")?.as_str()?;
+        Cause::ALL.into_iter().find(|cause| cause.name() == name)
+    }
 }

@@ -125,11 +125,20 @@ impl Failure {
             let ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
             details.insert("retry_after_ms".into(), ms.into());
         }
-        let message = format!(
-            "The call exceeded its {} limit of {}, and was ended.",
-            limit.name(),
-            shown(configured, limit.unit())
-        );
+        let message = match retry_after {
+            Some(wait) if limit == LimitKind::Rate => format!(
+                "The operator's rate limit of {configured} requests in its period is used up. The next may be sent in \
+                 {} s, which is longer than the call has.",
+                wait.as_millis().div_ceil(1000)
+            ),
+            _ => {
+                format!(
+                    "The call exceeded its {} limit of {}, and was ended.",
+                    limit.name(),
+                    shown(configured, limit.unit())
+                )
+            }
+        };
         let cause = if limit == LimitKind::WallTime { Cause::WallTime } else { Cause::Other };
         Self::new(context, FailureClass::ResourceLimitExceeded, Boundary::Sandbox, false, message, details)
             .caused_by(cause, None)

@@ -29,6 +29,6 @@ pub use breaker::{
 pub use decide::{Moment, Next, decide};
 pub use profile::{Profile, ProfileError, Row};
 pub use profiles::PROFILES;
-pub use rate::{RateLimit, RateLimits, RateRefused};
+pub use rate::{RateError, RateLimit, RateLimits, RateRefused};
 pub use schedule::{Backoff, Jitter, MAX_ATTEMPTS, MAX_WAIT, Schedule};
 pub use settings::{Plan, Settings};

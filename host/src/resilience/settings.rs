@@ -111,29 +111,33 @@ impl Settings {
 
     /// Calls have this breaker, or none, whatever their profile brings.
     #[must_use]
-    pub fn with_breaker(mut self, policy: Option<BreakerPolicy>) -> Self {
-        self.breaker = policy.map(Arc::new).into();
+    pub fn with_breaker(mut self, policy: impl Into<Option<BreakerPolicy>>) -> Self {
+        self.breaker = policy.into().map(Arc::new).into();
         self
     }
 
     /// Calls of `connector` have this breaker, or none.
     #[must_use]
-    pub fn with_breaker_for(mut self, connector: ConnectorName, policy: Option<BreakerPolicy>) -> Self {
-        self.own(connector).breaker = policy.map(Arc::new).into();
+    pub fn with_breaker_for(
+        mut self,
+        connector: ConnectorName,
+        policy: impl Into<Option<BreakerPolicy>>,
+    ) -> Self {
+        self.own(connector).breaker = policy.into().map(Arc::new).into();
         self
     }
 
     /// The requests of every connector have this rate limit for each host, or none.
     #[must_use]
-    pub fn with_rate(mut self, limit: Option<RateLimit>) -> Self {
-        self.rate = limit.into();
+    pub fn with_rate(mut self, limit: impl Into<Option<RateLimit>>) -> Self {
+        self.rate = limit.into().into();
         self
     }
 
     /// The requests of `connector` have this rate limit for each host, or none.
     #[must_use]
-    pub fn with_rate_for(mut self, connector: ConnectorName, limit: Option<RateLimit>) -> Self {
-        self.own(connector).rate = limit.into();
+    pub fn with_rate_for(mut self, connector: ConnectorName, limit: impl Into<Option<RateLimit>>) -> Self {
+        self.own(connector).rate = limit.into().into();
         self
     }
 

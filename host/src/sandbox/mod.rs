@@ -39,7 +39,7 @@ pub(crate) use attempt::{Attempt, AttemptTime, Ended, run};
 pub use compile::Compiler;
 pub use compile_limits::CompileLimits;
 pub(crate) use components::CodeStore;
-pub(crate) use gates::guards::Guards;
+pub(crate) use gates::guards::{Guards, RateDelay, RateGuard};
 pub(crate) use gates::http::EgressSettings;
 pub(crate) use load::{Connector, Exported, LoadError};
 

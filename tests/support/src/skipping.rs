@@ -8,7 +8,7 @@ use cofferdam::event::{Event, Listener, Step};
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 
-/// A clock that runs as the machine's does, and jumps ahead by every wait that a call announces; and the listener
+/// A clock that runs as the machine's does, and jumps ahead by every wait that a call or its requests announce; and the listener
 /// that hears of it. Give a host both.
 pub struct Skipping {
     skipped: watch::Sender<Duration>,
@@ -81,7 +81,7 @@ impl Clock for Skipping {
 
 impl Listener for Skipping {
     fn event(&self, event: &Event<'_>) {
-        if let Step::RetryScheduled { delay, .. } = event.step {
+        if let Step::RetryScheduled { delay, .. } | Step::RateDelayed { delay, .. } = event.step {
             self.skip(delay);
         }
         self.steps.lock().unwrap_or_else(PoisonError::into_inner).push(Kept {

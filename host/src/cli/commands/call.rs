@@ -1,13 +1,14 @@
 //! `call`: runs one operation of a connector, and prints its value or its failure.
 
 use std::io::{self, IsTerminal as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
 use crate::call::{Call, Cancellation, Report};
+use crate::cli::commands::fallback::{self, Fallback};
 use crate::cli::report::{Stop, exit_code};
 use crate::cli::session::{Session, resolve};
 use crate::cli::{files, progress, retries, runtime, strict_json};
@@ -99,6 +100,10 @@ pub(in crate::cli) struct Args {
     )]
     allow_private: Vec<String>,
 
+    /// Who is asked instead where this call cannot be answered: a file of candidates (docs/fallback.md).
+    #[arg(long, value_name = "FILE")]
+    fallback: Option<PathBuf>,
+
     /// For development: runs a package that has no signature.
     #[arg(long)]
     allow_unsigned: bool,
@@ -153,11 +158,17 @@ fn call(args: Args, session: &Session<'_>) -> Result<(), Stop> {
     if args.not_idempotent {
         call = call.not_idempotent();
     }
+    if let Some(path) = &args.fallback {
+        call = Fallback::read(path, &host, call.connector(), call.op())?.of(call);
+    }
     let cancellation = Cancellation::new();
     let call = call.cancelled_by(&cancellation);
     let running = progress::during(session.ui, &what, host.run_reported(call));
     let ((outcome, report), stop) = runtime::block_on_call(&host, &cancellation, running)?;
     let outcome = outcome.map_err(|error| told_by(stop, with_quotes(error, &not_texts)));
+    if let Some(by) = report.answered_instead() {
+        session.ui.note(&fallback::note(by));
+    }
     if !args.usage {
         return session.ui.value(&outcome?);
     }
@@ -184,9 +195,12 @@ fn with_report(session: &Session<'_>, outcome: Result<Value, Error>, report: &Re
         error: Option<&'a Error>,
         usage: Option<Usage>,
         report: &'a Report,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        answered_by: Option<Value>,
     }
     let (value, error) = (outcome.as_ref().ok(), outcome.as_ref().err());
-    session.ui.line_of_json(&Answer { value, error, usage: report.last_usage(), report })?;
+    let answered_by = report.answered_instead().map(fallback::answered_by);
+    session.ui.line_of_json(&Answer { value, error, usage: report.last_usage(), report, answered_by })?;
     outcome.map(drop).map_err(|error| Stop::Shown(exit_code(&error)))
 }
 

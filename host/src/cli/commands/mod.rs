@@ -5,6 +5,7 @@ pub(super) mod breaker;
 pub(super) mod build;
 pub(super) mod call;
 pub(super) mod completions;
+mod fallback;
 mod floor;
 pub(super) mod inspect;
 pub(super) mod install;

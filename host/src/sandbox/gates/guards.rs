@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::sync::mpsc::UnboundedSender;
+
 use crate::clock::Clock;
 use crate::egress::code;
 use crate::failure::{Cause, CircuitOpen, LimitHit, LimitKind};
@@ -16,10 +18,25 @@ pub(crate) struct Guards {
     /// What its candidate has to do with circuits, where it has a breaker.
     pub(crate) circuits: Option<Arc<Visit>>,
     /// Its rate limit, where it has one.
-    pub(crate) rate: Option<(Arc<RateLimits>, RateLimit)>,
+    pub(crate) rate: Option<RateGuard>,
     pub(crate) clock: Arc<dyn Clock>,
     /// When the attempt ends: no wait goes beyond it.
     pub(crate) deadline: Instant,
+}
+
+/// A rate limit, and who is told of the waits it causes, before they begin.
+#[derive(Clone)]
+pub(crate) struct RateGuard {
+    pub(crate) limits: Arc<RateLimits>,
+    pub(crate) limit: RateLimit,
+    pub(crate) delays: UnboundedSender<RateDelay>,
+}
+
+/// A request to `host` waits so long for its turn.
+#[derive(Debug)]
+pub(crate) struct RateDelay {
+    pub(crate) host: String,
+    pub(crate) delay: Duration,
 }
 
 impl Guards {
@@ -52,16 +69,19 @@ impl Guards {
 
     /// Waits for the request's turn.
     pub(super) async fn turn(&self, host: &str) -> Result<(), LimitHit> {
-        let Some((limits, limit)) = &self.rate else { return Ok(()) };
-        loop {
-            let now = self.clock.now();
-            match limits.turn(&self.connector, host, *limit, now, self.deadline) {
-                Ok(None) => return Ok(()),
-                Ok(Some(wait)) => self.clock.sleep_until(now + wait).await,
-                Err(refused) => {
-                    return Err(LimitHit::at_least_one_over(LimitKind::Rate, refused.configured)
-                        .after(refused.retry_after));
-                }
+        let Some(RateGuard { limits, limit, delays }) = &self.rate else { return Ok(()) };
+        let now = self.clock.now();
+        match limits.turn(&self.connector, host, *limit, now, self.deadline) {
+            Ok(None) => Ok(()),
+            Ok(Some(delay)) => {
+                // Nobody listens once the attempt is over, and this is dropped with it.
+                drop(delays.send(RateDelay { host: host.to_owned(), delay }));
+                self.clock.sleep_until(now + delay).await;
+                Ok(())
+            }
+            Err(refused) => {
+                let hit = LimitHit::at_least_one_over(LimitKind::Rate, refused.configured);
+                Err(hit.after(refused.retry_after))
             }
         }
     }

@@ -249,7 +249,7 @@ impl WasiHttpHooks for HttpGate {
 fn never_left(error: &SendError) -> bool {
     match error {
         SendError::Refused(_) | SendError::Flawed(_) => true,
-        SendError::Limit(hit) => hit.limit == LimitKind::RequestHeaders,
+        SendError::Limit(hit) => matches!(hit.limit, LimitKind::RequestHeaders | LimitKind::Rate),
         SendError::Fault(fault) => !fault.request_sent,
     }
 }

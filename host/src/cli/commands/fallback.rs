@@ -1,0 +1,170 @@
+//! `call --fallback`: the file of candidates, and what is said where one of them answered.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use crate::call::{Alternate, AttemptReport, Call, ConnectorRef};
+use crate::cli::files;
+use crate::cli::session::resolve;
+use crate::document::{DocumentError, Refused, Table, read};
+use crate::error::HostError;
+use crate::host::Host;
+
+/// Who is asked instead, and when.
+#[derive(Debug)]
+pub(super) struct Fallback {
+    rotate_on_permanent: bool,
+    alternates: Vec<Alternate>,
+}
+
+/// The file as it is written.
+#[derive(Debug, Default, PartialEq)]
+struct Written {
+    rotate_on_permanent: bool,
+    candidates: Vec<Candidate>,
+}
+
+/// A candidate as it is written; what is left out is the call's.
+#[derive(Debug, Default, PartialEq)]
+struct Candidate {
+    connector: Option<String>,
+    op: Option<String>,
+    args: Map<String, Value>,
+    identities: BTreeMap<String, String>,
+}
+
+impl Fallback {
+    /// Reads the file, for a call of `op` of `connector`.
+    pub(super) fn read(
+        path: &Path,
+        host: &Host,
+        connector: &ConnectorRef,
+        op: &str,
+    ) -> Result<Self, HostError> {
+        let text = files::read_text("The file of candidates", path)?;
+        let written = parse(&files::shown(path), &text).map_err(files::document_error)?;
+        let alternate = |candidate: Candidate| {
+            let connector = match &candidate.connector {
+                Some(text) => resolve(host, text)?,
+                None => connector.clone(),
+            };
+            let alternate = Alternate::new(connector, candidate.op.as_deref().unwrap_or(op));
+            let choose = |alternate: Alternate, (service, identity)| alternate.identity(service, identity);
+            Ok(candidate.identities.into_iter().fold(alternate.with_args(candidate.args), choose))
+        };
+        let alternates = written.candidates.into_iter().map(alternate).collect::<Result<_, HostError>>()?;
+        Ok(Self { rotate_on_permanent: written.rotate_on_permanent, alternates })
+    }
+
+    /// The call, with these candidates.
+    pub(super) fn of(self, call: Call) -> Call {
+        let call = self.alternates.into_iter().fold(call, Call::or_else);
+        if self.rotate_on_permanent { call.rotate_on_permanent() } else { call }
+    }
+}
+
+fn parse(label: &str, text: &str) -> Result<Written, DocumentError> {
+    read(label, text, |root| {
+        root.only(&["rotate_on_permanent", "candidate"]);
+        let candidates: Vec<_> = root.tables("candidate").iter().map(candidate).collect();
+        if candidates.is_empty() {
+            root.missing("candidate", "who is asked instead: [[candidate]] with connector, op or args");
+        }
+        Some(Written {
+            rotate_on_permanent: root.flag("rotate_on_permanent").unwrap_or_default(),
+            candidates,
+        })
+    })
+}
+
+fn candidate(table: &Table<'_>) -> Candidate {
+    table.only(&["connector", "op", "args", "identities"]);
+    if !["connector", "op", "args", "identities"].iter().any(|key| table.has(key)) {
+        let fix = "give it a connector, an op, args or identities that differ from the call's";
+        table.here().refuse(Refused::new("this candidate asks the same as the call", fix));
+    }
+    let text = |key| table.text(key).map(|text| text.value.to_owned());
+    let chosen = table.table("identities").map(|identities| identities.each_text()).unwrap_or_default();
+    Candidate {
+        connector: text("connector"),
+        op: text("op"),
+        args: table.json("args").unwrap_or_default(),
+        identities: chosen.into_iter().map(|(name, text)| (name.value.into(), text.value.into())).collect(),
+    }
+}
+
+/// The note that it was not the first who answered.
+pub(super) fn note(by: &AttemptReport) -> String {
+    format!("answered by alternate {}: `{}` of {}", by.candidate, by.op, by.connector)
+}
+
+/// The same as JSON.
+pub(super) fn answered_by(by: &AttemptReport) -> Value {
+    json!({"candidate": by.candidate, "connector": &*by.connector, "op": &*by.op})
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
+    use super::*;
+
+    #[test]
+    fn a_file_names_candidates_in_order_with_what_differs() {
+        let text = "\
+            rotate_on_permanent = true\n\
+            [[candidate]]\n\
+            args = { model = \"small\", n = 3, big = 18446744073709551615, hex = 0xff, x = -0.5, on = true,\n\
+            list = [1, { a = \"b\" }] }\n\
+            [[candidate]]\n\
+            connector = \"github://acme/other@1.0.0\"\n\
+            op = \"ask\"\n\
+            identities = { acme = \"second\" }\n";
+        let written = parse("chain.toml", text).unwrap();
+        let first = json!({
+            "model": "small", "n": 3, "big": u64::MAX, "hex": 255, "x": -0.5, "on": true, "list": [1, {"a": "b"}],
+        });
+        assert!(written.rotate_on_permanent);
+        assert_eq!(Value::Object(written.candidates[0].args.clone()), first);
+        assert_eq!(
+            written.candidates[1],
+            Candidate {
+                connector: Some("github://acme/other@1.0.0".into()),
+                op: Some("ask".into()),
+                args: Map::new(),
+                identities: BTreeMap::from([("acme".into(), "second".into())]),
+            }
+        );
+        assert!(!parse("chain.toml", "[[candidate]]\nop = \"x\"").unwrap().rotate_on_permanent);
+    }
+
+    #[test]
+    fn what_is_not_known_or_not_json_is_refused_with_its_place() {
+        for (text, place) in [
+            ("", "chain.toml:1:1: candidate: "),
+            (
+                "candidates = []",
+                "chain.toml:1:1: candidates: this key is not known here; did you mean `candidate`",
+            ),
+            ("candidate = {}", "chain.toml:1:13: candidate: "),
+            ("[[candidate]]", "chain.toml:1:1: candidate[0]: "),
+            ("[[candidate]]\nmodel = \"x\"", "chain.toml:2:1: candidate[0].model: "),
+            ("[[candidate]]\nop = 7", "chain.toml:2:6: candidate[0].op: "),
+            ("[[candidate]]\nargs = \"x\"", "chain.toml:2:8: candidate[0].args: "),
+            (
+                "[[candidate]]\nargs = { at = 2027-01-31 }",
+                "chain.toml:2:8: candidate[0].args: JSON has no dates",
+            ),
+            (
+                "[[candidate]]\nargs = { x = nan }",
+                "chain.toml:2:8: candidate[0].args: JSON has no such number",
+            ),
+            ("[[candidate]]\nargs = { x = 99999999999999999999 }", "chain.toml:2:8: candidate[0].args: "),
+            ("rotate_on_permanent = 1\n[[candidate]]\nop = \"x\"", "chain.toml:1:23: rotate_on_permanent: "),
+        ] {
+            let error = parse("chain.toml", text).unwrap_err().to_string();
+            assert!(error.contains(place), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Who may send when: each request gets its turn when it asks, first come, first served.
+//!
+//! The arithmetic is governor's (GCRA). Its clock here stands where it is put: a request that comes too early is
+//! asked about once more, at the first moment that would do, and so takes that moment for itself. Whoever comes next
+//! finds it taken. Nobody is woken to find that another was faster, and who cannot wait long enough knows at once.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use governor::clock::{Clock, Reference as _};
+use governor::middleware::NoOpMiddleware;
+use governor::nanos::Nanos;
+use governor::state::{InMemoryState, NotKeyed};
+use governor::{Quota, RateLimiter};
+
+use super::limit::RateLimit;
+
+/// Hosts of connectors that are kept apart. A manifest may name hosts by the thousand with a wildcard; those that
+/// come when so many are in use share one limit for each connector, which is stricter and never laxer.
+const KEPT: usize = 4_096;
+
+/// What stands for the hosts of a connector that are not kept apart.
+const SHARED: &str = "*";
+
+/// The turns that were given, of all connectors. In memory: another process has its own.
+#[derive(Debug, Default)]
+pub struct RateLimits(Mutex<Given>);
+
+#[derive(Debug, Default)]
+struct Given {
+    /// Times are counted from the first that was seen.
+    origin: Option<Instant>,
+    meters: HashMap<(Arc<str>, Arc<str>), Meter>,
+}
+
+/// A request that would have to wait longer than its call may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RateRefused {
+    /// How long it would have waited.
+    pub retry_after: Duration,
+    /// The requests that are allowed in a period.
+    pub configured: u64,
+}
+
+impl RateLimits {
+    /// When a request of `connector` to `host` may be sent: at once, or after a wait. That turn is the request's
+    /// own, whether it uses it or not.
+    ///
+    /// # Errors
+    /// The wait would not end before `deadline`. No turn is taken.
+    pub fn turn(
+        &self,
+        connector: &Arc<str>,
+        host: &str,
+        limit: RateLimit,
+        now: Instant,
+        deadline: Instant,
+    ) -> Result<Option<Duration>, RateRefused> {
+        // What is kept is complete after every statement, so a panic elsewhere leaves nothing half-done.
+        let mut given = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let origin = *given.origin.get_or_insert(now);
+        let now = nanos(now.saturating_duration_since(origin));
+        let deadline = nanos(deadline.saturating_duration_since(origin));
+        let meter = given.meter(connector, host, limit, now);
+        let at = meter.turn(now, deadline).map_err(|at| RateRefused {
+            retry_after: at.duration_since(now).into(),
+            configured: u64::from(limit.requests()),
+        })?;
+        Ok((at > now).then(|| at.duration_since(now).into()))
+    }
+}
+
+impl Given {
+    fn meter(&mut self, connector: &Arc<str>, host: &str, limit: RateLimit, now: Nanos) -> &mut Meter {
+        let mut key = (Arc::clone(connector), Arc::from(host));
+        if !self.meters.contains_key(&key) && self.meters.len() >= KEPT {
+            // One that is as good as new need not be kept.
+            self.meters.retain(|_, meter| meter.rested_at > now);
+            if self.meters.len() >= KEPT {
+                key.1 = SHARED.into();
+            }
+        }
+        let meter = self.meters.entry(key).or_insert_with(|| Meter::new(limit));
+        if meter.limit != limit {
+            *meter = Meter::new(limit);
+        }
+        meter
+    }
+}
+
+/// One connector's turns at one host.
+struct Meter {
+    limit: RateLimit,
+    limiter: RateLimiter<NotKeyed, InMemoryState, Asked, NoOpMiddleware<Nanos>>,
+    /// What has to pass until it is as if it had never been used,
+    rest: Nanos,
+    /// and when that will be.
+    rested_at: Nanos,
+}
+
+impl Meter {
+    fn new(limit: RateLimit) -> Self {
+        // The ranges of a limit leave no period of zero, and no amount of zero. Rounded up: rounded down, one more
+        // would fit into a period.
+        let requests = limit.requests().max(1);
+        let every = limit.per().as_nanos().div_ceil(u128::from(requests));
+        let every = Duration::from_nanos(u64::try_from(every).unwrap_or(u64::MAX));
+        let at_once = NonZeroU32::new(limit.burst()).unwrap_or(NonZeroU32::MIN);
+        let quota = Quota::with_period(every).unwrap_or(Quota::per_second(NonZeroU32::MIN));
+        let limiter = RateLimiter::direct_with_clock(quota.allow_burst(at_once), Asked::default());
+        Self { limit, limiter, rest: nanos(every.saturating_mul(requests)), rested_at: Nanos::default() }
+    }
+
+    /// Takes the first turn from `now` on; where that is not before `deadline` takes none, and says when it is.
+    fn turn(&mut self, now: Nanos, deadline: Nanos) -> Result<Nanos, Nanos> {
+        let mut at = now;
+        loop {
+            self.limiter.clock().0.store(at.as_u64(), Ordering::Relaxed);
+            match self.limiter.check() {
+                Ok(()) => {
+                    self.rested_at = self.rested_at.max(at + self.rest);
+                    return Ok(at);
+                }
+                // At the moment it names it says yes: nobody else asks meanwhile.
+                Err(early) => at = early.earliest_possible().max(at + Nanos::new(1)),
+            }
+            if at >= deadline {
+                return Err(at);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Meter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Meter").field("limit", &self.limit).finish_non_exhaustive()
+    }
+}
+
+/// The clock of a limiter: the moment that is asked about.
+#[derive(Debug, Default)]
+struct Asked(AtomicU64);
+
+impl Clock for Asked {
+    type Instant = Nanos;
+
+    fn now(&self) -> Nanos {
+        Nanos::new(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// A time since the origin; after 584 years it stands still.
+fn nanos(time: Duration) -> Nanos {
+    // Half of what there is room for: periods are added to it.
+    Nanos::new(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).min(u64::MAX / 2))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+    const LONG: Duration = Duration::from_secs(3_600);
+
+    fn limit(requests: u32, burst: u32) -> RateLimit {
+        RateLimit::new(requests, MINUTE).unwrap().with_burst(burst).unwrap()
+    }
+
+    fn name(text: &str) -> Arc<str> {
+        text.into()
+    }
+
+    #[test]
+    fn p18_thirty_at_once_and_the_next_after_its_share_of_the_minute() {
+        let (limits, start) = (RateLimits::default(), Instant::now());
+        let turn = |connector: &str, at| {
+            limits.turn(&name(connector), "a.example:443", limit(30, 30), start + at, start + LONG)
+        };
+        for _ in 0..30 {
+            assert_eq!(turn("a", Duration::ZERO), Ok(None));
+        }
+        assert_eq!(turn("a", Duration::ZERO), Ok(Some(Duration::from_secs(2))));
+        assert_eq!(turn("a", Duration::ZERO), Ok(Some(Duration::from_secs(4))), "that turn is taken");
+        assert_eq!(turn("b", Duration::ZERO), Ok(None), "another connector has its own");
+        assert_eq!(turn("a", Duration::from_secs(10)), Ok(None));
+        assert_eq!(turn("a", MINUTE * 3), Ok(None));
+    }
+
+    #[test]
+    fn who_cannot_wait_takes_no_turn_and_knows_how_long_it_would_be() {
+        let (limits, start) = (RateLimits::default(), Instant::now());
+        let turn = |deadline| limits.turn(&name("a"), "a.example:443", limit(2, 1), start, start + deadline);
+        assert_eq!(turn(MINUTE), Ok(None));
+        let refused = RateRefused { retry_after: Duration::from_secs(30), configured: 2 };
+        assert_eq!(turn(Duration::from_secs(30)), Err(refused), "it would be over when its turn came");
+        assert_eq!(turn(Duration::from_secs(29)), Err(refused));
+        assert_eq!(turn(Duration::from_secs(31)), Ok(Some(Duration::from_secs(30))));
+        assert_eq!(turn(MINUTE), Err(RateRefused { retry_after: MINUTE, configured: 2 }));
+    }
+
+    #[test]
+    fn even_pacing_never_sends_more_in_a_period_than_the_limit_says() {
+        let (limits, start) = (RateLimits::default(), Instant::now());
+        let mut sent = Vec::new();
+        for ms in (0..300_000_u64).step_by(170) {
+            let at = Duration::from_millis(ms);
+            let turn = limits.turn(&name("a"), "h:1", limit(7, 1), start + at, start + at + MINUTE);
+            sent.extend(turn.ok().map(|wait| at + wait.unwrap_or_default()));
+        }
+        for first in &sent {
+            let in_a_minute = sent.iter().filter(|at| *at >= first && **at < *first + MINUTE).count();
+            assert!(in_a_minute <= 7, "{in_a_minute} from {first:?}");
+        }
+        assert!(sent.len() >= 35, "{}", sent.len());
+    }
+
+    #[test]
+    fn many_at_once_get_as_many_turns_and_each_its_own() {
+        let (limits, start) = (Arc::new(RateLimits::default()), Instant::now());
+        let threads: Vec<_> = (0..8)
+            .map(|_| {
+                let limits = Arc::clone(&limits);
+                std::thread::spawn(move || {
+                    let turn = || limits.turn(&name("a"), "h:1", limit(60, 1), start, start + LONG);
+                    (0..50).map(|_| turn().unwrap().unwrap_or_default().as_secs()).collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        let mut turns: Vec<u64> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+        turns.sort_unstable();
+        assert_eq!(turns, (0..400).collect::<Vec<_>>(), "one a second, and no two at once");
+    }
+
+    #[test]
+    fn hosts_without_number_take_bounded_memory_and_are_limited_together() {
+        let (limits, start) = (RateLimits::default(), Instant::now());
+        let turn = |host: usize, at| {
+            limits.turn(
+                &name("a"),
+                &format!("{host}.example:443"),
+                limit(1, 1),
+                start + at,
+                start + LONG * 24,
+            )
+        };
+        for host in 0..KEPT {
+            assert_eq!(turn(host, Duration::ZERO), Ok(None));
+        }
+        assert_eq!(turn(KEPT, Duration::ZERO), Ok(None));
+        assert_eq!(turn(KEPT + 1, Duration::ZERO), Ok(Some(MINUTE)), "what is too many shares a turn");
+        assert_eq!(turn(0, Duration::ZERO), Ok(Some(MINUTE)), "what is kept goes on");
+        assert!(limits.0.lock().unwrap().meters.len() <= KEPT + 1);
+        assert_eq!(turn(KEPT + 2, MINUTE * 5), Ok(None), "those that rested made room");
+        assert!(limits.0.lock().unwrap().meters.len() < 10);
+    }
+}

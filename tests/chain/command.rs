@@ -1,0 +1,43 @@
+//! `cofferdam call --fallback`.
+
+use cofferdam_test_support::Cli;
+use serde_json::json;
+
+use super::stage::Stage;
+use crate::COFFERDAM;
+
+#[test]
+fn a_file_of_candidates_is_asked_in_order_and_who_answered_is_said() {
+    let stage = Stage::new();
+    let dir = tempfile::tempdir().unwrap();
+    let cli = Cli::new(COFFERDAM, stage.ground.home.path()).in_dir(dir.path());
+    let write = |text: String| std::fs::write(dir.path().join("chain.toml"), text).unwrap();
+    let url = format!("url={}", stage.a("/status/404/cli"));
+    let allowed = format!("{},{}", stage.ground.a.host_port(), stage.ground.b.host_port());
+    let call = |more: &[&str]| {
+        let line = ["call", "github://acme/a", "fetch", "--arg", &url, "--allow-private", &allowed];
+        cli.run(&[&line[..], &["--fallback", "chain.toml"], more].concat())
+    };
+    write(format!(
+        "[[candidate]]\nargs = {{ url = \"{}\" }}\n[[candidate]]\nconnector = \"github://acme/b\"\nargs = {{ url = \"{}\" }}\n",
+        stage.a("/status/404/cli-small"),
+        stage.b("/text/cli"),
+    ));
+    let ran = call(&[]);
+    let note = "answered by alternate 2: `fetch` of github://acme/b@0.1.0";
+    assert!(ran.stderr.contains(note), "{}", ran.stderr);
+    assert_eq!(ran.json()["body"], "cli");
+    let ran = call(&["--format", "json", "--usage"]);
+    assert_eq!(ran.stderr, "");
+    let by = json!({"candidate": 2, "connector": "github://acme/b@0.1.0", "op": "fetch"});
+    assert_eq!(ran.json()["answered_by"], by);
+    assert_eq!(stage.asked_a("/status/404/cli-small"), 2);
+
+    write("[[candidate]]\nconector = \"github://acme/b\"\n".into());
+    call(&[]).fails(65).said("chain.toml:2:1");
+    call(&[]).fails(65).said("did you mean `connector`");
+    write("[[candidate]]\nconnector = \"github://acme/none\"\n".into());
+    call(&[]).fails(66).said("github://acme/none is not installed");
+    std::fs::remove_file(dir.path().join("chain.toml")).unwrap();
+    call(&[]).fails(66).said("chain.toml");
+}

@@ -1,0 +1,82 @@
+//! Chains that are refused before anybody is asked.
+
+use cofferdam::{ActionScope, Alternate, Call, FailureClass, HostErrorKind};
+use serde_json::{Map, Value, json};
+
+use super::stage::{Stage, alternate, ask, other};
+use crate::envelope::check_host_error;
+use crate::world::{failed, refused, run};
+
+fn object(value: Value) -> Map<String, Value> {
+    value.as_object().unwrap().clone()
+}
+
+#[test]
+fn what_must_not_be_repeated_has_no_alternates_and_is_none() {
+    let stage = Stage::new();
+    let post = |path: &str| json!({"url": stage.a(path), "bytes": 1});
+    let once = Call::new(other("a"), "post_bytes", post("/text/once"));
+    let instead = alternate("b", stage.b("/text/once"));
+    let said = ask("a", stage.a("/text/once")).not_idempotent();
+    for (call, words) in [
+        (once.or_else(instead.clone()), ["`post_bytes` of github://acme/a@0.1.0", "not idempotent"]),
+        (said.or_else(instead), ["`fetch` of github://acme/a@0.1.0", "says the call itself"]),
+        (
+            ask("a", stage.a("/status/503/once"))
+                .or_else(Alternate::new(other("b"), "post_bytes").with_args(object(post("/text/once")))),
+            ["Alternate 1 of the call, `post_bytes` of github://acme/b@0.1.0", "not idempotent"],
+        ),
+    ] {
+        let error = refused(run(stage.host.run(call)));
+        check_host_error(&error);
+        assert_eq!(error.kind(), HostErrorKind::Validation);
+        assert!(words.iter().all(|words| error.message().contains(words)), "{error}");
+        assert!(error.hint_text().unwrap().contains("without"), "{:?}", error.hint_text());
+    }
+    assert_eq!((stage.asked_a("/text/once"), stage.asked_a("/status/503/once")), (0, 0));
+    assert_eq!(stage.asked_b("/text/once"), 0);
+}
+
+#[test]
+fn what_is_wrong_with_an_alternate_is_found_before_the_first_is_asked() {
+    let stage = Stage::new();
+    let call = || ask("a", stage.a("/text/early"));
+    let with = |args: Value| Alternate::new(other("b"), "fetch").with_args(object(args));
+    for (instead, kind, words) in [
+        (
+            alternate("c", stage.b("/text/early")),
+            HostErrorKind::ConnectorNotFound,
+            "acme/c@0.1.0 is not installed",
+        ),
+        (Alternate::new(other("b"), "fetsh"), HostErrorKind::OpNotFound, "no operation `fetsh`"),
+        (with(json!({"url": 7})), HostErrorKind::Validation, "args.url"),
+        (with(json!({"model": "small"})), HostErrorKind::Validation, "model"),
+        (Alternate::new(other("a"), "fetch"), HostErrorKind::Validation, "asks the same"),
+    ] {
+        let error = refused(run(stage.host.run(call().or_else(instead))));
+        check_host_error(&error);
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.message().starts_with("Alternate 1 of the call, "), "{error}");
+        assert!(error.message().contains(words), "{error}");
+        assert_eq!(error.details()["candidate"], 1);
+    }
+    let hint = refused(run(stage.host.run(call().or_else(Alternate::new(other("b"), "fetsh")))));
+    assert!(hint.hint_text().unwrap().contains("`fetch`"), "{:?}", hint.hint_text());
+    let narrow = ActionScope::new("ask@1.0.0", ["spin"], ["a.example:443"]);
+    let outside = alternate("b", stage.b("/text/early")).within(narrow.unwrap());
+    let failure = failed(run(stage.host.run(call().or_else(outside))));
+    assert_eq!(failure.class(), FailureClass::CapabilityDenied);
+    assert_eq!(failure.details()["connector"], "github://acme/b@0.1.0");
+    let many = (0..17).fold(call(), |call, n| call.or_else(alternate("b", stage.b(&format!("/text/{n}")))));
+    assert!(refused(run(stage.host.run(many))).message().contains("17 alternates"));
+    assert_eq!(stage.asked_a("/text/early"), 0);
+}
+
+#[test]
+fn arguments_that_are_given_twice_are_refused_in_a_chain_too() {
+    let stage = Stage::new();
+    let twice = format!(r#"{{"url": "{0}", "url": "{0}"}}"#, stage.a("/text/twice"));
+    let call = Call::from_text(other("a"), "fetch", twice).or_else(alternate("b", stage.b("/text/twice")));
+    assert_eq!(refused(run(stage.host.run(call))).kind(), HostErrorKind::Validation);
+    assert_eq!(stage.asked_b("/text/twice"), 0);
+}

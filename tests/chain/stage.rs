@@ -1,0 +1,148 @@
+//! Connectors, two upstream servers, and hosts over them that skip their waits.
+
+use std::path::Path;
+use std::sync::{Arc, LazyLock};
+
+use cofferdam::event::{Event, Listener, Step};
+use cofferdam::resilience::Profile;
+use cofferdam::{Alternate, Call, ConnectorRef, Host};
+use cofferdam_test_support::{Home, Seen, Signer, Skipping, Upstream, connector, package};
+use serde_json::json;
+
+use crate::COFFERDAM;
+use crate::world::run;
+
+/// What all tests share, so that it is compiled once: connectors `a` and `b`, granted both servers.
+pub(super) struct Ground {
+    pub(super) home: Home,
+    signer: Signer,
+    pub(super) a: Upstream,
+    pub(super) b: Upstream,
+    /// A port where nobody listens.
+    closed: u16,
+}
+
+static GROUND: LazyLock<Ground> = LazyLock::new(|| {
+    let base = Path::new(env!("CARGO_TARGET_TMPDIR")).join("chain");
+    std::fs::create_dir_all(&base).unwrap();
+    let (home, signer) = (Home::shared(COFFERDAM, &base), Signer::new());
+    home.trust(&signer.public(), "github://acme/*");
+    let closed = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    let ground = Ground { home, signer, a: Upstream::start(), b: Upstream::start(), closed };
+    ground.install("a");
+    ground.install("b");
+    ground
+});
+
+impl Ground {
+    /// The probe under another name. It may `post` again and again, and `post_bytes` only once.
+    fn install(&self, name: &str) {
+        let manifest = package::guest_manifest("probe")
+            .replace("cofferdam/probe", &format!("acme/{name}"))
+            .replace("post = \"not_idempotent\"", "post_bytes = \"not_idempotent\"");
+        let closed = format!("http://localhost:{}", self.closed);
+        let manifest = package::with_hosts(&manifest, &[self.a.grant(), self.b.grant(), closed]);
+        let bytes = package::pack(&package::guest("probe"), &manifest);
+        run(self.home.install(&bytes, &self.signer)).unwrap();
+    }
+}
+
+/// One test's host, with a clock of its own.
+pub(super) struct Stage {
+    pub(super) clock: Arc<Skipping>,
+    pub(super) host: Host,
+    pub(super) ground: &'static Ground,
+}
+
+/// The clock's own listener, and one more.
+struct Also<F>(Arc<Skipping>, F);
+
+impl<F: Fn(&Step<'_>) + Send + Sync + 'static> Listener for Also<F> {
+    fn event(&self, event: &Event<'_>) {
+        self.0.event(event);
+        (self.1)(&event.step);
+    }
+}
+
+impl Stage {
+    pub(super) fn new() -> Self {
+        Self::with_listener(|_, _| {})
+    }
+
+    /// Another listener beside the clock.
+    pub(super) fn with_listener(
+        listener: impl Fn(&Step<'_>, &'static Ground) + Send + Sync + 'static,
+    ) -> Self {
+        let (clock, ground) = (Skipping::new(), &*GROUND);
+        let also = Also(Arc::clone(&clock), move |step: &Step<'_>| listener(step, ground));
+        let mut builder = ground.home.builder_at(&clock).listener(Arc::new(also));
+        for host_port in [ground.a.host_port(), ground.b.host_port(), format!("localhost:{}", ground.closed)]
+        {
+            builder = builder.allow_private(host_port);
+        }
+        Self { clock, host: builder.build().unwrap(), ground }
+    }
+
+    /// A URL of the one server.
+    pub(super) fn a(&self, path: &str) -> String {
+        self.ground.a.url(path)
+    }
+
+    /// A URL of the other server.
+    pub(super) fn b(&self, path: &str) -> String {
+        self.ground.b.url(path)
+    }
+
+    /// A URL that nobody answers.
+    pub(super) fn nowhere(&self) -> String {
+        format!("http://localhost:{}/", self.ground.closed)
+    }
+
+    pub(super) fn seen_a(&self, path: &str) -> Vec<Seen> {
+        self.ground.a.seen(path)
+    }
+
+    pub(super) fn seen_b(&self, path: &str) -> Vec<Seen> {
+        self.ground.b.seen(path)
+    }
+
+    pub(super) fn asked_a(&self, path: &str) -> usize {
+        self.seen_a(path).len()
+    }
+
+    pub(super) fn asked_b(&self, path: &str) -> usize {
+        self.seen_b(path).len()
+    }
+
+    /// The call without retries.
+    pub(super) fn at_once(&self, call: Call) -> Call {
+        call.retry(Profile::named("none").unwrap())
+    }
+
+    pub(super) fn install(&self, name: &str) {
+        self.ground.install(name);
+    }
+}
+
+impl Ground {
+    /// Removes a connector, as another process would.
+    pub(super) fn remove(&self, name: &str) {
+        self.home.host().remove(&other(name)).unwrap();
+    }
+}
+
+/// A connector of the stage.
+pub(super) fn other(name: &str) -> ConnectorRef {
+    connector(&format!("github://acme/{name}@0.1.0"))
+}
+
+/// A call that gets a URL.
+pub(super) fn ask(name: &str, url: String) -> Call {
+    Call::new(other(name), "fetch", json!({"url": url}))
+}
+
+/// Who gets another URL instead.
+pub(super) fn alternate(name: &str, url: String) -> Alternate {
+    let args = json!({"url": url}).as_object().unwrap().clone();
+    Alternate::new(other(name), "fetch").with_args(args)
+}

@@ -1,0 +1,134 @@
+//! The operator's rate limits, through real calls to a real server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cofferdam::call::AttemptOutcome;
+use cofferdam::clock::Clock;
+use cofferdam::limits::LimitRequest;
+use cofferdam::resilience::{RateLimit, Settings};
+use cofferdam::{Call, Host};
+use cofferdam_test_support::{Skipping, records};
+use serde_json::json;
+
+use crate::envelope::{check, limit};
+use crate::world::{example, failed, run, world};
+
+/// A host over the shared home with a clock of its own, and these settings.
+fn host(settings: Settings) -> (Host, Arc<Skipping>) {
+    let (world, clock) = (world(), Skipping::new());
+    let builder = world.home.builder_at(&clock).resilience(settings);
+    (builder.allow_private(world.upstream.host_port()).build().unwrap(), clock)
+}
+
+fn a_minute(requests: u32) -> RateLimit {
+    RateLimit::new(requests, Duration::from_secs(60)).unwrap()
+}
+
+fn five_minutes() -> LimitRequest {
+    LimitRequest::parse(None, Some("5m"), None).unwrap()
+}
+
+/// The waits for turns that were announced, in milliseconds.
+fn delays(clock: &Skipping) -> Vec<u64> {
+    let steps = clock.steps();
+    let delayed = steps.iter().filter(|step| step.name == "rate_delayed");
+    delayed.map(|step| step.facts["delay_ms"].as_u64().unwrap()).collect()
+}
+
+fn fetch(guest: &str, path: &str) -> Call {
+    Call::new(example(guest), "fetch", json!({"url": world().upstream.url(path)}))
+}
+
+#[test]
+fn p18_the_thirty_first_request_in_a_minute_waits_and_another_connector_does_not() {
+    let (host, clock) = host(Settings::default().with_rate(a_minute(30)));
+    let url = world().upstream.url("/text/p18");
+    let calls =
+        Call::new(example("probe"), "fetch_many", json!({"url": url, "times": 64})).limits(five_minutes());
+    let before = clock.now();
+    run(host.run(calls)).unwrap();
+    // Thirty at once, and then one each two seconds, however long each takes.
+    assert!(clock.now() - before >= Duration::from_secs((64 - 30) * 2), "{:?}", clock.now() - before);
+    assert_eq!(world().upstream.seen("/text/p18").len(), 64);
+    let delays = delays(&clock);
+    assert!(!delays.is_empty() && delays.iter().all(|delay| *delay <= 2_000), "{delays:?}");
+    let steps = clock.steps().len();
+    let args = json!({"owner": "octocat", "repo": "rate", "title": "Not limited with the other"});
+    drop(run(host.run(Call::new(example("github-issues"), "create_issue", args))));
+    assert!(clock.steps()[steps..].iter().all(|step| step.name != "rate_delayed"), "it has its own");
+}
+
+#[test]
+fn a_burst_waits_its_turn_each_request_by_itself() {
+    let (host, clock) = host(Settings::default().with_rate(a_minute(6).with_burst(1).unwrap()));
+    let url = world().upstream.url("/text/paced");
+    let statuses = Call::new(example("probe"), "fetch_many", json!({"url": url, "times": 3}));
+    assert_eq!(run(host.run(statuses)).unwrap(), json!([200, 200, 200]));
+    let delays = delays(&clock);
+    assert_eq!(delays.len(), 2, "{delays:?}");
+    assert!(
+        delays.iter().all(|delay| (1..=10_000).contains(delay)),
+        "a sixth of a minute at most: {delays:?}"
+    );
+    let steps = clock.steps();
+    let names: Vec<_> = steps.iter().map(|step| step.name).collect();
+    let expected = ["received", "attempt_started", "rate_delayed", "rate_delayed", "attempt_ended", "final"];
+    assert_eq!(names, expected, "told while the attempt runs");
+    assert_eq!(steps[2].facts["host"], world().upstream.host_port());
+}
+
+#[test]
+fn who_cannot_wait_sends_nothing_and_is_told_when_it_could() {
+    records::catch();
+    let probe = example("probe").name().clone();
+    let hourly = RateLimit::new(1, Duration::from_secs(3_600)).unwrap();
+    let (host, clock) = host(Settings::default().with_rate_for(probe, hourly));
+    run(host.run(fetch("probe", "/text/hourly"))).unwrap();
+    let (outcome, report) = run(host.run_reported(fetch("probe", "/text/hourly")));
+    let failure = failed(outcome);
+    check(&failure, limit("host_rate_limit"));
+    assert_eq!(world().upstream.seen("/text/hourly").len(), 1);
+    let details = failure.details();
+    assert_eq!((&details["limit"], &details["configured"]), (&json!("rate"), &json!(1)));
+    let after = details["retry_after_ms"].as_u64().unwrap();
+    assert!((1..=3_600_000).contains(&after), "{after}");
+    assert!(failure.message().contains("rate limit"), "{}", failure.message());
+    let [attempt] = &report.attempts[..] else { panic!("once: {report:?}") };
+    let Some(AttemptOutcome::Failure { request_sent, .. }) = attempt.outcome else { panic!("{attempt:?}") };
+    assert!(!request_sent, "nothing left");
+    assert_eq!((clock.waits_ms(), delays(&clock)), (vec![], vec![]), "it did not wait, and is not retried");
+    // Nobody else's turn is gone for it.
+    clock.skip(Duration::from_millis(after));
+    run(host.run(fetch("probe", "/text/hourly"))).unwrap();
+}
+
+#[test]
+fn the_deadline_of_the_call_bounds_the_wait() {
+    let (host, clock) = host(Settings::default().with_rate(a_minute(1)));
+    run(host.run(fetch("probe", "/text/bounded"))).unwrap();
+    let within = |time: &str| {
+        let limits = LimitRequest::parse(None, Some(time), None).unwrap();
+        run(host.run(fetch("probe", "/text/bounded").limits(limits)))
+    };
+    check(&failed(within("5s")), limit("host_rate_limit"));
+    assert_eq!(within("2m").unwrap()["body"], "bounded");
+    assert_eq!(delays(&clock).len(), 1);
+}
+
+#[test]
+fn many_calls_at_once_get_a_turn_each() {
+    let (host, clock) = host(Settings::default().with_rate(a_minute(60).with_burst(1).unwrap()));
+    run(async {
+        let mut calls = tokio::task::JoinSet::new();
+        for _ in 0..20 {
+            let host = host.clone();
+            calls.spawn(async move { host.run(fetch("probe", "/text/many").limits(five_minutes())).await });
+        }
+        for outcome in calls.join_all().await {
+            outcome.unwrap();
+        }
+    });
+    assert_eq!(world().upstream.seen("/text/many").len(), 20);
+    assert!(delays(&clock).len() <= 19, "whoever waited waited once: {:?}", delays(&clock));
+}
