@@ -1,5 +1,8 @@
 //! Dropping a call ends it: the guest, its request, and the record says so.
 
+#[path = "cancellation/moments.rs"]
+mod moments;
+
 use std::time::{Duration, Instant};
 
 use cofferdam_test_support::{Upstream, records};
@@ -38,8 +41,8 @@ fn a_dropped_call_ends_its_request_and_is_recorded_as_cancelled() {
             && record.get("op") == Some("fetch")
             && record.get("connector") == Some("github://cofferdam/probe@0.1.0")
     });
-    assert_eq!(cancelled.len(), 1, "{cancelled:?}");
-    assert_eq!(cancelled[0].get("class"), None, "a cancellation is not a failure");
+    assert!(!cancelled.is_empty());
+    assert!(cancelled.iter().all(|record| record.get("class").is_none()), "a cancellation is not a failure");
     assert_eq!(
         world.value("probe", "fetch", json!({"url": world.upstream.url("/text/after")}))["body"],
         "after"
