@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::COFFERDAM;
 use crate::cli::example_cli;
+use crate::hostile;
 use crate::world::{example, failed, refused, run, world};
 
 /// Profiles that take no time, so that a test of the command line does not either.
@@ -215,10 +216,10 @@ fn a_configuration_that_means_nothing_is_shown_with_all_its_lines() {
          |\n  \
          = help: give it another name\n\n\
          error: retry.profiles.standard.classifier.retry_on[0]: what ends with \"auth\" is never repeated\n \
-         --> config.toml:8:29\n  \
+         --> config.toml:8:28\n  \
          |\n\
          8 | classifier = { retry_on = [\"auth\"] }\n  \
-         |                             ^^^^^^\n  \
+         |                            ^^^^^^\n  \
          |\n  \
          = help: name some of network_error, timeout, rate_limited, unavailable, op_failed, refresh_unreachable, \
          wall_time\n"
@@ -289,7 +290,6 @@ fn r18_only_an_attempt_that_took_too_long_is_repeated_and_only_while_the_call_ha
     assert_eq!(failure.details().get("retry_stopped"), Some(&json!("wall_time")));
     // What would happen again is not repeated.
     for (op, limits, code) in [
-        (("recurse", json!({})), plenty, "stack"),
         (("eat_memory", json!({})), (None, Some("60s"), Some("8MiB")), "memory"),
         (("spin", json!({})), (Some(20_000_000), Some("60s"), None), "fuel"),
         (("panic", json!({"message": "x"})), plenty, "trap"),
@@ -298,6 +298,13 @@ fn r18_only_an_attempt_that_took_too_long_is_repeated_and_only_while_the_call_ha
         assert_eq!((failure.code(), made), (code, 1));
         assert_eq!(failure.details().get("retried"), None);
     }
+    let (home, signer) = (Home::new(COFFERDAM), Signer::new());
+    home.trust(&signer.public(), "local://hostile/*");
+    let host = home.host();
+    let recurses = hostile::installed(&host, &signer, "recurses").unwrap();
+    let call = Call::new(recurses, "run", json!({})).retry(host.profile("deterministic").unwrap());
+    let (outcome, report) = run(host.run_reported(call));
+    assert_eq!((failed(outcome).code(), report.attempts.len()), ("stack", 1));
 }
 
 #[test]

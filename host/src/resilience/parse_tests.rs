@@ -240,7 +240,7 @@ fn settings_that_mean_nothing_are_refused() {
             "retry.profiles.careful: this is a string; write a table",
         ),
         ("retry = \"none\"".to_owned(), "c:1:9: retry: this is a string; write a table: [retry]"),
-        ("[retries]".to_owned(), "retries: this key is not known here; did you mean `retry`?"),
+        ("[retyr]".to_owned(), "retyr: this key is not known here; did you mean `retry`?"),
         (
             "[rate_limit]\nper_second = 3".to_owned(),
             "c:2:1: rate_limit.per_second: this key is not known here",
