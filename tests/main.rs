@@ -24,6 +24,7 @@ mod disk;
 mod downgrade;
 mod dsse;
 mod envelope;
+mod explain;
 mod failures;
 mod forgotten;
 mod fuzz;
@@ -42,6 +43,8 @@ mod services;
 mod slips;
 mod surface;
 mod texts;
+mod told;
+mod two_shapes;
 mod vault;
 mod world;
 

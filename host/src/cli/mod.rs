@@ -24,6 +24,7 @@ mod secrets;
 mod session;
 mod settings;
 mod strict_json;
+mod tool_result;
 mod toolchain;
 mod ui;
 

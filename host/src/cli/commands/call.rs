@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::call::Call;
 use crate::cli::report::Stop;
 use crate::cli::session::{Session, resolve};
+use crate::cli::tool_result::ToolResult;
 use crate::cli::{files, progress, runtime, strict_json};
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::safe_line;
@@ -89,11 +90,20 @@ pub(in crate::cli) struct Args {
     /// `value` or `error`.
     #[arg(long)]
     usage: bool,
+
+    /// Prints what an agent is told, whatever the outcome: the message of a tool, `{"tool_call_id", "role", "content"}`.
+    #[arg(long, value_name = "TOOL_CALL_ID", num_args = 0..=1, require_equals = true, default_missing_value = "", conflicts_with = "usage")]
+    as_tool_result: Option<String>,
 }
 
 /// Calls, and prints what comes of it.
 pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
-    match call(args, session) {
+    let tool = args.as_tool_result.clone().map(|id| ToolResult::new(id, &args.op));
+    let outcome = call(args, session, tool.as_ref());
+    if let Some(tool) = tool {
+        return tool.ended(session.ui, outcome);
+    }
+    match outcome {
         // The envelope is the answer, as the value would have been.
         Err(Stop::Error(error)) if session.ui.json() => {
             session.ui.line_of_json(&error)?;
@@ -110,7 +120,7 @@ pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop>
     }
 }
 
-fn call(args: Args, session: &Session<'_>) -> Result<(), Stop> {
+fn call(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> Result<(), Stop> {
     let not_texts = not_texts(&args.arg);
     let arguments = arguments(session, args.args.as_deref(), args.arg)?;
     let limits = LimitRequest::parse(args.fuel, args.timeout.as_deref(), args.memory.as_deref());
@@ -137,11 +147,19 @@ fn call(args: Args, session: &Session<'_>) -> Result<(), Stop> {
     let (outcome, report) = runtime::block_on_with(&host, async { Ok(running.await) })?;
     let outcome = outcome.map_err(|error| with_quotes(error, &not_texts));
     let usage = report.last_usage();
+    if let (Some(tool), Ok(value)) = (tool, &outcome) {
+        return tool.value(session.ui, value, &report);
+    }
+    if let Some(items) = report.partial {
+        session
+            .ui
+            .warn(&format!("the value is partial: {items} of its items failed; its `errors` says which"));
+    }
     if !args.usage {
         return session.ui.value(&outcome?);
     }
     if session.ui.json() {
-        return with_usage(session, outcome, usage);
+        return with_usage(session, outcome, usage, report.partial);
     }
     if let Some(usage) = usage {
         session.ui.note(&format!("used: {usage}"));
@@ -154,6 +172,7 @@ fn with_usage(
     session: &Session<'_>,
     outcome: Result<Value, Error>,
     usage: Option<Usage>,
+    partial: Option<u64>,
 ) -> Result<(), Stop> {
     #[derive(serde::Serialize)]
     struct Answer<'a> {
@@ -162,8 +181,10 @@ fn with_usage(
         #[serde(flatten)]
         error: Option<&'a Error>,
         usage: Option<Usage>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        partial: Option<u64>,
     }
-    let answer = Answer { value: outcome.as_ref().ok(), error: outcome.as_ref().err(), usage };
+    let answer = Answer { value: outcome.as_ref().ok(), error: outcome.as_ref().err(), usage, partial };
     session.ui.line_of_json(&answer)?;
     outcome.map(drop).map_err(|error| Stop::Shown(error.exit_code()))
 }

@@ -4,6 +4,7 @@ pub(super) mod binding;
 pub(super) mod build;
 pub(super) mod call;
 pub(super) mod completions;
+pub(super) mod explain;
 mod floor;
 pub(super) mod inspect;
 pub(super) mod install;
@@ -34,6 +35,7 @@ pub(super) fn run(command: Command, session: &Session<'_>) -> Result<(), Stop> {
         Command::List(args) => list::run(args, session),
         Command::Inspect(args) => inspect::run(args, session),
         Command::Why(args) => why::run(args, session),
+        Command::Explain(args) => explain::run(args, session),
         Command::Verify(args) => verify::run(args, session),
         Command::Remove(args) => remove::run(args, session),
         Command::Binding(command) => binding::run(command, session),
