@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use cofferdam_test_support::package::repository;
 
 /// The floor of each folder of `host/src`. A file imports from lower floors or from its own folder.
-const FLOORS: [(&str, u8); 26] = [
+const FLOORS: [(&str, u8); 28] = [
     ("failure", 0),
     ("error", 0),
     ("clock", 0),
@@ -16,6 +16,7 @@ const FLOORS: [(&str, u8); 26] = [
     ("secret", 0),
     ("chance", 0),
     ("event", 1),
+    ("explain", 1),
     ("document", 1),
     ("limits", 1),
     ("manifest", 1),
@@ -29,6 +30,7 @@ const FLOORS: [(&str, u8); 26] = [
     ("sandbox", 3),
     ("credentials", 3),
     ("call", 4),
+    ("agent", 5),
     ("host", 6),
     ("cli", 8),
     ("lib", 9),

@@ -27,6 +27,7 @@ mod documents;
 mod downgrade;
 mod dsse;
 mod envelope;
+mod explain;
 mod failures;
 mod faults_between;
 mod forgotten;
@@ -48,6 +49,8 @@ mod services;
 mod slips;
 mod surface;
 mod texts;
+mod told;
+mod two_shapes;
 mod vault;
 mod world;
 

@@ -31,8 +31,9 @@ pub fn attempt() -> u32 {
     attempt
 }
 
-/// Milliseconds left for the whole call, all its attempts included; 0 when the
-/// time is up.
+/// Milliseconds left for this attempt: until the call's time is up, all its
+/// attempts and the waits between them included, or the time of one attempt,
+/// whichever is sooner; 0 when it is.
 #[must_use]
 pub fn deadline() -> u64 {
     #[cfg(target_arch = "wasm32")]

@@ -56,7 +56,10 @@
 //! # Attempts
 //!
 //! The host may run an operation again when its outcome is not known. Whatever changes something sends an idempotency
-//! key: [`http::Request::idempotency_key`].
+//! key: [`http::Request::idempotency_key`], with a label for each request. An operation that makes several requests is
+//! idempotent only if each of them is; one that is not is declared `not_idempotent` in the manifest.
+//!
+//! An error that is passed over on purpose is said to the host: [`log::suppressed`].
 //!
 //! # Features
 //!

@@ -9,6 +9,22 @@
 //! The message is the same each time; what varies goes into the fields. The host
 //! bounds and redacts the lines, and no caller or agent sees them. Outside the
 //! sandbox (a native `cargo test`) they are dropped.
+//!
+//! An error that is passed over on purpose is said with [`suppressed`], so that it
+//! stands in the call's record instead of nowhere:
+//!
+//! ```
+//! # fn greeting_of_the_day() -> Result<String, cofferdam_guest::Failure> {
+//! #     Err(cofferdam_guest::Failure::failed("no_greeting", "There is none today."))
+//! # }
+//! use cofferdam_guest::log;
+//!
+//! let greeting = greeting_of_the_day().unwrap_or_else(|error| {
+//!     log::suppressed("a greeting is an ornament", &error);
+//!     "Hello".to_owned()
+//! });
+//! # assert_eq!(greeting, "Hello");
+//! ```
 
 use std::fmt::Display;
 
@@ -52,6 +68,18 @@ pub fn log(level: Level, message: &str, fields: Fields<'_>) {
 /// Writes a line at `level`. Never fails and never waits.
 #[cfg(not(target_arch = "wasm32"))]
 pub fn log(_: Level, _: &str, _: Fields<'_>) {}
+
+/// Says that an error was passed over on purpose: why that is right, and what it
+/// was. It becomes an event of the call's record. Never fails and never waits.
+#[cfg(target_arch = "wasm32")]
+pub fn suppressed(reason: &str, cause: impl Display) {
+    crate::bindings::cofferdam::connector::log::suppressed(reason, &cause.to_string());
+}
+
+/// Says that an error was passed over on purpose: why that is right, and what it
+/// was. It becomes an event of the call's record. Never fails and never waits.
+#[cfg(not(target_arch = "wasm32"))]
+pub fn suppressed(_: &str, _: impl Display) {}
 
 /// Writes a line at [`Level::Trace`].
 pub fn trace(message: &str, fields: Fields<'_>) {

@@ -3,6 +3,7 @@
 #![doc = include_str!("../ARCHITECTURE.md")]
 
 pub mod action;
+pub mod agent;
 pub mod call;
 pub mod chance;
 #[doc(hidden)]
@@ -14,6 +15,7 @@ mod document;
 pub mod egress;
 pub mod error;
 pub mod event;
+pub mod explain;
 pub mod failure;
 pub mod host;
 pub mod limits;

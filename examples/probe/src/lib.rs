@@ -1,10 +1,11 @@
 //! Every way to misbehave, one operation each: for tests of the host and for tours of its failures.
 
 mod resources;
+mod several;
 mod surroundings;
 mod talk;
 
-use cofferdam_guest::{Failure, NetworkPhase, call, connector};
+use cofferdam_guest::{Failure, NetworkPhase, call, connector, log};
 
 connector!("wit/probe.wit", Probe);
 
@@ -99,6 +100,19 @@ impl Guest for Probe {
 
     fn fetch_many(url: String, times: u32) -> Result<Vec<u16>, Failure> {
         talk::fetch_many(&url, times)
+    }
+
+    fn fetch_all(urls: Vec<String>) -> Result<Fetched, Failure> {
+        Ok(several::fetch_all(urls))
+    }
+
+    fn post_labelled(url: String, bodies: Vec<String>, label: String) -> Result<Vec<u16>, Failure> {
+        several::post_labelled(&url, bodies, &label)
+    }
+
+    fn suppress(reason: String, cause: String, times: u32) -> Result<(), Failure> {
+        (0..times).for_each(|_| log::suppressed(&reason, &cause));
+        Ok(())
     }
 
     fn forge_upstream(status: u16) -> Result<(), Failure> {

@@ -22,6 +22,8 @@
 
 mod error;
 mod form;
+#[cfg(any(target_arch = "wasm32", test))]
+mod labels;
 mod link;
 mod request;
 mod response;

@@ -37,6 +37,8 @@ pub struct Request {
     pub(crate) headers: Vec<(String, Vec<u8>)>,
     pub(crate) body: Vec<u8>,
     pub(crate) timeouts: Timeouts,
+    /// The labels of its idempotency keys: one, as a rule.
+    labels: Vec<String>,
     /// The first thing found wrong.
     broken: Option<Error>,
 }
@@ -86,6 +88,7 @@ impl Request {
             headers: Vec::new(),
             body: Vec::new(),
             timeouts: Timeouts::default(),
+            labels: Vec::new(),
             broken: None,
         }
     }
@@ -123,8 +126,15 @@ impl Request {
     /// knows the header does the thing once however often the call is attempted.
     ///
     /// The label tells the requests of one call apart: the same in every attempt,
-    /// another for every other request that changes something.
-    pub fn idempotency_key(self, label: &str) -> Self {
+    /// another for every other request that changes something. One label for two
+    /// requests that differ in method, URL or body is an error when the second is
+    /// sent: the service would take it for the first. The same request may be
+    /// sent again under its label.
+    ///
+    /// An operation that makes several requests is idempotent only if each of
+    /// them is: sends such a key, or changes nothing.
+    pub fn idempotency_key(mut self, label: &str) -> Self {
+        self.labels.push(label.to_owned());
         self.header("idempotency-key", format!("{}:{label}", call::idempotency_key()))
     }
 
@@ -191,13 +201,24 @@ impl Request {
     pub fn send(self) -> Result<Response, Error> {
         let (url, request) = self.finish()?;
         #[cfg(target_arch = "wasm32")]
-        let response = super::transport::send(url, request);
+        let response = request.take_labels(&url).and_then(|()| super::transport::send(url, request));
         #[cfg(not(target_arch = "wasm32"))]
         let response = {
             let _ = (url, request);
             Err(Error::OutsideSandbox)
         };
         response
+    }
+
+    /// Takes its labels, in this instance, which lives for one attempt.
+    #[cfg(target_arch = "wasm32")]
+    fn take_labels(&self, url: &Url) -> Result<(), Error> {
+        static LABELS: std::sync::Mutex<super::labels::Labels> =
+            std::sync::Mutex::new(super::labels::Labels::new());
+        // A guest that panicked does not come back here.
+        let mut labels = LABELS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let parts = (self.method, &url.authority, &url.path_and_query, &self.body);
+        self.labels.iter().try_for_each(|label| labels.take(label, parts))
     }
 
     fn finish(mut self) -> Result<(Url, Self), Error> {

@@ -14,7 +14,7 @@ use super::report::{AttemptOutcome, AttemptReport, Report};
 use crate::error::Error;
 use crate::event::{Event, Listener, Step};
 use crate::failure::{AuditId, Failure};
-use crate::sandbox::Ended;
+use crate::sandbox::{Ended, Suppressed};
 
 /// What is known of a call while it runs; dropped without an outcome it records a cancellation.
 pub(super) struct Record {
@@ -109,6 +109,12 @@ impl Record {
                 Err(Error::Host(error)) => AttemptOutcome::Refused { code: error.kind().code() },
             });
         }
+        for Suppressed { at, reason, cause } in &ended.suppressed {
+            self.step(Step::Suppressed { at: *at, reason, cause });
+        }
+        if let Some(report) = &mut self.report {
+            report.partial = ended.failed_items.filter(|items| *items > 0);
+        }
         let attempt = self.number();
         self.step(Step::AttemptEnded { connector, attempt, failure, usage: &ended.usage });
     }
@@ -178,6 +184,7 @@ impl Record {
             outcome,
             class,
             code,
+            partial = report.partial,
             retry_stopped = detail("retry_stopped").and_then(|word| word.as_str()),
             limit = detail("limit").and_then(|limit| limit.as_str()),
             configured = detail("configured").and_then(|amount| amount.as_u64()),

@@ -21,6 +21,10 @@ pub struct Report {
     pub idempotency_key: Option<Arc<str>>,
     /// Every attempt that was begun, in order.
     pub attempts: Vec<AttemptReport>,
+    /// How many of its items failed, where the value says so: it has a list `errors` that is not empty. Such a value
+    /// is partial; none where it is whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partial: Option<u64>,
 }
 
 /// One attempt.
@@ -108,8 +112,8 @@ impl fmt::Display for AttemptReport {
 }
 
 impl Report {
-    pub(super) fn new(audit_id: AuditId) -> Self {
-        Self { audit_id, idempotency_key: None, attempts: Vec::new() }
+    pub(crate) fn new(audit_id: AuditId) -> Self {
+        Self { audit_id, idempotency_key: None, attempts: Vec::new(), partial: None }
     }
 
     /// How often the call was attempted again, over all candidates.

@@ -144,6 +144,7 @@ pub(super) enum Command {
     List(commands::list::Args),
     Inspect(commands::inspect::Args),
     Why(commands::why::Args),
+    Explain(commands::explain::Args),
     Verify(commands::verify::Args),
     Remove(commands::remove::Args),
     #[command(subcommand)]

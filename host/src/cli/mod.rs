@@ -25,6 +25,7 @@ mod secrets;
 mod session;
 mod settings;
 mod strict_json;
+mod tool_result;
 mod toolchain;
 mod ui;
 

@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use super::args::Cli;
 use super::exit_codes::{INTERRUPTED, TERMINATED, USAGE};
-use super::ui::{Ui, err_line, printable_json};
+use super::ui::{Ui, err_line};
 use crate::document::DocumentError;
 use crate::error::{Error, HostError, HostErrorKind};
-use crate::failure::{Failure, safe_line};
+use crate::failure::{Failure, printable_json, safe_line};
 
 /// What ends a command before its result.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use super::args::{Format, Globals};
 use super::page::{Page, printable_line};
 use super::report::Stop;
 use crate::error::{HostError, HostErrorKind};
-use crate::failure::safe_line;
+use crate::failure::printable_json;
 
 /// Longest line on standard error, in characters.
 const LINE_CHARS: usize = 8_000;
@@ -104,27 +104,6 @@ fn print(text: &str) -> Result<(), Stop> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(not_written)
 }
 
-/// `text`, which is JSON, with the characters escaped that drive terminals or hide text; the same value.
-pub(super) fn printable_json(text: &str) -> String {
-    let plain = |c: char| matches!(c, ' '..='~' | '\n');
-    if text.chars().all(plain) {
-        return text.to_owned();
-    }
-    let mut printable = String::with_capacity(text.len());
-    let mut buffer = [0; 4];
-    let mut units = [0; 2];
-    for c in text.chars() {
-        if plain(c) || safe_line(c.encode_utf8(&mut buffer), 1).starts_with(c) {
-            printable.push(c);
-        } else {
-            for unit in c.encode_utf16(&mut units) {
-                printable.push_str(&format!("\\u{unit:04x}"));
-            }
-        }
-    }
-    printable
-}
-
 fn not_written(error: io::Error) -> Stop {
     if error.kind() == io::ErrorKind::BrokenPipe {
         return Stop::PipeClosed;
@@ -135,20 +114,4 @@ fn not_written(error: io::Error) -> Stop {
 
 fn not_json(error: serde_json::Error) -> Stop {
     HostError::new(HostErrorKind::Internal, "The result cannot be written as JSON.").because(error).into()
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test")]
-    use super::printable_json;
-
-    #[test]
-    fn json_is_printable_and_the_same_value() {
-        let value = serde_json::json!({"a": "tab\t esc\u{1b}[31m csi\u{9b} del\u{7f} rtl\u{202e} tag\u{e0041} é 漢 😀"});
-        let text = serde_json::to_string(&value).unwrap();
-        let printable = printable_json(&text);
-        assert_eq!(serde_json::from_str::<serde_json::Value>(&printable).unwrap(), value);
-        assert!(!printable.contains(['\u{1b}', '\u{9b}', '\u{7f}', '\u{202e}', '\u{e0041}']), "{printable}");
-        assert!(printable.contains("é 漢 😀"), "{printable}");
-    }
 }

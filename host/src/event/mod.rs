@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::failure::{AuditId, Cause, Failure};
@@ -108,6 +109,8 @@ pub enum Step<'e> {
     },
     /// An error was passed over, and this is why.
     Suppressed {
+        /// When.
+        at: Timestamp,
         /// Why it does not matter.
         reason: &'e str,
         /// What it was.
@@ -182,7 +185,9 @@ impl Step<'_> {
                 "connector": connector, "host": host, "from": from, "to": to, "cause": cause.map(Cause::name),
             }),
             Self::RateDelayed { host, delay } => json!({"host": host, "delay_ms": millis(*delay)}),
-            Self::Suppressed { reason, cause } => json!({"reason": reason, "cause": cause}),
+            Self::Suppressed { at, reason, cause } => {
+                json!({"at": at.to_string(), "reason": reason, "cause": cause})
+            }
             Self::Final { outcome, class, code } => json!({"outcome": outcome, "class": class, "code": code}),
         };
         match facts {

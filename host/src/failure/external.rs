@@ -100,8 +100,12 @@ impl Failure {
 
     /// The upstream answered with an error status.
     pub(crate) fn external_api_error(context: &Context, fault: UpstreamFault) -> Self {
-        let mut details =
-            context.details(if fault.observed { status_code(fault.status) } else { "unobserved" });
+        let filtered = fault.upstream_code.as_deref() == Some(CONTENT_FILTER);
+        let mut details = context.details(match fault.observed {
+            true if filtered => CONTENT_FILTER,
+            true => status_code(fault.status),
+            false => "unobserved",
+        });
         details.insert("status".into(), fault.status.into());
         let host = fault.host.as_deref().unwrap_or("The upstream service");
         let mut message = format!("{host} answered with status {}", fault.status);
@@ -137,13 +141,17 @@ impl Failure {
             details.insert("binding".into(), binding.as_str().into());
             details.insert("suggestion".into(), command.into());
         }
-        let transient = status_is_transient(fault.status);
+        let transient = status_is_transient(fault.status) && !filtered;
         let retriable = decide(context, fault.observed, transient, &mut message, &mut details);
-        let cause = if fault.observed { Cause::of_status(fault.status) } else { Cause::Other };
+        let known = fault.observed && !filtered;
+        let cause = if known { Cause::of_status(fault.status) } else { Cause::Other };
         Self::new(context, FailureClass::ExternalApiError, Boundary::External, retriable, message, details)
             .caused_by(cause, fault.retry_after_ms.map(Duration::from_millis))
     }
 }
+
+/// The upstream's own code for a refusal because of what was asked for: it is refused again, whatever the status.
+const CONTENT_FILTER: &str = "content_filter";
 
 /// Retriable = observed, transient, and safe to repeat; where only the last is missing, says so.
 fn decide(

@@ -34,4 +34,5 @@ pub use identity::SignatureCode;
 pub use limit::{LimitHit, LimitKind};
 pub use retried::RetryStopped;
 pub use runtime::RuntimeFault;
+pub(crate) use text::printable_json;
 pub use text::{ascii_line, safe_line};

@@ -37,6 +37,27 @@ pub fn ascii_line(text: &str, max: usize) -> String {
     line
 }
 
+/// `text`, which is JSON, with the characters escaped that drive terminals or hide text; the same value.
+pub(crate) fn printable_json(text: &str) -> String {
+    let plain = |c: char| matches!(c, ' '..='~' | '\n');
+    if text.chars().all(plain) {
+        return text.to_owned();
+    }
+    let mut printable = String::with_capacity(text.len());
+    let mut buffer = [0; 4];
+    let mut units = [0; 2];
+    for c in text.chars() {
+        if plain(c) || safe_line(c.encode_utf8(&mut buffer), 1).starts_with(c) {
+            printable.push(c);
+        } else {
+            for unit in c.encode_utf16(&mut units) {
+                printable.push_str(&format!("\\u{unit:04x}"));
+            }
+        }
+    }
+    printable
+}
+
 fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{00ad}' | '\u{034f}' | '\u{061c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
@@ -46,7 +67,8 @@ fn is_invisible(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::safe_line;
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::{printable_json, safe_line};
 
     #[test]
     fn control_and_invisible_characters_do_not_survive() {
@@ -59,5 +81,15 @@ mod tests {
     #[test]
     fn letters_that_only_look_like_others_are_shown_by_their_numbers() {
         assert_eq!(super::ascii_line("github://\u{430}cme/w", 80), "github://\\u{430}cme/w");
+    }
+
+    #[test]
+    fn json_is_printable_and_the_same_value() {
+        let value = serde_json::json!({"a": "tab\t esc\u{1b}[31m csi\u{9b} del\u{7f} rtl\u{202e} tag\u{e0041} é 漢 😀"});
+        let text = serde_json::to_string(&value).unwrap();
+        let printable = printable_json(&text);
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&printable).unwrap(), value);
+        assert!(!printable.contains(['\u{1b}', '\u{9b}', '\u{7f}', '\u{202e}', '\u{e0041}']), "{printable}");
+        assert!(printable.contains("é 漢 😀"), "{printable}");
     }
 }

@@ -111,6 +111,8 @@ pub struct OperationView {
     pub docs: Option<String>,
     /// Whether it may be repeated.
     pub idempotent: bool,
+    /// Whether its value may be partial: a record with a list `errors`, one for each item that failed.
+    pub partial: bool,
 }
 
 impl Host {
@@ -287,5 +289,6 @@ fn view(package: &Package, operation: &Operation) -> OperationView {
         result: operation.result().map(ToString::to_string),
         docs: package.docs().operation(name).map(|docs| docs.text().to_owned()),
         idempotent: package.manifest().idempotent(name),
+        partial: operation.lists_errors(),
     }
 }

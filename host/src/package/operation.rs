@@ -4,6 +4,9 @@ use std::fmt;
 
 use super::shape::{Field, Name, Shape};
 
+/// The field whose items say what of a value is missing.
+const ERRORS: &str = "errors";
+
 /// One operation of a connector.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Operation {
@@ -30,6 +33,13 @@ impl Operation {
     #[must_use]
     pub fn params(&self) -> &[Field] {
         &self.params
+    }
+
+    /// Whether its value can be partial: a record with a list `errors`, one for each item that failed.
+    #[must_use]
+    pub fn lists_errors(&self) -> bool {
+        let Some(Shape::Record(fields)) = &self.result else { return false };
+        fields.iter().any(|field| field.name.json() == ERRORS && matches!(field.shape, Shape::List(_)))
     }
 
     /// What it returns when it succeeds.

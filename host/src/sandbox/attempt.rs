@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use wasmtime::Store;
 
 use super::account;
@@ -16,6 +17,7 @@ use super::gates::call::CallFacts;
 use super::gates::guards::Guards;
 use super::gates::http::HttpGate;
 use super::gates::ledger::Ledger;
+use super::gates::log::Suppressed;
 use super::load::{Connector, Exported};
 use super::state::State;
 use super::values::{Answer, Arguments, Returned, Unreadable};
@@ -68,6 +70,10 @@ pub(crate) struct Ended<A> {
     pub(crate) usage: Usage,
     /// Whether any byte of any request may have left.
     pub(crate) request_sent: bool,
+    /// Errors that were passed over, in order.
+    pub(crate) suppressed: Vec<Suppressed>,
+    /// Items of the value that failed, where its type has a list of them.
+    pub(crate) failed_items: Option<u64>,
 }
 
 /// How the guest's future stopped.
@@ -105,7 +111,17 @@ pub(crate) async fn run<A: Answer>(
     let fuel = limits.fuel().saturating_sub(store.get_fuel().unwrap_or(0));
     let wall_time = clock.now().saturating_duration_since(started);
     let usage = account::of(store.data(), &ledger, limits, fuel, wall_time);
-    let ended = |outcome| Ended { outcome, usage, request_sent: ledger.anything_sent() };
+    let suppressed = store.data_mut().log.take_suppressed();
+    let ended = |outcome: Result<A, Error>| {
+        let value = outcome.as_ref().ok();
+        Ended {
+            suppressed: passed_over(suppressed, value.is_some(), &ledger, clock.timestamp()),
+            failed_items: value.filter(|_| operation.operation().lists_errors()).map(A::failed_items),
+            request_sent: ledger.anything_sent(),
+            outcome,
+            usage,
+        }
+    };
     let outcome = match stop {
         // A verdict may come between the guest's last step and this line: it still outranks the guest.
         _ if ledger.is_over() => Err(match ledger.verdict() {
@@ -153,6 +169,17 @@ pub(crate) async fn run<A: Answer>(
         }
     });
     ended(outcome.map_err(Error::from))
+}
+
+/// What the guest says that it passed over; and where it returned a value, what the gate saw fail all the same.
+fn passed_over(mut said: Vec<Suppressed>, value: bool, ledger: &Ledger, at: Timestamp) -> Vec<Suppressed> {
+    if value {
+        let reason = "the connector returned a value all the same";
+        let seen =
+            ledger.troubles().into_iter().map(|cause| Suppressed { at, reason: reason.to_owned(), cause });
+        said.extend(seen);
+    }
+    said
 }
 
 fn prepare(store: &mut Store<State>, limits: &Limits, connector: &Connector) -> wasmtime::Result<()> {

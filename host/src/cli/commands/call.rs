@@ -11,6 +11,7 @@ use crate::call::{Call, Cancellation, Report};
 use crate::cli::commands::fallback::{self, Fallback};
 use crate::cli::report::{Stop, exit_code};
 use crate::cli::session::{Session, resolve};
+use crate::cli::tool_result::ToolResult;
 use crate::cli::{files, progress, retries, runtime, strict_json};
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::safe_line;
@@ -112,11 +113,20 @@ pub(in crate::cli) struct Args {
     /// attempt's) and `report` (all attempts) beside `value` or `error`.
     #[arg(long)]
     usage: bool,
+
+    /// Prints what an agent is told, whatever the outcome: the message of a tool, `{"tool_call_id", "role", "content"}`.
+    #[arg(long, value_name = "TOOL_CALL_ID", num_args = 0..=1, require_equals = true, default_missing_value = "", conflicts_with = "usage")]
+    as_tool_result: Option<String>,
 }
 
 /// Calls, and prints what comes of it.
 pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
-    match call(args, session) {
+    let tool = args.as_tool_result.clone().map(|id| ToolResult::new(id, &args.op));
+    let outcome = call(args, session, tool.as_ref());
+    if let Some(tool) = tool {
+        return tool.ended(session.ui, outcome);
+    }
+    match outcome {
         // The envelope is the answer, as the value would have been.
         Err(Stop::Error(error)) if session.ui.json() => {
             session.ui.line_of_json(&error)?;
@@ -126,7 +136,7 @@ pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop>
     }
 }
 
-fn call(args: Args, session: &Session<'_>) -> Result<(), Stop> {
+fn call(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> Result<(), Stop> {
     let not_texts = not_texts(&args.arg);
     let arguments = arguments(session, args.args.as_deref(), args.arg)?;
     let limits = LimitRequest::parse(args.fuel, args.timeout.as_deref(), args.memory.as_deref());
@@ -166,6 +176,13 @@ fn call(args: Args, session: &Session<'_>) -> Result<(), Stop> {
     let running = progress::during(session.ui, &what, host.run_reported(call));
     let ((outcome, report), stop) = runtime::block_on_call(&host, &cancellation, running)?;
     let outcome = outcome.map_err(|error| told_by(stop, with_quotes(error, &not_texts)));
+    if let (Some(tool), Ok(value)) = (tool, &outcome) {
+        return tool.value(session.ui, value, &report);
+    }
+    if let Some(items) = report.partial {
+        let what = "of its items failed; its `errors` says which";
+        session.ui.warn(&format!("the value is partial: {items} {what}"));
+    }
     if let Some(by) = report.answered_instead() {
         session.ui.note(&fallback::note(by));
     }

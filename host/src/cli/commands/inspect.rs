@@ -168,6 +168,9 @@ fn describe(page: &mut Page, operation: &OperationView) {
     if !operation.idempotent {
         page.block(4, "Not idempotent: never repeated by the host.");
     }
+    if operation.partial {
+        page.block(4, "May answer in part: `errors` has the items that failed.");
+    }
 }
 
 #[cfg(test)]

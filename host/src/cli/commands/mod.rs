@@ -5,6 +5,7 @@ pub(super) mod breaker;
 pub(super) mod build;
 pub(super) mod call;
 pub(super) mod completions;
+pub(super) mod explain;
 mod fallback;
 mod floor;
 pub(super) mod inspect;
@@ -36,6 +37,7 @@ pub(super) fn run(command: Command, session: &Session<'_>) -> Result<(), Stop> {
         Command::List(args) => list::run(args, session),
         Command::Inspect(args) => inspect::run(args, session),
         Command::Why(args) => why::run(args, session),
+        Command::Explain(args) => explain::run(args, session),
         Command::Verify(args) => verify::run(args, session),
         Command::Remove(args) => remove::run(args, session),
         Command::Binding(command) => binding::run(command, session),

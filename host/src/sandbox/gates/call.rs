@@ -13,7 +13,7 @@ pub(in crate::sandbox) struct CallFacts {
     pub(in crate::sandbox) idempotency_key: String,
     /// From 1.
     pub(in crate::sandbox) attempt: u32,
-    /// When the whole call ends.
+    /// When the attempt ends: with the call, or before it.
     pub(in crate::sandbox) deadline: Instant,
 }
 

@@ -136,6 +136,20 @@ impl Ledger {
         faults.iter().rfind(|fault| phase.is_none_or(|phase| fault.phase == phase)).or(faults.last()).cloned()
     }
 
+    /// What failed and may be thought to pass, each in a few words: requests without an answer, 5xx, 429.
+    pub(in crate::sandbox) fn troubles(&self) -> Vec<String> {
+        let faults = lock(&self.faults);
+        let faults = faults.iter().map(|fault| {
+            let SeenFault { host, phase, code, .. } = fault;
+            format!("the request to {host} failed in the {} phase ({code})", phase.name())
+        });
+        let statuses = lock(&self.statuses);
+        let statuses = statuses.iter().filter(|seen| matches!(seen.status, 429 | 500..=599));
+        faults
+            .chain(statuses.map(|seen| format!("{} answered with status {}", seen.host, seen.status)))
+            .collect()
+    }
+
     /// The last answer with this status.
     pub(in crate::sandbox) fn status(&self, status: u16) -> Option<SeenStatus> {
         lock(&self.statuses).iter().rfind(|seen| seen.status == status).cloned()

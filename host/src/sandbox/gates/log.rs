@@ -1,5 +1,6 @@
 //! `cofferdam:connector/log`: a guest's own log lines, bounded and made safe, into the operator's log.
 
+use jiff::Timestamp;
 use wasmtime::StoreContextMut;
 use wasmtime::component::{ComponentType, Lift, LinkerInstance, WasmList, WasmStr};
 
@@ -36,10 +37,25 @@ struct Field {
 const FIELDS: usize = 32;
 const KEY_CHARS: usize = 64;
 
-/// How many lines one attempt has written.
+/// Errors passed over that one attempt's record keeps of its guest.
+const SUPPRESSED: usize = 100;
+
+/// How many lines one attempt has written, and what it has passed over.
 #[derive(Debug, Default)]
 pub(in crate::sandbox) struct LogLane {
     lines: usize,
+    suppressed: Vec<Suppressed>,
+}
+
+/// An error that was passed over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Suppressed {
+    /// When.
+    pub(crate) at: Timestamp,
+    /// Why it does not matter.
+    pub(crate) reason: String,
+    /// What it was.
+    pub(crate) cause: String,
 }
 
 impl LogLane {
@@ -47,6 +63,11 @@ impl LogLane {
     pub(in crate::sandbox) fn kept_and_dropped(&self) -> (u64, u64) {
         let kept = self.lines.min(limits::LOG_LINES);
         (kept as u64, self.lines.saturating_sub(kept) as u64)
+    }
+
+    /// What was passed over, in order.
+    pub(in crate::sandbox) fn take_suppressed(&mut self) -> Vec<Suppressed> {
+        std::mem::take(&mut self.suppressed)
     }
 
     /// Counts one more line; whether it is still to be written. The first that is not leaves a mark.
@@ -57,6 +78,19 @@ impl LogLane {
         }
         self.lines <= limits::LOG_LINES
     }
+}
+
+/// The error that the guest passes over, from what still lies in its memory: cut there, reason before cause.
+fn passed_over(
+    store: &mut StoreContextMut<'_, State>,
+    reason: &WasmStr,
+    cause: &WasmStr,
+) -> wasmtime::Result<Suppressed> {
+    let scanner = store.data().scanner();
+    let cut = |text: &str, chars| cut(text, chars, scanner.as_deref());
+    let reason = cut(&reason.to_str(&*store)?, limits::LOG_LINE_CHARS);
+    let cause = cut(&cause.to_str(&*store)?, limits::LOG_LINE_CHARS.saturating_sub(reason.len()));
+    Ok(Suppressed { at: store.data().clock.timestamp(), reason, cause })
 }
 
 /// The line, from what still lies in the guest's memory: cut there, so that only what is kept is copied.
@@ -98,7 +132,7 @@ fn write(call: &str, level: Level, line: &str) {
     }
 }
 
-/// Defines the interface's function.
+/// Defines the interface's functions.
 pub(in crate::sandbox) fn link(instance: &mut LinkerInstance<'_, State>) -> wasmtime::Result<()> {
     instance.func_wrap("log", |mut store, args: (Level, WasmStr, WasmList<Field>)| {
         let (level, message, fields) = args;
@@ -106,6 +140,15 @@ pub(in crate::sandbox) fn link(instance: &mut LinkerInstance<'_, State>) -> wasm
         if log.takes_another(audit_id.as_str()) {
             let line = line(&mut store, &message, &fields)?;
             write(store.data().audit_id.as_str(), level, &line);
+        }
+        Ok(())
+    })?;
+    instance.func_wrap("suppressed", |mut store, args: (WasmStr, WasmStr)| {
+        let (reason, cause) = args;
+        let State { log, audit_id, .. } = store.data_mut();
+        if log.takes_another(audit_id.as_str()) && log.suppressed.len() < SUPPRESSED {
+            let suppressed = passed_over(&mut store, &reason, &cause)?;
+            store.data_mut().log.suppressed.push(suppressed);
         }
         Ok(())
     })

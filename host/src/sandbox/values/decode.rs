@@ -63,6 +63,9 @@ pub(crate) trait Answer: Sized + Send {
 
     /// The first secret that stands in its JSON text.
     fn find_secret(&self, scanner: &Scanner) -> Option<Found>;
+
+    /// The length of its list `errors`.
+    fn failed_items(&self) -> u64;
 }
 
 impl Answer for Value {
@@ -77,6 +80,10 @@ impl Answer for Value {
     fn find_secret(&self, scanner: &Scanner) -> Option<Found> {
         scanner.find_in_json(self)
     }
+
+    fn failed_items(&self) -> u64 {
+        self.get("errors").and_then(Value::as_array).map_or(0, |errors| errors.len() as u64)
+    }
 }
 
 /// JSON text, compact.
@@ -87,6 +94,15 @@ impl Answer for String {
 
     fn find_secret(&self, scanner: &Scanner) -> Option<Found> {
         scanner.find(self.as_bytes())
+    }
+
+    fn failed_items(&self) -> u64 {
+        /// Reads past everything else, and keeps nothing.
+        #[derive(serde::Deserialize)]
+        struct Partial {
+            errors: Vec<serde::de::IgnoredAny>,
+        }
+        serde_json::from_str::<Partial>(self).map_or(0, |partial| partial.errors.len() as u64)
     }
 }
 

@@ -1,0 +1,58 @@
+//! Labels of idempotency keys: each for one request of a call, however often that is sent.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use super::Error;
+
+/// The labels that were used in this attempt, each with what it was used for.
+#[derive(Debug, Default)]
+pub(crate) struct Labels(BTreeMap<String, u64>);
+
+impl Labels {
+    pub(crate) const fn new() -> Self {
+        Self(BTreeMap::new())
+    }
+
+    /// Takes `label` for the request made of `parts`; the same request may be sent again under it.
+    ///
+    /// # Errors
+    ///
+    /// It is another request's: the service would take the two for one, and do the second never.
+    pub(crate) fn take(&mut self, label: &str, parts: impl Hash) -> Result<(), Error> {
+        let mut hasher = DefaultHasher::new();
+        parts.hash(&mut hasher);
+        let request = hasher.finish();
+        match self.0.entry(label.to_owned()) {
+            Entry::Vacant(free) => {
+                free.insert(request);
+                Ok(())
+            }
+            Entry::Occupied(taken) if *taken.get() == request => Ok(()),
+            Entry::Occupied(_) => Err(Error::Invalid(format!(
+                "the idempotency key's label `{label}` is another request's; give each request of a call its own"
+            ))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::*;
+
+    #[test]
+    fn a_label_is_for_one_request() {
+        let mut labels = Labels::new();
+        labels.take("create", ("POST", "https://a/x", b"1")).unwrap();
+        labels.take("create", ("POST", "https://a/x", b"1")).unwrap();
+        labels.take("pay", ("POST", "https://a/x", b"2")).unwrap();
+        for other in
+            [("PUT", "https://a/x", b"1"), ("POST", "https://a/y", b"1"), ("POST", "https://a/x", b"2")]
+        {
+            let error = labels.take("create", other).unwrap_err();
+            assert!(error.to_string().contains("`create`"), "{error}");
+        }
+    }
+}

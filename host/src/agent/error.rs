@@ -1,0 +1,81 @@
+//! What came in the place of a value: a failure, the host's own error, or a cancellation.
+
+use serde_json::{Value, json};
+
+use super::Rendered;
+use crate::error::{Error, HostError, HostErrorKind};
+use crate::failure::{Failure, safe_line};
+
+/// Longest line that an agent is told, in characters.
+const LINE_CHARS: usize = 2_000;
+
+/// Tells an agent why `action` has no value.
+#[must_use]
+pub fn error(action: &str, error: &Error) -> Rendered {
+    let (text, structured) = match error {
+        Error::Failure(failure) => of_failure(action, failure),
+        Error::Host(error) => of_host(action, error),
+    };
+    Rendered { text, structured, is_error: true }
+}
+
+fn of_failure(action: &str, failure: &Failure) -> (String, Value) {
+    let hint = failure.details().get("suggestion").and_then(Value::as_str);
+    let text = failed(action, failure.class().name(), failure.message(), hint, failure.audit_id().as_str());
+    (text, serde_json::to_value(failure).unwrap_or_default())
+}
+
+/// The three lines of a failure; two where nothing is known that mends it.
+pub(super) fn failed(action: &str, class: &str, message: &str, hint: Option<&str>, audit_id: &str) -> String {
+    let first = format!("Action '{}' failed: {class} ({}).", named(action), sentence(message));
+    lines(first, hint, &format!("audit_id: {audit_id}"))
+}
+
+/// What the host says of itself is for its operator, and may name places of the machine: an agent is told what it is,
+/// and more only where the agent's own request is what is wrong.
+fn of_host(action: &str, error: &HostError) -> (String, Value) {
+    let (code, id) = (error.kind().code(), error.request_id().as_str());
+    let own = is_about_the_request(error.kind());
+    let message = if own { error.message() } else { error.kind().meaning() };
+    let hint = if own { error.hint_text() } else { Some("The operator's log says more.") };
+    let (action, said) = (named(action), sentence(message));
+    let first = match error.kind() {
+        HostErrorKind::Cancelled => format!("Action '{action}' was cancelled: {said}."),
+        _ => format!("Action '{action}' was not run: {code} ({said})."),
+    };
+    let text = lines(first, hint, &format!("request_id: {id}"));
+    let mut details = if own { error.details().clone() } else { Default::default() };
+    if let Some(hint) = hint {
+        details.insert("suggestion".into(), hint.into());
+    }
+    let structured =
+        json!({"error": {"code": code, "message": message, "details": details, "request_id": id}});
+    (text, structured)
+}
+
+fn is_about_the_request(kind: HostErrorKind) -> bool {
+    matches!(
+        kind,
+        HostErrorKind::Validation
+            | HostErrorKind::ConnectorNotFound
+            | HostErrorKind::OpNotFound
+            | HostErrorKind::Busy
+            | HostErrorKind::Cancelled
+    )
+}
+
+/// The name as it is told, whoever chose it.
+pub(super) fn named(action: &str) -> String {
+    safe_line(action, 200)
+}
+
+/// One line without its full stop, to stand in parentheses.
+fn sentence(message: &str) -> String {
+    safe_line(message, LINE_CHARS).trim_end_matches('.').to_owned()
+}
+
+fn lines(first: String, hint: Option<&str>, last: &str) -> String {
+    let hint = hint.map(|hint| safe_line(hint, LINE_CHARS)).filter(|hint| !hint.is_empty());
+    let hint = hint.map(|hint| format!("\n{hint}")).unwrap_or_default();
+    format!("{first}{hint}\n{last}")
+}

@@ -1,0 +1,228 @@
+//! What an agent is told, case by case: each is committed in `golden/`, so that a change of a word is seen.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::sync::Arc;
+
+use cofferdam_test_support::committed::assert_committed;
+use serde_json::{Value, json};
+
+use super::{Rendered, error, value};
+use crate::call::{AttemptOutcome, AttemptReport, Report};
+use crate::error::{Error, HostError, HostErrorKind};
+use crate::failure::{
+    AuditId, BindingCode, BindingProblem, Cause, Context, Denial, DenialBoundary, DenialCode, Failure,
+    FailureClass, LimitHit, LimitKind, NetworkFault, Phase, RESERVED_CLASSES, RetryStopped, RuntimeFault,
+    SignatureCode, UpstreamFault,
+};
+
+const CONNECTOR: &str = "github://acme/slack@1.2.0";
+
+fn context() -> Context {
+    Context::new(AuditId::mint()).with_connector(CONNECTOR, None).with_op("post_message", true)
+}
+
+/// One failure of each class.
+fn of_class(class: FailureClass) -> Failure {
+    let context = context();
+    match class {
+        FailureClass::CapabilityDenied => {
+            let granted = vec!["network:slack.com:443".to_owned()];
+            let (boundary, code) = (DenialBoundary::Sandbox, DenialCode::HostNotGranted);
+            Failure::capability_denied(
+                &context,
+                &Denial::new(boundary, code, "network:evil.example:443", granted),
+            )
+        }
+        FailureClass::BindingRequired => binding(&context, BindingCode::Unbound, "Nothing is bound.", "set"),
+        FailureClass::BindingFailed => {
+            binding(&context, BindingCode::RefreshRefused, "The issuer refused to renew it.", "rebind")
+        }
+        FailureClass::ResourceLimitExceeded => {
+            Failure::resource_limit_exceeded(&context, LimitHit::new(LimitKind::WallTime, 30_000, 30_004))
+        }
+        FailureClass::ConnectorRuntimeError => {
+            Failure::connector_runtime_error(&context, RuntimeFault::Trap("unreachable"))
+        }
+        FailureClass::NetworkError => Failure::network_error(&context, refused()),
+        FailureClass::ExternalApiError => Failure::external_api_error(&context, answered(401)),
+        FailureClass::HashMismatch => Failure::hash_mismatch(&context, CONNECTOR, "sha256:aa", "sha256:bb"),
+        FailureClass::SignatureFailure => {
+            let fix = "Have it signed by a key that you trust.";
+            Failure::signature_failure(
+                &context,
+                CONNECTOR,
+                SignatureCode::Unsigned,
+                "it has no signature",
+                fix,
+            )
+        }
+    }
+}
+
+fn binding(context: &Context, code: BindingCode, reason: &str, verb: &str) -> Failure {
+    let command = format!("cofferdam binding {verb} oauth2/slack/work");
+    Failure::binding(context, &BindingProblem::new("oauth2/slack/work", code, reason, command))
+}
+
+fn refused() -> NetworkFault {
+    NetworkFault {
+        phase: Some(Phase::Connect),
+        code: "refused",
+        host: Some("slack.com:443".into()),
+        request_sent: false,
+        observed: true,
+    }
+}
+
+fn answered(status: u16) -> UpstreamFault {
+    UpstreamFault {
+        status,
+        upstream_code: None,
+        host: Some("slack.com:443".into()),
+        retry_after_ms: None,
+        bindings: vec!["oauth2/slack/work".into()],
+        observed: true,
+    }
+}
+
+/// Holds what is told to its committed form, with one id for all.
+fn golden(name: &str, told: &Rendered, id: &str) {
+    let structured = serde_json::to_string_pretty(told.structured()).unwrap();
+    let page = format!("{}\n\n{structured}\n", told.text());
+    let page = page.replace(id, "audit-01890000-0000-7000-8000-000000000000");
+    assert_committed(&format!("host/src/agent/golden/{name}.txt"), &page);
+}
+
+fn golden_error(name: &str, why: impl Into<Error>) {
+    let why = why.into();
+    let id = match &why {
+        Error::Failure(failure) => failure.audit_id().clone(),
+        Error::Host(host) => host.request_id().clone(),
+    };
+    let told = error("post-update", &why);
+    assert!(told.is_error());
+    golden(name, &told, id.as_str());
+}
+
+fn report(partial: Option<u64>, attempts: Vec<AttemptReport>) -> Report {
+    Report { partial, attempts, ..Report::new(AuditId::mint()) }
+}
+
+fn attempt(
+    connector: &str,
+    candidate: u32,
+    outcome: AttemptOutcome,
+    waited_ms: Option<u64>,
+) -> AttemptReport {
+    let (op, profile) = (Arc::from("post_message"), Arc::from("standard"));
+    AttemptReport {
+        connector: connector.into(),
+        op,
+        candidate,
+        profile,
+        outcome: Some(outcome),
+        usage: None,
+        waited_ms,
+    }
+}
+
+fn no_answer() -> AttemptOutcome {
+    AttemptOutcome::Failure {
+        class: FailureClass::NetworkError,
+        code: "refused".into(),
+        cause: Cause::Network,
+        request_sent: false,
+    }
+}
+
+#[test]
+fn a41_a_failure_of_each_class() {
+    for class in FailureClass::ALL {
+        let failure = of_class(*class);
+        assert_eq!(failure.class(), *class);
+        let text = error("post-update", &failure.clone().into()).text().to_owned();
+        let message = failure.message().trim_end_matches('.');
+        let first = format!("Action 'post-update' failed: {} ({message}).", class.name());
+        assert_eq!(text.lines().next(), Some(first.as_str()));
+        assert_eq!(text.lines().last(), Some(format!("audit_id: {}", failure.audit_id()).as_str()));
+        golden_error(class.name(), failure);
+    }
+}
+
+#[test]
+fn what_was_retried_is_in_the_structure_and_the_text_stays_what_it_is() {
+    let failure = Failure::network_error(&context(), refused());
+    let wait = std::time::Duration::from_secs(8);
+    golden_error("retried", failure.with_retries(3, Some(RetryStopped::MaxAttempts), Some(wait)));
+    let report = report(
+        None,
+        vec![
+            attempt(CONNECTOR, 0, no_answer(), Some(1_000)),
+            attempt(CONNECTOR, 0, AttemptOutcome::Value, None),
+        ],
+    );
+    let answer = json!({"ts": "1.2"});
+    assert_eq!(
+        value("post-update", &answer, &report).text(),
+        answer.to_string(),
+        "A49: as if nothing had been"
+    );
+}
+
+#[test]
+fn what_is_no_failure_does_not_read_like_one() {
+    let cancelled =
+        HostError::new(HostErrorKind::Cancelled, "The call was cancelled before its first attempt.");
+    golden_error("cancelled", cancelled);
+    let validation = HostError::new(HostErrorKind::Validation, "args.text: expected a string, got 5.");
+    golden_error("host_error", validation.hint("Give a string."));
+    let broken = HostError::new(HostErrorKind::RegistryUnavailable, "/home/ada/packages cannot be read.");
+    golden_error("operators_error", broken.hint("chmod u+r /home/ada/packages").detail("path", "/home/ada"));
+}
+
+#[test]
+fn c20_a_partial_value_is_never_plain_success() {
+    let answer = json!({
+        "items": [{"id": 1}, {"id": 3}, {"id": 5}],
+        "errors": [
+            {"item": 1, "class": "external_api_error", "code": "not_found", "message": "There is none."},
+            {"item": 3, "class": "network_error", "code": "reset"},
+            "and a text\u{202e}",
+            {"id": 7},
+        ],
+    });
+    golden("partial", &value("fetch-all", &answer, &report(Some(4), Vec::new())), "no id");
+    let many: Vec<Value> = (0..25).map(|at| json!({"code": format!("c{at}")})).collect();
+    let told = value("fetch-all", &json!({"errors": many}), &report(Some(25), Vec::new()));
+    assert!(
+        told.text().contains("25 of its items failed") && told.text().contains("- and 5 more"),
+        "{}",
+        told.text()
+    );
+}
+
+#[test]
+fn c19_an_alternate_says_who_answered() {
+    let attempts = vec![
+        attempt(CONNECTOR, 0, no_answer(), None),
+        attempt("github://acme/teams@2.0.0", 1, AttemptOutcome::Value, None),
+    ];
+    golden("alternate", &value("post-update", &json!({"ts": "1.2"}), &report(None, attempts)), "no id");
+}
+
+/// Nothing produces these classes, so that no failure can be made of them: what is held here is that the form, which
+/// is the same for every class, fits them.
+#[test]
+fn a43_the_form_that_is_kept_for_approvals() {
+    let texts = RESERVED_CLASSES.map(|class| {
+        let message = "Ada did not allow it.";
+        super::error::failed(
+            "post-update",
+            class,
+            message,
+            None,
+            "audit-01890000-0000-7000-8000-000000000000",
+        )
+    });
+    assert_committed("host/src/agent/golden/approvals.txt", &(texts.join("\n\n") + "\n"));
+}

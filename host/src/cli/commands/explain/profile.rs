@@ -1,0 +1,117 @@
+//! A retry profile as a page: for each cause the attempts and the waits between them.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::cli::page::Page;
+use crate::failure::Cause;
+use crate::resilience::{Profile, Schedule};
+
+/// A profile, for people and programs.
+#[derive(Debug, Serialize)]
+pub(super) struct ProfileView {
+    profile: String,
+    schedules: Vec<ScheduleView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wall_time_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attempt_timeout_ms: Option<u64>,
+    breaker: bool,
+}
+
+/// What is done about one cause.
+#[derive(Debug, Serialize)]
+struct ScheduleView {
+    cause: &'static str,
+    max_attempts: u32,
+    /// The shortest and the longest that each wait may be.
+    waits_ms: Vec<[u64; 2]>,
+}
+
+impl ProfileView {
+    pub(super) fn of(profile: &Profile) -> Self {
+        let schedules = Cause::ALL.into_iter().filter_map(|cause| {
+            let schedule = profile.schedule(cause)?;
+            let waits = (1..schedule.max_attempts()).map(|retry| between(schedule, retry)).collect();
+            Some(ScheduleView { cause: cause.name(), max_attempts: schedule.max_attempts(), waits_ms: waits })
+        });
+        Self {
+            profile: profile.name().to_string(),
+            schedules: schedules.collect(),
+            wall_time_ms: profile.times().wall_time.map(millis),
+            attempt_timeout_ms: profile.times().attempt_timeout.map(millis),
+            breaker: profile.breaker().is_some(),
+        }
+    }
+
+    /// Its name, and what it repeats.
+    pub(super) fn row(&self) -> [String; 2] {
+        let causes: Vec<_> = self.schedules.iter().map(|schedule| schedule.cause).collect();
+        [self.profile.clone(), if causes.is_empty() { "nothing".to_owned() } else { causes.join(", ") }]
+    }
+
+    pub(super) fn describe(&self, page: &mut Page) {
+        page.heading(&format!("{} - a retry profile", self.profile));
+        if self.schedules.is_empty() {
+            page.line("Nothing is repeated.");
+        } else {
+            let rows = self.schedules.iter().map(|schedule| {
+                let waits: Vec<_> = schedule.waits_ms.iter().map(|wait| shown(*wait)).collect();
+                [schedule.cause.to_owned(), schedule.max_attempts.to_string(), waits.join(", ")]
+            });
+            page.table(["CAUSE", "ATTEMPTS", "WAITS"], rows.collect());
+            page.line(
+                "Idempotent operations alone, and never past the call's wall time. A Retry-After that the service \
+                 sends stands in the place of a wait.",
+            );
+        }
+        if let Some(ms) = self.wall_time_ms {
+            page.field("wall time", &shown([ms, ms]));
+        }
+        if let Some(ms) = self.attempt_timeout_ms {
+            page.field("an attempt", &shown([ms, ms]));
+        }
+        if self.breaker {
+            page.line("It brings a circuit breaker.");
+        }
+    }
+}
+
+/// The shortest and the longest wait before this retry.
+fn between(schedule: &Schedule, retry: u32) -> [u64; 2] {
+    [schedule.varied_wait(retry, 0.0), schedule.varied_wait(retry, 1.0)].map(millis)
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// `1 s`, or `1 to 1.2 s` where it varies.
+fn shown([least, most]: [u64; 2]) -> String {
+    let seconds = |ms: u64| {
+        let text = format!("{}.{:03}", ms / 1000, ms % 1000);
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    };
+    if least == most {
+        format!("{} s", seconds(least))
+    } else {
+        format!("{} to {} s", seconds(least), seconds(most))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::*;
+
+    #[test]
+    fn the_default_profile_waits_as_it_is_documented() {
+        let view = ProfileView::of(&Profile::named("standard").unwrap());
+        let shown: Vec<_> = view.schedules[0].waits_ms.iter().map(|wait| shown(*wait)).collect();
+        assert_eq!(shown, ["1 to 1.2 s", "2 to 2.4 s", "4 to 4.8 s"]);
+        assert_eq!(view.schedules[0].max_attempts, 4);
+        assert_eq!(view.row()[1], "network_error, rate_limited, unavailable");
+        assert_eq!(ProfileView::of(&Profile::named("none").unwrap()).row()[1], "nothing");
+    }
+}

@@ -1,0 +1,50 @@
+//! What an agent would be told of a call, as the message of a tool that agents' protocols have.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::report::{Stop, exit_code};
+use super::ui::Ui;
+use crate::agent::{self, Rendered};
+use crate::call::Report;
+
+/// The answer to one call of a tool.
+pub(super) struct ToolResult {
+    id: Option<String>,
+    action: String,
+}
+
+#[derive(Serialize)]
+struct Message<'a> {
+    tool_call_id: Option<&'a str>,
+    role: &'static str,
+    content: &'a str,
+}
+
+impl ToolResult {
+    /// The answer to the call with this id, which may be empty, of this action or operation.
+    pub(super) fn new(id: String, action: &str) -> Self {
+        Self { id: Some(id).filter(|id| !id.is_empty()), action: action.to_owned() }
+    }
+
+    /// Prints a value.
+    pub(super) fn value(&self, ui: &Ui, value: &Value, report: &Report) -> Result<(), Stop> {
+        self.print(ui, &agent::value(&self.action, value, report))
+    }
+
+    /// Prints what came in the place of a value, if that did; what ends the command stays what it was.
+    pub(super) fn ended(&self, ui: &Ui, outcome: Result<(), Stop>) -> Result<(), Stop> {
+        match outcome {
+            Err(Stop::Error(error)) => {
+                self.print(ui, &agent::error(&self.action, &error))?;
+                Err(Stop::Shown(exit_code(&error)))
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn print(&self, ui: &Ui, rendered: &Rendered) -> Result<(), Stop> {
+        let content = rendered.text();
+        ui.line_of_json(&Message { tool_call_id: self.id.as_deref(), role: "tool", content })
+    }
+}

@@ -1,0 +1,120 @@
+//! What to do about whole classes, about limits, and about failures that were not repeated.
+
+use super::codes::ASK;
+use super::ours::{Again, Kind, Mender, Ours};
+use crate::failure::{Boundary, Cause, FailureClass, LimitKind, RetryStopped};
+
+use Again::{Backoff, Depends, No, OptIn, WhenTold};
+use FailureClass::{
+    BindingFailed, BindingRequired, CapabilityDenied, ConnectorRuntimeError, ExternalApiError, HashMismatch,
+    NetworkError, ResourceLimitExceeded, SignatureFailure,
+};
+use Mender::{Author, Caller, Operator, Service};
+
+/// The code of a failure that hit this limit.
+pub(super) fn of_limit(limit: LimitKind) -> Ours {
+    let rate = limit == LimitKind::Rate;
+    let (again, mended_by, remedy) = match limit {
+        LimitKind::Rate => (WhenTold, Operator, "Ask less often, or raise the rate limit in config.toml."),
+        LimitKind::WallTime => (
+            OptIn,
+            Caller,
+            "Give the call more time, or ask for less in one call; `details.used` says how long it was.",
+        ),
+        LimitKind::Fuel | LimitKind::Memory => (
+            No,
+            Caller,
+            "Give the call more, or ask for less in one call; `cofferdam inspect` shows the ceilings.",
+        ),
+        LimitKind::Payload => (No, Caller, "Ask for less in one call: pages, or a part."),
+        _ => (No, Author, "The limit is fixed: the connector has to do with less in one call."),
+    };
+    Ours {
+        word: if rate { "host_rate_limit" } else { limit.name() },
+        kind: Kind::Code,
+        class: Some(ResourceLimitExceeded),
+        boundary: &[Boundary::Sandbox],
+        meaning: limit.meaning(),
+        again,
+        cause: (limit == LimitKind::WallTime).then_some(Cause::WallTime),
+        mended_by,
+        remedy,
+        exit_code: Some(ResourceLimitExceeded.exit_code()),
+    }
+}
+
+/// What holds for most failures of a class.
+pub(super) fn of_class(class: FailureClass) -> (Again, Mender, &'static str) {
+    match class {
+        CapabilityDenied => (No, Author, ASK),
+        BindingRequired => (No, Operator, "Run the command in `details.suggestion`, and call again."),
+        BindingFailed => {
+            (Depends, Operator, "Bind it anew with `cofferdam binding rebind`; `details.code` says more.")
+        }
+        ResourceLimitExceeded => {
+            (No, Caller, "`details.limit` names the limit; give the call more of it, or ask for less.")
+        }
+        ConnectorRuntimeError => (
+            Depends,
+            Author,
+            "`details.code` says how it failed; `input_invalid` and `op_failed` are for the caller.",
+        ),
+        NetworkError => {
+            (Backoff, Service, "Wait; `details.phase` and `details.code` say how far the request came.")
+        }
+        ExternalApiError => {
+            (Depends, Service, "`details.status` and `details.code` say what the service answered.")
+        }
+        HashMismatch => (No, Operator, "Remove the connector and install it again from its source."),
+        SignatureFailure => (
+            No,
+            Operator,
+            "`details.code` says what is wrong with the signature, `details.suggestion` what to do.",
+        ),
+    }
+}
+
+/// Why a failure was not repeated.
+pub(super) const STOPPED: [RetryStopped; 4] =
+    [RetryStopped::MaxAttempts, RetryStopped::WallTime, RetryStopped::CircuitOpen, RetryStopped::NotAdmitted];
+
+pub(super) fn of_stopped(stopped: &RetryStopped) -> Ours {
+    let (meaning, again, mended_by, remedy) = match stopped {
+        RetryStopped::MaxAttempts => (
+            "Every attempt that the retry profile allows was made.",
+            WhenTold,
+            Caller,
+            "Call again later, or choose a profile with more attempts.",
+        ),
+        RetryStopped::WallTime => (
+            "The next wait would not have ended within the call's wall time.",
+            WhenTold,
+            Caller,
+            "Call again after `details.retry_after_ms`, or give the call more time.",
+        ),
+        RetryStopped::CircuitOpen => (
+            "The circuit to the host opened, or this was the one call that tried it.",
+            WhenTold,
+            Service,
+            "Call again when the circuit lets requests pass.",
+        ),
+        RetryStopped::NotAdmitted => (
+            "What admitted the first attempt no longer did: the connector was removed, or its key revoked.",
+            No,
+            Operator,
+            "See the connector's standing with `cofferdam verify`.",
+        ),
+    };
+    Ours {
+        word: stopped.name(),
+        kind: Kind::RetryStopped,
+        class: None,
+        boundary: &[],
+        meaning,
+        again,
+        cause: None,
+        mended_by,
+        remedy,
+        exit_code: None,
+    }
+}

@@ -1,0 +1,191 @@
+//! A word of ours: what it is, what it means, whether to try again, and who can do something about it.
+
+use std::sync::LazyLock;
+
+use serde::Serialize;
+
+use super::{advice, codes, hosts, outside};
+use crate::error::HostErrorKind;
+use crate::failure::{Boundary, Cause, FailureClass, LimitKind, RESERVED_CLASSES};
+
+/// What a word is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// One of the nine classes (`error.class`).
+    Class,
+    /// The finer word within a class (`error.details.code`).
+    Code,
+    /// An error of the host itself (`error.code` of the other envelope).
+    HostError,
+    /// An outcome that is neither a value nor a failure.
+    Outcome,
+    /// Why a failure that might have been repeated was not (`error.details.retry_stopped`).
+    RetryStopped,
+    /// A name that the contract keeps for later: nothing produces it.
+    Reserved,
+}
+
+impl Kind {
+    /// What it is, for people.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Class => "a class of failure",
+            Self::Code => "a code of a failure (details.code)",
+            Self::HostError => "an error of the host itself",
+            Self::Outcome => "an outcome: neither a value nor a failure",
+            Self::RetryStopped => "why a failure was not repeated (details.retry_stopped)",
+            Self::Reserved => "a reserved name: nothing produces it",
+        }
+    }
+}
+
+/// Whether the same call, made again, may end otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Again {
+    /// It may pass by itself: yes, after waits that grow.
+    Backoff,
+    /// Yes, once the time is over that the service or the host names.
+    WhenTold,
+    /// It depends: the failure's own `retriable` says it.
+    Depends,
+    /// The envelope says no; a profile that names it repeats it all the same, since it may have been bad luck.
+    OptIn,
+    /// No: it ends the same way until somebody changes something.
+    No,
+}
+
+impl Again {
+    /// The advice, in one sentence.
+    #[must_use]
+    pub const fn advice(self) -> &'static str {
+        match self {
+            Self::Backoff => "Yes, with exponential backoff, if the operation is idempotent.",
+            Self::WhenTold => {
+                "Yes, after the time that Retry-After or `details.retry_after_ms` names, else with exponential backoff."
+            }
+            Self::Depends => "Maybe: `retriable` of the failure itself says it.",
+            Self::OptIn => "No, unless a retry profile names it and the operation is idempotent.",
+            Self::No => "No: the same call ends the same way until somebody changes something.",
+        }
+    }
+
+    /// The short word for tables.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Backoff => "yes",
+            Self::WhenTold => "when told",
+            Self::Depends => "depends",
+            Self::OptIn => "opt-in",
+            Self::No => "no",
+        }
+    }
+}
+
+/// Who can do something about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mender {
+    /// Whoever makes the call.
+    Caller,
+    /// Whoever runs the host.
+    Operator,
+    /// Whoever writes the connector.
+    Author,
+    /// Whoever runs the service that it asks.
+    Service,
+}
+
+impl Mender {
+    /// Who that is, for people.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Caller => "the caller",
+            Self::Operator => "the operator of the host",
+            Self::Author => "the connector's author",
+            Self::Service => "the service; time may do",
+        }
+    }
+}
+
+/// A word of ours.
+#[derive(Debug, Clone, Serialize)]
+pub struct Ours {
+    /// The word.
+    pub word: &'static str,
+    /// What it is.
+    pub kind: Kind,
+    /// The class that it is a code of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<FailureClass>,
+    /// Where it comes from; empty for what is no failure.
+    #[serde(skip_serializing_if = "<[Boundary]>::is_empty")]
+    pub boundary: &'static [Boundary],
+    /// What it means, in one sentence.
+    pub meaning: &'static str,
+    /// Whether to try again.
+    pub again: Again,
+    /// What a retry profile calls it, where one may name it.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "cause")]
+    pub cause: Option<Cause>,
+    /// Who can mend it.
+    pub mended_by: Mender,
+    /// What to do, in a sentence or two.
+    pub remedy: &'static str,
+    /// The exit code of the command line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<u8>,
+}
+
+fn cause<S: serde::Serializer>(cause: &Option<Cause>, serializer: S) -> Result<S::Ok, S::Error> {
+    cause.map(Cause::name).serialize(serializer)
+}
+
+/// Every word of ours: classes, codes, limits, errors of the host, outcomes, reserved names.
+pub fn ours() -> &'static [Ours] {
+    static OURS: LazyLock<Vec<Ours>> = LazyLock::new(|| {
+        let mut all: Vec<_> = FailureClass::ALL.iter().map(|class| of_class(*class)).collect();
+        all.extend(codes::CODES.iter().chain(outside::OUTSIDE).map(codes::Code::ours));
+        all.extend(LimitKind::ALL.iter().map(|limit| advice::of_limit(*limit)));
+        all.extend(HostErrorKind::ALL.iter().map(|kind| hosts::of_kind(*kind)));
+        all.extend(advice::STOPPED.iter().map(advice::of_stopped));
+        all.extend(RESERVED_CLASSES.iter().map(|word| reserved(word)));
+        all
+    });
+    &OURS
+}
+
+fn of_class(class: FailureClass) -> Ours {
+    let (again, mended_by, remedy) = advice::of_class(class);
+    Ours {
+        word: class.name(),
+        kind: Kind::Class,
+        class: None,
+        boundary: class.boundaries(),
+        meaning: class.meaning(),
+        again,
+        cause: (class == FailureClass::NetworkError).then_some(Cause::Network),
+        mended_by,
+        remedy,
+        exit_code: Some(class.exit_code()),
+    }
+}
+
+fn reserved(word: &'static str) -> Ours {
+    Ours {
+        word,
+        kind: Kind::Reserved,
+        class: None,
+        boundary: &[],
+        meaning: "A person did not allow the call, or did not answer in time; boundary `user`.",
+        again: Again::No,
+        cause: None,
+        mended_by: Mender::Caller,
+        remedy: "Nothing to do: there are no approvals yet, and no value of the host can hold this name.",
+        exit_code: None,
+    }
+}
