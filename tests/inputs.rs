@@ -7,6 +7,7 @@ use std::fs;
 
 use cofferdam::manifest::Manifest;
 use cofferdam::package::{Docs, Package, Sections, embed, extract, strip};
+use cofferdam::resilience::Settings;
 use cofferdam::trust::{Envelope, Keyring, PublicKey, Scope};
 use cofferdam::{ConnectorRef, Error, HostErrorKind};
 use cofferdam_test_support::{Cli, Home, Signer, package};
@@ -241,6 +242,30 @@ fn settings() {
         assert!(matches!(ran.code, Some(0 | 64 | 65 | 66)), "{ran:?}");
         ran.stderr.lines().for_each(|line| crate::envelope::printable(&json!(line)));
         assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
+    });
+}
+
+#[test]
+fn settings_of_retries() {
+    let text = "[retry]\nprofile = \"own\"\nconnectors = { \"github://acme/slack\" = \"none\" }\n\
+                [retry.profiles.own]\nretryable = true\nmax_attempts = 5\nwall_time = \"2m\"\n\
+                backoff = { kind = \"linear\", base = \"1s\", cap = \"60s\" }\n\
+                jitter = { kind = \"both\", ratio = 0.2 }\n\
+                classifier = { retry_on = [\"network_error\", \"rate_limited\"] }\n\
+                [breaker]\npolicy = \"windowed\"\n[rate_limit]\nrequests = 30\nper = \"60s\"\n";
+    assert!(Settings::parse("config.toml", text).is_ok());
+    each(2_000, anything_or(text), |bytes| {
+        match Settings::parse("config.toml", &String::from_utf8_lossy(&bytes)) {
+            Ok(settings) => {
+                let names: Vec<_> = settings.profile_names().collect();
+                let most = names.iter().filter_map(|name| settings.profile(name)).map(|it| it.max_attempts());
+                assert!(most.max() <= Some(100));
+            }
+            Err(error) => {
+                assert!(!error.problems().is_empty());
+                error.to_string().lines().for_each(|line| crate::envelope::printable(&json!(line)));
+            }
+        }
     });
 }
 

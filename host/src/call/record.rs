@@ -12,7 +12,7 @@ use tracing::Level;
 
 use super::report::{AttemptOutcome, AttemptReport, Report};
 use crate::error::Error;
-use crate::event::{Event, Listener, Step};
+use crate::event::{Event, Listener, Step, shown_wait};
 use crate::failure::{AuditId, Failure};
 use crate::sandbox::{Ended, Suppressed};
 
@@ -223,8 +223,8 @@ fn tell(audit_id: &AuditId, seq: u32, listener: Option<&dyn Listener>, step: Ste
         let facts = || serde_json::Value::Object(step.facts()).to_string();
         match step {
             Step::RetryScheduled { failure, retry, of, delay, .. } => {
-                let seconds = delay.as_secs_f64();
-                tracing::info!(target: "cofferdam::event", audit_id = audit_id.as_str(), seq, step = step.name(), facts = facts(), "{failure} Retry {retry}/{of} in {seconds:.1}s");
+                let wait = shown_wait(delay);
+                tracing::info!(target: "cofferdam::event", audit_id = audit_id.as_str(), seq, step = step.name(), facts = facts(), "{failure} Retry {retry}/{of} in {wait}");
             }
             Step::FallbackTriggered { .. } | Step::CircuitChanged { .. } | Step::Suppressed { .. } => {
                 tracing::info!(target: "cofferdam::event", audit_id = audit_id.as_str(), seq, step = step.name(), facts = facts(), "step");

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::event::shown_wait;
 use crate::failure::{AuditId, Cause, FailureClass};
 use crate::limits::Usage;
 
@@ -105,7 +106,7 @@ impl fmt::Display for AttemptReport {
             write!(f, "; used: {usage}")?;
         }
         match self.waited_ms {
-            Some(ms) => write!(f, "; then waited {:.1}s", Duration::from_millis(ms).as_secs_f64()),
+            Some(ms) => write!(f, "; then waited {}", shown_wait(Duration::from_millis(ms))),
             None => Ok(()),
         }
     }

@@ -9,7 +9,7 @@ use super::files;
 use super::progress;
 use super::ui::Ui;
 use crate::error::HostError;
-use crate::event::{Event, Listener, Step, Wait};
+use crate::event::{Event, Listener, Step, Wait, shown_wait};
 use crate::host::Host;
 use crate::resilience::{PROFILES, Profile};
 
@@ -57,7 +57,7 @@ impl Listener for Told {
             Wait::Backoff => "",
             Wait::RetryAfter => ", as the service asks",
         };
-        let line = format!("{failure} Retry {retry}/{of} in {:.1}s{why}", delay.as_secs_f64());
+        let line = format!("{failure} Retry {retry}/{of} in {}{why}", shown_wait(delay));
         progress::without_spinner(|| self.0.note(&line));
     }
 }

@@ -197,6 +197,14 @@ impl Step<'_> {
     }
 }
 
+/// A wait as people read it: in seconds, unless it is a short one.
+pub(crate) fn shown_wait(wait: Duration) -> String {
+    match wait.as_millis() {
+        ms @ 0..100 => format!("{ms}ms"),
+        _ => format!("{:.1}s", wait.as_secs_f64()),
+    }
+}
+
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

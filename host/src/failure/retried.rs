@@ -20,6 +20,9 @@ pub enum RetryStopped {
 }
 
 impl RetryStopped {
+    /// Every reason.
+    pub const ALL: [Self; 4] = [Self::MaxAttempts, Self::WallTime, Self::CircuitOpen, Self::NotAdmitted];
+
     /// The stable word in `details.retry_stopped`.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -89,17 +89,18 @@ fn profiles_table() -> String {
 }
 
 fn stopped_table() -> String {
-    let rows = [
-        (RetryStopped::MaxAttempts, "every attempt that the profile allows was made"),
-        (RetryStopped::WallTime, "the next wait could not have ended before the call's deadline"),
-        (RetryStopped::CircuitOpen, "the circuit to the host opened, or this was the one call that tried it"),
-        (
-            RetryStopped::NotAdmitted,
-            "what admitted the first attempt no longer did: the connector was removed, its key revoked",
-        ),
-    ];
     let mut table = String::from("| `details.retry_stopped` | why |\n|---|---|\n");
-    for (stopped, why) in rows {
+    for stopped in RetryStopped::ALL {
+        let why = match stopped {
+            RetryStopped::MaxAttempts => "every attempt that the profile allows was made",
+            RetryStopped::WallTime => "the next wait could not have ended before the call's deadline",
+            RetryStopped::CircuitOpen => {
+                "the circuit to the host opened, or this was the one call that tried it"
+            }
+            RetryStopped::NotAdmitted => {
+                "what admitted the first attempt no longer did: the connector was removed, its key revoked"
+            }
+        };
         writeln!(table, "| `{}` | {why} |", stopped.name()).ok();
     }
     table
