@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use cofferdam::resilience::Profile;
 use cofferdam::{Call, Compiler, Error, Host};
+use cofferdam_test_support::{Cli, Home, Signer, Upstream, package};
 use serde_json::{Value, json};
 
 use super::stage::{Stage, stage};
@@ -111,4 +112,34 @@ fn what_one_process_opens_is_open_for_all() {
     stage.host.reset_circuits(None, Some(&stage.upstream.host_port())).unwrap();
     assert_eq!(outcome(start(&stage, "/text/well")), json!({"value": true}));
     assert_eq!(stage.count("/text/no"), 0);
+}
+
+/// The command line, switched on in `config.toml`: each command is a process, and they share what they saw.
+#[test]
+fn commands_share_the_breaker_of_the_configuration() {
+    let (home, upstream, signer) = (Home::new(COFFERDAM), Upstream::start(), Signer::new());
+    home.trust(&signer.public(), "github://cofferdam/*");
+    run(home.install(&package::guest_package("probe", &[upstream.grant()]), &signer)).unwrap();
+    let config = format!(
+        "[network]\nallow_private = [\"{}\"]\n[retry]\nprofile = \"none\"\n[breaker]\nthreshold = 2\n",
+        upstream.host_port()
+    );
+    std::fs::write(home.path().join("config.toml"), config).unwrap();
+    let cli = Cli::new(COFFERDAM, home.path());
+    let call = |path: &str| {
+        let args = json!({"url": upstream.url(path)}).to_string();
+        let ran = cli.run(&["call", "github://cofferdam/probe", "fetch", &args, "--format", "json"]);
+        (ran.code, serde_json::from_str::<Value>(&ran.stdout).unwrap_or_default())
+    };
+    let (code, first) = call("/status/503/a");
+    assert_eq!(first["error"]["details"]["code"], "unavailable", "{first}");
+    let (_, second) = call("/status/503/b");
+    let (refused_code, refused) = call("/status/503/c");
+    assert_eq!(state_in(&refused), "open", "the second one opened it");
+    assert_eq!(refused_code, code, "the class, and so the exit code, is that of what opened it");
+    assert_eq!(refused["error"]["details"]["circuit"]["cause_audit_id"], second["error"]["audit_id"]);
+    assert_eq!(upstream.seen("/status/503").len(), 2);
+    assert!(cli.run(&["breaker", "reset", "--all"]).ok().contains(&upstream.host_port()));
+    cli.run(&["breaker", "status"]).said("Every circuit is closed.");
+    assert_eq!(call("/text/well").0, Some(0));
 }

@@ -1,7 +1,7 @@
 //! What is done about failures, decided by pure code: policies, the next step, breakers, rate limits.
 //!
 //! Nothing here sleeps, reads the time or draws lots by itself: the pipeline hands in what it observed and the
-//! time, and does what comes out.
+//! time, and does what comes out. Circuits alone are kept in files, since processes share what they saw of a host.
 
 mod breaker;
 mod decide;

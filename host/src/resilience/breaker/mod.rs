@@ -15,6 +15,8 @@ mod reference;
 mod tests;
 mod view;
 mod visit;
+#[cfg(test)]
+mod visit_tests;
 
 pub use circuit::{Admission, Circuit, CircuitState, Opening, Seen, Shut, Why};
 pub use circuits::Circuits;

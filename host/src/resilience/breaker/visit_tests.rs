@@ -1,0 +1,152 @@
+//! Visits without a call around them: many threads at one circuit, endings of every kind, a directory that is none.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::*;
+use crate::failure::{AuditId, Cause};
+use crate::manifest::ConnectorName;
+
+const HOST: &str = "api.example.com:443";
+
+fn circuits(dir: &Path) -> Arc<Circuits> {
+    Circuits::new(dir.join("circuits"))
+}
+
+fn visit(circuits: &Arc<Circuits>) -> Visiting {
+    let connector = ConnectorName::parse("github://acme/example").unwrap();
+    circuits.visit(&connector, &Arc::new(BreakerPolicy::at_once()), &AuditId::mint())
+}
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + second).unwrap()
+}
+
+/// A visit to [`HOST`] that sees this, from beginning to end; gives the changes.
+fn visits(circuits: &Arc<Circuits>, second: i64, status: u16) -> Vec<(&'static str, &'static str)> {
+    let visit = visit(circuits);
+    visit.admit(HOST, None, at(second)).unwrap();
+    let cause = (status >= 400).then(|| Cause::of_status(status));
+    visit.saw(HOST, cause, cause.map(|_| status), None);
+    visit.settle(at(second));
+    visit.take_changes().into_iter().map(|change| (change.from, change.to)).collect()
+}
+
+/// Threads of two hosts of one home, again and again: one probe at a time, and never one after it was decided.
+#[test]
+fn many_threads_at_a_half_open_circuit_are_one_probe() {
+    const THREADS: usize = 16;
+    let dir = tempfile::tempdir().unwrap();
+    let hosts = [circuits(dir.path()), circuits(dir.path())];
+    for round in 0..30 {
+        let second = i64::from(round) * 1_000;
+        visits(&hosts[0], second, 503);
+        let (barrier, sent, out) = (Barrier::new(THREADS), AtomicUsize::new(0), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (circuits, barrier, sent, out) = (&hosts[thread % 2], &barrier, &sent, &out);
+                scope.spawn(move || {
+                    barrier.wait();
+                    let visit = visit(circuits);
+                    if visit.admit(HOST, None, at(second + 30)).is_err() {
+                        return;
+                    }
+                    assert_eq!(out.fetch_add(1, Ordering::SeqCst), 0, "two are out at once");
+                    sent.fetch_add(1, Ordering::SeqCst);
+                    std::thread::sleep(Duration::from_millis(2));
+                    // It fails, so that whoever comes later finds it open and not closed.
+                    visit.saw(HOST, Some(Cause::Unavailable), Some(503), None);
+                    out.fetch_sub(1, Ordering::SeqCst);
+                    visit.settle(at(second + 30));
+                });
+            }
+        });
+        assert_eq!(sent.load(Ordering::SeqCst), 1, "round {round}");
+        assert_eq!(visits(&hosts[1], second + 60, 200), [("open", "half_open"), ("half_open", "closed")]);
+    }
+}
+
+#[test]
+fn what_is_dropped_without_being_settled_lets_go_and_does_not_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let circuits = circuits(dir.path());
+    let dropped = visit(&circuits);
+    dropped.admit(HOST, None, at(0)).unwrap();
+    dropped.saw(HOST, Some(Cause::Unavailable), Some(503), None);
+    drop(dropped);
+    assert!(circuits.views(at(0)).unwrap().is_empty());
+
+    visits(&circuits, 0, 503);
+    let probe = visit(&circuits);
+    probe.admit(HOST, None, at(30)).unwrap();
+    assert_eq!(visit(&circuits).admit(HOST, None, at(30)).unwrap_err().state, "half_open");
+    // A gate's task may still have its hands on it.
+    let gate = Arc::clone(&probe);
+    drop(probe);
+    gate.saw(HOST, Some(Cause::Unavailable), Some(503), None);
+    gate.settle(at(30));
+    assert!(gate.take_changes().iter().all(|change| change.to == "half_open"));
+    assert_eq!(visits(&circuits, 30, 200), [("open", "half_open"), ("half_open", "closed")]);
+}
+
+/// The last thing that was seen at a host counts, once, whatever came before.
+#[test]
+fn the_last_sight_of_each_host_counts_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let circuits = circuits(dir.path());
+    let visit = visit(&circuits);
+    for host in [HOST, "other.example.com:443"] {
+        visit.admit(host, None, at(0)).unwrap();
+    }
+    let trouble = |host| visit.saw(host, Some(Cause::Unavailable), Some(503), None);
+    trouble(HOST);
+    trouble("other.example.com:443");
+    visit.saw(HOST, None, None, None);
+    assert!(!visit.forbids_retry(at(0)));
+    visit.settle(at(0));
+    visit.settle(at(0));
+    let views = circuits.views(at(0)).unwrap();
+    assert_eq!(views.iter().map(|view| view.host.as_str()).collect::<Vec<_>>(), ["other.example.com:443"]);
+}
+
+/// A home that cannot be written, or in which something else stands in the way: calls go on.
+#[test]
+fn trouble_with_the_directory_stops_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("circuits"), "in the way").unwrap();
+    let circuits = circuits(dir.path());
+    assert_eq!(visits(&circuits, 0, 503), []);
+    assert_eq!(visits(&circuits, 0, 200), []);
+    assert!(circuits.views(at(0)).is_err());
+    assert!(circuits.reset(None, None, at(0)).is_err());
+}
+
+/// What is damaged is cleared away by a reset of everything, and by no other.
+#[test]
+fn a_reset_of_all_clears_what_is_damaged() {
+    let dir = tempfile::tempdir().unwrap();
+    let circuits = circuits(dir.path());
+    visits(&circuits, 0, 503);
+    let damaged = dir.path().join("circuits/damaged.json");
+    fs::write(&damaged, "{").unwrap();
+    assert_eq!(circuits.reset(None, Some("other:1"), at(0)).unwrap(), []);
+    assert_eq!((circuits.views(at(0)).unwrap().len(), damaged.exists()), (1, true));
+    assert_eq!(circuits.reset(None, None, at(0)).unwrap().len(), 1);
+    assert_eq!((circuits.views(at(0)).unwrap().len(), damaged.exists()), (0, false));
+}
+
+/// A clock that is set back makes no cooldown longer: the next one tries.
+#[test]
+fn a_clock_that_was_set_back_lets_the_next_one_try() {
+    let dir = tempfile::tempdir().unwrap();
+    let circuits = circuits(dir.path());
+    visits(&circuits, 1_000_000, 503);
+    assert!(visit(&circuits).admit(HOST, None, at(1_000_000)).is_err());
+    assert_eq!(visits(&circuits, 0, 200), [("open", "half_open"), ("half_open", "closed")]);
+}
