@@ -41,6 +41,7 @@ mod languages;
 mod layout;
 mod limits;
 mod network;
+mod outcomes;
 mod panics;
 mod proposals;
 mod rate;

@@ -6,12 +6,15 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use cofferdam::clock::SystemClock;
-use cofferdam::event::{Event, Listener};
+use cofferdam::event::{Event, Listener, Step};
 use cofferdam::limits::LimitRequest;
-use cofferdam::{Call, Cancellation, Compiler, Error, Host, HostBuilder, HostErrorKind as ErrorKind};
+use cofferdam::resilience::{RateLimit, Settings};
+use cofferdam::{
+    Alternate, Call, Cancellation, Compiler, Error, Host, HostBuilder, HostErrorKind as ErrorKind,
+};
 use cofferdam_test_support::package::{component, manifest, pack};
 use cofferdam_test_support::{Home, Kept, Signer, Turn, connector, records};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::documents::stage::{fetch, order, probe, profile, script};
 use crate::world::{run, world};
@@ -316,6 +319,69 @@ fn a_call_that_waits_to_try_again_leaves_its_turn_to_others() {
         waits
     });
     assert_eq!(world().upstream.seen(&path).len(), 1);
+}
+
+/// In the sandbox, but before its request: nothing is sent.
+#[test]
+fn while_its_request_waits_for_a_turn_under_a_rate_limit() {
+    let world = world();
+    let limit = RateLimit::new(1, Duration::from_secs(25)).unwrap();
+    for how in WAYS {
+        let builder = world.home.builder().allow_private(world.upstream.host_port()).concurrency(1);
+        let narrow = Narrow::of(builder.resilience(Settings::default().with_rate(Some(limit))));
+        let (url, path) = script(&world.upstream, [Turn::status(200)]);
+        run(narrow.host.run(fetch(&url))).unwrap();
+        narrow.end(order("order", &url), how, 1, |from| narrow.steps.has(from, "rate_delayed"));
+        assert_eq!(world.upstream.seen(&path).len(), 1, "{how:?}: what waited was not sent");
+        let greeting = Call::new(crate::world::example("hello"), "greet", json!({"name": "Ada"}));
+        assert!(run(narrow.host.run(greeting)).is_ok(), "{how:?}: the place is free");
+    }
+}
+
+/// Cancels a call in the moment in which it goes on to its next candidate, and keeps the steps.
+struct AtTheHop(Arc<Steps>, Cancellation);
+
+impl Listener for AtTheHop {
+    fn event(&self, event: &Event<'_>) {
+        self.0.event(event);
+        if let Step::FallbackTriggered { .. } = event.step {
+            self.1.cancel();
+        }
+    }
+}
+
+/// Between two candidates, and while the second one is asked: nobody else is.
+#[test]
+fn on_the_way_along_a_chain() {
+    let world = world();
+    let ask = |urls: [&str; 3]| {
+        let alternate = |url: &str| {
+            let args = Map::from_iter([("url".to_owned(), Value::from(url))]);
+            Alternate::new(crate::world::example("probe"), "fetch").with_args(args)
+        };
+        let call = fetch(urls[0]).retry(profile("none"));
+        call.or_else(alternate(urls[1])).or_else(alternate(urls[2]))
+    };
+    let narrow = Narrow::new();
+    for how in WAYS {
+        let [a, b, c] =
+            [Turn::status(503), Turn::hang(), Turn::status(200)].map(|turn| script(&world.upstream, [turn]));
+        let call = ask([&a.0, &b.0, &c.0]);
+        narrow.end(call, how, 2, |_| !world.upstream.seen(&b.1).is_empty());
+        let seen = [&a.1, &b.1, &c.1].map(|path| world.upstream.seen(path).len());
+        assert_eq!(seen, [1, 1, 0], "{how:?}");
+        narrow.is_free();
+    }
+    let (steps, cancellation) = (Arc::<Steps>::default(), Cancellation::new());
+    let listener = Arc::new(AtTheHop(Arc::clone(&steps), cancellation.clone()));
+    let builder = world.home.builder().allow_private(world.upstream.host_port());
+    let host = builder.clock(Arc::new(SystemClock)).listener(listener).build().unwrap();
+    let [a, b, c] = [503, 200, 200].map(|status| script(&world.upstream, [Turn::status(status)]));
+    let call = ask([&a.0, &b.0, &c.0]).cancelled_by(&cancellation);
+    let error = crate::world::refused(run(host.run(call)));
+    assert_eq!((error.kind(), &error.details()["attempts"]), (ErrorKind::Cancelled, &json!(1)));
+    let seen = [&a.1, &b.1, &c.1].map(|path| world.upstream.seen(path).len());
+    assert_eq!(seen, [1, 0, 0], "at the hop itself");
 }
 
 /// At any moment at all: calls with two attempts are ended after a while that chance says, and in each case there is

@@ -3,11 +3,15 @@
 
 use std::sync::Arc;
 
+use cofferdam::Alternate;
 use cofferdam::chance::SeededChance;
-use cofferdam_test_support::{Turn, Upstream};
+use cofferdam::limits::LimitRequest;
+use cofferdam_test_support::{Turn, Upstream, package};
+use serde_json::{Map, Value};
 
 use super::stage::{Own, fetch, profile, script};
 use crate::envelope::{check, network, upstream};
+use crate::world::example;
 
 /// A status, its category's code, whether it may be repeated, and the waits in seconds.
 type Row = (u16, &'static str, bool, &'static [u64]);
@@ -20,7 +24,7 @@ fn walk(name: &str, rows: &[Row]) {
         servers.iter().fold(builder, |builder, server| builder.allow_private(server.host_port()))
     });
     let grants: Vec<_> = servers.iter().map(Upstream::grant).collect();
-    own.install(&cofferdam_test_support::package::with_hosts(&own.manifest(), &grants));
+    own.install(&package::with_hosts(&own.manifest(), &grants));
     for ((status, code, retriable, waits), server) in rows.iter().zip(&servers) {
         let (url, path) = script(server, [Turn::status(*status)]);
         let told = own.call(fetch(&url).retry(profile(name)));
@@ -49,6 +53,30 @@ fn p2_p10_the_table_of_categories() {
             (418, "bad_request", false, &[]),
         ],
     );
+}
+
+/// P10: each provider of a chain is given more time than the one before: 1 and 2 s, 2 and 4, 4 and 8.
+#[test]
+fn p10_each_provider_waits_a_step_longer() {
+    let servers: Vec<_> = (0..3).map(|_| Upstream::start()).collect();
+    let own = Own::new(|builder, _| {
+        servers.iter().fold(builder, |builder, server| builder.allow_private(server.host_port()))
+    });
+    let grants: Vec<_> = servers.iter().map(Upstream::grant).collect();
+    own.install(&package::with_hosts(&own.manifest(), &grants));
+    let scripts: Vec<_> = servers.iter().map(|server| script(server, [Turn::status(503)])).collect();
+    let limits = LimitRequest::parse(None, Some("2m"), None).unwrap();
+    let mut call = fetch(&scripts[0].0).retry(profile("failover")).limits(limits);
+    for (url, _) in &scripts[1..] {
+        let args = Map::from_iter([("url".to_owned(), Value::from(url.as_str()))]);
+        call = call.or_else(Alternate::new(example("probe"), "fetch").with_args(args));
+    }
+    let told = own.call(call);
+    check(told.failure(), upstream("unavailable", true));
+    assert_eq!(told.waits(), [1_000, 2_000, 2_000, 4_000, 4_000, 8_000]);
+    for (server, (_, path)) in servers.iter().zip(&scripts) {
+        assert_eq!(server.seen(path).len(), 3);
+    }
 }
 
 /// P17: after 2 and 4 s; a timeout is tried once more, and what is unavailable is left to the next provider at once.
