@@ -109,7 +109,7 @@ impl fmt::Display for AttemptReport {
 
 impl Report {
     pub(super) fn new(audit_id: AuditId) -> Self {
-        Self { audit_id, idempotency_key: None, attempts: Vec::new() }
+        Self { audit_id, idempotency_key: None, attempts: Vec::with_capacity(1) }
     }
 
     /// How often the call was attempted again, over all candidates.
