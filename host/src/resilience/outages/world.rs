@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::circuit::Gate;
 use super::upstream::{Answer, Upstream};
-use crate::chance::{Chance, SeededChance};
+use crate::chance::SeededChance;
 use crate::failure::Cause;
 use crate::resilience::{BreakerPolicy, Moment, Next, Profile, decide};
 
