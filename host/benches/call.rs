@@ -35,7 +35,7 @@ fn main() {
     home.trust(&signer.public(), "github://cofferdam/*");
     let package = guest_package("hello", &[]);
     runtime.block_on(home.install(&package, &signer)).unwrap();
-    let host = home.builder().concurrency(64).build().unwrap();
+    let host = home.builder_alone().concurrency(64).build().unwrap();
     let connector = connector("github://cofferdam/hello@0.1.0");
     let floor = Floor::new(&package, &floor::best(), Features::default());
     runtime.block_on(async {

@@ -86,7 +86,7 @@ fn per_call(runtime: &Runtime, package: &[u8]) {
     let (home, signer) = (Home::with_compiler(Compiler::in_process()), Signer::new());
     home.trust(&signer.public(), "github://cofferdam/*");
     runtime.block_on(home.install(package, &signer)).unwrap();
-    let host = home.builder().concurrency(64).build().unwrap();
+    let host = home.builder_alone().concurrency(64).build().unwrap();
     let hello = connector("github://cofferdam/hello@0.1.0");
 
     let mut criterion = Criterion::default().configure_from_args();

@@ -74,7 +74,7 @@ fn main() {
     let two = runtime(2);
     two.block_on(home.install(&package, &signer)).unwrap();
     two.block_on(home.install(&probe, &signer)).unwrap();
-    let host = home.builder().concurrency(1_000).allow_private(upstream.host_port()).build().unwrap();
+    let host = home.builder_alone().concurrency(1_000).allow_private(upstream.host_port()).build().unwrap();
     let hello = connector("github://cofferdam/hello@0.1.0");
     two.block_on(greet(&host, &hello));
 

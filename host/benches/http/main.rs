@@ -81,7 +81,7 @@ fn main() {
     for (threads, callers) in [(1, 1), (1, 64), (2, 1), (2, 64)] {
         // Each its own: connections live in the runtime that made them.
         let runtime = Builder::new_multi_thread().worker_threads(threads).enable_all().build().unwrap();
-        let host = home.builder().concurrency(256).allow_private(server.host_port()).build().unwrap();
+        let host = home.builder_alone().concurrency(256).allow_private(server.host_port()).build().unwrap();
         let policy =
             Policy::new(std::slice::from_ref(&grant), &[HostPort::parse(&server.host_port()).unwrap()]);
         let client = Client::new(default_tls([]).unwrap(), Arc::new(SystemResolver::default()), policy);

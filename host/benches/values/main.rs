@@ -122,7 +122,7 @@ fn main() {
     let component = package::component(GUEST);
     let packed = package::pack(&component, &package::manifest("local://bench/values", "1.0.0"));
     runtime.block_on(home.install(&packed, &signer)).unwrap();
-    let host = home.builder().concurrency(64).build().unwrap();
+    let host = home.builder_alone().concurrency(64).build().unwrap();
     let bench =
         Bench { host, connector: connector("local://bench/values@1.0.0"), typed: Typed::new(&packed) };
     for op in ["items", "texts", "bytes"] {

@@ -110,7 +110,7 @@ impl Pipeline {
         }
         let context = Context::new(audit_id.clone())
             .with_connector(Arc::clone(connector), Some(Arc::clone(&loaded.hash)))
-            .with_op(candidate.op, idempotent);
+            .with_op(Arc::clone(operation.name()), idempotent);
         let scope = candidate.scope.map(|scope| &**scope);
         verify::check_scope(&context, package, scope, candidate.op)?;
         let action = scope.map_or_else(LimitRequest::default, |scope| *scope.limits());

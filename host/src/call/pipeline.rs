@@ -268,27 +268,26 @@ impl Pipeline {
                 since: call_time.started,
             },
         };
-        let (connector, op) = (candidate.connector.text(), Arc::from(candidate.op));
-        record.attempt_started(connector, &op, candidate.index, plan.profile.name());
+        let (connector, operation) = (candidate.connector.text(), admitted.operation(candidate)?);
+        record.attempt_started(connector, operation.name(), candidate.index, plan.profile.name());
         let (rate, delays) = plan.rate.map(|limit| self.rated(limit)).unzip();
         let attempt = Attempt {
             context: &admitted.context,
             limits,
             time,
-            idempotency_key: course.idempotency_key.to_string(),
+            idempotency_key: Arc::clone(&course.idempotency_key),
             number: u32::try_from(record.attempts()).unwrap_or(u32::MAX),
             clock: Arc::clone(&clock),
             scope: candidate.scope.cloned(),
             credentials: admitted.credentials.as_ref().map(|credentials| credentials.attempt()),
             guards: Guards {
-                connector: candidate.connector.name().as_str().into(),
+                connector: Arc::clone(candidate.connector.name().text()),
                 circuits: visit.cloned(),
                 rate,
                 clock,
                 deadline: time.deadline,
             },
         };
-        let operation = admitted.operation(candidate)?;
         let running = sandbox::run(&admitted.loaded.connector, operation, &admitted.args, attempt);
         let ended = telling(running, delays, record).await;
         if let Some(visit) = visit {

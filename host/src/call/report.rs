@@ -114,7 +114,7 @@ impl fmt::Display for AttemptReport {
 
 impl Report {
     pub(crate) fn new(audit_id: AuditId) -> Self {
-        Self { audit_id, idempotency_key: None, attempts: Vec::new(), partial: None }
+        Self { audit_id, idempotency_key: None, attempts: Vec::with_capacity(1), partial: None }
     }
 
     /// How often the call was attempted again, over all candidates.

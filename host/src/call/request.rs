@@ -261,7 +261,7 @@ pub(super) const KEY_BYTES: usize = 200;
 /// The key that every attempt of a call carries: the caller's, or a new one.
 pub(super) fn idempotency_key(given: Option<&str>, audit_id: &AuditId) -> Result<Arc<str>, HostError> {
     match given {
-        None => Ok(audit_id.as_str().into()),
+        None => Ok(Arc::clone(audit_id.text())),
         Some(key) if (1..=KEY_BYTES).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic()) => {
             Ok(key.into())
         }

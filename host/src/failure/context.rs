@@ -3,25 +3,35 @@
 use std::fmt;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
-/// The key of a call's record: `audit-<uuid>`, with a time-ordered UUID (version 7).
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
-#[serde(transparent)]
-pub struct AuditId(String);
+/// The key of a call's record: `audit-<uuid>`, with a time-ordered UUID (version 7). Cheap to clone.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct AuditId(Arc<str>);
 
 impl AuditId {
     /// A new id, never seen before.
     #[must_use]
     pub fn mint() -> Self {
-        Self(format!("audit-{}", uuid::Uuid::now_v7()))
+        Self(format!("audit-{}", uuid::Uuid::now_v7()).into())
     }
 
     /// The id as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The id as text that others may keep.
+    pub(crate) fn text(&self) -> &Arc<str> {
+        &self.0
+    }
+}
+
+impl Serialize for AuditId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
     }
 }
 

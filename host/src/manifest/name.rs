@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::document::{Refused, quoted_ascii};
 
@@ -20,9 +21,8 @@ const FORM: &str = "write it like github://acme/slack (lower-case ASCII)";
 ///
 /// Lower-case ASCII throughout, so that two names are the same exactly when they look the same; at
 /// most 200 bytes; every segment starts with a letter or digit and goes on with those, `.`, `_`, `-`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(transparent)]
-pub struct ConnectorName(String);
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnectorName(Arc<str>);
 
 impl ConnectorName {
     /// Reads a name.
@@ -31,7 +31,7 @@ impl ConnectorName {
     /// Anything outside the grammar, with the nearest spelling inside it where there is one.
     pub fn parse(text: &str) -> Result<Self, Refused> {
         match check(text) {
-            Ok(()) => Ok(Self(text.to_owned())),
+            Ok(()) => Ok(Self(text.into())),
             Err(reason) => {
                 let message = format!("{} is not a connector name: {reason}", quoted_ascii(text));
                 let fix = match respelled(text) {
@@ -49,6 +49,11 @@ impl ConnectorName {
         &self.0
     }
 
+    /// The name as text that others may keep.
+    pub(crate) fn text(&self) -> &Arc<str> {
+        &self.0
+    }
+
     /// The scheme: `github`, `gitlab`, `hub` or `local`.
     #[must_use]
     pub fn scheme(&self) -> &str {
@@ -59,6 +64,12 @@ impl ConnectorName {
     #[must_use]
     pub fn owner(&self) -> &str {
         self.0.split('/').nth(2).unwrap_or_default()
+    }
+}
+
+impl Serialize for ConnectorName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
     }
 }
 

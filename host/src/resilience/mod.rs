@@ -32,3 +32,8 @@ pub use profiles::PROFILES;
 pub use rate::{RateError, RateLimit, RateLimits, RateRefused};
 pub use schedule::{Backoff, Jitter, MAX_ATTEMPTS, MAX_WAIT, Schedule};
 pub use settings::{Plan, Settings};
+
+#[cfg(test)]
+mod allocations;
+#[cfg(test)]
+mod outages;

@@ -40,7 +40,7 @@ pub(crate) struct Attempt<'a> {
     pub(crate) context: &'a Context,
     pub(crate) limits: &'a Limits,
     pub(crate) time: AttemptTime,
-    pub(crate) idempotency_key: String,
+    pub(crate) idempotency_key: Arc<str>,
     pub(crate) number: u32,
     pub(crate) clock: Arc<dyn Clock>,
     /// What the action within which it runs declares of the connector.

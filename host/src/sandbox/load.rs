@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 
 use serde_json::Value;
 use wasmtime::Engine;
@@ -29,6 +30,8 @@ pub(crate) struct Connector {
 /// An operation, what is instantiated to call it, and how it is called.
 pub(crate) struct Exported {
     operation: Operation,
+    /// Its name for callers, written once.
+    name: Arc<str>,
     pre: InstancePre<State>,
     needs: Needs,
     entry: Entry,
@@ -66,8 +69,9 @@ impl Connector {
             };
             let entry = entry.ok_or_else(|| missing(operation))?;
             let needs = Needs::of(pre.component());
-            let exported = Exported { operation: operation.clone(), pre: pre.clone(), needs, entry };
-            operations.insert(operation.name().json().to_owned(), exported);
+            let (operation, name) = (operation.clone(), operation.name().json());
+            let exported = Exported { operation, name: name.into(), pre: pre.clone(), needs, entry };
+            operations.insert(name.to_owned(), exported);
         }
         Ok(Self { operations, egress, excess })
     }
@@ -96,6 +100,11 @@ impl Exported {
     /// The operation.
     pub(crate) fn operation(&self) -> &Operation {
         &self.operation
+    }
+
+    /// Its name, as callers write it.
+    pub(crate) fn name(&self) -> &Arc<str> {
+        &self.name
     }
 
     /// The arguments object, checked against the types of the parameters.

@@ -81,17 +81,19 @@ impl Home {
     /// A host over it, to be configured further. It does not wait between attempts.
     #[must_use]
     pub fn builder(&self) -> HostBuilder {
-        self.builder_with().clock(Arc::new(Hasty)).listener(Arc::new(Hasty))
+        self.builder_alone().clock(Arc::new(Hasty)).listener(Arc::new(Hasty))
     }
 
     /// A host over it whose time is `clock`, and whose steps that keeps: for one call at a time.
     #[must_use]
     pub fn builder_at(&self, clock: &Arc<Skipping>) -> HostBuilder {
         let (time, listener) = (Arc::clone(clock), Arc::clone(clock));
-        self.builder_with().clock(time).listener(listener)
+        self.builder_alone().clock(time).listener(listener)
     }
 
-    fn builder_with(&self) -> HostBuilder {
+    /// A host over it at the machine's own time, to which nobody listens: what benchmarks measure.
+    #[must_use]
+    pub fn builder_alone(&self) -> HostBuilder {
         Host::builder().home(self.path()).compiler(self.compiler.clone()).concurrency(16)
     }
 

@@ -1,5 +1,6 @@
 //! `cofferdam:connector/call`: what a guest may know about its own call.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use wasmtime::component::LinkerInstance;
@@ -10,7 +11,7 @@ use crate::sandbox::state::State;
 #[derive(Debug, Clone)]
 pub(in crate::sandbox) struct CallFacts {
     /// The same for every attempt of a call, new for a new call.
-    pub(in crate::sandbox) idempotency_key: String,
+    pub(in crate::sandbox) idempotency_key: Arc<str>,
     /// From 1.
     pub(in crate::sandbox) attempt: u32,
     /// When the attempt ends: with the call, or before it.
@@ -20,7 +21,7 @@ pub(in crate::sandbox) struct CallFacts {
 /// Defines the interface's functions.
 pub(in crate::sandbox) fn link(instance: &mut LinkerInstance<'_, State>) -> wasmtime::Result<()> {
     instance
-        .func_wrap("idempotency-key", |store, (): ()| Ok((store.data().call.idempotency_key.clone(),)))?;
+        .func_wrap("idempotency-key", |store, (): ()| Ok((store.data().call.idempotency_key.to_string(),)))?;
     instance.func_wrap("attempt", |store, (): ()| Ok((store.data().call.attempt,)))?;
     instance.func_wrap("deadline", |store, (): ()| {
         let state = store.data();

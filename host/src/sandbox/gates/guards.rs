@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::clock::Clock;
+use crate::egress::Target;
 use crate::egress::code;
 use crate::failure::{Cause, CircuitOpen, LimitHit, LimitKind};
 use crate::resilience::{RateLimit, RateLimits, Visit};
@@ -43,11 +44,11 @@ impl Guards {
     /// Whether the circuit to `host` lets a request pass that carries these credentials.
     pub(super) fn admit(
         &self,
-        host: &str,
+        host: &Target,
         credential: impl FnOnce() -> Option<String>,
     ) -> Result<(), CircuitOpen> {
         match &self.circuits {
-            Some(visit) => visit.admit(host, credential(), self.clock.timestamp()),
+            Some(visit) => visit.admit(&host.to_string(), credential(), self.clock.timestamp()),
             None => Ok(()),
         }
     }

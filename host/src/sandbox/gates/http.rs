@@ -122,7 +122,7 @@ impl HttpGate {
         let target = self.egress.client.policy().decide(request.uri(), self.scope.as_deref());
         let target = target.map_err(Verdict::Denied)?;
         let mark = || self.credentials().and_then(|credentials| credentials.credential_mark(&target));
-        self.guards.admit(&target.to_string(), mark).map_err(Verdict::Circuit)?;
+        self.guards.admit(&target, mark).map_err(Verdict::Circuit)?;
         Ok(target)
     }
 }

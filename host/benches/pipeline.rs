@@ -1,0 +1,159 @@
+//! What the pipeline adds to a call that succeeds at once: the whole call less its run in the sandbox, call by call;
+//! and what its decisions cost.
+//!
+//! The sandbox's part is what lies between the steps `attempt_started` and `attempt_ended` of the same call. The
+//! listener that takes the two times costs a call two looks at the clock.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    missing_docs,
+    clippy::print_stdout,
+    reason = "a benchmark"
+)]
+
+mod floor;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+use allocation_counter::measure;
+use cofferdam::chance::SystemChance;
+use cofferdam::event::{Event, Listener, Step};
+use cofferdam::failure::Cause;
+use cofferdam::manifest::ConnectorName;
+use cofferdam::resilience::{Moment, Profile, Settings, decide};
+use cofferdam::{Call, Compiler, ConnectorRef, Host};
+use cofferdam_test_support::package::guest_package;
+use cofferdam_test_support::{Home, Signer, connector};
+use criterion::Criterion;
+use floor::{Features, Floor, micros};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+const CALLS: usize = 5_000;
+const ROUNDS: usize = 9;
+
+/// When the last attempt began and ended, in nanoseconds since the start.
+#[derive(Default)]
+struct Span {
+    began: AtomicU64,
+    ended: AtomicU64,
+}
+
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+impl Span {
+    fn last(&self) -> Duration {
+        Duration::from_nanos(self.ended.load(Ordering::Relaxed) - self.began.load(Ordering::Relaxed))
+    }
+}
+
+impl Listener for Span {
+    fn event(&self, event: &Event<'_>) {
+        let at = match event.step {
+            Step::AttemptStarted { .. } => &self.began,
+            Step::AttemptEnded { .. } => &self.ended,
+            _ => return,
+        };
+        at.store(u64::try_from(START.elapsed().as_nanos()).unwrap(), Ordering::Relaxed);
+    }
+}
+
+async fn greet(host: &Host, hello: &ConnectorRef) {
+    let call = Call::new(hello.clone(), "greet", json!({"name": "Ada"}));
+    let (outcome, report) = host.run_reported(call).await;
+    let greeting: Value = outcome.unwrap();
+    std::hint::black_box((greeting, report));
+}
+
+/// The wholes and the sandbox's parts of as many calls, one after the other.
+fn samples(runtime: &Runtime, host: &Host, span: &Span, hello: &ConnectorRef) -> [Vec<Duration>; 2] {
+    runtime.block_on(async {
+        let (mut whole, mut run) = (Vec::with_capacity(CALLS), Vec::with_capacity(CALLS));
+        for _ in 0..CALLS {
+            let start = Instant::now();
+            greet(host, hello).await;
+            whole.push(start.elapsed());
+            run.push(span.last());
+        }
+        [whole, run]
+    })
+}
+
+fn at_percent(samples: &mut [Duration], percent: usize) -> f64 {
+    samples.sort_unstable();
+    micros(samples[samples.len() * percent / 100])
+}
+
+fn moment(cause: Cause, attempts: u32) -> Moment {
+    let now = Instant::now();
+    Moment {
+        cause,
+        retriable: true,
+        idempotent: true,
+        retry_after: None,
+        attempts,
+        candidate: 0,
+        now,
+        deadline: now + Duration::from_secs(30),
+    }
+}
+
+fn main() {
+    let runtime = Runtime::new().unwrap();
+    let (home, signer) = (Home::with_compiler(Compiler::in_process()), Signer::new());
+    home.trust(&signer.public(), "github://cofferdam/*");
+    let package = guest_package("hello", &[]);
+    runtime.block_on(home.install(&package, &signer)).unwrap();
+    let span = Arc::new(Span::default());
+    let (heard, listener) = (home.builder_alone().concurrency(64), Arc::clone(&span));
+    let heard = heard.listener(listener).build().unwrap();
+    let alone = home.builder_alone().concurrency(64).build().unwrap();
+    let hello = connector("github://cofferdam/hello@0.1.0");
+    let floor = Floor::new(&package, &floor::best(), Features::default());
+    runtime.block_on(greet(&heard, &hello));
+    runtime.block_on(greet(&alone, &hello));
+
+    let (settings, standard) = (Settings::default(), Profile::named("standard").unwrap());
+    let name = ConnectorName::parse("github://cofferdam/hello").unwrap();
+    let again = moment(Cause::Unavailable, 1);
+    let no_more = moment(Cause::Unavailable, 4);
+    let mut criterion = Criterion::default().configure_from_args();
+    let mut group = criterion.benchmark_group("pipeline");
+    group.bench_function("a warm call, nobody listens", |b| {
+        b.to_async(&runtime).iter(|| greet(&alone, &hello));
+    });
+    group.bench_function("decide: again", |b| b.iter(|| decide(&standard, &again, &SystemChance)));
+    group.bench_function("decide: no more", |b| b.iter(|| decide(&standard, &no_more, &SystemChance)));
+    group.bench_function("plan", |b| b.iter(|| settings.plan(&name, None)));
+    group.finish();
+    criterion.final_summary();
+
+    let mut parts: [Vec<f64>; 3] = Default::default();
+    for _ in 0..ROUNDS {
+        let [mut whole, mut run] = samples(&runtime, &heard, &span, &hello);
+        let mut added: Vec<Duration> =
+            whole.iter().zip(&run).map(|(whole, run)| whole.saturating_sub(*run)).collect();
+        for (part, samples) in parts.iter_mut().zip([&mut whole, &mut run, &mut added]) {
+            part.push(at_percent(samples, 50));
+        }
+    }
+    println!("\na warm call of hello, medians of {CALLS} calls, the median of {ROUNDS} rounds:");
+    for (part, name) in parts.iter_mut().zip(["the whole call", "its run in the sandbox", "the pipeline"]) {
+        part.sort_by(f64::total_cmp);
+        println!("  {name:<24} {:>8.2} us", part[ROUNDS / 2]);
+    }
+
+    let count = |work: &mut dyn FnMut()| measure(work).count_total;
+    println!("\nallocations:");
+    println!("  a warm call            {:>6}", count(&mut || runtime.block_on(greet(&alone, &hello))));
+    println!("  the wasmtime floor     {:>6}", count(&mut || drop(runtime.block_on(floor.call()))));
+    println!("  a plan                 {:>6}", count(&mut || drop(settings.plan(&name, None))));
+    println!(
+        "  a decision             {:>6}",
+        count(&mut || {
+            std::hint::black_box(decide(&standard, &again, &SystemChance));
+        })
+    );
+}

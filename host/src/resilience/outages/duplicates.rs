@@ -1,0 +1,96 @@
+//! Thousands of outages drawn by lot: how often a call takes effect, with keys and without.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::Duration;
+
+use super::upstream::{Fault, Upstream};
+use super::world::{Scenario, run};
+use super::{arrivals, breakers};
+use crate::chance::{Chance, SeededChance};
+use crate::resilience::{PROFILES, Profile};
+
+/// How many.
+pub(super) const OUTAGES: u64 = 3_000;
+const END: Duration = Duration::from_secs(90);
+
+/// What calls came to, over all outages.
+#[derive(Default)]
+struct Sums {
+    calls: u64,
+    requests: u64,
+    effects: u64,
+    twice: u64,
+    kept: u64,
+}
+
+/// One to three outages of up to half a minute, of up to four kinds of fault each.
+fn upstream(chance: &dyn Chance) -> Upstream {
+    let pick = |count: usize| (chance.unit() * count as f64) as usize;
+    let second = |most: f64| Duration::from_secs_f64(most * chance.unit());
+    let retry_after = (pick(2) == 0).then(|| Duration::from_secs(pick(20) as u64));
+    let kinds = [
+        Fault::Refused,
+        Fault::AnswerLost,
+        Fault::Hangs,
+        Fault::Status(503, retry_after),
+        Fault::Status(429, retry_after),
+        Fault::Status(408, None),
+        Fault::Status(404, None),
+        Fault::BackAt(Duration::from_secs(60)),
+    ];
+    let faults = (0..=pick(4)).map(|_| kinds[pick(kinds.len())]).collect();
+    let outages = (0..=pick(3)).map(|_| second(60.0)).map(|start| start..start + second(30.0)).collect();
+    Upstream::new(outages, faults, 1 + pick(50) as u32)
+}
+
+/// The section of the page, after its claims have been held against it.
+pub(super) fn section() -> String {
+    let breakers = breakers();
+    let mut sums: BTreeMap<(usize, bool), Sums> = BTreeMap::new();
+    for seed in 0..OUTAGES {
+        let chance = SeededChance::new(seed);
+        let upstream = upstream(&chance);
+        let number = (seed % PROFILES.len() as u64) as usize;
+        let profile = Profile::named(PROFILES[number]).unwrap();
+        let (_, breaker) = &breakers[(seed / 6 % 3) as usize];
+        let callers = 1 + (chance.unit() * 8.0) as usize;
+        for idempotent in [true, false] {
+            let ran = run(Scenario {
+                seed,
+                profile: &profile,
+                breaker: breaker.as_ref(),
+                idempotent,
+                upstream: upstream.clone(),
+                arrivals: arrivals(callers, Duration::from_secs(6), END, seed),
+            });
+            let sums = sums.entry((number, idempotent)).or_default();
+            for call in &ran.calls {
+                assert!(call.requests <= profile.max_attempts(), "seed {seed}: {call:?}");
+                assert!(call.ended <= call.begun + call.allowed, "seed {seed}: {call:?}");
+                assert!(idempotent || call.requests <= 1, "seed {seed}: sent twice: {call:?}");
+                assert!(idempotent || call.effects <= 1, "seed {seed}: took effect twice: {call:?}");
+                sums.calls += 1;
+                sums.requests += u64::from(call.requests);
+                sums.effects += u64::from(call.effects);
+                sums.twice += u64::from(call.effects > 1);
+                sums.kept += u64::from(call.effects.min(1));
+            }
+        }
+    }
+    let mut text = String::from(
+        "| profile | idempotent | calls | requests | would have taken effect | more than once | with the key |\n\
+         |---|---|---|---|---|---|---|\n",
+    );
+    for ((number, idempotent), sums) in &sums {
+        let Sums { calls, requests, effects, twice, kept } = sums;
+        let (name, idempotent) = (PROFILES[*number], if *idempotent { "yes" } else { "no" });
+        let kept = if idempotent == "yes" { kept.to_string() } else { "-".into() };
+        writeln!(text, "| `{name}` | {idempotent} | {calls} | {requests} | {effects} | {twice} | {kept} |")
+            .unwrap();
+    }
+    let repeated: u64 =
+        sums.iter().filter(|((_, idempotent), _)| *idempotent).map(|(_, sums)| sums.twice).sum();
+    assert!(repeated > 100, "the outages must be of a kind that shows what keys are for: {repeated}");
+    text.trim_end().to_owned()
+}

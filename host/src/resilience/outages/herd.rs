@@ -1,0 +1,54 @@
+//! A thousand calls at one moment into an outage of some seconds: how many come back at once.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use super::upstream::{Fault, Upstream};
+use super::world::{Run, Scenario, run};
+use crate::resilience::{PROFILES, Profile};
+
+const CALLS: usize = 1_000;
+const OUTAGE: Duration = Duration::from_millis(2_500);
+/// What the service can answer in a second once it is back.
+const CAPACITY: u32 = 500;
+
+fn simulate(profile: &Profile, fault: Fault) -> Run {
+    let arrivals = (0..CALLS).map(|n| Duration::from_micros(50 * n as u64)).collect();
+    let upstream = Upstream::new(vec![Duration::ZERO..OUTAGE], vec![fault], CAPACITY);
+    run(Scenario { seed: 1, profile, breaker: None, idempotent: true, upstream, arrivals })
+}
+
+/// The section of the page, after its claims have been held against it.
+pub(super) fn section() -> String {
+    let mut text = String::from(
+        "| profile | the service says | at the first retry | after the outage | requests | got a value |\n\
+         |---|---|---|---|---|---|\n",
+    );
+    let mut peaks = Vec::new();
+    let says = [
+        ("503", Fault::Status(503, None)),
+        ("503, back at 2.6 s", Fault::BackAt(Duration::from_millis(2_600))),
+    ];
+    for name in PROFILES {
+        for (says, fault) in says {
+            let ran = simulate(&Profile::named(name).unwrap(), fault);
+            let end = Duration::from_secs(60);
+            let first_retry = ran.peak(&(Duration::from_millis(500)..OUTAGE));
+            let afterwards = ran.peak(&(OUTAGE..end));
+            let all = Duration::ZERO..end;
+            writeln!(
+                text,
+                "| `{name}` | {says} | {first_retry} | {afterwards} | {} | {:.0} % |",
+                ran.requests(&all),
+                ran.served(&all)
+            )
+            .unwrap();
+            peaks.push((name, says, first_retry));
+        }
+    }
+    let peak = |name: &str| peaks.iter().find(|row| row.0 == name && row.1 == "503").unwrap().2;
+    assert_eq!(peak("deterministic"), CALLS as u32, "without jitter all come back together");
+    assert!(peak("standard") * 3 <= CALLS as u32 * 2, "{}", peak("standard"));
+    assert!(peak("patient") * 3 <= CALLS as u32, "{}", peak("patient"));
+    text.trim_end().to_owned()
+}
