@@ -131,3 +131,17 @@ fn a_call_that_is_cancelled_between_two_candidates_asks_nobody_else() {
     assert_eq!((error.kind(), &error.details()["attempts"]), (HostErrorKind::Cancelled, &json!(1)));
     assert_eq!((stage.asked_b("/text/stop"), report.attempts.len()), (0, 1));
 }
+
+#[test]
+fn an_alternate_without_its_binding_does_not_hide_what_came_before() {
+    let stage = Stage::new();
+    stage
+        .ground
+        .install_with("unbound", "\n[[capabilities.credential]]\nkind = \"bearer\"\nservice = \"acme\"\n");
+    let call = ask("a", stage.a("/status/503/bound")).or_else(alternate("unbound", stage.b("/text/bound")));
+    let failure = failed(run(stage.host.run(stage.at_once(call))));
+    check(&failure, upstream("unavailable", true));
+    let last = &failure.details()["chain"][1];
+    assert_eq!(json!([last["class"], last["attempts"]]), json!(["binding_required", 0]), "{last}");
+    assert_eq!(stage.asked_b("/text/bound"), 0);
+}

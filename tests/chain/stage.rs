@@ -37,12 +37,20 @@ static GROUND: LazyLock<Ground> = LazyLock::new(|| {
 impl Ground {
     /// The probe under another name. It may `post` again and again, and `post_bytes` only once.
     fn install(&self, name: &str) {
+        self.install_with(name, "");
+    }
+
+    /// The same, with more in its manifest.
+    pub(super) fn install_with(&self, name: &str, more: &str) {
         let manifest = package::guest_manifest("probe")
             .replace("cofferdam/probe", &format!("acme/{name}"))
             .replace("post = \"not_idempotent\"", "post_bytes = \"not_idempotent\"");
         let closed = format!("http://localhost:{}", self.closed);
-        let manifest = package::with_hosts(&manifest, &[self.a.grant(), self.b.grant(), closed]);
-        let bytes = package::pack(&package::guest("probe"), &manifest);
+        let manifest = package::with_hosts(
+            &manifest,
+            &[self.a.grant(), self.b.grant(), closed, "api.acme.example:443".into()],
+        );
+        let bytes = package::pack(&package::guest("probe"), &(manifest + more));
         run(self.home.install(&bytes, &self.signer)).unwrap();
     }
 }

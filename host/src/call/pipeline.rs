@@ -124,11 +124,8 @@ impl Pipeline {
         loop {
             let failure = match self.attempts(call, &candidate, &mut course, record).await {
                 Ok(value) => return Ok(value),
-                Err(Error::Failure(failure)) => failure,
-                Err(Error::Host(error)) => {
-                    let failure = trail.not_taken_up(&candidate, &error, record);
-                    return Err(failure.map_or(Error::Host(error), Error::Failure));
-                }
+                Err(Error::Failure(failure)) if record.attempts_of(candidate.index).0 > 0 => failure,
+                Err(error) => return Err(trail.not_taken_up(&candidate, error, record)),
             };
             let clock = &*self.loader.clock;
             let in_time = course.time.is_none_or(|time| clock.now() < time.deadline);

@@ -60,13 +60,12 @@ impl Record {
     /// How many attempts of this candidate were begun, and whether any byte of theirs may have left.
     pub(super) fn attempts_of(&self, candidate: u32) -> (usize, bool) {
         let all = self.report.iter().flat_map(|report| &report.attempts);
-        let own: Vec<_> = all.filter(|attempt| attempt.candidate == candidate).collect();
+        let own = all.filter(|attempt| attempt.candidate == candidate);
         // Of an attempt without a failure's own word it is not known.
-        let sent = |attempt: &&AttemptReport| match &attempt.outcome {
-            Some(AttemptOutcome::Failure { request_sent, .. }) => *request_sent,
-            _ => true,
-        };
-        (own.len(), own.iter().any(sent))
+        own.fold((0, false), |(attempts, sent), attempt| match &attempt.outcome {
+            Some(AttemptOutcome::Failure { request_sent, .. }) => (attempts + 1, sent || *request_sent),
+            _ => (attempts + 1, true),
+        })
     }
 
     pub(super) fn attempt_started(

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::chain::Candidate;
 use super::record::Record;
-use crate::error::HostError;
+use crate::error::{Error, HostError};
 use crate::failure::{Failure, safe_line};
 
 /// The candidates that were asked so far, in order. A call without alternates leaves none.
@@ -32,17 +32,17 @@ impl Trail {
         failure.with_chain(self.entries)
     }
 
-    /// `candidate` could not be asked. What came of those before it is not lost for that; none where there are none.
-    pub(super) fn not_taken_up(
-        mut self,
-        candidate: &Candidate<'_>,
-        error: &HostError,
-        record: &Record,
-    ) -> Option<Failure> {
-        let last = self.last?;
-        self.entries.push(entry(candidate, Err(error), record));
+    /// `candidate` could not be asked, for what is not an outage: it was removed, a key was revoked, nothing is bound.
+    /// What came of those before it stands, and is not lost for that; where there are none, the error does.
+    pub(super) fn not_taken_up(mut self, candidate: &Candidate<'_>, error: Error, record: &Record) -> Error {
+        let Some(last) = self.last else { return error };
         let note = format!("alternate {} was not taken up: {error}", candidate.index);
-        Some(last.with_chain(self.entries).with_operator_note(note))
+        let outcome = match &error {
+            Error::Failure(failure) => Ok(failure),
+            Error::Host(error) => Err(error),
+        };
+        self.entries.push(entry(candidate, outcome, record));
+        last.with_chain(self.entries).with_operator_note(note).into()
     }
 }
 

@@ -19,12 +19,9 @@ use governor::{Quota, RateLimiter};
 
 use super::limit::RateLimit;
 
-/// Hosts of connectors that are kept apart. A manifest may name hosts by the thousand with a wildcard; those that
-/// come when so many are in use share one limit for each connector, which is stricter and never laxer.
-const KEPT: usize = 4_096;
-
-/// What stands for the hosts of a connector that are not kept apart.
-const SHARED: &str = "*";
+/// Hosts of connectors beyond which those that have rested are forgotten. There are no more of them than manifests of
+/// installed connectors name.
+const KEPT: usize = 1_024;
 
 /// The turns that were given, of all connectors. In memory: another process has its own.
 #[derive(Debug, Default)]
@@ -76,13 +73,9 @@ impl RateLimits {
 
 impl Given {
     fn meter(&mut self, connector: &Arc<str>, host: &str, limit: RateLimit, now: Nanos) -> &mut Meter {
-        let mut key = (Arc::clone(connector), Arc::from(host));
-        if !self.meters.contains_key(&key) && self.meters.len() >= KEPT {
-            // One that is as good as new need not be kept.
+        let key = (Arc::clone(connector), Arc::from(host));
+        if self.meters.len() >= KEPT && !self.meters.contains_key(&key) {
             self.meters.retain(|_, meter| meter.rested_at > now);
-            if self.meters.len() >= KEPT {
-                key.1 = SHARED.into();
-            }
         }
         let meter = self.meters.entry(key).or_insert_with(|| Meter::new(limit));
         if meter.limit != limit {
@@ -237,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_without_number_take_bounded_memory_and_are_limited_together() {
+    fn what_has_rested_is_forgotten_and_nothing_else() {
         let (limits, start) = (RateLimits::default(), Instant::now());
         let turn = |host: usize, at| {
             limits.turn(
@@ -248,14 +241,14 @@ mod tests {
                 start + LONG * 24,
             )
         };
-        for host in 0..KEPT {
+        let kept = || limits.0.lock().unwrap().meters.len();
+        for host in 0..=KEPT {
             assert_eq!(turn(host, Duration::ZERO), Ok(None));
         }
-        assert_eq!(turn(KEPT, Duration::ZERO), Ok(None));
-        assert_eq!(turn(KEPT + 1, Duration::ZERO), Ok(Some(MINUTE)), "what is too many shares a turn");
-        assert_eq!(turn(0, Duration::ZERO), Ok(Some(MINUTE)), "what is kept goes on");
-        assert!(limits.0.lock().unwrap().meters.len() <= KEPT + 1);
-        assert_eq!(turn(KEPT + 2, MINUTE * 5), Ok(None), "those that rested made room");
-        assert!(limits.0.lock().unwrap().meters.len() < 10);
+        assert_eq!(kept(), KEPT + 1, "none has rested");
+        assert_eq!(turn(0, Duration::ZERO), Ok(Some(MINUTE)));
+        assert_eq!(turn(KEPT + 1, MINUTE * 3 / 2), Ok(None));
+        assert_eq!(kept(), 2, "the first has not, and the last is new");
+        assert_eq!(turn(0, MINUTE * 3 / 2), Ok(Some(MINUTE / 2)));
     }
 }
