@@ -148,7 +148,7 @@ fn main() {
     let count = |work: &mut dyn FnMut()| measure(work).count_total;
     println!("\nallocations:");
     println!("  a warm call            {:>6}", count(&mut || runtime.block_on(greet(&alone, &hello))));
-    println!("  the wasmtime floor     {:>6}", count(&mut || drop(runtime.block_on(floor.call()))));
+    println!("  the wasmtime floor     {:>6}", count(&mut || _ = runtime.block_on(floor.call())));
     println!("  a plan                 {:>6}", count(&mut || drop(settings.plan(&name, None))));
     println!(
         "  a decision             {:>6}",
