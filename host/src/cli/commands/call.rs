@@ -54,7 +54,8 @@ pub(in crate::cli) struct Args {
     #[arg(long = "arg", value_name = "KEY=VALUE", value_parser = key_and_value)]
     arg: Vec<(String, Value)>,
 
-    /// The longest the call may take, like 500ms, 30s or 2m [default: the manifest's, or 30s].
+    /// The longest the call may take, all its attempts and waits included, like 500ms, 30s or 2m [default: the
+    /// manifest's, or the retry profile's, or 30s].
     #[arg(long, value_name = "TIME", value_parser = timeout, allow_hyphen_values = true)]
     timeout: Option<String>,
 
