@@ -7,16 +7,17 @@ use crate::manifest::ConnectorName;
 use crate::resilience::{CauseView, CircuitView};
 
 const STATUS_EXAMPLES: &str = "\
-A circuit that is not listed is closed: requests pass. Breakers are off until `config.toml` or a retry profile
-switches one on.
+A circuit that is not listed is closed: requests pass. Breakers are off until `config.toml` or a
+retry profile switches one on.
 
 Examples:
   cofferdam breaker status
   cofferdam breaker status --format json";
 
 const RESET_EXAMPLES: &str = "\
-A circuit that opened for a while closes by itself, when the host answers again. One that opened for good (a
-credential that was refused, a bill that is unpaid) closes when the credential is bound anew, or by this.
+A circuit that opened for a while closes by itself, when the host answers again. One that opened
+for good (a credential that was refused, a bill that is unpaid) closes when the credential is bound
+anew, or by this.
 
 Examples:
   cofferdam breaker reset github://acme/slack

@@ -73,7 +73,8 @@ impl Circuits {
         hash.update(connector.as_str().as_bytes());
         hash.update([0]);
         hash.update(host.as_bytes());
-        let name: String = hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        let digits = hash.finalize().into_iter().take(16).flat_map(|byte| [byte >> 4, byte & 15]);
+        let name: String = digits.filter_map(|digit| char::from_digit(digit.into(), 16)).collect();
         let file = self.dir.join(name).with_extension("json");
         Place { connector: connector.clone(), host: host.to_owned(), file }
     }

@@ -15,10 +15,6 @@ const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 /// What may open a circuit for good. What passes by itself may not.
 const FOR_GOOD: [Cause; 3] = [Cause::Auth, Cause::PaymentRequired, Cause::NotFound];
 
-/// The built-in breakers, by the names that operators write.
-const BUILT_IN: [(&str, fn() -> BreakerPolicy); 2] =
-    [("at-once", BreakerPolicy::at_once), ("windowed", BreakerPolicy::windowed)];
-
 impl BreakerPolicy {
     /// Reads a table of `config.toml`; none where it says `enabled = false`, or where what is wrong was reported.
     pub(crate) fn read(table: &Table<'_>) -> Option<Self> {
@@ -53,13 +49,16 @@ impl BreakerPolicy {
     }
 }
 
+/// The built-in breakers, by the names that operators write.
 fn built_in(name: &str) -> Result<BreakerPolicy, Refused> {
-    let found = BUILT_IN.iter().find(|(known, _)| *known == name);
-    found.map(|(_, make)| make()).ok_or_else(|| {
-        let fix =
-            "write \"at-once\" (opens at the first failure) or \"windowed\" (at the third within a minute)";
-        Refused::new(format!("{} is no breaker", quoted(name)), fix)
-    })
+    match name {
+        "at-once" => Ok(BreakerPolicy::at_once()),
+        "windowed" => Ok(BreakerPolicy::windowed()),
+        _ => {
+            let fix = "write \"at-once\" (opens at the first failure) or \"windowed\" (at the third within a minute)";
+            Err(Refused::new(format!("{} is no breaker", quoted(name)), fix))
+        }
+    }
 }
 
 fn threshold(number: u64) -> Result<NonZeroU32, Refused> {

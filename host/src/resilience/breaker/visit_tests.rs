@@ -44,8 +44,8 @@ fn many_threads_at_a_half_open_circuit_are_one_probe() {
     const THREADS: usize = 16;
     let dir = tempfile::tempdir().unwrap();
     let hosts = [circuits(dir.path()), circuits(dir.path())];
-    for round in 0..30 {
-        let second = i64::from(round) * 1_000;
+    for round in 0..150_u64 {
+        let second = i64::try_from(round).unwrap() * 1_000;
         visits(&hosts[0], second, 503);
         let (barrier, sent, out) = (Barrier::new(THREADS), AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|scope| {
@@ -59,7 +59,8 @@ fn many_threads_at_a_half_open_circuit_are_one_probe() {
                     }
                     assert_eq!(out.fetch_add(1, Ordering::SeqCst), 0, "two are out at once");
                     sent.fetch_add(1, Ordering::SeqCst);
-                    std::thread::sleep(Duration::from_millis(2));
+                    // Others come while it is out, or just when it has decided.
+                    std::thread::sleep(Duration::from_micros(500 * (round % 3)));
                     // It fails, so that whoever comes later finds it open and not closed.
                     visit.saw(HOST, Some(Cause::Unavailable), Some(503), None);
                     out.fetch_sub(1, Ordering::SeqCst);
