@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use cofferdam::limits::LimitRequest;
+use cofferdam::resilience::Profile;
 use cofferdam::{Cancellation, FailureClass, HostErrorKind};
 use serde_json::{Value, json};
 
@@ -135,13 +136,43 @@ fn a_call_that_is_cancelled_between_two_candidates_asks_nobody_else() {
 #[test]
 fn an_alternate_without_its_binding_does_not_hide_what_came_before() {
     let stage = Stage::new();
-    stage
-        .ground
-        .install_with("unbound", "\n[[capabilities.credential]]\nkind = \"bearer\"\nservice = \"acme\"\n");
+    let credential = "kind = \"bearer\"\nservice = \"acme\"\nhosts = [\"api.acme.example:443\"]";
+    stage.ground.install_with("unbound", &format!("\n[[capabilities.credential]]\n{credential}\n"));
     let call = ask("a", stage.a("/status/503/bound")).or_else(alternate("unbound", stage.b("/text/bound")));
     let failure = failed(run(stage.host.run(stage.at_once(call))));
     check(&failure, upstream("unavailable", true));
     let last = &failure.details()["chain"][1];
     assert_eq!(json!([last["class"], last["attempts"]]), json!(["binding_required", 0]), "{last}");
     assert_eq!(stage.asked_b("/text/bound"), 0);
+}
+
+/// C18: an open circuit moves a chain on, and counts as what opened it.
+#[test]
+fn c18_an_open_circuit_is_passed_over_unless_it_hides_a_refusal() {
+    let stage = Stage::new();
+    let failover = |call: cofferdam::Call| call.retry(Profile::named("failover").unwrap());
+    let call =
+        || failover(ask("a", stage.a("/status/503/c18")).or_else(alternate("b", stage.b("/text/c18"))));
+    for answered in 1..=2 {
+        assert_eq!(run(stage.host.run(call())).unwrap()["body"], "c18");
+        assert_eq!((stage.asked_a("/status/503/c18"), stage.asked_b("/text/c18")), (3, answered));
+    }
+    let steps = stage.clock.steps();
+    let hops: Vec<_> = steps.iter().filter(|step| step.name == "fallback_triggered").collect();
+    assert_eq!(
+        hops.iter().map(|hop| &hop.facts["code"]).collect::<Vec<_>>(),
+        ["unavailable", "circuit_open"]
+    );
+    // A refused credential opens the circuit for good, and is seen each time: nobody answers in its place.
+    let call =
+        || failover(ask("b", stage.b("/status/401/c18")).or_else(alternate("a", stage.a("/text/c18"))));
+    for code in ["auth", "circuit_open"] {
+        assert_eq!(failed(run(stage.host.run(call()))).code(), code);
+    }
+    assert_eq!((stage.asked_b("/status/401/c18"), stage.asked_a("/text/c18")), (1, 0));
+    let rotating = call().rotate_on_permanent().or_else(alternate("b", stage.nowhere()));
+    let failure = failed(run(stage.host.run(rotating)));
+    let codes: Vec<_> =
+        failure.details()["chain"].as_array().unwrap().iter().map(|entry| entry["code"].clone()).collect();
+    assert_eq!(codes, ["circuit_open", "circuit_open", "refused"], "both had their circuits opened");
 }
