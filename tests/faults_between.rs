@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use cofferdam::{Call, Failure, Host, Report};
+use cofferdam_test_support::committed::assert_committed;
 use cofferdam_test_support::{Fault, Faulty, Home, Seen, Signer, Skipping, Turn, Upstream, package};
 use serde_json::{Value, json};
 
@@ -153,6 +154,58 @@ fn each_fault_is_told_and_repeated_only_where_that_is_safe() {
             let id = told.report.idempotency_key.as_deref().unwrap();
             assert!(keys.iter().all(|key| *key == format!("{id}:only")), "{shown}: {keys:?}");
         }
+    }
+}
+
+/// The page says what the rows say, which is what the test above holds the host to.
+#[test]
+fn the_page_of_faults_is_the_rows() {
+    let mut page = String::from(
+        "# What goes wrong on the way\n\n\
+         Made from the rows of `tests/faults_between.rs`, which a test plays through: a real connector posts to a real \
+         server, and a proxy between the two does one thing wrong with every connection, or does not listen at all. \
+         The server counts the requests that it has had whole. `COFFERDAM_BLESS=1 cargo test -p cofferdam --test \
+         integration faults_between` writes the page anew.\n\n\
+         Each is a `network_error` with this code, phase and `request_sent`. What may be repeated is retriable, and \
+         attempted four times by the profile `standard`, under one key in all attempts ([retries.md](retries.md)). \
+         What must not be repeated is attempted once, and its failure says so: the server has had it once or not at \
+         all, whatever went wrong.\n\n\
+         | what goes wrong | code | phase | request sent | repeatable: attempts, had by the server | otherwise |\n\
+         |---|---|---|---|---|---|\n",
+    );
+    for row in &ROWS {
+        let sent = row.request_sent.map_or("not certain", |sent| if sent { "yes" } else { "no" });
+        let had = |attempts: u32| if row.effect { attempts } else { 0 };
+        let (what, code, phases) = (in_words(row.fault), row.code, row.phases.join(" or "));
+        page.push_str(&format!(
+            "| {what} | `{code}` | {phases} | {sent} | 4, {} | 1, {} |\n",
+            had(4),
+            had(1)
+        ));
+    }
+    page.push_str(
+        "\nWhere the fault passes, the next attempt succeeds; the server may then have had the request twice, and knows \
+         by the key that it was one. An answer that is only late is no fault. A connection that is kept and ends under \
+         a request is `closed`, and the request is not sent again within its attempt; one that ended before, so that \
+         not a byte of the request was written, is replaced by a new one, and nobody is told.\n",
+    );
+    assert_committed("docs/faults.md", &page);
+}
+
+fn in_words(fault: Fault) -> String {
+    let all = |bytes: usize| if bytes == usize::MAX { "all".to_owned() } else { bytes.to_string() };
+    match fault {
+        Fault::None => "nobody listens".to_owned(),
+        Fault::DropAtOnce => "the connection is closed at once".to_owned(),
+        Fault::DropAfterRequest(bytes) => format!("it is closed after {} bytes of the request", all(bytes)),
+        Fault::ResetInResponse(bytes) => format!("it is reset after {bytes} bytes of the answer"),
+        Fault::TruncateResponse(bytes) => format!("it is closed after {bytes} bytes of the answer"),
+        Fault::Garbage => "the answer is no HTTP".to_owned(),
+        Fault::HalfOpen => {
+            "the request arrives, and no answer comes in the time that the connector gives".to_owned()
+        }
+        Fault::BlackHole => "it is accepted, and nothing is read or written in that time".to_owned(),
+        Fault::EndWhenIdle | Fault::Delay(_) => panic!("no row"),
     }
 }
 
