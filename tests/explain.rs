@@ -58,9 +58,7 @@ fn produced() -> BTreeSet<String> {
     for file in ["denial", "binding", "identity", "external", "runtime", "circuit", "limit", "retried"] {
         let text = fs::read_to_string(repository().join(format!("host/src/failure/{file}.rs"))).unwrap();
         let code = text.split("#[cfg(test)]").next().unwrap();
-        for before in
-            ["=> \"", "details(\"", "{ \"", "(\n                \"", "=> {\n                (\"", "&str = \""]
-        {
+        for before in ["=> \"", "details(\"", "{ \"", "&str = \""] {
             for rest in code.split(before).skip(1) {
                 let word = rest.split('"').next().unwrap();
                 if is_word(word) {
@@ -74,7 +72,7 @@ fn produced() -> BTreeSet<String> {
     found.extend(words.split("&str = \"").skip(1).map(|rest| rest.split('"').next().unwrap().to_owned()));
     // The words of phases, limits' units and requests are no codes.
     let phases = ["dns", "connect", "tls", "send", "response"];
-    let others = ["request", "result", "failure"];
+    let others = ["request", "response", "result", "failure", "nothing"];
     found.retain(|word| !phases.contains(&word.as_str()) && !others.contains(&word.as_str()));
     found
 }

@@ -61,7 +61,7 @@ fn the_command_line_says_that_a_value_is_partial() {
     let answer = with(&["--format", "json"]);
     assert_eq!(answer.stderr, "", "JSON is for programs");
     assert_eq!(answer.json(), value, "and the answer is the value");
-    assert_eq!(with(&["--format", "json", "--usage"]).json()["partial"], 2);
+    assert_eq!(with(&["--format", "json", "--usage"]).json()["report"]["partial"], 2);
     let inspected = cli.run(&["inspect", "github://cofferdam/probe", "--format", "json"]).json();
     let operations = inspected["operations"].as_array().unwrap();
     let partial: Vec<_> =
@@ -151,5 +151,5 @@ fn an_agent_is_told_as_a_tool_tells_it_and_the_exit_code_stays() {
     assert!(lines[1].starts_with("audit_id: audit-"), "{content}");
     let content = call(&[hello, "gret", "--arg", "name=Ada"], HostErrorKind::OpNotFound.exit_code());
     assert!(content.as_str().unwrap().starts_with("Action 'gret' was not run: op_not_found ("), "{content}");
-    call(&["not a connector", "greet"], HostErrorKind::Validation.exit_code());
+    call(&["not a connector", "greet"], HostErrorKind::ConnectorNotFound.exit_code());
 }

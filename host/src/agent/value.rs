@@ -39,10 +39,14 @@ pub fn value(action: &str, value: &Value, report: &Report) -> Rendered {
         let instead_of = failed.map(|attempt| &*attempt.connector);
         structured.insert(
             "answered_by".into(),
-            json!({"connector": &*last.connector, "op": &*last.op, "instead_of": instead_of, "class": class}),
+            json!({"candidate": last.candidate, "connector": &*last.connector, "op": &*last.op, "instead_of": instead_of, "class": class}),
         );
         let why = instead_of.zip(class).map(|(from, class)| format!(" ({from} failed: {class})"));
-        text.push_str(&format!("\nanswered_by: {}{}", last.connector, why.unwrap_or_default()));
+        let (number, op, connector) = (last.candidate, &last.op, &last.connector);
+        text.push_str(&format!(
+            "\nanswered_by: alternate {number}, {op} of {connector}{}",
+            why.unwrap_or_default()
+        ));
     }
     Rendered { text, structured: Value::Object(structured), is_error: false }
 }

@@ -43,6 +43,22 @@ pub enum RuntimeFault {
     Internal,
 }
 
+impl RuntimeFault {
+    /// The stable word in `details.code`.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Trap(_) => "trap",
+            Self::Exit => "exit",
+            Self::OutputMalformed(_) => "output_malformed",
+            Self::InputInvalid { .. } => "input_invalid",
+            Self::OperationFailed { .. } => "op_failed",
+            Self::LoadFailed => "load_failed",
+            Self::Internal => "internal",
+        }
+    }
+}
+
 impl Failure {
     /// A capability check refused the operation.
     pub(crate) fn capability_denied(context: &Context, denial: &Denial) -> Self {
@@ -61,28 +77,23 @@ impl Failure {
     pub(crate) fn connector_runtime_error(context: &Context, fault: RuntimeFault) -> Self {
         let (mut retriable, mut cause) = (false, Cause::Other);
         let mut boundary = Boundary::Sandbox;
-        let (code, message, extra): (_, String, Vec<(&str, Value)>) = match fault {
-            RuntimeFault::Trap(trap) => (
-                "trap",
-                format!("The connector's code stopped with a trap ({trap})."),
-                vec![("trap", trap.into())],
-            ),
+        let code = fault.code();
+        let (message, extra): (String, Vec<(&str, Value)>) = match fault {
+            RuntimeFault::Trap(trap) => {
+                (format!("The connector's code stopped with a trap ({trap})."), vec![("trap", trap.into())])
+            }
             RuntimeFault::Exit => {
-                ("exit", "The connector ended itself instead of returning a result.".into(), vec![])
+                ("The connector ended itself instead of returning a result.".into(), vec![])
             }
             RuntimeFault::OutputMalformed(what) => {
-                ("output_malformed", format!("The connector returned an unusable result: {what}."), vec![])
+                (format!("The connector returned an unusable result: {what}."), vec![])
             }
             RuntimeFault::InputInvalid { field, message } => {
                 let mut extra = guest_text(&message);
                 if let Some(field) = field {
                     extra.push(("field", safe_line(&field, 64).into()));
                 }
-                (
-                    "input_invalid",
-                    "The connector refused its arguments; see details.connector_message.".into(),
-                    extra,
-                )
+                ("The connector refused its arguments; see details.connector_message.".into(), extra)
             }
             RuntimeFault::OperationFailed { code, message, transient } => {
                 retriable = transient && context.idempotent();
@@ -93,15 +104,12 @@ impl Failure {
                 if let Some(code) = code {
                     extra.push(("connector_code", safe_line(&code, 64).into()));
                 }
-                ("op_failed", "The operation failed; see details.connector_message.".into(), extra)
+                ("The operation failed; see details.connector_message.".into(), extra)
             }
-            RuntimeFault::LoadFailed => {
-                ("load_failed", "The connector's component could not be started.".into(), vec![])
-            }
+            RuntimeFault::LoadFailed => ("The connector's component could not be started.".into(), vec![]),
             RuntimeFault::Internal => {
                 boundary = Boundary::Runtime;
                 (
-                    "internal",
                     "The host failed while it ran the connector; the operator's log has the cause.".into(),
                     vec![],
                 )

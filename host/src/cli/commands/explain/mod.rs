@@ -65,9 +65,9 @@ pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop>
     if explanation.is_none() && profile.is_none() {
         return Err(unknown(&word).into());
     }
-    let repeated_by = explanation.as_ref().map(|found| found.ours.iter().flat_map(|ours| repeaters(ours)));
-    let mut repeated_by: Vec<_> = repeated_by.into_iter().flatten().collect();
-    repeated_by.dedup();
+    let ours = explanation.iter().flat_map(|found| found.ours.iter());
+    let repeats = |name: &&str| ours.clone().any(|ours| repeaters(ours).any(|repeater| repeater == *name));
+    let repeated_by: Vec<_> = PROFILES.into_iter().filter(repeats).collect();
     let answer = Answer { explanation: explanation.as_ref(), profile: profile.as_ref(), repeated_by };
     session.ui.result(&answer, || page(&answer))
 }
@@ -103,7 +103,7 @@ fn page(answer: &Answer<'_>) -> Page {
     let mut page = Page::default();
     if let Some(found) = answer.explanation {
         for ours in &found.ours {
-            describe(&mut page, ours, &answer.repeated_by);
+            describe(&mut page, ours);
         }
         for row in &found.foreign {
             page.heading(&format!("{} - in the {}", row.word, row.document.name()));
@@ -130,7 +130,7 @@ fn page(answer: &Answer<'_>) -> Page {
     page
 }
 
-fn describe(page: &mut Page, ours: &Ours, repeated_by: &[&str]) {
+fn describe(page: &mut Page, ours: &Ours) {
     let kind = match ours.class {
         Some(class) => format!("a code of {}", class.name()),
         None => ours.kind.text().to_owned(),
@@ -144,6 +144,7 @@ fn describe(page: &mut Page, ours: &Ours, repeated_by: &[&str]) {
     let tone = if ours.again == explain::Again::No { Tone::Bad } else { Tone::Good };
     page.toned_field("try again", tone, ours.again.advice());
     if ours.cause.is_some() {
+        let repeated_by: Vec<_> = repeaters(ours).collect();
         let who = if repeated_by.is_empty() { "no profile".to_owned() } else { repeated_by.join(", ") };
         page.field("repeated by", &who);
     }
