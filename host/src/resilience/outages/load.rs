@@ -139,12 +139,9 @@ fn check(rows: &[Row]) {
     for profile in PROFILES {
         let row = |breaker| rows.iter().find(|row| row.profile == profile && row.breaker == breaker).unwrap();
         let (without, at_once, windowed) = (row("none"), row("at once"), row("windowed"));
-        assert!(at_once.per_call * 4.0 < without.per_call, "{profile}: {} requests a call", at_once.per_call);
-        assert!(
-            windowed.per_call * 3.0 < without.per_call,
-            "{profile}: {} requests a call",
-            windowed.per_call
-        );
+        for row in [at_once, windowed] {
+            assert!(row.per_call * 10.0 < without.per_call, "{profile}, {}: {}", row.breaker, row.per_call);
+        }
         let probe = |policy: &BreakerPolicy| {
             policy.probe_after(policy.cooldown(crate::failure::Cause::Unavailable, None).unwrap())
         };
