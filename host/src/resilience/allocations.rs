@@ -1,12 +1,13 @@
 //! That decisions allocate nothing: what is decided for a call costs it no memory, however often it fails.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use allocation_counter::measure;
 
 use super::{Moment, PROFILES, Profile, Settings, decide};
 use crate::chance::SystemChance;
+use crate::clock::{Clock as _, SystemClock};
 use crate::failure::Cause;
 use crate::manifest::ConnectorName;
 
@@ -14,7 +15,7 @@ use crate::manifest::ConnectorName;
 fn a_plan_and_every_decision_allocate_nothing() {
     let settings = Settings::default();
     let name = ConnectorName::parse("github://acme/slack").unwrap();
-    let now = Instant::now();
+    let now = SystemClock.now();
     // Whatever is made once, is made before: profiles, and this thread's chance.
     let _ = (Profile::named("standard"), fastrand::f64());
     for profile in PROFILES.map(|name| Profile::named(name).unwrap()) {

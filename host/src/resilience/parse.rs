@@ -155,7 +155,8 @@ fn jitter(table: &Table<'_>) -> Option<Jitter> {
     }
     let jitter = table.table("jitter")?;
     jitter.only(&["kind", "ratio"]);
-    let kinds: [(&str, Option<fn(f64) -> Jitter>); 3] =
+    type Varied = Option<fn(f64) -> Jitter>;
+    let kinds: [(&str, Varied); 3] =
         [("none", None), ("plus", Some(Jitter::Plus)), ("both", Some(Jitter::Both))];
     let kind = jitter.required_text("kind", "kind = \"plus\"");
     let kind = kind.and_then(|kind| kind.parse(|kind| one_of(kind, &kinds)));

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::circuit::Gate;
 use super::upstream::{Answer, Upstream};
 use crate::chance::SeededChance;
+use crate::clock::{Clock as _, SystemClock};
 use crate::failure::Cause;
 use crate::resilience::{BreakerPolicy, Moment, Next, Profile, decide};
 
@@ -81,7 +82,7 @@ pub(super) fn run(scenario: Scenario<'_>) -> Run {
     let mut world = World {
         chance: SeededChance::new(scenario.seed),
         gate: scenario.breaker.map(Gate::new),
-        origin: Instant::now(),
+        origin: SystemClock.now(),
         events: events.collect(),
         calls,
         scenario,
