@@ -239,7 +239,8 @@ fn ctrl_c_ends_a_wait_at_once() {
     let pid = child.id().to_string();
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
     assert_eq!(child.wait().unwrap().code(), Some(130));
-    assert_eq!(lines.map(Result::unwrap).collect::<Vec<_>>(), ["cancelled"]);
+    let said: Vec<_> = lines.map(Result::unwrap).collect();
+    assert!(said.len() == 1 && said[0].contains("cancelled"), "{said:?}");
     assert_eq!(count(path), 1);
 }
 
