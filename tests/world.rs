@@ -19,6 +19,13 @@ pub(crate) fn run<F: Future>(future: F) -> F::Output {
     RUNTIME.block_on(future)
 }
 
+/// Begins `future`, and leaves it to itself.
+pub(crate) fn begin<F: Future<Output: Send> + Send + 'static>(
+    future: F,
+) -> tokio::task::JoinHandle<F::Output> {
+    RUNTIME.spawn(future)
+}
+
 /// The host and what is around it.
 pub(crate) struct World {
     pub(crate) upstream: Upstream,

@@ -17,7 +17,7 @@ use cofferdam_test_support::{Home, Kept, Signer, Turn, connector, records};
 use serde_json::{Map, Value, json};
 
 use crate::documents::stage::{fetch, order, probe, profile, script};
-use crate::world::{run, world};
+use crate::world::{begin, run, world};
 
 /// How a call is ended from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,7 +165,7 @@ fn in_line_for_its_turn() {
         let (busy, path) = script(&world().upstream, [Turn::hang()]);
         let (host, holding) = (narrow.host.clone(), Cancellation::new());
         let call = fetch(&busy).cancelled_by(&holding);
-        let first = run(async { tokio::spawn(async move { host.run(call).await }) });
+        let first = begin(async move { host.run(call).await });
         while world().upstream.seen(&path).is_empty() {
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -232,7 +232,7 @@ fn while_it_waits_for_room() {
     for how in WAYS {
         let (host, holding, from) = (narrow.host.clone(), Cancellation::new(), narrow.steps.all().len());
         let call = large().cancelled_by(&holding);
-        let first = run(async { tokio::spawn(async move { host.run(call).await }) });
+        let first = begin(async move { host.run(call).await });
         while !narrow.steps.has(from, "attempt_started") {
             std::thread::sleep(Duration::from_millis(2));
         }

@@ -228,7 +228,7 @@ async fn answer(near: &mut TcpStream, far: &mut TcpStream, bytes: usize) -> std:
     }
     // Where nothing comes back the server has answered all the same: what it did is done.
     if bytes == 0 {
-        let _: usize = far.read(&mut [0; 1]).await?;
+        far.read_u8().await?;
     }
     near.write_all(&buffer[..read]).await
 }
