@@ -1,37 +1,10 @@
 //! What people get wrong at the command line, and what it says: arguments, a lost index, a manifest's slip.
 
 use std::fs;
-use std::process::{Command, Stdio};
 
 use cofferdam_test_support::package;
-use serde_json::Value;
 
 use crate::cli::{desk, example_cli};
-use crate::world::world;
-
-#[test]
-fn a_cancelled_call_still_answers_in_json() {
-    for (signal, name, code) in [("-INT", "SIGINT", 130), ("-TERM", "SIGTERM", 143)] {
-        let path = format!("/hang/json{signal}");
-        let url = format!("url={}", world().upstream.url(&path));
-        let allowed = world().upstream.host_port();
-        let args = ["call", "github://cofferdam/probe", "fetch", "--arg", &url, "--allow-private", &allowed];
-        let args = [&args[..], &["--format", "json"]].concat();
-        let mut child =
-            example_cli().command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        while world().upstream.seen(&path).is_empty() {
-            assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
-        let pid = child.id().to_string();
-        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
-        let output = child.wait_with_output().unwrap();
-        assert_eq!(output.status.code(), Some(code), "{}", String::from_utf8_lossy(&output.stderr));
-        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!(answer["cancelled"]["signal"], name, "{answer}");
-        assert!(answer.get("error").is_none(), "a cancellation is not a failure");
-    }
-}
 
 #[test]
 fn arguments_that_are_not_what_they_look_like_are_refused_with_the_way_to_write_them() {
