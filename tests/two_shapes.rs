@@ -31,7 +31,7 @@ const FAILING: &[(&str, bool)] = &[
     ("explain blue_parrot", false),
     ("breaker status", false),
     ("breaker reset --all", false),
-    ("verify github://acme/none@1.0.0", false),
+    ("verify nowhere", false),
     ("remove github://acme/quiet@9.9.9", false),
     ("binding set bearer/slack", false),
     ("binding list", false),
