@@ -51,7 +51,7 @@ impl Pipeline {
         call: &Call,
         candidate: &Candidate<'_>,
         plan: &Plan,
-        course: &Course,
+        course: &Course<'_>,
         record: &mut Record,
     ) -> Result<Admitted<'_>, Error> {
         let Some(time) = course.time else {
@@ -69,7 +69,7 @@ impl Pipeline {
         call: &Call,
         candidate: &Candidate<'_>,
         plan: &Plan,
-        course: &Course,
+        course: &Course<'_>,
         record: &mut Record,
     ) -> Result<Admitted<'_>, Error> {
         // First the turn, then the checks: a key that is revoked while a call waits must not let it run, and

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 
 use super::admit::Admitted;
 use super::cancellation::{Cancellation, cancelled};
@@ -34,6 +34,7 @@ pub(crate) struct Pipeline {
     chance: Arc<dyn Chance>,
     listener: Option<Arc<dyn Listener>>,
     waiting: Semaphore,
+    asleep: Semaphore,
 }
 
 /// What a pipeline is made from.
@@ -50,8 +51,13 @@ pub(crate) struct PipelineParts {
 /// Calls that may wait for a permit, for each permit there is; one more is refused as busy.
 const WAITING_PER_PERMIT: usize = 64;
 
+/// Calls that may sleep between two attempts, for each permit there is; one more is not attempted again.
+const ASLEEP_PER_PERMIT: usize = 256;
+
 /// What is the same for all attempts of a call.
-pub(super) struct Course {
+pub(super) struct Course<'p> {
+    /// The place in the line of those that run or wait for their turn; none while the call sleeps.
+    line: Option<SemaphorePermit<'p>>,
     pub(super) audit_id: AuditId,
     pub(super) idempotency_key: Arc<str>,
     /// When the call began to count, and when it ends; none before its first attempt was admitted.
@@ -80,6 +86,7 @@ impl Pipeline {
             chance: parts.chance,
             listener: parts.listener,
             waiting: Semaphore::new(waiting),
+            asleep: Semaphore::new(permits.saturating_mul(ASLEEP_PER_PERMIT)),
         }
     }
 
@@ -113,13 +120,14 @@ impl Pipeline {
         audit_id: &AuditId,
         record: &mut Record,
     ) -> Result<A, Error> {
-        let _waiting = self.waiting.try_acquire().map_err(|_| super::admit::busy())?;
+        let line = Some(self.waiting.try_acquire().map_err(|_| super::admit::busy())?);
         let key = idempotency_key(call.idempotency_key.as_deref(), audit_id)?;
         record.keyed(&key);
         let mut candidate = Candidate::first(call);
         let mut alternates = Candidate::alternates(call)?.into_iter();
         self.vet(call, &candidate, alternates.as_slice(), audit_id).await?;
-        let mut course = Course { audit_id: audit_id.clone(), idempotency_key: Arc::clone(&key), time: None };
+        let mut course =
+            Course { line, audit_id: audit_id.clone(), idempotency_key: Arc::clone(&key), time: None };
         let mut trail = Trail::default();
         loop {
             let failure = match self.attempts(call, &candidate, &mut course, record).await {
@@ -146,11 +154,11 @@ impl Pipeline {
     }
 
     /// The attempts of one candidate.
-    async fn attempts<A: Answer>(
-        &self,
+    async fn attempts<'p, A: Answer>(
+        &'p self,
         call: &Call,
         candidate: &Candidate<'_>,
-        course: &mut Course,
+        course: &mut Course<'p>,
         record: &mut Record,
     ) -> Result<A, Error> {
         let clock = &*self.loader.clock;
@@ -226,17 +234,33 @@ impl Pipeline {
                         wait,
                         profile,
                     });
-                    clock.sleep_until(now + delay).await;
-                    if forbidden(visit, clock) {
+                    if let Err(stopped) = self.sleep(now + delay, visit, course).await {
                         settle(visit, clock, name.as_str(), record);
-                        return Err(failure
-                            .with_retries(retried, Some(RetryStopped::CircuitOpen), None)
-                            .into());
+                        return Err(failure.with_retries(retried, Some(stopped), None).into());
                     }
                     last = Some(failure);
                 }
             }
         }
+    }
+
+    /// Sleeps, and holds up nobody by it: who sleeps stands in a line of its own, so that an upstream that asks for
+    /// patience does not fill the one of those that could run.
+    async fn sleep<'p>(
+        &'p self,
+        until: Instant,
+        visit: Option<&Arc<Visit>>,
+        course: &mut Course<'p>,
+    ) -> Result<(), RetryStopped> {
+        let asleep = self.asleep.try_acquire().map_err(|_| RetryStopped::Busy)?;
+        course.line = None;
+        self.loader.clock.sleep_until(until).await;
+        drop(asleep);
+        if forbidden(visit, &*self.loader.clock) {
+            return Err(RetryStopped::CircuitOpen);
+        }
+        course.line = Some(self.waiting.try_acquire().map_err(|_| RetryStopped::Busy)?);
+        Ok(())
     }
 
     /// One attempt, in a sandbox of its own.
@@ -246,7 +270,7 @@ impl Pipeline {
         candidate: &Candidate<'_>,
         plan: &Plan,
         visit: Option<&Arc<Visit>>,
-        course: &mut Course,
+        course: &mut Course<'_>,
         record: &mut Record,
     ) -> Result<A, Error> {
         let clock = Arc::clone(&self.loader.clock);

@@ -25,6 +25,8 @@ pub(super) struct Record {
     listener: Option<Arc<dyn Listener>>,
     seq: u32,
     report: Option<Report>,
+    /// Whether any request of any attempt may have left.
+    sent: bool,
 }
 
 impl Record {
@@ -35,8 +37,16 @@ impl Record {
         listener: Option<Arc<dyn Listener>>,
     ) -> Self {
         let (own, report) = ((Arc::clone(&connector), Arc::clone(&op)), Report::new(audit_id));
-        let mut record =
-            Self { connector, op, hash: None, signer: None, listener, seq: 0, report: Some(report) };
+        let mut record = Self {
+            connector,
+            op,
+            hash: None,
+            signer: None,
+            listener,
+            seq: 0,
+            report: Some(report),
+            sent: false,
+        };
         record.step(Step::Received { connector: &own.0, op: &own.1 });
         record
     }
@@ -114,6 +124,7 @@ impl Record {
         if let Some(report) = &mut self.report {
             report.partial = ended.failed_items.filter(|items| *items > 0);
         }
+        self.sent |= ended.request_sent;
         let attempt = self.number();
         self.step(Step::AttemptEnded { connector, attempt, failure, usage: &ended.usage });
     }
@@ -134,6 +145,11 @@ impl Record {
 
     /// Writes the end, and gives the outcome back with the report beside it.
     pub(super) fn close<T>(mut self, outcome: Result<T, Error>) -> (Result<T, Error>, Report) {
+        // An envelope speaks of the call: what the last attempt did not send, one before it may have.
+        let outcome = outcome.map_err(|error| match error {
+            Error::Failure(failure) if self.attempts() > 0 => failure.with_request_sent(self.sent).into(),
+            error => error,
+        });
         match &outcome {
             Ok(_) => self.write("value", None, None, &[]),
             Err(Error::Failure(failure)) => {
