@@ -120,7 +120,8 @@ impl Report {
     /// How often the call was attempted again, over all candidates.
     #[must_use]
     pub fn retried(&self) -> u32 {
-        let again = self.attempts.windows(2).filter(|pair| matches!(pair, [a, b] if a.candidate == b.candidate));
+        let again =
+            self.attempts.windows(2).filter(|pair| matches!(pair, [a, b] if a.candidate == b.candidate));
         u32::try_from(again.count()).unwrap_or(u32::MAX)
     }
 
