@@ -144,3 +144,20 @@ fn an_alternate_that_is_gone_when_it_is_needed_does_not_hide_what_came_before() 
     assert_eq!(stage.asked_a("/status/503/gone"), before);
     assert_eq!(connector("github://acme/gone@0.1.0"), other("gone"));
 }
+
+#[test]
+fn a_connector_that_is_gone_when_its_call_is_attempted_again_says_so() {
+    let stage = Stage::with_listener(|step, stage| {
+        if matches!(step, cofferdam::event::Step::RetryScheduled { failure, .. } if failure.details()["connector"] == "github://acme/leaving@0.1.0")
+        {
+            stage.remove("leaving");
+        }
+    });
+    stage.install("leaving");
+    let failure = failed(run(stage.host.run(ask("leaving", stage.a("/status/503/leaving")))));
+    let details = failure.details();
+    assert_eq!((failure.code(), &details["retry_stopped"]), ("unavailable", &json!("not_admitted")));
+    let message = "github://acme/leaving@0.1.0 is not installed.";
+    assert_eq!(details["not_admitted"], json!({"code": "connector_not_found", "message": message}));
+    assert_eq!(stage.asked_a("/status/503/leaving"), 1);
+}

@@ -13,13 +13,13 @@ use super::loader::Loader;
 use super::record::Record;
 use super::report::Report;
 use super::request::{Call, idempotency_key};
-use super::trail::Trail;
+use super::trail::{Trail, said};
 use crate::chance::Chance;
 use crate::clock::Clock;
 use crate::credentials::Broker;
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::event::{Listener, Step};
-use crate::failure::{AuditId, Failure, RetryStopped};
+use crate::failure::{AuditId, Failure, RetryStopped, TimeOf};
 use crate::resilience::{Circuits, Moment, Next, Plan, RateLimit, RateLimits, Settings, Visit, decide};
 use crate::sandbox::{self, Answer, Attempt, AttemptTime, Guards, RateDelay, RateGuard};
 
@@ -104,7 +104,10 @@ impl Pipeline {
                     () = cancellation.cancelled() => None,
                     outcome = self.chain(&call, &audit_id, &mut record) => Some(outcome),
                 };
-                done.unwrap_or_else(|| Err(cancelled(record.attempts()).into()))
+                done.unwrap_or_else(|| {
+                    record.waited(self.loader.clock.now());
+                    Err(cancelled(record.attempts()).into())
+                })
             }
         };
         record.close(outcome.map_err(|error| match error {
@@ -204,7 +207,10 @@ impl Pipeline {
                     let late = course.time.is_some_and(|time| clock.now() >= time.deadline);
                     let stopped = if late { RetryStopped::WallTime } else { RetryStopped::NotAdmitted };
                     let note = format!("not attempted again: {error}");
-                    let before = before.with_retries(attempts.saturating_sub(1), Some(stopped), None);
+                    let mut before = before.with_retries(attempts.saturating_sub(1), Some(stopped), None);
+                    if stopped == RetryStopped::NotAdmitted {
+                        before = before.with_refusal(said(&error));
+                    }
                     return Err(before.with_operator_note(note).into());
                 }
             };
@@ -225,7 +231,7 @@ impl Pipeline {
                 }
                 Next::Retry { delay, wait, of } => {
                     let profile = plan.profile.name();
-                    record.waits(delay);
+                    record.waits(now, delay);
                     record.step(Step::RetryScheduled {
                         failure: &failure,
                         retry: attempts,
@@ -234,7 +240,9 @@ impl Pipeline {
                         wait,
                         profile,
                     });
-                    if let Err(stopped) = self.sleep(now + delay, visit, course).await {
+                    let slept = self.sleep(now + delay, visit, course).await;
+                    record.waited(clock.now());
+                    if let Err(stopped) = slept {
                         settle(visit, clock, name.as_str(), record);
                         return Err(failure.with_retries(retried, Some(stopped), None).into());
                     }
@@ -282,11 +290,17 @@ impl Pipeline {
         });
         let own_deadline = now + limits.attempt_time();
         let time = match own_deadline < call_time.deadline {
-            true => AttemptTime { deadline: own_deadline, allowed: limits.attempt_time(), since: now },
+            true => AttemptTime {
+                deadline: own_deadline,
+                allowed: limits.attempt_time(),
+                since: now,
+                of: TimeOf::Attempt,
+            },
             false => AttemptTime {
                 deadline: call_time.deadline,
                 allowed: call_time.allowed,
                 since: call_time.started,
+                of: TimeOf::Call,
             },
         };
         let (connector, operation) = (candidate.connector.text(), admitted.operation(candidate)?);

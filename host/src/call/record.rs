@@ -6,7 +6,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tracing::Level;
 
@@ -24,6 +24,8 @@ pub(super) struct Record {
     signer: Option<Arc<str>>,
     listener: Option<Arc<dyn Listener>>,
     seq: u32,
+    /// Since when the call waits, and how long it means to.
+    wait: Option<(Instant, Duration)>,
     report: Option<Report>,
     /// Whether any request of any attempt may have left.
     sent: bool,
@@ -44,6 +46,7 @@ impl Record {
             signer: None,
             listener,
             seq: 0,
+            wait: None,
             report: Some(report),
             sent: false,
         };
@@ -129,10 +132,17 @@ impl Record {
         self.step(Step::AttemptEnded { connector, attempt, failure, usage: &ended.usage });
     }
 
-    /// The call will have waited so long after its last attempt.
-    pub(super) fn waits(&mut self, delay: Duration) {
+    /// The call waits after its last attempt, from now on and so long, unless it is cancelled.
+    pub(super) fn waits(&mut self, now: Instant, delay: Duration) {
+        self.wait = Some((now, delay));
+    }
+
+    /// The wait is over, if there is one.
+    pub(super) fn waited(&mut self, now: Instant) {
+        let Some((since, delay)) = self.wait.take() else { return };
+        let waited = now.saturating_duration_since(since).min(delay);
         if let Some(attempt) = self.report.as_mut().and_then(|report| report.attempts.last_mut()) {
-            attempt.waited_ms = Some(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
+            attempt.waited_ms = Some(u64::try_from(waited.as_millis()).unwrap_or(u64::MAX));
         }
     }
 

@@ -70,6 +70,13 @@ impl Failure {
         self
     }
 
+    /// Adds why it was not admitted again: class, code and message of what refused it.
+    #[must_use]
+    pub(crate) fn with_refusal(mut self, refusal: Map<String, Value>) -> Self {
+        self.details_mut().insert(RetryStopped::NotAdmitted.name().into(), refusal.into());
+        self
+    }
+
     /// Adds the candidates of a chain that was tried to its end, each with what came of it.
     #[must_use]
     pub(crate) fn with_chain(mut self, chain: Vec<Map<String, Value>>) -> Self {
