@@ -142,6 +142,16 @@ impl Circuit {
         }
     }
 
+    /// What requests with these credentials are not simply let through for, where they are not.
+    #[must_use]
+    pub fn why(&self, credential: Option<&str>, now: Timestamp) -> Option<&Why> {
+        match self.admission(credential, now) {
+            Admission::Pass => None,
+            Admission::Probe(opening) | Admission::Open { opening, .. } => Some(&opening.why),
+            Admission::Shut(shut) => Some(&shut.why),
+        }
+    }
+
     /// Whether there is nothing to remember: no failures, not open for anybody.
     #[must_use]
     pub fn is_pristine(&self) -> bool {

@@ -106,7 +106,8 @@ impl Drop for Visiting {
 impl Visit {
     /// Whether a request may go to `host` now. `credential` says which state of which bindings it carries, without
     /// any secret. What is decided for the first request holds for the visit: all its requests to a host that it
-    /// tries are one trial.
+    /// tries are one trial. A circuit that an earlier candidate of the same call opened lets it pass, without being
+    /// the one that tries the host: a smaller model behind the same host is what the caller asked for next.
     ///
     /// # Errors
     /// The circuit is open, or another call tries the host.
@@ -121,6 +122,10 @@ impl Visit {
         let mut slot = None;
         let (probe, was_pristine) = loop {
             let Some(circuit) = self.circuits.look(&place) else { break (None, true) };
+            // What this call's own candidate before found out stops other calls, not its alternates.
+            if circuit.why(credential.as_deref(), now).is_some_and(|why| self.is_own(why)) {
+                break (None, false);
+            }
             let (why, retry_after) = match circuit.admission(credential.as_deref(), now) {
                 Admission::Pass => break (None, circuit.is_pristine()),
                 Admission::Shut(shut) => (&shut.why, None),
@@ -176,8 +181,8 @@ impl Visit {
             let failed = at.last.is_some_and(|last| !self.is_good(last));
             let is_open = || {
                 let circuit = self.circuits.look(&at.place);
-                let credential = at.credential.as_deref();
-                circuit.is_some_and(|circuit| circuit.state(credential, now) != CircuitState::Closed)
+                let why = circuit.as_ref().and_then(|circuit| circuit.why(at.credential.as_deref(), now));
+                why.is_some_and(|why| !self.is_own(why))
             };
             at.probe.is_some() || (failed && is_open())
         })
@@ -239,6 +244,11 @@ impl Visit {
             self.circuits.change(&at.place, |circuit| circuit.count(&self.policy, &seen, probed, now));
         let (from, to) = change??;
         Some((from, to, last.cause.filter(|_| to != CircuitState::Closed)))
+    }
+
+    /// Whether an earlier candidate of the same call found this out.
+    fn is_own(&self, why: &Why) -> bool {
+        why.audit_id == self.audit_id.as_str()
     }
 
     fn is_good(&self, last: Sight) -> bool {
