@@ -171,9 +171,10 @@ fn a_reset_of_all_clears_what_is_damaged() {
     visits(&circuits, 0, 503);
     let damaged = dir.path().join("circuits/damaged.json");
     fs::write(&damaged, "{").unwrap();
-    assert_eq!(circuits.reset(None, Some("other:1"), at(0)).unwrap(), []);
+    assert_eq!(circuits.reset(None, Some("other:1"), at(0)).unwrap().closed, []);
     assert_eq!((circuits.views(at(0)).unwrap().len(), damaged.exists()), (1, true));
-    assert_eq!(circuits.reset(None, None, at(0)).unwrap().len(), 1);
+    let reset = circuits.reset(None, None, at(0)).unwrap();
+    assert_eq!((reset.closed.len(), reset.damaged_removed), (1, 1));
     assert_eq!((circuits.views(at(0)).unwrap().len(), damaged.exists()), (0, false));
 }
 
