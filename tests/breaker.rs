@@ -41,6 +41,7 @@ fn d4_an_open_circuit_fails_fast_and_says_why() {
     assert_eq!(circuit["cause_code"], "unavailable");
     assert_eq!(circuit["cause_audit_id"], first.audit_id().as_str());
     assert!((1..=30_000).contains(&circuit["retry_after_ms"].as_u64().unwrap()), "{circuit:?}");
+    assert_eq!(details["retry_after_ms"], circuit["retry_after_ms"], "where every failure has it");
     circuit["opened_at"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
     assert_eq!(stage.changes(), [("closed".into(), "open".into(), json!("unavailable"))]);
 }
@@ -182,9 +183,14 @@ fn p9_a_permanent_trip_stays_until_it_is_reset() {
     let refused = stage.is_refused("/text/a", "open");
     assert!(!refused.retriable());
     assert_eq!(refused.details()["circuit"]["retry_after_ms"], json!(null));
-    let suggestion = format!("cofferdam breaker reset --host {}", stage.upstream.host_port());
+    let host = stage.upstream.host_port();
+    let suggestion = format!("cofferdam breaker reset github://cofferdam/probe --host {host}");
     assert_eq!(refused.details()["suggestion"], suggestion);
-    let closed = stage.host.reset_circuits(None, Some(&stage.upstream.host_port())).unwrap();
+    assert!(
+        !["binding", "retry_after_ms"].iter().any(|key| refused.details().contains_key(*key)),
+        "{refused:?}"
+    );
+    let closed = stage.host.reset_circuits(None, Some(&stage.host_port())).unwrap().closed;
     assert_eq!(closed.len(), 1);
     assert_eq!(closed[0].open_for_good[0].cause.status, Some(402));
     assert!(closed[0].open_for_good[0].bindings.is_empty());

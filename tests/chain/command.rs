@@ -33,6 +33,15 @@ fn a_file_of_candidates_is_asked_in_order_and_who_answered_is_said() {
     assert_eq!(ran.json()["answered_by"], by);
     assert_eq!(stage.asked_a("/status/404/cli-small"), 2);
 
+    write(format!("[[candidate]]\nargs = {{ url = \"{}\" }}\n", stage.a("/status/404/cli-small")));
+    let said = call(&[]).stderr;
+    let lines: Vec<_> = said.lines().skip_while(|line| !line.starts_with("    1. ")).collect();
+    assert_eq!(lines.len(), 2, "{said}");
+    for (number, line) in (1..).zip(lines) {
+        let start = format!("    {number}. `fetch` of github://acme/a@0.1.0: not_found (1 attempt): ");
+        assert!(line.starts_with(&start), "{line}");
+    }
+
     write("[[candidate]]\nconector = \"github://acme/b\"\n".into());
     call(&[]).fails(65).said("chain.toml:2:1");
     call(&[]).fails(65).said("did you mean `connector`");

@@ -229,6 +229,8 @@ mod tests {
     /// What opened it, and whether waiting heals it.
     fn circuit(cause: Cause, healing: bool) -> Failure {
         let open = CircuitOpen {
+            connector: "github://acme/llm".into(),
+            bindings: Vec::new(),
             host: "a.example:443".into(),
             state: "open",
             opened_at: jiff::Timestamp::UNIX_EPOCH,
