@@ -173,6 +173,18 @@ fn p16_a_probe_that_tells_nothing_leaves_it_half_open() {
     );
 }
 
+/// The failure of a probe does not promise what holds for retries alone: when the circuit is tried is told by it.
+#[test]
+fn a_failed_probe_names_no_wait_that_the_circuit_refuses() {
+    let stage = stage();
+    stage.fails("/status/503");
+    stage.skip(31);
+    let failure = stage.fails("/status/503/probe");
+    assert_eq!(failure.details()["retry_stopped"], "circuit_open");
+    assert!(!failure.details().contains_key("retry_after_ms"), "{failure}");
+    assert_eq!(stage.count("/status/503/probe"), 1);
+}
+
 /// P9, C23: 401 and 402 open it for good, also below the threshold, and until somebody resets it.
 #[test]
 fn p9_a_permanent_trip_stays_until_it_is_reset() {

@@ -78,6 +78,7 @@ fn s6_what_a_connector_passes_over_is_an_event_with_reason_cause_and_time() {
     assert_eq!(steps.len(), 1, "{steps:?}");
     let facts = &steps[0].facts;
     assert_eq!((&facts["reason"], &facts["cause"]), (&json!("an ornament"), &json!("no greeting")));
+    assert_eq!(facts["by"], "connector", "nobody else says it");
     let at: jiff::Timestamp = facts["at"].as_str().unwrap().parse().unwrap();
     assert!(at >= before && at <= jiff::Timestamp::now(), "{at}");
 
@@ -99,6 +100,7 @@ fn what_the_gate_saw_fail_is_not_lost_where_the_connector_returns_a_value() {
         let causes: Vec<_> = steps.iter().map(|step| step.facts["cause"].as_str().unwrap()).collect();
         assert!(causes.len() == 1 && causes[0].contains(said), "{path}: {causes:?}");
         assert_eq!(steps[0].facts["reason"], "the connector returned a value all the same");
+        assert_eq!(steps[0].facts["by"], "host");
     }
     assert_eq!(suppressed("fetch", json!({"url": world().upstream.url("/text/x")})), [], "nothing failed");
     let steps = suppressed("swallow_denial", json!({"url": world().upstream.url("/status/404")}));

@@ -3,8 +3,13 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use cofferdam_test_support::Cli;
+use cofferdam::limits::LimitRequest;
+use cofferdam::resilience::Profile;
+use cofferdam_test_support::{Cli, Home, Signer, package};
 
 use super::stage::{Stage, stage};
 use crate::COFFERDAM;
@@ -176,4 +181,57 @@ fn breaker_status_says_that_a_probe_is_out() {
     assert!(!is_out(&stage));
     stage.answers();
     assert_eq!((stage.count("/hang/looked-at"), stage.count("/text/no")), (1, 0));
+}
+
+/// A process that was stopped while it had the turn: calls neither fail nor wait because of it, and nothing else of
+/// their process does.
+#[test]
+fn a_turn_that_nobody_gives_back_stops_no_call() {
+    let stage = stage();
+    // A home of its own: the others' circuits are in the shared one.
+    let (home, signer) = (Home::new(COFFERDAM), Signer::new());
+    home.trust(&signer.public(), "github://cofferdam/*");
+    run(home.install(&package::guest_package("probe", &[stage.upstream.grant()]), &signer)).unwrap();
+    let host = home.builder().allow_private(stage.upstream.host_port()).build().unwrap();
+    run(host.run(stage.fetch("/text/warm"))).unwrap();
+    let dir = home.path().join("circuits");
+    fs::create_dir_all(&dir).unwrap();
+    let turn = fs::File::create(dir.join("lock")).unwrap();
+    turn.lock().unwrap();
+    let windowed = Profile::named("failover-windowed").unwrap();
+    run(async {
+        let running = Arc::new(AtomicBool::new(true));
+        let ticks = tokio::spawn({
+            let running = Arc::clone(&running);
+            async move {
+                let mut longest = Duration::ZERO;
+                while running.load(Ordering::SeqCst) {
+                    let before = Instant::now();
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                    longest = longest.max(before.elapsed());
+                }
+                longest
+            }
+        });
+        let calls: Vec<_> = (0..6)
+            .map(|n| {
+                let limits = LimitRequest::parse(None, Some("2s"), None).unwrap();
+                let call =
+                    stage.fetch(&format!("/status/500/{n}")).retry(Arc::clone(&windowed)).limits(limits);
+                let host = host.clone();
+                tokio::spawn(async move {
+                    let begun = Instant::now();
+                    (host.run(call).await.map(drop).unwrap_err(), begun.elapsed())
+                })
+            })
+            .collect();
+        for call in calls {
+            let (_, took) = call.await.unwrap();
+            assert!(took < Duration::from_secs(4), "a call of two seconds took {took:?}");
+        }
+        running.store(false, Ordering::SeqCst);
+        let longest = ticks.await.unwrap();
+        assert!(longest < Duration::from_secs(1), "a timer of 10 ms took {longest:?}");
+    });
+    drop(turn);
 }

@@ -219,8 +219,10 @@ impl Pipeline {
             let moment = Moment::of(&failure, idempotent, attempts, candidate.index, now, deadline);
             let retried = attempts.saturating_sub(1);
             let next = match decide(&plan.profile, &moment, &*self.chance) {
-                Next::Retry { delay, .. } if forbidden(visit, clock) => {
-                    Next::Stop { stopped: Some(RetryStopped::CircuitOpen), retry_after: Some(delay) }
+                // When the circuit lets one through is not when the policy would have tried again: the next call
+                // is told.
+                Next::Retry { .. } if forbidden(visit, clock) => {
+                    Next::Stop { stopped: Some(RetryStopped::CircuitOpen), retry_after: None }
                 }
                 next => next,
             };
@@ -323,6 +325,9 @@ impl Pipeline {
                 deadline: time.deadline,
             },
         };
+        if let Some(visit) = visit {
+            visit.begin_attempt();
+        }
         let running = sandbox::run(&admitted.loaded.connector, operation, &admitted.args, attempt);
         let ended = telling(running, delays, record).await;
         if let Some(visit) = visit {

@@ -121,8 +121,8 @@ impl Record {
                 Err(Error::Host(error)) => AttemptOutcome::Refused { code: error.kind().code() },
             });
         }
-        for Suppressed { at, reason, cause } in &ended.suppressed {
-            self.step(Step::Suppressed { at: *at, reason, cause });
+        for Suppressed { at, by, reason, cause } in &ended.suppressed {
+            self.step(Step::Suppressed { at: *at, by: *by, reason, cause });
         }
         if let Some(report) = &mut self.report {
             report.partial = ended.failed_items.filter(|items| *items > 0);

@@ -111,6 +111,8 @@ pub enum Step<'e> {
     Suppressed {
         /// When.
         at: Timestamp,
+        /// Who says so.
+        by: Speaker,
         /// Why it does not matter.
         reason: &'e str,
         /// What it was.
@@ -125,6 +127,26 @@ pub enum Step<'e> {
         /// The failure's code.
         code: Option<&'e str>,
     },
+}
+
+/// Who says what a step tells. What a connector says is text of its author's, and may be anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Speaker {
+    /// The host, of what its own gate saw.
+    Host,
+    /// The connector.
+    Connector,
+}
+
+impl Speaker {
+    /// The stable word.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Connector => "connector",
+        }
+    }
 }
 
 /// Where the length of a wait comes from.
@@ -185,8 +207,8 @@ impl Step<'_> {
                 "connector": connector, "host": host, "from": from, "to": to, "cause": cause.map(Cause::name),
             }),
             Self::RateDelayed { host, delay } => json!({"host": host, "delay_ms": millis(*delay)}),
-            Self::Suppressed { at, reason, cause } => {
-                json!({"at": at.to_string(), "reason": reason, "cause": cause})
+            Self::Suppressed { at, by, reason, cause } => {
+                json!({"at": at.to_string(), "by": by.name(), "reason": reason, "cause": cause})
             }
             Self::Final { outcome, class, code } => json!({"outcome": outcome, "class": class, "code": code}),
         };

@@ -26,6 +26,7 @@ use crate::action::ActionScope;
 use crate::clock::Clock;
 use crate::egress::Authorize;
 use crate::error::{Error, HostError, HostErrorKind};
+use crate::event::Speaker;
 use crate::failure::{Context, Failure, LimitHit, LimitKind, RuntimeFault, TimeOf};
 use crate::limits::{self, Limits, Usage};
 
@@ -177,8 +178,12 @@ pub(crate) async fn run<A: Answer>(
 fn passed_over(mut said: Vec<Suppressed>, value: bool, ledger: &Ledger, at: Timestamp) -> Vec<Suppressed> {
     if value {
         let reason = "the connector returned a value all the same";
-        let seen =
-            ledger.troubles().into_iter().map(|cause| Suppressed { at, reason: reason.to_owned(), cause });
+        let seen = ledger.troubles().into_iter().map(|cause| Suppressed {
+            at,
+            by: Speaker::Host,
+            reason: reason.to_owned(),
+            cause,
+        });
         said.extend(seen);
     }
     said

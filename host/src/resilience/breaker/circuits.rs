@@ -15,6 +15,7 @@ use super::circuit::Circuit;
 use super::disk::{self, Lock};
 use super::kept::{self, Record};
 use super::policy::BreakerPolicy;
+use super::turn::Writers;
 use super::visit::Visiting;
 use crate::failure::AuditId;
 use crate::manifest::ConnectorName;
@@ -28,8 +29,7 @@ const KEPT: usize = 1024;
 pub struct Circuits {
     dir: PathBuf,
     known: Mutex<HashMap<PathBuf, Known>>,
-    /// One writer of this process at a time asks for the turn among processes.
-    writing: Mutex<()>,
+    writers: Writers,
 }
 
 /// What a file said when it had this stamp.
@@ -37,6 +37,26 @@ pub struct Circuits {
 struct Known {
     stamp: FileStamp,
     circuit: Arc<Circuit>,
+}
+
+/// Whether a change may be waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// No: a call depends on this thread.
+    Never,
+    /// Up to a second, where others do not wait in vain already.
+    ForTurn,
+}
+
+/// What came of a change.
+#[derive(Debug)]
+pub(super) enum Changed<T> {
+    /// It was made.
+    Done(T),
+    /// Another process is writing; it was not made.
+    NoTurn,
+    /// It could not be made, which the operator was told.
+    Failed,
 }
 
 /// One circuit's place.
@@ -52,7 +72,7 @@ impl Circuits {
     /// The circuits that are kept in `dir`, which is made when the first one opens.
     #[must_use]
     pub fn new(dir: PathBuf) -> Arc<Self> {
-        Arc::new(Self { dir, known: Mutex::default(), writing: Mutex::default() })
+        Arc::new(Self { dir, known: Mutex::default(), writers: Writers::default() })
     }
 
     /// One candidate's visit, from its first attempt to its last.
@@ -104,20 +124,41 @@ impl Circuits {
     }
 
     /// Changes the circuit, as it is now, in one step for all processes.
-    pub(super) fn change<T>(&self, place: &Place, change: impl FnOnce(&mut Circuit) -> T) -> Option<T> {
-        let changed = self.in_turn(|| {
-            let before = self.look(place).unwrap_or_default();
-            let mut circuit = Circuit::clone(&before);
-            let outcome = change(&mut circuit);
-            if circuit.is_pristine() {
-                disk::remove(&place.file)?;
-            } else if circuit != *before {
-                let (connector, host) = (place.connector.to_string(), place.host.clone());
-                disk::replace(&place.file, &kept::write(&Record { connector, host, circuit })?)?;
+    pub(super) fn change<T>(
+        &self,
+        place: &Place,
+        wait: Wait,
+        change: impl FnOnce(&mut Circuit) -> T,
+    ) -> Changed<T> {
+        let turn = match wait {
+            Wait::Never => self.writers.at_once(&self.dir),
+            Wait::ForTurn => self.writers.if_it_comes(&self.dir).map(Some),
+        };
+        let changed = match turn {
+            Ok(Some(_turn)) => self.change_now(place, change),
+            Ok(None) => return Changed::NoTurn,
+            Err(error) => Err(error),
+        };
+        match changed {
+            Ok(outcome) => Changed::Done(outcome),
+            Err(error) => {
+                self.warn(place, "cannot be written", &error);
+                Changed::Failed
             }
-            Ok(outcome)
-        });
-        changed.inspect_err(|error| self.warn(place, "cannot be written", error)).ok()
+        }
+    }
+
+    fn change_now<T>(&self, place: &Place, change: impl FnOnce(&mut Circuit) -> T) -> io::Result<T> {
+        let before = self.look(place).unwrap_or_default();
+        let mut circuit = Circuit::clone(&before);
+        let outcome = change(&mut circuit);
+        if circuit.is_pristine() {
+            disk::remove(&place.file)?;
+        } else if circuit != *before {
+            let (connector, host) = (place.connector.to_string(), place.host.clone());
+            disk::replace(&place.file, &kept::write(&Record { connector, host, circuit })?)?;
+        }
+        Ok(outcome)
     }
 
     /// The slot of the one request that tries the host; none while another has it.
@@ -165,26 +206,18 @@ impl Circuits {
         if records.is_empty() && unusable.is_empty() {
             return Ok(());
         }
-        self.in_turn(|| {
-            unusable.iter().try_for_each(|file| disk::remove(file))?;
-            let names = records.iter().filter_map(|record| {
-                Some((ConnectorName::parse(&record.connector).ok()?, record.host.as_str()))
-            });
-            names.map(|(connector, host)| self.place(&connector, host)).try_for_each(|place| {
-                disk::remove(&place.file)?;
-                if let Ok(Some(_slot)) = self.probe(&place) {
-                    self.forget_probe(&place);
-                }
-                Ok(())
-            })
+        let _turn = self.writers.in_time(&self.dir)?;
+        unusable.iter().try_for_each(|file| disk::remove(file))?;
+        let names = records
+            .iter()
+            .filter_map(|record| Some((ConnectorName::parse(&record.connector).ok()?, record.host.as_str())));
+        names.map(|(connector, host)| self.place(&connector, host)).try_for_each(|place| {
+            disk::remove(&place.file)?;
+            if let Ok(Some(_slot)) = self.probe(&place) {
+                self.forget_probe(&place);
+            }
+            Ok(())
         })
-    }
-
-    /// Does what changes files, while no other process does.
-    fn in_turn<T>(&self, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let _turn = Lock::turn(&self.dir)?;
-        work()
     }
 
     fn unusable(&self, place: &Place, why: &str) -> Arc<Circuit> {
@@ -201,6 +234,12 @@ impl Circuits {
             file = &*file,
             "the circuit {what}: {why}"
         );
+    }
+
+    /// Tells the operator of a change that its call was over before.
+    pub(super) fn tell(&self, place: &Place, from: &str, to: &str) {
+        let (connector, host) = (place.connector.as_str(), place.host.as_str());
+        tracing::info!(target: "cofferdam::breaker", connector, host, "the circuit was {from} and is {to}");
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<PathBuf, Known>> {

@@ -4,7 +4,6 @@ use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
-use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD, OFlags};
 
@@ -12,11 +11,6 @@ use crate::stamp::FileStamp;
 
 /// The largest file that is read, in bytes: what 16 refused credentials and 1000 failures take, many times over.
 const MAX_BYTES: u64 = 256 * 1024;
-
-/// How often, and how long apart, a writer asks for its turn. Others hold it for less than a millisecond; one that
-/// is stopped while it does must not stop calls.
-const TURNS: u32 = 200;
-const POLL: Duration = Duration::from_millis(5);
 
 /// Of the file at `path` now; none where there is none.
 pub(super) fn stamp_of(path: &Path) -> Option<FileStamp> {
@@ -72,17 +66,10 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    /// The turn to write in `dir`, which is made if it is not there.
-    pub(super) fn turn(dir: &Path) -> io::Result<Self> {
+    /// The turn to write in `dir`, which is made if it is not there; none while another has it.
+    pub(super) fn turn(dir: &Path) -> io::Result<Option<Self>> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-        let path = dir.join("lock");
-        for _ in 0..TURNS {
-            if let Some(lock) = Self::attempt(&path)? {
-                return Ok(lock);
-            }
-            std::thread::sleep(POLL);
-        }
-        Err(io::Error::other("another process has been writing there for a second"))
+        Self::attempt(&dir.join("lock"))
     }
 
     /// Whether somebody has the lock on the file at `path`.

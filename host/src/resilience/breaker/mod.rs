@@ -14,6 +14,7 @@ mod policy;
 mod reference;
 #[cfg(test)]
 mod tests;
+mod turn;
 mod view;
 mod visit;
 #[cfg(test)]

@@ -4,14 +4,15 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::circuit::{Admission, CircuitState, Seen, Why};
-use super::circuits::{Circuits, Place};
+use jiff::Timestamp;
+
+use super::circuit::{Admission, Circuit, CircuitState, Seen, Why};
+use super::circuits::{Changed, Circuits, Place, Wait};
 use super::disk::Lock;
 use super::mark;
 use super::policy::{BreakerPolicy, Weight};
 use crate::failure::{AuditId, Cause, CircuitOpen};
 use crate::manifest::ConnectorName;
-use jiff::Timestamp;
 
 /// How long to wait for the one request that tries a host: nobody knows, and it is worth asking again soon.
 const WHILE_PROBED: Duration = Duration::from_secs(1);
@@ -47,6 +48,8 @@ pub struct Visit {
 #[derive(Debug, Default)]
 struct State {
     hosts: Vec<AtHost>,
+    /// The number of the attempt that is made.
+    attempt: u32,
     changes: Vec<Change>,
     over: bool,
 }
@@ -55,6 +58,8 @@ struct State {
 #[derive(Debug)]
 struct AtHost {
     place: Place,
+    /// The last attempt that was admitted to it.
+    attempt: u32,
     credential: Option<String>,
     /// Whether there was nothing to remember of it.
     was_pristine: bool,
@@ -62,6 +67,10 @@ struct AtHost {
     probe: Option<(Lock, Cause)>,
     last: Option<Sight>,
 }
+
+/// Another process is writing circuits: it cannot be counted at once.
+#[derive(Debug)]
+struct NoTurn;
 
 /// What was seen last.
 #[derive(Debug, Clone, Copy)]
@@ -101,16 +110,21 @@ impl Drop for Visiting {
 
 impl Visit {
     /// Whether a request may go to `host` now. `credential` says which state of which bindings it carries, without
-    /// any secret. What is decided for the first request holds for the visit: all its requests to a host that it
-    /// tries are one trial. A circuit that an earlier candidate of the same call opened lets it pass, without being
-    /// the one that tries the host: a smaller model behind the same host is what the caller asked for next.
+    /// any secret. What is decided for the first request of an attempt holds for the attempt: all its requests to a
+    /// host that it tries are one trial. A circuit that an earlier candidate
+    /// of the same call opened lets it pass, without being the one that tries the host: a smaller model behind the
+    /// same host is what the caller asked for next.
     ///
     /// # Errors
     /// The circuit is open, or another call tries the host.
     pub fn admit(&self, host: &str, credential: Option<String>, now: Timestamp) -> Result<(), CircuitOpen> {
         let credential = credential.map(mark::bounded);
         let mut state = self.state();
-        if let Some(at) = state.hosts.iter_mut().find(|at| at.place.host == host) {
+        let (attempt, over) = (state.attempt, state.over);
+        let known = state.hosts.iter().position(|at| at.place.host == host);
+        if let Some(at) = known.and_then(|known| state.hosts.get_mut(known))
+            && (at.attempt == attempt || at.probe.is_some())
+        {
             at.credential = credential;
             return Ok(());
         }
@@ -152,10 +166,22 @@ impl Visit {
             };
             return Err(refusal(&place, CircuitState::Open, why, retry_after, bindings));
         };
-        if !state.over {
-            state.hosts.push(AtHost { place, credential, was_pristine, probe, last: None });
+        match known.and_then(|known| state.hosts.get_mut(known)) {
+            Some(at) => {
+                at.was_pristine &= was_pristine;
+                (at.attempt, at.credential, at.probe) = (attempt, credential, probe);
+            }
+            None if over => {}
+            None => state.hosts.push(AtHost { place, attempt, credential, was_pristine, probe, last: None }),
         }
         Ok(())
+    }
+
+    /// Another attempt of the candidate begins: it is admitted to every host anew, since others may have found out
+    /// more while it waited.
+    pub fn begin_attempt(&self) {
+        let mut state = self.state();
+        state.attempt = state.attempt.saturating_add(1);
     }
 
     /// Notes what came of a request to `host`; `cause` is none where it was answered well. The last one counts.
@@ -181,26 +207,51 @@ impl Visit {
     }
 
     /// The candidate is done: what was seen last at each host is counted, and then what the visit holds is let go.
-    pub fn settle(&self, now: Timestamp) {
+    /// Nobody waits for that: where another process is writing, it is counted a little later on a thread of its
+    /// own, which holds the slot until then and tells the operator alone of what changed.
+    pub fn settle(self: &Arc<Self>, now: Timestamp) {
         let mut state = self.state();
         state.over = true;
+        let mut later = Vec::new();
         for at in std::mem::take(&mut state.hosts) {
-            let change = match at.last {
-                Some(last) => self.count(&at, last, now),
-                // The one request that was let through told nothing: it is as open as before.
-                None => at
-                    .probe
-                    .as_ref()
-                    .map(|(_, cause)| (CircuitState::HalfOpen, CircuitState::Open, Some(*cause))),
-            };
-            if let Some((from, to, cause)) = change {
-                if at.probe.is_some() && to == CircuitState::Closed {
-                    self.circuits.forget_probe(&at.place);
-                }
-                let host = at.place.host;
-                state.changes.push(Change { host, from: from.name(), to: to.name(), cause });
+            match self.close(&at, now, Wait::Never) {
+                Ok(change) => state.changes.extend(change),
+                Err(NoTurn) => later.push(at),
             }
         }
+        drop(state);
+        if later.is_empty() {
+            return;
+        }
+        let visit = Arc::clone(self);
+        let count = move || {
+            for at in later {
+                if let Ok(Some(change)) = visit.close(&at, now, Wait::ForTurn) {
+                    visit.circuits.tell(&at.place, change.from, change.to);
+                }
+            }
+        };
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(count)),
+            Err(_) => count(),
+        }
+    }
+
+    /// Counts what was seen last at one host.
+    fn close(&self, at: &AtHost, now: Timestamp, wait: Wait) -> Result<Option<Change>, NoTurn> {
+        let change = match at.last {
+            Some(last) => self.count(at, last, now, wait)?,
+            // The one request that was let through told nothing: it is as open as before.
+            None => {
+                at.probe.as_ref().map(|(_, cause)| (CircuitState::HalfOpen, CircuitState::Open, Some(*cause)))
+            }
+        };
+        Ok(change.map(|(from, to, cause)| {
+            if at.probe.is_some() && to == CircuitState::Closed {
+                self.circuits.forget_probe(&at.place);
+            }
+            Change { host: at.place.host.clone(), from: from.name(), to: to.name(), cause }
+        }))
     }
 
     /// The circuits that changed since this was asked last, in order.
@@ -214,9 +265,10 @@ impl Visit {
         at: &AtHost,
         last: Sight,
         now: Timestamp,
-    ) -> Option<(CircuitState, CircuitState, Option<Cause>)> {
+        wait: Wait,
+    ) -> Result<Option<(CircuitState, CircuitState, Option<Cause>)>, NoTurn> {
         if at.was_pristine && self.is_good(last) {
-            return None;
+            return Ok(None);
         }
         let seen = Seen {
             cause: last.cause,
@@ -230,12 +282,16 @@ impl Visit {
         let before = self.circuits.look(&at.place).unwrap_or_default();
         let mut foreseen = (*before).clone();
         if foreseen.count(&self.policy, &seen, probed, now).is_none() && foreseen == *before {
-            return None;
+            return Ok(None);
         }
-        let change =
-            self.circuits.change(&at.place, |circuit| circuit.count(&self.policy, &seen, probed, now));
-        let (from, to) = change??;
-        Some((from, to, last.cause.filter(|_| to != CircuitState::Closed)))
+        let count = |circuit: &mut Circuit| circuit.count(&self.policy, &seen, probed, now);
+        match self.circuits.change(&at.place, wait, count) {
+            Changed::Done(Some((from, to))) => {
+                Ok(Some((from, to, last.cause.filter(|_| to != CircuitState::Closed))))
+            }
+            Changed::Done(None) | Changed::Failed => Ok(None),
+            Changed::NoTurn => Err(NoTurn),
+        }
     }
 
     /// Whether an earlier candidate of the same call found this out.

@@ -187,3 +187,53 @@ fn a_clock_that_was_set_back_lets_the_next_one_try() {
     assert!(visit(&circuits).admit(HOST, None, at(1_000_000)).is_err());
     assert_eq!(visits(&circuits, 0, 200), [("open", "half_open"), ("half_open", "closed")]);
 }
+
+/// Another process is writing and does not come to an end: who has seen something goes on at once, holds the slot,
+/// and it is counted once the turn is free.
+#[test]
+fn nobody_waits_for_the_turn_and_what_was_seen_is_counted_all_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let circuits = circuits(dir.path());
+    visits(&circuits, 0, 503);
+    let probe = visit(&circuits);
+    probe.admit(HOST, None, at(30)).unwrap();
+    probe.saw(HOST, None, None, None);
+    let turn = fs::File::open(dir.path().join("circuits/lock")).unwrap();
+    turn.lock().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async { probe.settle(at(30)) });
+    assert!(probe.take_changes().iter().all(|change| change.to == "half_open"));
+    drop(probe);
+    assert_eq!(visit(&circuits).admit(HOST, None, at(30)).unwrap_err().state, "half_open");
+    drop(turn);
+    // Waits for the thread on which it is counted.
+    drop(runtime);
+    assert!(circuits.views(at(30)).unwrap().is_empty());
+}
+
+/// What others find out while a call waits stops its next attempt, also at hosts where it failed at nothing.
+#[test]
+fn each_attempt_is_admitted_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let circuits = circuits(dir.path());
+    let waits = visit(&circuits);
+    waits.admit(HOST, None, at(0)).unwrap();
+    waits.saw(HOST, None, None, None);
+    visits(&circuits, 0, 503);
+    // The requests of one attempt are one.
+    waits.admit(HOST, None, at(0)).unwrap();
+    waits.begin_attempt();
+    assert_eq!(waits.admit(HOST, None, at(0)).unwrap_err().state, "open");
+    let probe = visit(&circuits);
+    probe.admit(HOST, None, at(30)).unwrap();
+    waits.begin_attempt();
+    assert_eq!(waits.admit(HOST, None, at(30)).unwrap_err().state, "half_open");
+    drop(probe);
+    // It may be the probe itself then, and what it sees is what counts.
+    waits.begin_attempt();
+    waits.admit(HOST, None, at(30)).unwrap();
+    assert_eq!(visit(&circuits).admit(HOST, None, at(30)).unwrap_err().state, "half_open");
+    waits.saw(HOST, None, None, None);
+    waits.settle(at(30));
+    assert!(circuits.views(at(30)).unwrap().is_empty());
+}

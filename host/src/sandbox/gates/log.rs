@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use wasmtime::StoreContextMut;
 use wasmtime::component::{ComponentType, Lift, LinkerInstance, WasmList, WasmStr};
 
+use crate::event::Speaker;
 use crate::failure::safe_line;
 use crate::limits;
 use crate::sandbox::state::State;
@@ -52,6 +53,8 @@ pub(in crate::sandbox) struct LogLane {
 pub(crate) struct Suppressed {
     /// When.
     pub(crate) at: Timestamp,
+    /// Who says so.
+    pub(crate) by: Speaker,
     /// Why it does not matter.
     pub(crate) reason: String,
     /// What it was.
@@ -90,7 +93,7 @@ fn passed_over(
     let cut = |text: &str, chars| cut(text, chars, scanner.as_deref());
     let reason = cut(&reason.to_str(&*store)?, limits::LOG_LINE_CHARS);
     let cause = cut(&cause.to_str(&*store)?, limits::LOG_LINE_CHARS.saturating_sub(reason.len()));
-    Ok(Suppressed { at: store.data().clock.timestamp(), reason, cause })
+    Ok(Suppressed { at: store.data().clock.timestamp(), by: Speaker::Connector, reason, cause })
 }
 
 /// The line, from what still lies in the guest's memory: cut there, so that only what is kept is copied.
