@@ -117,7 +117,12 @@ impl Visit {
     ///
     /// # Errors
     /// The circuit is open, or another call tries the host.
-    pub fn admit(&self, host: &str, credential: Option<String>, now: Timestamp) -> Result<(), CircuitOpen> {
+    pub fn admit(
+        &self,
+        host: &str,
+        credential: Option<String>,
+        now: Timestamp,
+    ) -> Result<(), Box<CircuitOpen>> {
         let credential = credential.map(mark::bounded);
         let mut state = self.state();
         let (attempt, over) = (state.attempt, state.over);
@@ -314,8 +319,8 @@ fn refusal(
     why: &Why,
     retry_after: Option<Duration>,
     bindings: Vec<String>,
-) -> CircuitOpen {
-    CircuitOpen {
+) -> Box<CircuitOpen> {
+    Box::new(CircuitOpen {
         connector: place.connector.to_string(),
         host: place.host.clone(),
         state: state.name(),
@@ -326,5 +331,5 @@ fn refusal(
         status: why.status,
         cause_audit_id: why.audit_id.clone(),
         bindings,
-    }
+    })
 }

@@ -46,7 +46,7 @@ impl Guards {
         &self,
         host: &Target,
         credential: impl FnOnce() -> Option<String>,
-    ) -> Result<(), CircuitOpen> {
+    ) -> Result<(), Box<CircuitOpen>> {
         match &self.circuits {
             Some(visit) => visit.admit(&host.to_string(), credential(), self.clock.timestamp()),
             None => Ok(()),

@@ -22,7 +22,7 @@ pub(in crate::sandbox) enum Verdict {
     /// A credential that a request needs cannot be had.
     Binding(BindingProblem),
     /// The circuit to a host is open.
-    Circuit(CircuitOpen),
+    Circuit(Box<CircuitOpen>),
     /// The vault cannot be used: no outcome of the call, but why there is none.
     Host(VaultTrouble),
 }
