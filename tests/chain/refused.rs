@@ -72,6 +72,62 @@ fn what_is_wrong_with_an_alternate_is_found_before_the_first_is_asked() {
     assert_eq!(stage.asked_a("/text/early"), 0);
 }
 
+/// Under another key, the same would be done again.
+#[test]
+fn nobody_is_asked_the_same_twice_however_it_is_written() {
+    let stage = Stage::new();
+    let credential = "kind = \"bearer\"\nservice = \"acme\"\nhosts = [\"api.acme.example:443\"]";
+    stage.ground.install_with("accounts", &format!("\n[[capabilities.credential]]\n{credential}\n"));
+    let args = json!({"url": stage.a("/status/503/same"), "body": "charge"});
+    let text = || Call::from_text(other("a"), "post", args.to_string()).idempotency_key("k");
+    let value = || Call::new(other("a"), "post", args.clone());
+    let again = || Alternate::new(other("a"), "post");
+    let restated = || again().with_args(object(json!({"body": "charge"})));
+    let accounts = || Call::new(other("accounts"), "post", args.clone());
+    let account = || Alternate::new(other("accounts"), "post");
+    for call in [
+        text().or_else(restated()),
+        value().or_else(restated()),
+        text().or_else(again()),
+        value().or_else(again().identity("unused", "work")),
+        accounts().or_else(account().identity("acme", "default")),
+        accounts().identity("acme", "work").or_else(account().identity("acme", "work")),
+        accounts().identity("acme", "work").or_else(account()),
+    ] {
+        let error = refused(run(stage.host.run(call)));
+        check_host_error(&error);
+        assert!(
+            error.message().contains("Alternate 1") && error.message().contains("asks the same"),
+            "{error}"
+        );
+    }
+    assert_eq!(stage.asked_a("/status/503/same"), 0);
+    // Another account is another candidate: the call goes on to where the first one's binding is missing.
+    let failure = failed(run(stage.host.run(accounts().or_else(account().identity("acme", "second")))));
+    assert_eq!(failure.class(), FailureClass::BindingRequired);
+}
+
+#[test]
+fn what_is_too_large_is_refused_wherever_it_is_said() {
+    let stage = Stage::new();
+    let large = "x".repeat(4 * 1024 * 1024);
+    let with = |body: &str| json!({"url": stage.a("/text/large"), "body": body});
+    let small = || Alternate::new(other("b"), "post").with_args(object(json!({"body": "small"})));
+    let half = "x".repeat(3 * 1024 * 1024);
+    for call in [
+        Call::new(other("a"), "post", with(&large)).or_else(small()),
+        Call::from_text(other("a"), "post", with(&large).to_string()).or_else(small()),
+        Call::new(other("a"), "post", with("small"))
+            .or_else(Alternate::new(other("b"), "post").with_args(object(with(&large)))),
+        Call::new(other("a"), "post", with(&half))
+            .or_else(Alternate::new(other("b"), "post").with_args(object(json!({"url": half})))),
+    ] {
+        let failure = failed(run(stage.host.run(call)));
+        assert_eq!((failure.class(), failure.code()), (FailureClass::ResourceLimitExceeded, "payload"));
+    }
+    assert_eq!(stage.asked_a("/text/large"), 0);
+}
+
 #[test]
 fn arguments_that_are_given_twice_are_refused_in_a_chain_too() {
     let stage = Stage::new();

@@ -129,7 +129,8 @@ impl Request {
     /// another for every other request that changes something. One label for two
     /// requests that differ in method, URL or body is an error when the second is
     /// sent: the service would take it for the first. The same request may be
-    /// sent again under its label.
+    /// sent again under its label. Any text may be one that a header may carry: the
+    /// key of a call has no `:` in it, so that no label makes it another call's.
     ///
     /// An operation that makes several requests is idempotent only if each of
     /// them is: sends such a key, or changes nothing.

@@ -154,7 +154,8 @@ impl<'c> Candidate<'c> {
         let suffix = format!("~{}", self.index);
         match of_call.len() + suffix.len() <= KEY_BYTES {
             true => format!("{of_call}{suffix}").into(),
-            false => format!("{}{suffix}", Digest::of(of_call.as_bytes())).into(),
+            // Two of them: no key that is given as such a digest may become the same.
+            false => format!("{}~{suffix}", Digest::of(of_call.as_bytes())).into(),
         }
     }
 
@@ -358,6 +359,9 @@ mod tests {
             assert!(keys.iter().all(|key| acceptable(key)), "{keys:?}");
             assert!(keys[0] != keys[1] && keys[1] != keys[2]);
         }
+        let long = "x".repeat(200);
+        let digest = Digest::of(long.as_bytes()).to_string();
+        assert_ne!(keys(&long)[1], keys(&digest)[1]);
         assert_ne!(keys(&"x".repeat(199))[1], keys(&"x".repeat(200))[1]);
     }
 }

@@ -194,7 +194,8 @@ impl Call {
         self
     }
 
-    /// Gives the idempotency key instead of having one minted; 1 to 200 printable ASCII characters.
+    /// Gives the idempotency key instead of having one minted; 1 to 200 printable ASCII characters other than `:` and
+    /// `~`, with which the keys of alternates and of single requests are made from it.
     #[must_use]
     pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
         self.idempotency_key = Some(key.into());
@@ -258,14 +259,24 @@ impl Call {
 /// The longest idempotency key, in bytes.
 pub(super) const KEY_BYTES: usize = 200;
 
+/// What no caller's key has in it. All before the first `:` is a candidate's key, whatever the label after it; and all
+/// before the first `~` of that is the call's, whatever candidate comes after it. So no two keys can meet.
+const KEY_SEPARATORS: [char; 2] = [':', '~'];
+
 /// The key that every attempt of a call carries: the caller's, or a new one.
 pub(super) fn idempotency_key(given: Option<&str>, audit_id: &AuditId) -> Result<Arc<str>, HostError> {
     match given {
         None => Ok(Arc::clone(audit_id.text())),
+        Some(key) if key.contains(KEY_SEPARATORS) => {
+            Err(HostError::new(HostErrorKind::Validation, "The idempotency key has a `:` or a `~` in it.").hint(
+                "Write another character instead, like `-`: the host makes further keys of it with these two, and \
+                 two that are meant to differ could become one.",
+            ))
+        }
         Some(key) if (1..=KEY_BYTES).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic()) => {
             Ok(key.into())
         }
         Some(_) => Err(HostError::new(HostErrorKind::Validation, "The idempotency key is not acceptable.")
-            .hint("Use 1 to 200 printable ASCII characters without spaces.")),
+            .hint("Use 1 to 200 printable ASCII characters without spaces, `:` and `~`.")),
     }
 }

@@ -61,7 +61,7 @@ limits! {
     HostTransfer = "host_transfer", "bytes";
     /// Arguments or result as JSON.
     Payload = "payload", "bytes";
-    /// Outgoing requests of one call.
+    /// Outgoing requests of one attempt.
     Requests = "requests", "requests";
     /// Bytes of one request's body.
     RequestBody = "request_body", "bytes";

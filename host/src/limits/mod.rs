@@ -55,10 +55,10 @@ pub const MEMORIES: usize = 8;
 /// Tables of one component.
 pub const TABLES: usize = 32;
 
-/// Outgoing requests of one call.
+/// Outgoing requests of one attempt.
 pub const REQUESTS: u64 = 64;
 
-/// Outgoing requests of one call that may be under way at once; one more waits until one of them has ended.
+/// Outgoing requests of one attempt that may be under way at once; one more waits until one of them has ended.
 pub const CONCURRENT_REQUESTS: usize = 8;
 
 /// Bytes of one request's body.
@@ -74,13 +74,13 @@ pub const HEADER_BYTES: usize = 64 * 1024;
 /// Header fields of one response.
 pub const RESPONSE_FIELDS: u64 = 100;
 
-/// Log lines of one call; what comes after is dropped, with one marker.
+/// Log lines of one attempt; what comes after is dropped, with one marker.
 pub const LOG_LINES: usize = 1_000;
 
 /// Characters of one log line.
 pub const LOG_LINE_CHARS: usize = 4 * 1024;
 
-/// Bytes kept of a call's stdout and stderr, each: the last ones, where a panic's message is.
+/// Bytes kept of an attempt's stdout and stderr, each: the last ones, where a panic's message is.
 pub const STDIO_BYTES: usize = 64 * 1024;
 
 /// The most that any call on this host may be given.

@@ -82,8 +82,8 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "SIZE", value_parser = memory, allow_hyphen_values = true)]
     memory: Option<String>,
 
-    /// The key by which a service knows a repeated call; 1 to 200 printable ASCII characters [default: a
-    /// new one].
+    /// The key by which a service knows a repeated call; 1 to 200 printable ASCII characters other than
+    /// `:` and `~` [default: a new one].
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
 
