@@ -54,7 +54,7 @@ fn of_many_calls_that_fail_at_once_one_opens_the_circuit() {
     run(async {
         let mut calls = JoinSet::new();
         for _ in 0..50 {
-            let (host, call) = (stage.host.clone(), stage.fetch("/status/402"));
+            let (host, call) = (stage.host.clone(), stage.fetch("/status/503"));
             calls.spawn(async move { host.run(call).await });
         }
         let mut opened_by = Vec::new();

@@ -105,7 +105,7 @@ fn of_many_processes_at_a_half_open_circuit_one_sends_and_killed_lets_go() {
 #[test]
 fn what_one_process_opens_is_open_for_all() {
     let stage = stage();
-    let first = outcome(start(&stage, "/status/402"));
+    let first = outcome(start(&stage, "/status/503"));
     let refused = stage.is_refused("/text/no", "open");
     assert_eq!(refused.details()["circuit"]["cause_audit_id"], first["error"]["audit_id"]);
     assert_eq!(state_in(&outcome(start(&stage, "/text/no"))), "open");

@@ -192,7 +192,12 @@ impl Visit {
     /// Notes what came of a request to `host`; `cause` is none where it was answered well. The last one counts.
     pub fn saw(&self, host: &str, cause: Option<Cause>, status: Option<u16>, retry_after: Option<Duration>) {
         if let Some(at) = self.state().hosts.iter_mut().find(|at| at.place.host == host) {
-            at.last = Some(Sight { cause, status, retry_after });
+            // It answers, and asks for what was not there to be refused: another's credential may be good.
+            let asks = matches!(cause, Some(Cause::Auth | Cause::PaymentRequired)) && at.credential.is_none();
+            at.last = Some(match asks {
+                true => Sight { cause: None, status: None, retry_after: None },
+                false => Sight { cause, status, retry_after },
+            });
         }
     }
 

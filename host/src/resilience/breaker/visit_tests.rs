@@ -237,3 +237,16 @@ fn each_attempt_is_admitted_anew() {
     waits.settle(at(30));
     assert!(circuits.views(at(30)).unwrap().is_empty());
 }
+
+/// Who carried no credential was refused none: nobody else is stopped by it, and the host answered.
+#[test]
+fn a_refusal_of_nobody_shuts_nobody_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let circuits = circuits(dir.path());
+    for status in [401, 402] {
+        assert_eq!(visits(&circuits, 0, status), []);
+        assert!(circuits.views(at(0)).unwrap().is_empty(), "{status}");
+        visits(&circuits, 0, 503);
+        assert_eq!(visits(&circuits, 30, status), [("open", "half_open"), ("half_open", "closed")]);
+    }
+}

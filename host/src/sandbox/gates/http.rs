@@ -31,6 +31,9 @@ use crate::secret::{Found, Scanner};
 /// Bytes of a request's body that are held for a guest in one piece.
 const OUTGOING_CHUNK: usize = 16 * 1024;
 
+/// How long a host must have had before a timeout of the guest's own choice is held against it.
+const FAIR: Duration = Duration::from_secs(10);
+
 /// What the operator decides about the network, for every connector of a host.
 #[derive(Clone)]
 pub(crate) struct EgressSettings {
@@ -162,6 +165,7 @@ impl WasiHttpHooks for HttpGate {
             // What is compressed cannot be searched: nothing is asked for that way.
             request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         }
+        let haste = Haste::of(options.as_ref());
         let timeouts = timeouts(options);
         let (client, credentials) = (self.egress.client.clone(), self.credentials.clone());
         let (ledger, slots) = (Arc::clone(&self.ledger), Arc::clone(&self.slots));
@@ -217,7 +221,7 @@ impl WasiHttpHooks for HttpGate {
                     let wait = retry_after_ms(response.headers(), guards.clock.timestamp().into());
                     guards.saw_answer(&host, response.status().as_u16(), wait, renews);
                     let response =
-                        observe_response(response, host, bindings, sought, &ledger, guards, permit);
+                        observe_response(response, host, bindings, sought, &ledger, guards, permit, haste);
                     Ok((response, Box::new(async { Ok(()) }) as IoFuture))
                 }
                 Err(Unsent::Unauthorized(unauthorized)) => {
@@ -236,7 +240,9 @@ impl WasiHttpHooks for HttpGate {
                 Err(Unsent::Send(SendError::Fault(fault))) => {
                     let error = guest_error(fault.phase, fault.code);
                     let (phase, code, request_sent) = (fault.phase, fault.code, fault.request_sent);
-                    guards.saw_fault(&host, code);
+                    if !haste.explains(phase, code) {
+                        guards.saw_fault(&host, code);
+                    }
                     ledger.saw_fault(SeenFault { host, phase, code, request_sent });
                     Err(error)
                 }
@@ -251,6 +257,39 @@ fn never_left(error: &SendError) -> bool {
         SendError::Refused(_) | SendError::Flawed(_) => true,
         SendError::Limit(hit) => matches!(hit.limit, LimitKind::RequestHeaders | LimitKind::Rate),
         SendError::Fault(fault) => !fault.request_sent,
+    }
+}
+
+/// Which waits the guest made so short that their end says nothing about the host.
+#[derive(Clone, Copy)]
+struct Haste {
+    connect: bool,
+    first_byte: bool,
+    between_bytes: bool,
+}
+
+impl Haste {
+    fn of(options: Option<&RequestOptions>) -> Self {
+        let is_short = |timeout: Option<Duration>| timeout.is_some_and(|timeout| timeout < FAIR);
+        Self {
+            connect: is_short(options.and_then(|options| options.connect_timeout)),
+            first_byte: is_short(options.and_then(|options| options.first_byte_timeout)),
+            between_bytes: is_short(options.and_then(|options| options.between_bytes_timeout)),
+        }
+    }
+
+    /// Of a request without an answer.
+    fn explains(self, phase: Phase, word: &str) -> bool {
+        let chosen = match phase {
+            Phase::Dns | Phase::Connect | Phase::Tls => self.connect,
+            Phase::Send | Phase::Response => self.first_byte,
+        };
+        chosen && word == code::TIMEOUT
+    }
+
+    /// Of a body that broke off.
+    fn explains_body(self, word: &str) -> bool {
+        (self.first_byte || self.between_bytes) && word == code::TIMEOUT
     }
 }
 
@@ -324,6 +363,7 @@ fn named(found: Found) -> Option<String> {
     (!found.binding.is_empty()).then(|| found.binding.to_string())
 }
 
+#[expect(clippy::too_many_arguments, reason = "what is known of one answer")]
 /// Notes the status, counts the body, looks for secrets in it, and notes a body that breaks off.
 fn observe_response(
     response: Response<ResponseBody>,
@@ -333,6 +373,7 @@ fn observe_response(
     ledger: &Arc<Ledger>,
     guards: Guards,
     permit: OwnedSemaphorePermit,
+    haste: Haste,
 ) -> Response<WasiBody> {
     let status = response.status();
     if status.is_client_error() || status.is_server_error() {
@@ -361,7 +402,9 @@ fn observe_response(
                 ScannedError::Body(CountedError::TooLarge { .. }) => Error::HttpResponseBodySize(None),
                 ScannedError::Body(CountedError::Body(fault)) => {
                     let (phase, code, request_sent) = (fault.phase, fault.code, fault.request_sent);
-                    guards.saw_fault(&host, code);
+                    if !haste.explains_body(code) {
+                        guards.saw_fault(&host, code);
+                    }
                     ledger.saw_fault(SeenFault { host: host.clone(), phase, code, request_sent });
                     guest_error(phase, code)
                 }
