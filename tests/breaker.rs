@@ -41,6 +41,7 @@ fn d4_an_open_circuit_fails_fast_and_says_why() {
     assert_eq!(circuit["cause_code"], "unavailable");
     assert_eq!(circuit["cause_audit_id"], first.audit_id().as_str());
     assert!((1..=30_000).contains(&circuit["retry_after_ms"].as_u64().unwrap()), "{circuit:?}");
+    assert_eq!(details["retry_after_ms"], circuit["retry_after_ms"], "where every failure has it");
     circuit["opened_at"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
     assert_eq!(stage.changes(), [("closed".into(), "open".into(), json!("unavailable"))]);
 }

@@ -204,7 +204,7 @@ fn an_issue_is_got() {
 }
 
 #[test]
-fn an_issue_is_created_under_the_key_of_the_call() {
+fn an_issue_is_created_under_the_key_of_the_call_where_a_service_honours_one() {
     let world = world();
     let args = json!({"repository": repository("issues-3"), "title": "It leaks", "body": "Look.", "labels": ["bug"]});
     let create = |args: &Value| {

@@ -9,6 +9,7 @@ mod refused;
 #[path = "chain/stage.rs"]
 mod stage;
 
+use cofferdam::resilience::Profile;
 use cofferdam::{Call, FailureClass};
 use cofferdam_test_support::connector;
 use serde_json::{Value, json};
@@ -100,6 +101,30 @@ fn p12_another_model_of_the_same_connector_is_asked_where_one_is_not_found() {
     assert_eq!(failure.details()["chain"].as_array().unwrap().len(), 2);
 }
 
+/// P12 with a breaker: a call's own first candidate opens the circuit that its alternates stand behind.
+#[test]
+fn p12_a_circuit_that_the_call_itself_opened_does_not_stop_its_other_candidates() {
+    let stage = Stage::new();
+    stage.install("models");
+    let model = |model: &str| alternate("models", stage.a(model));
+    let call = ask("models", stage.a("/status/503/own-large"))
+        .or_else(model("/status/503/own-mid"))
+        .or_else(model("/text/own-small"))
+        .retry(Profile::named("failover").unwrap());
+    assert_eq!(run(stage.host.run(call)).unwrap()["body"], "own-small");
+    let asked =
+        ["/status/503/own-large", "/status/503/own-mid", "/text/own-small"].map(|path| stage.asked_a(path));
+    assert_eq!(asked, [3, 3, 1], "mid is retried like any other");
+    let changes = stage.clock.steps().into_iter().filter(|step| step.name == "circuit_changed").count();
+    assert_eq!(changes, 1, "one outage opens a circuit once");
+
+    // For all other calls it is open, also for their alternates.
+    let call = ask("models", stage.a("/text/own-later")).or_else(model("/text/own-small"));
+    let failure = failed(run(stage.host.run(call.retry(Profile::named("failover").unwrap()))));
+    assert_eq!(failure.code(), "circuit_open");
+    assert_eq!((stage.asked_a("/text/own-later"), stage.asked_a("/text/own-small")), (0, 1));
+}
+
 #[test]
 fn a_service_never_sees_one_key_with_two_requests() {
     let stage = Stage::new();
@@ -143,4 +168,21 @@ fn an_alternate_that_is_gone_when_it_is_needed_does_not_hide_what_came_before() 
     assert!(error.message().contains("Alternate 1") && error.message().contains("not installed"), "{error}");
     assert_eq!(stage.asked_a("/status/503/gone"), before);
     assert_eq!(connector("github://acme/gone@0.1.0"), other("gone"));
+}
+
+#[test]
+fn a_connector_that_is_gone_when_its_call_is_attempted_again_says_so() {
+    let stage = Stage::with_listener(|step, stage| {
+        if matches!(step, cofferdam::event::Step::RetryScheduled { failure, .. } if failure.details()["connector"] == "github://acme/leaving@0.1.0")
+        {
+            stage.remove("leaving");
+        }
+    });
+    stage.install("leaving");
+    let failure = failed(run(stage.host.run(ask("leaving", stage.a("/status/503/leaving")))));
+    let details = failure.details();
+    assert_eq!((failure.code(), &details["retry_stopped"]), ("unavailable", &json!("not_admitted")));
+    let message = "github://acme/leaving@0.1.0 is not installed.";
+    assert_eq!(details["not_admitted"], json!({"code": "connector_not_found", "message": message}));
+    assert_eq!(stage.asked_a("/status/503/leaving"), 1);
 }

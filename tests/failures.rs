@@ -289,11 +289,16 @@ fn an_api_s_errors_come_through_a_real_connector() {
     let failure = get("status-503-after-12");
     check(&failure, upstream("unavailable", true));
     assert_eq!(failure.details()["retry_after_ms"], 12_000);
-    let repository = json!({"owner": "acme", "name": "issues-1", "base_url": world().upstream.url("")});
-    let args = json!({"repository": repository, "title": " ", "labels": []});
-    let failure = world().failure("github-issues", "create_issue", args);
+    let create = |name: &str, title: &str| {
+        let repository = json!({"owner": "acme", "name": name, "base_url": world().upstream.url("")});
+        let args = json!({"repository": repository, "title": title, "labels": []});
+        world().failure("github-issues", "create_issue", args)
+    };
+    let failure = create("issues-1", " ");
     check(&failure, fault("input_invalid"));
     assert_eq!(failure.details()["field"], "title");
+    check(&create("status-503-once", "Twice would be two issues"), upstream("unavailable", false));
+    assert_eq!(world().upstream.seen("/repos/acme/status-503-once/issues").len(), 1);
 }
 
 #[test]

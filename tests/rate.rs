@@ -93,7 +93,8 @@ fn who_cannot_wait_sends_nothing_and_is_told_when_it_could() {
     assert_eq!((&details["limit"], &details["configured"]), (&json!("rate"), &json!(1)));
     let after = details["retry_after_ms"].as_u64().unwrap();
     assert!((1..=3_600_000).contains(&after), "{after}");
-    assert!(failure.message().contains("rate limit"), "{}", failure.message());
+    assert_eq!((&details["used"], &details["period_ms"]), (&json!(1), &json!(3_600_000)));
+    assert!(failure.message().contains("rate limit of 1 request in 1 h is used up"), "{}", failure.message());
     let [attempt] = &report.attempts[..] else { panic!("once: {report:?}") };
     let Some(AttemptOutcome::Failure { request_sent, .. }) = attempt.outcome else { panic!("{attempt:?}") };
     assert!(!request_sent, "nothing left");

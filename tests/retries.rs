@@ -281,6 +281,11 @@ fn r18_only_an_attempt_that_took_too_long_is_repeated_and_only_while_the_call_ha
         let (failure, made) = under(profile, op.clone(), plenty, Some(150));
         assert_eq!((failure.code(), made), ("wall_time", attempts), "{profile} {op:?}");
         assert_eq!(failure.details().get("configured"), Some(&json!(150)), "an attempt's time");
+        assert_eq!(failure.details().get("of"), Some(&json!("attempt")));
+        assert!(
+            failure.message().starts_with("The attempt exceeded its wall_time limit of 150 ms"),
+            "{failure}"
+        );
         let said = failure.details().get("retry_stopped").and_then(Value::as_str);
         assert_eq!((said, failure.retriable()), (stopped, false), "{profile} {op:?}");
     }
@@ -289,6 +294,8 @@ fn r18_only_an_attempt_that_took_too_long_is_repeated_and_only_while_the_call_ha
         under("deterministic", ("sleep", json!({"ms": 60_000})), (None, Some("200ms"), None), None);
     assert_eq!((failure.code(), made), ("wall_time", 1));
     assert_eq!(failure.details().get("retry_stopped"), Some(&json!("wall_time")));
+    assert_eq!(failure.details().get("of"), Some(&json!("call")));
+    assert!(failure.message().starts_with("The call exceeded"), "{failure}");
     // What would happen again is not repeated.
     for (op, limits, code) in [
         (("eat_memory", json!({})), (None, Some("60s"), Some("8MiB")), "memory"),
@@ -339,4 +346,20 @@ fn embedders_set_profiles_for_all_calls_for_one_connector_and_for_one_call() {
     }
     let unknown = refused::<()>(world().host.profile("standrad").map(drop).map_err(Error::from));
     assert!(unknown.hint_text().is_some_and(|hint| hint.starts_with("Did you mean `standard`?")));
+}
+
+/// `[rate_limit]`, from the file to the failure that says what is agreed.
+#[test]
+fn p18_the_operators_rate_limit_holds_at_the_command_line() {
+    let desk = desk("[rate_limit]\nrequests = 1\nper = \"1h\"\n");
+    let url = format!("url={}", world().upstream.url("/text/agreed"));
+    let call = ["call", "github://cofferdam/probe", "fetch_many", "--arg", &url, "--arg", "times=2"];
+    let ran = desk.cli.run(&[&call[..], &["--format", "json"]].concat()).fails(73);
+    let error = &ran.envelope()["error"];
+    assert_eq!(error["details"]["code"], "host_rate_limit", "{error}");
+    assert_eq!(
+        (&error["details"]["configured"], &error["details"]["period_ms"]),
+        (&json!(1), &json!(3_600_000))
+    );
+    assert_eq!(count("/text/agreed"), 1);
 }

@@ -56,8 +56,16 @@
 //! # Attempts
 //!
 //! The host may run an operation again when its outcome is not known. Whatever changes something sends an idempotency
-//! key: [`http::Request::idempotency_key`], with a label for each request. An operation that makes several requests is
-//! idempotent only if each of them is; one that is not is declared `not_idempotent` in the manifest.
+//! key: [`http::Request::idempotency_key`], with a label for each request. A key helps only where the service honours
+//! it; where it does not say so, sending a request again may do the thing again, and the operation is declared
+//! `not_idempotent` in the manifest. One that makes several requests is idempotent only if each of them is.
+//!
+//! # Values in part
+//!
+//! An operation on many things may succeed with some of them. Its result is a record with a list `errors`, one entry
+//! for each that failed: where that list is not empty, the host calls the value partial, and tells callers and agents
+//! before they take it for the whole. Entries may have the texts `class`, `code` and `message`, which agents are shown.
+//! No other list should have the name `errors`.
 //!
 //! An error that is passed over on purpose is said to the host: [`log::suppressed`].
 //!

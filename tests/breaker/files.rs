@@ -138,6 +138,11 @@ fn breaker_status_and_reset() {
     assert_eq!(own["open"]["cause_audit_id"], failure.audit_id().as_str());
 
     cli.run(&["breaker", "reset"]).fails(2).said("--host");
+    for bare in ["localhost", "localhost:0", "http://localhost:80"] {
+        cli.run(&["breaker", "reset", "--host", bare]).fails(2).said("write it like localhost:8080");
+    }
+    let versioned = cli.run(&["breaker", "reset", "github://cofferdam/probe@0.1.0"]);
+    versioned.fails(2).said("write \"github://cofferdam/probe\": it holds for every version");
     cli.run(&["breaker", "reset", "--all", "--host", &host]).fails(2).said("--all");
     let other = cli.run(&["breaker", "reset", "github://acme/other", "--host", &host]);
     assert!(other.ok().is_empty());
@@ -198,4 +203,35 @@ fn a_turn_that_nobody_gives_back_stops_no_call() {
         assert!(longest < Duration::from_secs(1), "a timer of 10 ms took {longest:?}");
     });
     drop(turn);
+}
+
+/// An operator sees that a call is trying the host, for as long as it does.
+#[test]
+fn breaker_status_says_that_a_probe_is_out() {
+    let stage = stage();
+    let cli = Cli::new(COFFERDAM, stage.home().path());
+    // The command has no clock that is skipped. To it this opened in the future: then the next call tries.
+    stage.skip(100_000);
+    stage.fails("/status/503");
+    stage.skip(30);
+    let is_out = |stage: &Stage| stage.circuit().unwrap().open.unwrap().probe_is_out;
+    assert!(!is_out(&stage));
+    run(async {
+        let (host, call) = (stage.host.clone(), stage.fetch("/hang/looked-at"));
+        let probe = tokio::spawn(async move { host.run(call).await });
+        while stage.count("/hang/looked-at") == 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        assert!(is_out(&stage));
+        let shown = cli.run(&["breaker", "status"]).ok();
+        let own = shown.split("\n\n").find(|part| part.contains(&stage.upstream.host_port())).unwrap();
+        assert!(own.contains("a probe is out"), "{own}");
+        // Looking takes nothing: whoever comes is refused, and there is still one request.
+        stage.host.run(stage.fetch("/text/no")).await.unwrap_err();
+        probe.abort();
+        probe.await.unwrap_err();
+    });
+    assert!(!is_out(&stage));
+    stage.answers();
+    assert_eq!((stage.count("/hang/looked-at"), stage.count("/text/no")), (1, 0));
 }

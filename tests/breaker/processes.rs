@@ -109,7 +109,7 @@ fn what_one_process_opens_is_open_for_all() {
     let refused = stage.is_refused("/text/no", "open");
     assert_eq!(refused.details()["circuit"]["cause_audit_id"], first["error"]["audit_id"]);
     assert_eq!(state_in(&outcome(start(&stage, "/text/no"))), "open");
-    stage.host.reset_circuits(None, Some(&stage.upstream.host_port())).unwrap();
+    stage.host.reset_circuits(None, Some(&stage.host_port())).unwrap();
     assert_eq!(outcome(start(&stage, "/text/well")), json!({"value": true}));
     assert_eq!(stage.count("/text/no"), 0);
 }
@@ -139,7 +139,19 @@ fn commands_share_the_breaker_of_the_configuration() {
     assert_eq!(refused_code, code, "the class, and so the exit code, is that of what opened it");
     assert_eq!(refused["error"]["details"]["circuit"]["cause_audit_id"], second["error"]["audit_id"]);
     assert_eq!(upstream.seen("/status/503").len(), 2);
-    assert!(cli.run(&["breaker", "reset", "--all"]).ok().contains(&upstream.host_port()));
+    // For people the same is words.
+    let args = json!({"url": upstream.url("/status/503/d")}).to_string();
+    let said = cli.run(&["call", "github://cofferdam/probe", "fetch", &args]).stderr;
+    let seen_by = second["error"]["audit_id"].as_str().unwrap();
+    for part in
+        [&format!("circuit: open, because of unavailable (seen by {seen_by}), since 2"), ", tried again in "]
+    {
+        assert!(said.contains(part) && !said.contains("{\""), "{said}");
+    }
+    std::fs::write(home.path().join("circuits/0123.json"), "{").unwrap();
+    let reset = cli.run(&["breaker", "reset", "--all"]).ok();
+    assert!(reset.contains(&upstream.host_port()) && reset.contains("one file that was damaged"), "{reset}");
+    assert_eq!(cli.run(&["breaker", "reset", "--all", "--format", "json"]).json()["damaged_removed"], 0);
     cli.run(&["breaker", "status"]).said("Every circuit is closed.");
     assert_eq!(call("/text/well").0, Some(0));
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use cofferdam::egress::HostPort;
 use cofferdam::resilience::{CircuitView, Profile};
 use cofferdam::{Call, Error, Failure, Host, HostBuilder};
 use cofferdam_test_support::{Home, Signer, Skipping, Upstream, package, records};
@@ -61,6 +62,11 @@ pub(crate) fn stage_with(configure: impl FnOnce(HostBuilder) -> HostBuilder) -> 
 impl Stage {
     pub(crate) fn home(&self) -> &'static Home {
         &SHARED.home
+    }
+
+    /// Where its server is.
+    pub(crate) fn host_port(&self) -> HostPort {
+        HostPort::parse(&self.upstream.host_port()).unwrap()
     }
 
     /// A call that gets `path`.

@@ -33,11 +33,26 @@ fn a_file_of_candidates_is_asked_in_order_and_who_answered_is_said() {
     assert_eq!(ran.json()["answered_by"], by);
     assert_eq!(stage.asked_a("/status/404/cli-small"), 2);
 
+    write(format!("[[candidate]]\nargs = {{ url = \"{}\" }}\n", stage.a("/status/404/cli-small")));
+    let said = call(&[]).stderr;
+    let lines: Vec<_> = said.lines().skip_while(|line| !line.starts_with("    1. ")).collect();
+    assert_eq!(lines.len(), 2, "{said}");
+    for (number, line) in (1..).zip(lines) {
+        let start = format!("    {number}. `fetch` of github://acme/a@0.1.0: not_found (1 attempt): ");
+        assert!(line.starts_with(&start), "{line}");
+    }
+
     write("[[candidate]]\nconector = \"github://acme/b\"\n".into());
     call(&[]).fails(65).said("chain.toml:2:1");
     call(&[]).fails(65).said("did you mean `connector`");
     write("[[candidate]]\nconnector = \"github://acme/none\"\n".into());
-    call(&[]).fails(66).said("github://acme/none is not installed");
+    call(&[]).fails(65).said("candidate[0].connector: github://acme/none is not installed");
+    write("[[candidate]]\nop = \"fetch\"\n[[candidate]]\nconnector = \"github://acme/b@9.0.0\"\n".into());
+    call(&[]).fails(65).said("candidate[1].connector: github://acme/b@9.0.0 is not installed");
+    call(&[]).fails(65).said("Did you mean github://acme/b@0.1.0?");
+    write("[[candidate]]\nconnector = \"b\"\n".into());
+    call(&[]).fails(65).said("candidate[0].connector: `b` is not a connector's whole name");
+    call(&[]).fails(65).said("Did you mean github://acme/b?");
     std::fs::remove_file(dir.path().join("chain.toml")).unwrap();
     call(&[]).fails(66).said("chain.toml");
 }

@@ -44,7 +44,7 @@ impl Ground {
     pub(super) fn install_with(&self, name: &str, more: &str) {
         let manifest = package::guest_manifest("probe")
             .replace("cofferdam/probe", &format!("acme/{name}"))
-            .replace("post = \"not_idempotent\"", "post_bytes = \"not_idempotent\"");
+            .replace("post = \"not_idempotent\"\n", "");
         let closed = format!("http://localhost:{}", self.closed);
         let manifest = package::with_hosts(
             &manifest,

@@ -44,7 +44,11 @@ fn c23_a_refused_credential_stops_its_own_calls_until_it_is_bound_anew() {
         vec![key("default", hosts, "key-that-is-refused"), key("other", hosts, "key-of-the-other")]
     });
     assert_eq!(service.code("/status/401", "default"), "auth");
-    assert_eq!(service.code("/text/a", "default"), "circuit_open");
+    let refused = failed(service.guarded("/text/a", "default"));
+    assert_eq!(refused.code(), "circuit_open");
+    // A reset would send the same credential again.
+    assert_eq!(refused.details()["suggestion"], "cofferdam binding rebind api_key/acme/default");
+    assert_eq!(refused.details()["binding"], "api_key/acme/default");
     assert!(service.upstream.seen("/text").is_empty());
     let open = service.circuit().unwrap();
     assert_eq!(open.open_for_good[0].bindings, ["api_key/acme/default"]);
@@ -66,6 +70,7 @@ fn c23_a_refused_credential_stops_its_own_calls_until_it_is_bound_anew() {
     let another = another.allow_private(service.upstream.host_port()).build().unwrap();
     let service = Service { host: another, ..service };
     service.guarded("/text/a", "default").unwrap();
+    assert_eq!(service.circuit(), None, "what was bound before is nobody's any more");
     // And the new one is judged for itself.
     assert_eq!(service.code("/status/401", "default"), "auth");
     assert_eq!(service.code("/text/a", "default"), "circuit_open");

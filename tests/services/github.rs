@@ -68,8 +68,11 @@ fn githubs_errors_are_told_apart() {
     for (name, status, wait, body, code, retriable) in cases {
         let headers: Vec<_> = wait.map(|wait| ("retry-after", wait)).into_iter().collect();
         stage.front.answer(GITHUB, &format!("/acme/{name}/"), (status, &headers, &body.to_string()));
-        let args = json!({"repository": repository(name), "title": "x", "labels": []});
-        let failure = stage.failure("github-issues", "create_issue", args);
+        let create = json!({"repository": repository(name), "title": "x", "labels": []});
+        let created = stage.failure("github-issues", "create_issue", create);
+        envelope::check(&created, envelope::upstream(code, false));
+        let get = json!({"repository": repository(name), "number": 1});
+        let failure = stage.failure("github-issues", "get_issue", get);
         envelope::check(&failure, envelope::upstream(code, retriable));
         assert_eq!(failure.details()["status"], status);
         if name == "invalid" {

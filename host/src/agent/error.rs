@@ -20,9 +20,26 @@ pub fn error(action: &str, error: &Error) -> Rendered {
 }
 
 fn of_failure(action: &str, failure: &Failure) -> (String, Value) {
-    let hint = failure.details().get("suggestion").and_then(Value::as_str);
-    let text = failed(action, failure.class().name(), failure.message(), hint, failure.audit_id().as_str());
+    let hint = hint(failure);
+    let (class, id) = (failure.class().name(), failure.audit_id().as_str());
+    let text = failed(action, class, failure.message(), hint.as_deref(), id);
     (text, serde_json::to_value(failure).unwrap_or_default())
+}
+
+/// What mends it, or when to try again, and that others were asked, too.
+fn hint(failure: &Failure) -> Option<String> {
+    let details = failure.details();
+    let mends = details.get("suggestion").and_then(Value::as_str).map(str::to_owned);
+    let after = details.get("retry_after_ms").and_then(Value::as_u64).filter(|_| failure.retriable());
+    let again = || after.map(|ms| format!("Try again after {} s.", ms.div_ceil(1000)));
+    let chain = details.get("chain").and_then(Value::as_array).map(Vec::len);
+    // A command stands for itself.
+    match (mends, again(), chain) {
+        (Some(command), ..) => Some(command),
+        (None, Some(again), Some(asked)) => Some(format!("{again} {asked} candidates were asked in turn.")),
+        (None, None, Some(asked)) => Some(format!("{asked} candidates were asked in turn.")),
+        (None, again, None) => again,
+    }
 }
 
 /// The three lines of a failure; two where nothing is known that mends it.
@@ -35,7 +52,7 @@ pub(super) fn failed(action: &str, class: &str, message: &str, hint: Option<&str
 /// and more only where the agent's own request is what is wrong.
 fn of_host(action: &str, error: &HostError) -> (String, Value) {
     let (code, id) = (error.kind().code(), error.request_id().as_str());
-    let own = is_about_the_request(error.kind());
+    let own = error.kind().is_about_the_request();
     let message = if own { error.message() } else { error.kind().meaning() };
     let hint = if own { error.hint_text() } else { Some("The operator's log says more.") };
     let (action, said) = (named(action), sentence(message));
@@ -51,17 +68,6 @@ fn of_host(action: &str, error: &HostError) -> (String, Value) {
     let structured =
         json!({"error": {"code": code, "message": message, "details": details, "request_id": id}});
     (text, structured)
-}
-
-fn is_about_the_request(kind: HostErrorKind) -> bool {
-    matches!(
-        kind,
-        HostErrorKind::Validation
-            | HostErrorKind::ConnectorNotFound
-            | HostErrorKind::OpNotFound
-            | HostErrorKind::Busy
-            | HostErrorKind::Cancelled
-    )
 }
 
 /// The name as it is told, whoever chose it.

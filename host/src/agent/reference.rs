@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use cofferdam_test_support::committed::assert_committed;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{Rendered, error, value};
 use crate::call::{AttemptOutcome, AttemptReport, Report};
@@ -150,10 +150,17 @@ fn a41_a_failure_of_each_class() {
 }
 
 #[test]
-fn what_was_retried_is_in_the_structure_and_the_text_stays_what_it_is() {
+fn what_was_retried_says_when_to_try_again_and_a_value_stays_what_it_is() {
     let failure = Failure::network_error(&context(), refused());
     let wait = std::time::Duration::from_secs(8);
-    golden_error("retried", failure.with_retries(3, Some(RetryStopped::MaxAttempts), Some(wait)));
+    let retried = failure.with_retries(3, Some(RetryStopped::MaxAttempts), Some(wait));
+    golden_error("retried", retried.clone());
+    let entry = |code: &str| Map::from_iter([("code".to_owned(), Value::from(code))]);
+    let text = error("post-update", &retried.with_chain(vec![entry("unavailable"), entry("refused")]).into());
+    assert_eq!(text.text().lines().nth(1), Some("Try again after 8 s. 2 candidates were asked in turn."));
+    let mine = Failure::network_error(&context().with_op("post_message", false), refused());
+    let mine = mine.with_retries(0, None, Some(wait));
+    assert_eq!(error("post-update", &mine.into()).text().lines().count(), 2, "what is not retriable");
     let report = report(
         None,
         vec![

@@ -51,7 +51,7 @@ impl Pipeline {
         call: &Call,
         candidate: &Candidate<'_>,
         plan: &Plan,
-        course: &Course,
+        course: &Course<'_>,
         record: &mut Record,
     ) -> Result<Admitted<'_>, Error> {
         let Some(time) = course.time else {
@@ -69,7 +69,7 @@ impl Pipeline {
         call: &Call,
         candidate: &Candidate<'_>,
         plan: &Plan,
-        course: &Course,
+        course: &Course<'_>,
         record: &mut Record,
     ) -> Result<Admitted<'_>, Error> {
         // First the turn, then the checks: a key that is revoked while a call waits must not let it run, and
@@ -120,7 +120,7 @@ impl Pipeline {
         };
         let manifest = package.manifest().limits();
         let limits = verify::check_limits(&self.loader.ceilings, manifest, &action, &call.limits, &times)?;
-        let args = fitting_args(&context, operation, &candidate.args)?;
+        let args = fitting_args(&context, operation, call, candidate)?;
         Ok(Fitting { context, limits, args })
     }
 
@@ -177,17 +177,28 @@ fn known_operation<'l>(loaded: &'l Loaded, connector: &str, op: &str) -> Result<
     Err(HostError::new(HostErrorKind::OpNotFound, format!("{connector} has no operation `{op}`.")).hint(hint))
 }
 
-fn fitting_args(context: &Context, operation: &Exported, args: &Args) -> Result<Arguments, Error> {
+fn fitting_args(
+    context: &Context,
+    operation: &Exported,
+    call: &Call,
+    candidate: &Candidate<'_>,
+) -> Result<Arguments, Error> {
     let limit = limits::PAYLOAD_BYTES as u64;
-    let over = match args {
+    let within = |over: Option<u64>| match over {
+        None => Ok(()),
+        Some(used) => {
+            let hit = LimitHit::new(LimitKind::Payload, limit, used);
+            Err(Error::from(Failure::resource_limit_exceeded(context, hit)))
+        }
+    };
+    // Looked at before a copy is made of it. What it replaces fields of is the first's, which was looked at then.
+    within(candidate.overrides().and_then(|fields| sandbox::json_fields_over(fields, limit)))?;
+    let args = candidate.args(call)?;
+    within(match &*args {
         Args::Value(value) => sandbox::json_size_over(value, limit),
         Args::Text(text) => Some(text.len() as u64).filter(|size| *size > limit),
-    };
-    if let Some(used) = over {
-        let hit = LimitHit::new(LimitKind::Payload, limit, used);
-        return Err(Failure::resource_limit_exceeded(context, hit).into());
-    }
-    let fitting = match args {
+    })?;
+    let fitting = match &*args {
         Args::Value(value) => operation.arguments(value),
         Args::Text(text) => operation.arguments_from_text(text),
     };

@@ -65,7 +65,6 @@ pub(super) struct Candidate<'c> {
     pub(super) index: u32,
     pub(super) connector: &'c ConnectorRef,
     pub(super) op: &'c str,
-    pub(super) args: Cow<'c, Args>,
     pub(super) scope: Option<&'c Arc<ActionScope>>,
     alternate: Option<&'c Alternate>,
 }
@@ -77,7 +76,6 @@ impl<'c> Candidate<'c> {
             index: 0,
             connector: &call.connector,
             op: &call.op,
-            args: Cow::Borrowed(&call.args),
             scope: call.scope.as_ref(),
             alternate: None,
         }
@@ -86,8 +84,7 @@ impl<'c> Candidate<'c> {
     /// Who is asked instead, in order.
     ///
     /// # Errors
-    /// There are too many, one of them is another once more or would leave the call's action, or the arguments are
-    /// no object.
+    /// There are too many, or one of them would leave the call's action.
     pub(super) fn alternates(call: &'c Call) -> Result<Vec<Self>, HostError> {
         if call.alternates.len() > ALTERNATES {
             let message = format!("The call names {} alternates.", call.alternates.len());
@@ -97,12 +94,12 @@ impl<'c> Candidate<'c> {
         let mut candidates: Vec<Self> = Vec::with_capacity(call.alternates.len());
         for (index, alternate) in (1..).zip(&call.alternates) {
             // What an action may use it declares of each connector by itself.
-            let inherited = call.scope.as_ref().filter(|_| alternate.connector == call.connector);
+            let own = alternate.connector.text() == call.connector.text();
+            let inherited = call.scope.as_ref().filter(|_| own);
             let candidate = Self {
                 index,
                 connector: &alternate.connector,
                 op: &alternate.op,
-                args: overridden(&call.args, &alternate.overrides)?,
                 scope: alternate.scope.as_ref().or(inherited),
                 alternate: Some(alternate),
             };
@@ -112,22 +109,26 @@ impl<'c> Candidate<'c> {
                 let hint = "Say it: `Alternate::within` takes the action's scope.";
                 return Err(candidate.refuses(HostErrorKind::Validation, why).hint(hint));
             }
-            let first = Self::first(call);
-            if std::iter::once(&first).chain(&candidates).any(|before| before.asks_the_same(&candidate)) {
-                let why = "it asks the same as a candidate before it";
-                let hint = "Leave it out, or give it other arguments: to ask again is what retries are for.";
-                return Err(candidate.refuses(HostErrorKind::Validation, why).hint(hint));
-            }
             candidates.push(candidate);
         }
         Ok(candidates)
     }
 
-    fn asks_the_same(&self, other: &Self) -> bool {
-        let identities = |it: &Self| it.alternate.map(|it| it.identities.clone()).unwrap_or_default();
-        (self.connector, self.op) == (other.connector, other.op)
-            && self.args == other.args
-            && identities(self) == identities(other)
+    /// The fields of the call's arguments that are replaced, and with what.
+    pub(super) fn overrides(&self) -> Option<&'c Map<String, Value>> {
+        self.alternate.map(|alternate| &alternate.overrides).filter(|fields| !fields.is_empty())
+    }
+
+    /// Its arguments. An alternate's are made each time they are asked for: a chain keeps no copies of what may
+    /// never be sent.
+    ///
+    /// # Errors
+    /// The call's are no object, so that no field of them can be replaced.
+    pub(super) fn args(&self, call: &'c Call) -> Result<Cow<'c, Args>, HostError> {
+        match self.overrides() {
+            None => Ok(Cow::Borrowed(&call.args)),
+            Some(overrides) => overridden(&call.args, overrides).map(Cow::Owned),
+        }
     }
 
     /// The identities that were chosen for it, by service. An alternate takes from the call's what it has a use for.
@@ -169,22 +170,30 @@ impl<'c> Candidate<'c> {
 }
 
 /// The call's arguments with these fields instead of its own.
-fn overridden<'c>(args: &'c Args, overrides: &Map<String, Value>) -> Result<Cow<'c, Args>, HostError> {
-    if overrides.is_empty() {
-        return Ok(Cow::Borrowed(args));
-    }
-    let object = match args {
-        Args::Value(Value::Object(object)) => Some(object.clone()),
-        Args::Value(_) => None,
-        Args::Text(text) => serde_json::from_str(text).ok(),
-    };
-    let Some(mut object) = object else {
+fn overridden(args: &Args, overrides: &Map<String, Value>) -> Result<Args, HostError> {
+    let Some(given) = object(args) else {
         let message = "The arguments are no JSON object, so that alternates cannot replace fields of them.";
         let hint = "Give an object with one field per parameter.";
         return Err(HostError::new(HostErrorKind::Validation, message).hint(hint));
     };
+    let mut object = match given {
+        Cow::Owned(object) => object,
+        Cow::Borrowed(object) => {
+            let kept = object.iter().filter(|(name, _)| !overrides.contains_key(*name));
+            kept.map(|(name, value)| (name.clone(), value.clone())).collect()
+        }
+    };
     object.extend(overrides.clone());
-    Ok(Cow::Owned(Args::Value(Value::Object(object))))
+    Ok(Args::Value(Value::Object(object)))
+}
+
+/// The fields of these arguments, if they are an object.
+pub(super) fn object(args: &Args) -> Option<Cow<'_, Map<String, Value>>> {
+    match args {
+        Args::Value(Value::Object(object)) => Some(Cow::Borrowed(object)),
+        Args::Value(_) => None,
+        Args::Text(text) => serde_json::from_str(text).ok().map(Cow::Owned),
+    }
 }
 
 /// Whether another candidate may help after this. What may pass may be over elsewhere, and what is not found under
@@ -229,6 +238,8 @@ mod tests {
     /// What opened it, and whether waiting heals it.
     fn circuit(cause: Cause, healing: bool) -> Failure {
         let open = CircuitOpen {
+            connector: "github://acme/llm".into(),
+            bindings: Vec::new(),
             host: "a.example:443".into(),
             state: "open",
             opened_at: jiff::Timestamp::UNIX_EPOCH,
@@ -288,14 +299,15 @@ mod tests {
         let value = Call::new(llm("1.0.0"), "ask", args.clone()).or_else(small.clone());
         let text = Call::from_text(llm("1.0.0"), "ask", args.to_string()).or_else(small.clone());
         for call in [value, text] {
-            assert_eq!(*candidates(&call)[1].args, expected);
+            assert_eq!(*candidates(&call)[1].args(&call).unwrap(), expected);
         }
         for call in [
             Call::new(llm("1.0.0"), "ask", json!([1])).or_else(small.clone()),
             Call::from_text(llm("1.0.0"), "ask", "[1]").or_else(small.clone()),
             Call::from_text(llm("1.0.0"), "ask", "no JSON").or_else(small),
         ] {
-            assert!(Candidate::alternates(&call).unwrap_err().message().contains("no JSON object"));
+            let error = candidates(&call)[1].args(&call).unwrap_err();
+            assert!(error.message().contains("no JSON object"), "{error}");
         }
     }
 
@@ -303,24 +315,12 @@ mod tests {
     fn without_other_arguments_they_stay_as_they_were_given() {
         let call =
             Call::from_text(llm("1.0.0"), "ask", "{\"a\": 1}").or_else(Alternate::new(llm("2.0.0"), "ask"));
-        assert_eq!(*candidates(&call)[1].args, Args::Text("{\"a\": 1}".into()));
+        assert_eq!(*candidates(&call)[1].args(&call).unwrap(), Args::Text("{\"a\": 1}".into()));
     }
 
     #[test]
-    fn nobody_is_asked_the_same_twice_and_there_are_not_too_many() {
-        let args = json!({"model": "large"});
-        let again = Alternate::new(llm("1.0.0"), "ask");
-        let same = again.clone().with_args(object(args.clone()));
-        for twice in [again.clone(), same] {
-            let call = Call::new(llm("1.0.0"), "ask", args.clone()).or_else(twice);
-            let error = Candidate::alternates(&call).unwrap_err();
-            assert!(error.message().contains("Alternate 1 of the call, `ask`"));
-        }
-        let other = again.identity("llm", "second");
-        let call = Call::new(llm("1.0.0"), "ask", args.clone()).or_else(other.clone());
-        assert_eq!(candidates(&call).len(), 2, "another account is another candidate");
-        assert!(Candidate::alternates(&call.or_else(other)).is_err());
-        let many = (0..=ALTERNATES).fold(Call::new(llm("1.0.0"), "ask", args), |call, n| {
+    fn there_are_not_too_many() {
+        let many = (0..=ALTERNATES).fold(Call::new(llm("1.0.0"), "ask", json!({})), |call, n| {
             call.or_else(Alternate::new(llm(&format!("2.0.{n}")), "ask"))
         });
         assert!(Candidate::alternates(&many).unwrap_err().message().contains("17 alternates"));

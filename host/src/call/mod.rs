@@ -8,6 +8,7 @@ mod pipeline;
 mod record;
 mod report;
 mod request;
+mod same;
 mod trail;
 mod verify;
 mod vet;

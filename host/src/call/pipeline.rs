@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 
 use super::admit::Admitted;
 use super::cancellation::{Cancellation, cancelled};
@@ -13,13 +13,13 @@ use super::loader::Loader;
 use super::record::Record;
 use super::report::Report;
 use super::request::{Call, idempotency_key};
-use super::trail::Trail;
+use super::trail::{Trail, said};
 use crate::chance::Chance;
 use crate::clock::Clock;
 use crate::credentials::Broker;
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::event::{Listener, Step};
-use crate::failure::{AuditId, Failure, RetryStopped};
+use crate::failure::{AuditId, Failure, RetryStopped, TimeOf};
 use crate::resilience::{Circuits, Moment, Next, Plan, RateLimit, RateLimits, Settings, Visit, decide};
 use crate::sandbox::{self, Answer, Attempt, AttemptTime, Guards, RateDelay, RateGuard};
 
@@ -34,6 +34,7 @@ pub(crate) struct Pipeline {
     chance: Arc<dyn Chance>,
     listener: Option<Arc<dyn Listener>>,
     waiting: Semaphore,
+    asleep: Semaphore,
 }
 
 /// What a pipeline is made from.
@@ -50,8 +51,13 @@ pub(crate) struct PipelineParts {
 /// Calls that may wait for a permit, for each permit there is; one more is refused as busy.
 const WAITING_PER_PERMIT: usize = 64;
 
+/// Calls that may sleep between two attempts, for each permit there is; one more is not attempted again.
+const ASLEEP_PER_PERMIT: usize = 256;
+
 /// What is the same for all attempts of a call.
-pub(super) struct Course {
+pub(super) struct Course<'p> {
+    /// The place in the line of those that run or wait for their turn; none while the call sleeps.
+    line: Option<SemaphorePermit<'p>>,
     pub(super) audit_id: AuditId,
     pub(super) idempotency_key: Arc<str>,
     /// When the call began to count, and when it ends; none before its first attempt was admitted.
@@ -80,6 +86,7 @@ impl Pipeline {
             chance: parts.chance,
             listener: parts.listener,
             waiting: Semaphore::new(waiting),
+            asleep: Semaphore::new(permits.saturating_mul(ASLEEP_PER_PERMIT)),
         }
     }
 
@@ -97,7 +104,10 @@ impl Pipeline {
                     () = cancellation.cancelled() => None,
                     outcome = self.chain(&call, &audit_id, &mut record) => Some(outcome),
                 };
-                done.unwrap_or_else(|| Err(cancelled(record.attempts()).into()))
+                done.unwrap_or_else(|| {
+                    record.waited(self.loader.clock.now());
+                    Err(cancelled(record.attempts()).into())
+                })
             }
         };
         record.close(outcome.map_err(|error| match error {
@@ -113,13 +123,14 @@ impl Pipeline {
         audit_id: &AuditId,
         record: &mut Record,
     ) -> Result<A, Error> {
-        let _waiting = self.waiting.try_acquire().map_err(|_| super::admit::busy())?;
+        let line = Some(self.waiting.try_acquire().map_err(|_| super::admit::busy())?);
         let key = idempotency_key(call.idempotency_key.as_deref(), audit_id)?;
         record.keyed(&key);
         let mut candidate = Candidate::first(call);
         let mut alternates = Candidate::alternates(call)?.into_iter();
         self.vet(call, &candidate, alternates.as_slice(), audit_id).await?;
-        let mut course = Course { audit_id: audit_id.clone(), idempotency_key: Arc::clone(&key), time: None };
+        let mut course =
+            Course { line, audit_id: audit_id.clone(), idempotency_key: Arc::clone(&key), time: None };
         let mut trail = Trail::default();
         loop {
             let failure = match self.attempts(call, &candidate, &mut course, record).await {
@@ -146,11 +157,11 @@ impl Pipeline {
     }
 
     /// The attempts of one candidate.
-    async fn attempts<A: Answer>(
-        &self,
+    async fn attempts<'p, A: Answer>(
+        &'p self,
         call: &Call,
         candidate: &Candidate<'_>,
-        course: &mut Course,
+        course: &mut Course<'p>,
         record: &mut Record,
     ) -> Result<A, Error> {
         let clock = &*self.loader.clock;
@@ -196,7 +207,10 @@ impl Pipeline {
                     let late = course.time.is_some_and(|time| clock.now() >= time.deadline);
                     let stopped = if late { RetryStopped::WallTime } else { RetryStopped::NotAdmitted };
                     let note = format!("not attempted again: {error}");
-                    let before = before.with_retries(attempts.saturating_sub(1), Some(stopped), None);
+                    let mut before = before.with_retries(attempts.saturating_sub(1), Some(stopped), None);
+                    if stopped == RetryStopped::NotAdmitted {
+                        before = before.with_refusal(said(&error));
+                    }
                     return Err(before.with_operator_note(note).into());
                 }
             };
@@ -219,7 +233,7 @@ impl Pipeline {
                 }
                 Next::Retry { delay, wait, of } => {
                     let profile = plan.profile.name();
-                    record.waits(delay);
+                    record.waits(now, delay);
                     record.step(Step::RetryScheduled {
                         failure: &failure,
                         retry: attempts,
@@ -228,17 +242,35 @@ impl Pipeline {
                         wait,
                         profile,
                     });
-                    clock.sleep_until(now + delay).await;
-                    if forbidden(visit, clock) {
+                    let slept = self.sleep(now + delay, visit, course).await;
+                    record.waited(clock.now());
+                    if let Err(stopped) = slept {
                         settle(visit, clock, name.as_str(), record);
-                        return Err(failure
-                            .with_retries(retried, Some(RetryStopped::CircuitOpen), None)
-                            .into());
+                        return Err(failure.with_retries(retried, Some(stopped), None).into());
                     }
                     last = Some(failure);
                 }
             }
         }
+    }
+
+    /// Sleeps, and holds up nobody by it: who sleeps stands in a line of its own, so that an upstream that asks for
+    /// patience does not fill the one of those that could run.
+    async fn sleep<'p>(
+        &'p self,
+        until: Instant,
+        visit: Option<&Arc<Visit>>,
+        course: &mut Course<'p>,
+    ) -> Result<(), RetryStopped> {
+        let asleep = self.asleep.try_acquire().map_err(|_| RetryStopped::Busy)?;
+        course.line = None;
+        self.loader.clock.sleep_until(until).await;
+        drop(asleep);
+        if forbidden(visit, &*self.loader.clock) {
+            return Err(RetryStopped::CircuitOpen);
+        }
+        course.line = Some(self.waiting.try_acquire().map_err(|_| RetryStopped::Busy)?);
+        Ok(())
     }
 
     /// One attempt, in a sandbox of its own.
@@ -248,7 +280,7 @@ impl Pipeline {
         candidate: &Candidate<'_>,
         plan: &Plan,
         visit: Option<&Arc<Visit>>,
-        course: &mut Course,
+        course: &mut Course<'_>,
         record: &mut Record,
     ) -> Result<A, Error> {
         let clock = Arc::clone(&self.loader.clock);
@@ -260,11 +292,17 @@ impl Pipeline {
         });
         let own_deadline = now + limits.attempt_time();
         let time = match own_deadline < call_time.deadline {
-            true => AttemptTime { deadline: own_deadline, allowed: limits.attempt_time(), since: now },
+            true => AttemptTime {
+                deadline: own_deadline,
+                allowed: limits.attempt_time(),
+                since: now,
+                of: TimeOf::Attempt,
+            },
             false => AttemptTime {
                 deadline: call_time.deadline,
                 allowed: call_time.allowed,
                 since: call_time.started,
+                of: TimeOf::Call,
             },
         };
         let (connector, operation) = (candidate.connector.text(), admitted.operation(candidate)?);

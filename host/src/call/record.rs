@@ -6,7 +6,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tracing::Level;
 
@@ -24,7 +24,11 @@ pub(super) struct Record {
     signer: Option<Arc<str>>,
     listener: Option<Arc<dyn Listener>>,
     seq: u32,
+    /// Since when the call waits, and how long it means to.
+    wait: Option<(Instant, Duration)>,
     report: Option<Report>,
+    /// Whether any request of any attempt may have left.
+    sent: bool,
 }
 
 impl Record {
@@ -35,8 +39,17 @@ impl Record {
         listener: Option<Arc<dyn Listener>>,
     ) -> Self {
         let (own, report) = ((Arc::clone(&connector), Arc::clone(&op)), Report::new(audit_id));
-        let mut record =
-            Self { connector, op, hash: None, signer: None, listener, seq: 0, report: Some(report) };
+        let mut record = Self {
+            connector,
+            op,
+            hash: None,
+            signer: None,
+            listener,
+            seq: 0,
+            wait: None,
+            report: Some(report),
+            sent: false,
+        };
         record.step(Step::Received { connector: &own.0, op: &own.1 });
         record
     }
@@ -114,14 +127,22 @@ impl Record {
         if let Some(report) = &mut self.report {
             report.partial = ended.failed_items.filter(|items| *items > 0);
         }
+        self.sent |= ended.request_sent;
         let attempt = self.number();
         self.step(Step::AttemptEnded { connector, attempt, failure, usage: &ended.usage });
     }
 
-    /// The call will have waited so long after its last attempt.
-    pub(super) fn waits(&mut self, delay: Duration) {
+    /// The call waits after its last attempt, from now on and so long, unless it is cancelled.
+    pub(super) fn waits(&mut self, now: Instant, delay: Duration) {
+        self.wait = Some((now, delay));
+    }
+
+    /// The wait is over, if there is one.
+    pub(super) fn waited(&mut self, now: Instant) {
+        let Some((since, delay)) = self.wait.take() else { return };
+        let waited = now.saturating_duration_since(since).min(delay);
         if let Some(attempt) = self.report.as_mut().and_then(|report| report.attempts.last_mut()) {
-            attempt.waited_ms = Some(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
+            attempt.waited_ms = Some(u64::try_from(waited.as_millis()).unwrap_or(u64::MAX));
         }
     }
 
@@ -134,6 +155,11 @@ impl Record {
 
     /// Writes the end, and gives the outcome back with the report beside it.
     pub(super) fn close<T>(mut self, outcome: Result<T, Error>) -> (Result<T, Error>, Report) {
+        // An envelope speaks of the call: what the last attempt did not send, one before it may have.
+        let outcome = outcome.map_err(|error| match error {
+            Error::Failure(failure) if self.attempts() > 0 => failure.with_request_sent(self.sent).into(),
+            error => error,
+        });
         match &outcome {
             Ok(_) => self.write("value", None, None, &[]),
             Err(Error::Failure(failure)) => {

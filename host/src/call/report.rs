@@ -49,7 +49,7 @@ pub struct AttemptReport {
     /// What it used; none where it was cancelled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
-    /// How long the call waited after it, in milliseconds, before the next attempt.
+    /// How long the call waited after it, in milliseconds: until the next attempt, or until it was cancelled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waited_ms: Option<u64>,
 }

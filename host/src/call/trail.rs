@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::chain::Candidate;
 use super::record::Record;
-use crate::error::{Error, HostError};
+use crate::error::Error;
 use crate::failure::{Failure, safe_line};
 
 /// The candidates that were asked so far, in order. A call without alternates leaves none.
@@ -18,7 +18,7 @@ pub(super) struct Trail {
 impl Trail {
     /// `candidate` was asked, this came of it, and another is asked.
     pub(super) fn failed(&mut self, candidate: &Candidate<'_>, failure: Failure, record: &Record) {
-        self.entries.push(entry(candidate, Ok(&failure), record));
+        self.entries.push(entry(candidate, said_of(&failure), record));
         self.last = Some(failure);
     }
 
@@ -28,7 +28,7 @@ impl Trail {
         if self.entries.is_empty() {
             return failure;
         }
-        self.entries.push(entry(candidate, Ok(&failure), record));
+        self.entries.push(entry(candidate, said_of(&failure), record));
         failure.with_chain(self.entries)
     }
 
@@ -37,35 +37,39 @@ impl Trail {
     pub(super) fn not_taken_up(mut self, candidate: &Candidate<'_>, error: Error, record: &Record) -> Error {
         let Some(last) = self.last else { return error };
         let note = format!("alternate {} was not taken up: {error}", candidate.index);
-        let outcome = match &error {
-            Error::Failure(failure) => Ok(failure),
-            Error::Host(error) => Err(error),
-        };
-        self.entries.push(entry(candidate, outcome, record));
+        self.entries.push(entry(candidate, said(&error), record));
         last.with_chain(self.entries).with_operator_note(note).into()
     }
 }
 
-fn entry(
-    candidate: &Candidate<'_>,
-    outcome: Result<&Failure, &HostError>,
-    record: &Record,
-) -> Map<String, Value> {
+fn entry(candidate: &Candidate<'_>, said: Map<String, Value>, record: &Record) -> Map<String, Value> {
     let (attempts, request_sent) = record.attempts_of(candidate.index);
     let mut entry = Map::new();
-    let mut add = |key: &str, value: Value| drop(entry.insert(key.to_owned(), value));
-    add("connector", (**candidate.connector.text()).into());
-    add("op", safe_line(candidate.op, 100).into());
-    let (code, message) = match outcome {
-        Ok(failure) => {
-            add("class", failure.class().name().into());
-            (failure.code(), failure.message())
-        }
-        Err(error) => (error.kind().code(), error.message()),
-    };
-    add("code", code.into());
-    add("message", message.into());
-    add("attempts", attempts.into());
-    add("request_sent", request_sent.into());
+    entry.insert("connector".into(), (**candidate.connector.text()).into());
+    entry.insert("op".into(), safe_line(candidate.op, 100).into());
+    entry.extend(said);
+    entry.insert("attempts".into(), attempts.into());
+    entry.insert("request_sent".into(), request_sent.into());
     entry
+}
+
+/// What callers are told of an error within another one: class (a failure's), code and message. What the host says
+/// of itself may name places of its machine: of that it is what such an error means.
+pub(super) fn said(error: &Error) -> Map<String, Value> {
+    match error {
+        Error::Failure(failure) => said_of(failure),
+        Error::Host(error) => {
+            let kind = error.kind();
+            let message = if kind.is_about_the_request() { error.message() } else { kind.meaning() };
+            Map::from_iter([("code".into(), kind.code().into()), ("message".into(), message.into())])
+        }
+    }
+}
+
+fn said_of(failure: &Failure) -> Map<String, Value> {
+    Map::from_iter([
+        ("class".into(), failure.class().name().into()),
+        ("code".into(), failure.code().into()),
+        ("message".into(), failure.message().into()),
+    ])
 }

@@ -6,38 +6,52 @@ use std::sync::Arc;
 use super::chain::Candidate;
 use super::pipeline::Pipeline;
 use super::request::Call;
+use super::same::{Asked, none_twice};
+use crate::credentials::Choice;
 use crate::error::{Error, HostError};
 use crate::failure::{AuditId, Context};
 
 impl Pipeline {
     /// Loads the candidates of a chain, and asks of each what its attempts will be asked but for bindings: that it
-    /// is installed, trusted, within its action and its limits, that its arguments fit, and that it may be repeated.
+    /// is installed, trusted, within its action and its limits, that its arguments fit, that it may be repeated, and
+    /// that it does not ask what another asks already.
     /// Loading compiles what was not compiled yet, once; it is also what makes the next candidate quick to answer.
-    pub(super) async fn vet(
+    pub(super) async fn vet<'c>(
         &self,
-        call: &Call,
-        first: &Candidate<'_>,
-        alternates: &[Candidate<'_>],
+        call: &'c Call,
+        first: &Candidate<'c>,
+        alternates: &[Candidate<'c>],
         audit_id: &AuditId,
     ) -> Result<(), Error> {
         if alternates.is_empty() {
             return Ok(());
         }
+        let mut asked = Vec::with_capacity(alternates.len().saturating_add(1));
         for candidate in std::iter::once(first).chain(alternates) {
-            self.vet_one(call, candidate, audit_id).await.map_err(|error| match error {
+            let vetted = self.vet_one(call, candidate, audit_id).await;
+            asked.push(vetted.map_err(|error| match error {
                 Error::Host(error) if candidate.index > 0 => of_alternate(candidate, error).into(),
                 error => error,
-            })?;
+            })?);
         }
-        Ok(())
+        Ok(none_twice(call, &asked)?)
     }
 
-    async fn vet_one(&self, call: &Call, candidate: &Candidate<'_>, audit_id: &AuditId) -> Result<(), Error> {
+    async fn vet_one<'a, 'c>(
+        &self,
+        call: &'c Call,
+        candidate: &'a Candidate<'c>,
+        audit_id: &AuditId,
+    ) -> Result<Asked<'a, 'c>, Error> {
         let connector = candidate.connector.text();
         let context = Context::new(audit_id.clone()).with_connector(Arc::clone(connector), None);
         let loaded = self.loader.load(&context, candidate.connector, connector, call.allow_unsigned).await?;
         let plan = self.settings.plan(candidate.connector.name(), call.retry.as_ref());
-        self.fitting(call, candidate, &plan, audit_id, &loaded).map(drop)
+        // The arguments that are made here are gone before anything else is waited for: one candidate's at a time.
+        self.fitting(call, candidate, &plan, audit_id, &loaded)?;
+        let manifest = loaded.checked.package.manifest();
+        let choice = Choice::of(&candidate.identities(call, manifest), candidate.scope.map(|scope| &**scope));
+        Ok(Asked { candidate, identities: choice.used(manifest.credentials()) })
     }
 }
 

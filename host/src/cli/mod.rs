@@ -11,6 +11,7 @@ mod args;
 mod commands;
 mod dumps;
 mod exit_codes;
+mod facts;
 mod files;
 mod logging;
 mod page;

@@ -9,10 +9,11 @@ use serde_json::Value;
 
 use super::args::Cli;
 use super::exit_codes::{INTERRUPTED, TERMINATED, USAGE};
+use super::facts;
 use super::ui::{Ui, err_line};
 use crate::document::DocumentError;
 use crate::error::{Error, HostError, HostErrorKind};
-use crate::failure::{Failure, printable_json, safe_line};
+use crate::failure::{Failure, printable_json};
 
 /// What ends a command before its result.
 #[derive(Debug)]
@@ -132,20 +133,8 @@ fn show_failure(failure: &Failure) {
     ];
     let facts: Vec<_> = facts.iter().map(|(label, fact)| format!("{label}: {fact}")).collect();
     err_line(&format!("  {}", facts.join("   ")), DIM, "");
-    let details: Vec<_> = failure.details().iter().filter_map(|(key, value)| detail(key, value)).collect();
-    if !details.is_empty() {
-        err_line(&format!("  {}", safe_line(&details.join("   "), 2_000)), DIM, "");
-    }
-}
-
-/// A fact of the class, unless it is said elsewhere.
-fn detail(key: &str, value: &Value) -> Option<String> {
-    let said = ["code", "connector", "connector_hash", "op", "suggestion"];
-    match value {
-        _ if said.contains(&key) => None,
-        Value::Null => None,
-        Value::String(text) => Some(format!("{key}: {text}")),
-        other => Some(format!("{key}: {other}")),
+    for line in facts::lines(failure.details()) {
+        err_line(&line, DIM, "");
     }
 }
 

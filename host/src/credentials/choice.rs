@@ -45,6 +45,12 @@ impl Choice {
         Err(HostError::new(HostErrorKind::Validation, message).hint(hint))
     }
 
+    /// The identity that is used of each service that the manifest asks for.
+    pub(crate) fn used(&self, grants: &[CredentialGrant]) -> BTreeMap<String, String> {
+        let services = grants.iter().map(CredentialGrant::service);
+        services.map(|service| (service.to_owned(), self.identity(service).identity.to_owned())).collect()
+    }
+
     /// The identity for `service`.
     pub(super) fn identity(&self, service: &str) -> Chosen<'_> {
         match self.by_service.get(service) {

@@ -314,18 +314,26 @@ impl<'a> Table<'a> {
 
     /// The table under `key`, if it is there and is one.
     pub(crate) fn table(&self, key: &str) -> Option<Table<'a>> {
+        self.table_like(key, &format!("a table: [{}]", self.child(key)))
+    }
+
+    fn table_like(&self, key: &str, example: &str) -> Option<Table<'a>> {
         let (path, value) = self.get(key)?;
         match value.get_ref() {
             DeValue::Table(entries) => {
                 Some(Table { sink: self.sink, path, span: value.span(), entries, hidden: None })
             }
-            _ => self.wrong_type(&path, value, &format!("a table: [{}]", self.child(key))),
+            _ => self.wrong_type(&path, value, example),
         }
     }
 
-    /// The table under `key` as a JSON object, if it is there and is one.
-    pub(crate) fn json(&self, key: &str) -> Option<serde_json::Map<String, serde_json::Value>> {
-        let table = self.table(key)?;
+    /// The table under `key` as a JSON object, if it is there and is one; `example` shows how to write it.
+    pub(crate) fn inline_json(
+        &self,
+        key: &str,
+        example: &str,
+    ) -> Option<serde_json::Map<String, serde_json::Value>> {
+        let table = self.table_like(key, example)?;
         as_json::object(table.entries).map_err(|refused| table.here().refuse(refused)).ok()
     }
 

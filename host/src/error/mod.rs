@@ -43,6 +43,21 @@ macro_rules! kinds {
             pub const fn exit_code(self) -> u8 {
                 match self { $(HostErrorKind::$variant => $exit,)+ }
             }
+
+            /// Whether such an error of a call is about the call, so that its message is for whoever made it. Others
+            /// are for the operator, and may name places of the machine.
+            #[must_use]
+            pub(crate) const fn is_about_the_request(self) -> bool {
+                matches!(
+                    self,
+                    Self::Validation
+                        | Self::ConnectorNotFound
+                        | Self::OpNotFound
+                        | Self::Conflict
+                        | Self::Busy
+                        | Self::Cancelled
+                )
+            }
         }
     };
 }

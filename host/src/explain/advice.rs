@@ -19,7 +19,7 @@ pub(super) fn of_limit(limit: LimitKind) -> Ours {
         LimitKind::WallTime => (
             OptIn,
             Caller,
-            "Give the call more time, or ask for less in one call; `details.used` says how long it was.",
+            "Give the call more time (where `details.of` is `attempt`: each attempt), or ask for less in one call.",
         ),
         LimitKind::Fuel | LimitKind::Memory => (
             No,
@@ -75,8 +75,7 @@ pub(super) fn of_class(class: FailureClass) -> (Again, Mender, &'static str) {
 }
 
 /// Why a failure was not repeated.
-pub(super) const STOPPED: [RetryStopped; 4] =
-    [RetryStopped::MaxAttempts, RetryStopped::WallTime, RetryStopped::CircuitOpen, RetryStopped::NotAdmitted];
+pub(super) const STOPPED: [RetryStopped; 5] = RetryStopped::ALL;
 
 pub(super) fn of_stopped(stopped: &RetryStopped) -> Ours {
     let (meaning, again, mended_by, remedy) = match stopped {
@@ -103,6 +102,12 @@ pub(super) fn of_stopped(stopped: &RetryStopped) -> Ours {
             No,
             Operator,
             "See the connector's standing with `cofferdam verify`.",
+        ),
+        RetryStopped::Busy => (
+            "As many calls wait between attempts, or for a turn, as the host takes.",
+            Backoff,
+            Caller,
+            "Call again later, or ask for less at once.",
         ),
     };
     Ours {

@@ -202,6 +202,15 @@ pub(super) const CODES: &[Code] = &[
         "Wait and call again; `cofferdam binding test` asks the issuer alone.",
     ),
     binding(
+        "vault_unavailable",
+        BindingFailed,
+        No,
+        None,
+        Operator,
+        "The vault could not be used when a request needed a credential, and others had been sent by then.",
+        "See what those did, then mend what `details.vault` names; `cofferdam explain` knows the word.",
+    ),
+    binding(
         "endpoint_not_allowed",
         BindingFailed,
         No,

@@ -135,7 +135,7 @@ pub(super) const OUTSIDE: &[Code] = &[
         Some(Cause::PaymentRequired),
         Operator,
         "The service wants to be paid (402).",
-        "See the account at the service.",
+        "See the account at the service. A circuit that it opened is closed by `cofferdam breaker reset`, or by binding another credential.",
     ),
     answered(
         "not_found",

@@ -115,6 +115,18 @@ impl Failure {
     }
 }
 
+impl Failure {
+    /// The vault could not be used when a request needed a credential, and others had been sent by then: no reason
+    /// for a call not to have been taken up, since it was.
+    pub(crate) fn vault_unavailable(context: &Context, trouble: &str) -> Self {
+        let mut details = context.details("vault_unavailable");
+        details.insert("vault".into(), trouble.into());
+        let message = "The vault could not be used when a request needed a credential. Requests before that one had been \
+                       sent, and may have had effects.";
+        Self::new(context, FailureClass::BindingFailed, Boundary::Runtime, false, message.to_owned(), details)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

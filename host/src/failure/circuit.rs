@@ -11,6 +11,8 @@ use super::envelope::Failure;
 /// Why a request was not sent: too much failed there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CircuitOpen {
+    /// The connector, without a version.
+    pub connector: String,
     /// The host:port.
     pub host: String,
     /// `open`, or `half_open` while another call tries it.
@@ -25,6 +27,21 @@ pub struct CircuitOpen {
     pub status: Option<u16>,
     /// The record of the call that opened it.
     pub cause_audit_id: String,
+    /// The bindings for whose credentials it is open for good; none where it is open for everybody or for requests
+    /// without a credential.
+    pub bindings: Vec<String>,
+}
+
+impl CircuitOpen {
+    /// What closes a circuit that is open for good. A credential that was refused has to be bound anew: a reset alone
+    /// would send the same one again. A bill that was paid, or a thing that is there now, leaves the credential as it
+    /// is.
+    fn remedy(&self) -> String {
+        match self.bindings.first() {
+            Some(binding) if self.cause == Cause::Auth => format!("cofferdam binding rebind {binding}"),
+            _ => format!("cofferdam breaker reset {} --host {}", self.connector, self.host),
+        }
+    }
 }
 
 impl Failure {
@@ -61,9 +78,16 @@ impl Failure {
                 open.cause.name()
             ),
         };
-        if open.retry_after_ms.is_none() {
-            details
-                .insert("suggestion".into(), format!("cofferdam breaker reset --host {}", open.host).into());
+        match open.retry_after_ms {
+            Some(ms) => {
+                details.insert("retry_after_ms".into(), ms.into());
+            }
+            None => {
+                if let Some(binding) = open.bindings.first() {
+                    details.insert("binding".into(), binding.as_str().into());
+                }
+                details.insert("suggestion".into(), open.remedy().into());
+            }
         }
         let retriable = open.retry_after_ms.is_some() && (context.idempotent() || !anything_sent);
         Self::new(context, class, Boundary::External, retriable, message, details)

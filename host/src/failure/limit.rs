@@ -77,6 +77,26 @@ limits! {
     Rate = "rate", "requests";
 }
 
+/// Whose time was over (`details.of`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimeOf {
+    /// The call's: all its attempts and waits.
+    Call,
+    /// One attempt's own, which is less.
+    Attempt,
+}
+
+impl TimeOf {
+    /// The stable word in `details.of`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Call => "call",
+            Self::Attempt => "attempt",
+        }
+    }
+}
+
 /// A limit that was hit: which, how much was allowed, and how much was used or asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LimitHit {
@@ -89,6 +109,10 @@ pub struct LimitHit {
     pub used: u64,
     /// When asking again helps, where time alone does.
     pub retry_after: Option<Duration>,
+    /// Whose time it was, where time is the limit.
+    pub of: TimeOf,
+    /// In what period the amount was allowed, where it was for one.
+    pub per: Option<Duration>,
 }
 
 impl LimitHit {
@@ -100,7 +124,21 @@ impl LimitHit {
     /// A limit that was hit, and by how much.
     #[must_use]
     pub(crate) fn new(limit: LimitKind, configured: u64, used: u64) -> Self {
-        Self { limit, configured, used, retry_after: None }
+        Self { limit, configured, used, retry_after: None, of: TimeOf::Call, per: None }
+    }
+
+    /// The same, of the call's time or of one attempt's.
+    #[must_use]
+    pub(crate) fn of(mut self, of: TimeOf) -> Self {
+        self.of = of;
+        self
+    }
+
+    /// The same, where the amount is for each such period.
+    #[must_use]
+    pub(crate) fn per(mut self, period: Duration) -> Self {
+        self.per = Some(period);
+        self
     }
 
     /// The same, with when asking again helps.
@@ -114,35 +152,45 @@ impl LimitHit {
 impl Failure {
     /// The call hit a limit.
     pub(crate) fn resource_limit_exceeded(context: &Context, hit: LimitHit) -> Self {
-        let LimitHit { limit, configured, used, retry_after } = hit;
+        let LimitHit { limit, configured, used, retry_after, of, per } = hit;
         let code = if limit == LimitKind::Rate { "host_rate_limit" } else { limit.name() };
         let mut details = context.details(code);
         details.insert("limit".into(), limit.name().into());
         details.insert("configured".into(), configured.into());
         details.insert("used".into(), used.into());
         details.insert("unit".into(), limit.unit().into());
-        if let Some(wait) = retry_after {
-            let ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-            details.insert("retry_after_ms".into(), ms.into());
+        if limit == LimitKind::WallTime {
+            details.insert("of".into(), of.name().into());
         }
-        let message = match retry_after {
-            Some(wait) if limit == LimitKind::Rate => format!(
-                "The operator's rate limit of {configured} requests in its period is used up. The next may be sent in \
-                 {} s, which is longer than the call has.",
+        if let Some(period) = per {
+            details.insert("period_ms".into(), millis(period).into());
+        }
+        if let Some(wait) = retry_after {
+            details.insert("retry_after_ms".into(), millis(wait).into());
+        }
+        let message = match (retry_after, limit) {
+            (Some(wait), LimitKind::Rate) => format!(
+                "The operator's rate limit of {configured} request{}{} is used up. The next may be sent in {} s, which \
+                 is longer than the call has.",
+                if configured == 1 { "" } else { "s" },
+                per.map(|period| format!(" in {}", shown(millis(period), "ms"))).unwrap_or_default(),
                 wait.as_millis().div_ceil(1000)
             ),
-            _ => {
-                format!(
-                    "The call exceeded its {} limit of {}, and was ended.",
-                    limit.name(),
-                    shown(configured, limit.unit())
-                )
-            }
+            _ => format!(
+                "The {} exceeded its {} limit of {}, and was ended.",
+                of.name(),
+                limit.name(),
+                shown(configured, limit.unit())
+            ),
         };
         let cause = if limit == LimitKind::WallTime { Cause::WallTime } else { Cause::Other };
         Self::new(context, FailureClass::ResourceLimitExceeded, Boundary::Sandbox, false, message, details)
             .caused_by(cause, None)
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// An amount as people read it.
@@ -152,6 +200,7 @@ fn shown(amount: u64, unit: &str) -> String {
     match unit {
         "bytes" if amount > 0 && amount.is_multiple_of(MIB) => format!("{} MiB", amount / MIB),
         "bytes" if amount > 0 && amount.is_multiple_of(KIB) => format!("{} KiB", amount / KIB),
+        "ms" if amount > 0 && amount.is_multiple_of(3_600_000) => format!("{} h", amount / 3_600_000),
         "ms" if amount > 0 && amount.is_multiple_of(1000) => format!("{} s", amount / 1000),
         "bytes" | "ms" => format!("{amount} {unit}"),
         // The limit's own name says what is counted.

@@ -31,7 +31,7 @@ pub use envelope::Failure;
 pub use external::{NetworkFault, Phase, UpstreamFault};
 pub use grant::{GrantLine, Permit};
 pub use identity::SignatureCode;
-pub use limit::{LimitHit, LimitKind};
+pub use limit::{LimitHit, LimitKind, TimeOf};
 pub use retried::RetryStopped;
 pub use runtime::RuntimeFault;
 pub(crate) use text::printable_json;

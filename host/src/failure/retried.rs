@@ -17,11 +17,14 @@ pub enum RetryStopped {
     CircuitOpen,
     /// What admitted the first attempt no longer did: the connector was removed, its key revoked.
     NotAdmitted,
+    /// As many calls wait between attempts, or for a turn, as the host takes.
+    Busy,
 }
 
 impl RetryStopped {
     /// Every reason.
-    pub const ALL: [Self; 4] = [Self::MaxAttempts, Self::WallTime, Self::CircuitOpen, Self::NotAdmitted];
+    pub const ALL: [Self; 5] =
+        [Self::MaxAttempts, Self::WallTime, Self::CircuitOpen, Self::NotAdmitted, Self::Busy];
 
     /// The stable word in `details.retry_stopped`.
     #[must_use]
@@ -31,6 +34,7 @@ impl RetryStopped {
             Self::WallTime => "wall_time",
             Self::CircuitOpen => "circuit_open",
             Self::NotAdmitted => "not_admitted",
+            Self::Busy => "busy",
         }
     }
 }
@@ -56,6 +60,20 @@ impl Failure {
             let ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
             details.insert("retry_after_ms".into(), ms.into());
         }
+        self
+    }
+
+    /// Says whether any request of any attempt of the call may have left.
+    #[must_use]
+    pub(crate) fn with_request_sent(mut self, sent: bool) -> Self {
+        self.details_mut().insert("request_sent".into(), sent.into());
+        self
+    }
+
+    /// Adds why it was not admitted again: class, code and message of what refused it.
+    #[must_use]
+    pub(crate) fn with_refusal(mut self, refusal: Map<String, Value>) -> Self {
+        self.details_mut().insert(RetryStopped::NotAdmitted.name().into(), refusal.into());
         self
     }
 

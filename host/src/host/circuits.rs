@@ -1,9 +1,10 @@
 //! The circuits of a host, as its operator sees and closes them.
 
 use super::Host;
+use crate::egress::HostPort;
 use crate::error::{HostError, HostErrorKind};
 use crate::manifest::ConnectorName;
-use crate::resilience::CircuitView;
+use crate::resilience::{CircuitView, ResetView};
 
 impl Host {
     /// Every circuit that is not closed, or has failures to remember, by connector and host. What is not there is
@@ -16,18 +17,19 @@ impl Host {
         self.pipeline.circuits.views(now).map_err(|error| unavailable("read", error))
     }
 
-    /// Closes the circuits of `connector`, of all versions, at `host` (`host:port`); where one is not named, of
-    /// all connectors, or at all hosts. Gives them as they were.
+    /// Closes the circuits of `connector`, of all versions, at `host`; where one is not named, of all connectors, or
+    /// at all hosts. Where neither is named, files that are damaged are removed, too.
     ///
     /// # Errors
     /// `circuits_unavailable`: they cannot be read or written.
     pub fn reset_circuits(
         &self,
         connector: Option<&ConnectorName>,
-        host: Option<&str>,
-    ) -> Result<Vec<CircuitView>, HostError> {
+        host: Option<&HostPort>,
+    ) -> Result<ResetView, HostError> {
         let now = self.pipeline.loader.clock.timestamp();
-        let reset = self.pipeline.circuits.reset(connector, host, now);
+        let host = host.map(ToString::to_string);
+        let reset = self.pipeline.circuits.reset(connector, host.as_deref(), now);
         reset.map_err(|error| unavailable("changed", error))
     }
 }

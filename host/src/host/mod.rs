@@ -205,6 +205,15 @@ impl Host {
         }
     }
 
+    /// Refuses a connector that is not installed in this version.
+    pub(crate) fn require_installed(&self, connector: &ConnectorRef) -> Result<(), HostError> {
+        let same = |entry: &Entry| &entry.name == connector.name() && &entry.version == connector.version();
+        match self.list()?.iter().any(same) {
+            true => Ok(()),
+            false => Err(self.pipeline.loader.not_installed(connector.text())),
+        }
+    }
+
     /// The keyring that decides whose packages run.
     #[must_use]
     pub fn keyring(&self) -> &KeyringFile {

@@ -43,6 +43,20 @@ impl ConnectorName {
         }
     }
 
+    /// Reads the name of what is meant whatever its version.
+    ///
+    /// # Errors
+    /// A name with a version, or anything outside the grammar.
+    pub fn unversioned(text: &str) -> Result<Self, Refused> {
+        match text.split_once('@') {
+            Some((bare, _)) if Self::parse(bare).is_ok() => {
+                let message = format!("{} names a version", quoted_ascii(text));
+                Err(Refused::new(message, format!("write \"{bare}\": it holds for every version")))
+            }
+            _ => Self::parse(text),
+        }
+    }
+
     /// The name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {

@@ -24,7 +24,7 @@ mod settings;
 pub use crate::document::DocumentError as PolicyError;
 pub use breaker::{
     Admission, BreakerPolicy, CauseView, Change, Circuit, CircuitState, CircuitView, Circuits, OpenView,
-    Opening, Seen, Shut, ShutView, Visit, Visiting, Why,
+    Opening, ResetView, Seen, Shut, ShutView, Visit, Visiting, Why,
 };
 pub use decide::{Moment, Next, decide};
 pub use profile::{Profile, ProfileError, Row};

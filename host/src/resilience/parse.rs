@@ -191,7 +191,7 @@ fn classifier(table: &Table<'_>) -> Option<Vec<Cause>> {
     }
     let mut causes: Vec<Cause> = Vec::new();
     let words = classifier.texts("retry_on");
-    let read = words.iter().all(|word| {
+    let read = words.iter().map(|word| {
         let cause = word.parse(|word| match cause(word)? {
             cause if causes.contains(&cause) => Err(Refused::new(
                 format!("{} stands in the list twice", quoted(word)),
@@ -202,7 +202,9 @@ fn classifier(table: &Table<'_>) -> Option<Vec<Cause>> {
         causes.extend(cause);
         cause.is_some()
     });
-    read.then_some(causes)
+    // Each of them is looked at: whoever corrects the file wants to know of all.
+    let all = read.fold(true, |all, read| all && read);
+    all.then_some(causes)
 }
 
 fn cause(word: &str) -> Result<Cause, Refused> {

@@ -141,6 +141,10 @@ fn r22_what_is_impossible_is_refused_with_its_place_and_a_fix() {
             retry_on("\"timeout\", \"timeout\""),
             "classifier.retry_on[1]: \"timeout\" stands in the list twice",
         ),
+        (
+            retry_on("\"network\", \"auth\""),
+            "classifier.retry_on[1]: what ends with \"auth\" is never repeated",
+        ),
         (retry_on("5"), "classifier.retry_on[0]: this is an integer; write a string"),
         (with(6, "classifier = {}"), "classifier.retry_on: this key is missing"),
         (with(7, "attempt_timeout = \"3m\""), "one attempt may take longer than its call"),

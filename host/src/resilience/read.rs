@@ -9,7 +9,7 @@ use super::profile::Profile;
 use super::profiles;
 use super::rate::RateLimit;
 use super::settings::{Own, Settings, Switch};
-use crate::document::{DocumentError, Located, Refused, Table, quoted, read};
+use crate::document::{DocumentError, Located, Refused, Table, read};
 use crate::manifest::ConnectorName;
 
 /// The key of a block's exceptions.
@@ -112,11 +112,5 @@ fn said<T>(block: &Table<'_>, value: impl Fn(&Table<'_>) -> Switch<T>) -> Switch
 
 /// A connector's name without a version: what is set holds for all that are installed of it.
 fn connector_name(name: &Located<'_, &str>) -> Option<ConnectorName> {
-    name.parse(|text| match text.split_once('@') {
-        Some((bare, _)) if ConnectorName::parse(bare).is_ok() => {
-            let message = format!("{} names a version", quoted(text));
-            Err(Refused::new(message, format!("write \"{bare}\": it holds for every version")))
-        }
-        _ => ConnectorName::parse(text),
-    })
+    name.parse(|text| ConnectorName::unversioned(text))
 }

@@ -100,6 +100,7 @@ fn stopped_table() -> String {
             RetryStopped::NotAdmitted => {
                 "what admitted the first attempt no longer did: the connector was removed, its key revoked"
             }
+            RetryStopped::Busy => "as many calls wait between attempts, or for a turn, as the host takes",
         };
         writeln!(table, "| `{}` | {why} |", stopped.name()).ok();
     }

@@ -27,7 +27,7 @@ use crate::clock::Clock;
 use crate::egress::Authorize;
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::event::Speaker;
-use crate::failure::{Context, Failure, LimitHit, LimitKind, RuntimeFault};
+use crate::failure::{Context, Failure, LimitHit, LimitKind, RuntimeFault, TimeOf};
 use crate::limits::{self, Limits, Usage};
 
 /// Fuel between two looks at the clock: about 0.1 ms of computing.
@@ -61,6 +61,8 @@ pub(crate) struct AttemptTime {
     pub(crate) allowed: Duration,
     /// Since when that counts.
     pub(crate) since: Instant,
+    /// Whose time it is.
+    pub(crate) of: TimeOf,
 }
 
 /// An attempt that is over.
@@ -149,7 +151,7 @@ pub(crate) async fn run<A: Answer>(
         Stop::Deadline => {
             let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
             let used = clock.now().saturating_duration_since(time.since);
-            let hit = LimitHit::new(LimitKind::WallTime, millis(time.allowed), millis(used));
+            let hit = LimitHit::new(LimitKind::WallTime, millis(time.allowed), millis(used)).of(time.of);
             Err(Failure::resource_limit_exceeded(context, hit))
         }
         Stop::Panicked(message) => {

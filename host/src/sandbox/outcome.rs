@@ -28,6 +28,10 @@ pub(super) fn of_verdict(context: &Context, verdict: Verdict, ledger: &Ledger) -
         Verdict::Limit(hit) => Failure::resource_limit_exceeded(context, hit),
         Verdict::Binding(problem) => Failure::binding(context, &problem),
         Verdict::Circuit(open) => Failure::circuit_open(context, &open, ledger.anything_sent()),
+        Verdict::Host(trouble) if ledger.anything_sent() => {
+            Failure::vault_unavailable(context, trouble.kind.code())
+                .with_operator_note(format!("{} {}", trouble.message, trouble.hint))
+        }
         Verdict::Host(trouble) => {
             return Err(HostError::new(trouble.kind, trouble.message).hint(trouble.hint));
         }

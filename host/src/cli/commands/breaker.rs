@@ -3,6 +3,7 @@
 use crate::cli::page::{Page, Tone};
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
+use crate::egress::HostPort;
 use crate::manifest::ConnectorName;
 use crate::resilience::{CauseView, CircuitView};
 
@@ -46,8 +47,8 @@ pub(in crate::cli) struct ResetArgs {
     connector: Option<ConnectorName>,
 
     /// Those at this host.
-    #[arg(long, value_name = "HOST:PORT")]
-    host: Option<String>,
+    #[arg(long, value_name = "HOST:PORT", value_parser = HostPort::parse)]
+    host: Option<HostPort>,
 
     /// All of them, and those whose files are damaged.
     #[arg(long, conflicts_with_all = ["connector", "host"])]
@@ -72,15 +73,22 @@ fn status(session: &Session<'_>) -> Result<(), Stop> {
 }
 
 fn reset(args: &ResetArgs, session: &Session<'_>) -> Result<(), Stop> {
-    let closed = session.host()?.reset_circuits(args.connector.as_ref(), args.host.as_deref())?;
-    session.ui.result(&closed, || {
+    let reset = session.host()?.reset_circuits(args.connector.as_ref(), args.host.as_ref())?;
+    session.ui.result(&reset, || {
         let mut page = Page::default();
-        for circuit in &closed {
+        for circuit in &reset.closed {
             page.toned_field("closed", Tone::Good, &format!("{} at {}", circuit.connector, circuit.host));
+        }
+        let files = match reset.damaged_removed {
+            1 => "one file that was damaged, and counted as closed".to_owned(),
+            some => format!("{some} files that were damaged, and counted as closed"),
+        };
+        if reset.damaged_removed > 0 {
+            page.field("removed", &files);
         }
         page
     })?;
-    if closed.is_empty() {
+    if reset.closed.is_empty() && reset.damaged_removed == 0 {
         session.ui.note("Nothing was open there. `cofferdam breaker status` shows what is.");
     }
     Ok(())
@@ -105,6 +113,7 @@ fn page(circuits: &[CircuitView]) -> Page {
             page.field(
                 "asked again",
                 &match open.retry_after_ms {
+                    0 if open.probe_is_out => "a probe is out: a call is trying it now".to_owned(),
                     0 => "by the next call".to_owned(),
                     ms => format!("in {} s", ms.div_ceil(1000)),
                 },
@@ -128,5 +137,5 @@ fn because(cause: &CauseView) -> String {
 }
 
 fn connector(text: &str) -> Result<ConnectorName, String> {
-    ConnectorName::parse(text).map_err(|refused| refused.to_string())
+    ConnectorName::unversioned(text).map_err(|refused| refused.to_string())
 }

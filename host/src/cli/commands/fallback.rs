@@ -29,7 +29,7 @@ struct Written {
 /// A candidate as it is written; what is left out is the call's.
 #[derive(Debug, Default, PartialEq)]
 struct Candidate {
-    connector: Option<String>,
+    connector: Option<ConnectorRef>,
     op: Option<String>,
     args: Map<String, Value>,
     identities: BTreeMap<String, String>,
@@ -44,17 +44,15 @@ impl Fallback {
         op: &str,
     ) -> Result<Self, HostError> {
         let text = files::read_text("The file of candidates", path)?;
-        let written = parse(&files::shown(path), &text).map_err(files::document_error)?;
+        let written = parse(&files::shown(path), &text, |name| installed(host, name));
+        let written = written.map_err(files::document_error)?;
         let alternate = |candidate: Candidate| {
-            let connector = match &candidate.connector {
-                Some(text) => resolve(host, text)?,
-                None => connector.clone(),
-            };
+            let connector = candidate.connector.unwrap_or_else(|| connector.clone());
             let alternate = Alternate::new(connector, candidate.op.as_deref().unwrap_or(op));
             let choose = |alternate: Alternate, (service, identity)| alternate.identity(service, identity);
-            Ok(candidate.identities.into_iter().fold(alternate.with_args(candidate.args), choose))
+            candidate.identities.into_iter().fold(alternate.with_args(candidate.args), choose)
         };
-        let alternates = written.candidates.into_iter().map(alternate).collect::<Result<_, HostError>>()?;
+        let alternates = written.candidates.into_iter().map(alternate).collect();
         Ok(Self { rotate_on_permanent: written.rotate_on_permanent, alternates })
     }
 
@@ -65,10 +63,22 @@ impl Fallback {
     }
 }
 
-fn parse(label: &str, text: &str) -> Result<Written, DocumentError> {
+/// The connector that a candidate names: refused here, where its line is known, and not by the call.
+fn installed(host: &Host, name: &str) -> Result<ConnectorRef, HostError> {
+    let connector = resolve(host, name)?;
+    host.require_installed(&connector)?;
+    Ok(connector)
+}
+
+fn parse(
+    label: &str,
+    text: &str,
+    named: impl Fn(&str) -> Result<ConnectorRef, HostError>,
+) -> Result<Written, DocumentError> {
     read(label, text, |root| {
         root.only(&["rotate_on_permanent", "candidate"]);
-        let candidates: Vec<_> = root.tables("candidate").iter().map(candidate).collect();
+        let candidates: Vec<_> =
+            root.tables("candidate").iter().map(|table| candidate(table, &named)).collect();
         if candidates.is_empty() {
             root.missing("candidate", "who is asked instead: [[candidate]] with connector, op or args");
         }
@@ -79,18 +89,22 @@ fn parse(label: &str, text: &str) -> Result<Written, DocumentError> {
     })
 }
 
-fn candidate(table: &Table<'_>) -> Candidate {
+fn candidate(table: &Table<'_>, named: impl Fn(&str) -> Result<ConnectorRef, HostError>) -> Candidate {
     table.only(&["connector", "op", "args", "identities"]);
     if !["connector", "op", "args", "identities"].iter().any(|key| table.has(key)) {
         let fix = "give it a connector, an op, args or identities that differ from the call's";
         table.here().refuse(Refused::new("this candidate asks the same as the call", fix));
     }
-    let text = |key| table.text(key).map(|text| text.value.to_owned());
+    let refused = |error: HostError| {
+        let fix = error.hint_text().unwrap_or("name one that is installed").trim_end_matches('.').to_owned();
+        Refused::new(error.message().trim_end_matches('.'), fix)
+    };
+    let connector = table.text("connector").and_then(|text| text.parse(|name| named(name).map_err(refused)));
     let chosen = table.table("identities").map(|identities| identities.each_text()).unwrap_or_default();
     Candidate {
-        connector: text("connector"),
-        op: text("op"),
-        args: table.json("args").unwrap_or_default(),
+        connector,
+        op: table.text("op").map(|text| text.value.to_owned()),
+        args: table.inline_json("args", "args = { key = \"value\" }").unwrap_or_default(),
         identities: chosen.into_iter().map(|(name, text)| (name.value.into(), text.value.into())).collect(),
     }
 }
@@ -121,7 +135,7 @@ mod tests {
             connector = \"github://acme/other@1.0.0\"\n\
             op = \"ask\"\n\
             identities = { acme = \"second\" }\n";
-        let written = parse("chain.toml", text).unwrap();
+        let written = parse("chain.toml", text, ConnectorRef::parse).unwrap();
         let first = json!({
             "model": "small", "n": 3, "big": u64::MAX, "hex": 255, "x": -0.5, "on": true, "list": [1, {"a": "b"}],
         });
@@ -130,13 +144,17 @@ mod tests {
         assert_eq!(
             written.candidates[1],
             Candidate {
-                connector: Some("github://acme/other@1.0.0".into()),
+                connector: Some(ConnectorRef::parse("github://acme/other@1.0.0").unwrap()),
                 op: Some("ask".into()),
                 args: Map::new(),
                 identities: BTreeMap::from([("acme".into(), "second".into())]),
             }
         );
-        assert!(!parse("chain.toml", "[[candidate]]\nop = \"x\"").unwrap().rotate_on_permanent);
+        assert!(
+            !parse("chain.toml", "[[candidate]]\nop = \"x\"", ConnectorRef::parse)
+                .unwrap()
+                .rotate_on_permanent
+        );
     }
 
     #[test]
@@ -151,7 +169,12 @@ mod tests {
             ("[[candidate]]", "chain.toml:1:1: candidate[0]: "),
             ("[[candidate]]\nmodel = \"x\"", "chain.toml:2:1: candidate[0].model: "),
             ("[[candidate]]\nop = 7", "chain.toml:2:6: candidate[0].op: "),
-            ("[[candidate]]\nargs = \"x\"", "chain.toml:2:8: candidate[0].args: "),
+            ("[[candidate]]\nargs = \"x\"", "chain.toml:2:8: candidate[0].args: this is a string"),
+            ("[[candidate]]\nargs = \"x\"", "args = { key = \"value\" }"),
+            (
+                "[[candidate]]\nop = \"x\"\n[[candidate]]\nconnector = \"x\"",
+                "chain.toml:4:13: candidate[1].connector: ",
+            ),
             (
                 "[[candidate]]\nargs = { at = 2027-01-31 }",
                 "chain.toml:2:8: candidate[0].args: JSON has no dates",
@@ -163,7 +186,7 @@ mod tests {
             ("[[candidate]]\nargs = { x = 99999999999999999999 }", "chain.toml:2:8: candidate[0].args: "),
             ("rotate_on_permanent = 1\n[[candidate]]\nop = \"x\"", "chain.toml:1:23: rotate_on_permanent: "),
         ] {
-            let error = parse("chain.toml", text).unwrap_err().to_string();
+            let error = parse("chain.toml", text, ConnectorRef::parse).unwrap_err().to_string();
             assert!(error.contains(place), "{text}: {error}");
         }
     }

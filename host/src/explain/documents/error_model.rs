@@ -11,7 +11,7 @@ use FailureClass::{
     BindingRequired, CapabilityDenied, ConnectorRuntimeError, ExternalApiError, HashMismatch,
     SignatureFailure,
 };
-use HostErrorKind::{Configuration, ContractVersion, KeyringInvalid, Validation};
+use HostErrorKind::{ContractVersion, KeyringInvalid, Validation};
 use Theirs::{Maybe, No, Silent, Yes};
 
 /// Its words.
@@ -145,8 +145,8 @@ pub(super) const ROWS: &[Foreign] = &[
         "policy",
         No,
         "PolicyInvalid",
-        Host(Configuration),
-        "Said when the host is made, not when a call fails.",
+        Host(Validation),
+        "Said with file, line and fix when the policy is read, not when a call fails.",
     ),
     row(ErrorModel, "integrity", Maybe, "TrustStoreUnavailable", Host(KeyringInvalid), ""),
     row(

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::mark;
 use super::policy::{BreakerPolicy, Weight};
 use crate::failure::Cause;
 
@@ -142,6 +143,16 @@ impl Circuit {
         }
     }
 
+    /// What requests with these credentials are not simply let through for, where they are not.
+    #[must_use]
+    pub fn why(&self, credential: Option<&str>, now: Timestamp) -> Option<&Why> {
+        match self.admission(credential, now) {
+            Admission::Pass => None,
+            Admission::Probe(opening) | Admission::Open { opening, .. } => Some(&opening.why),
+            Admission::Shut(shut) => Some(&shut.why),
+        }
+    }
+
     /// Whether there is nothing to remember: no failures, not open for anybody.
     #[must_use]
     pub fn is_pristine(&self) -> bool {
@@ -200,7 +211,24 @@ impl Circuit {
                 if self.open.is_some() { before } else { self.state(seen.credential, now) }
             }
         };
+        // What others were told is that it was open: a credential that was bound anew is where that ends.
+        let before = match self.heal(seen.credential) && after == CircuitState::Closed {
+            true => CircuitState::Open,
+            false => before,
+        };
         (before != after).then_some((before, after))
+    }
+
+    /// Forgets for which earlier states of the same bindings it was open for good: they were bound anew, and are not
+    /// sent again. Whether there were any.
+    fn heal(&mut self, credential: Option<&str>) -> bool {
+        let before = self.shut.len();
+        let is_old = |shut: &Shut| match (credential, shut.credential.as_deref()) {
+            (Some(new), Some(old)) => mark::supersedes(new, old),
+            _ => false,
+        };
+        self.shut.retain(|shut| !is_old(shut));
+        self.shut.len() < before
     }
 
     fn close(&mut self) {
@@ -219,6 +247,13 @@ impl Circuit {
             self.shut.remove(0);
         }
         self.shut.push(shut);
+    }
+}
+
+impl Shut {
+    /// The names of the bindings; none where nothing was carried.
+    pub(super) fn bindings(&self) -> Vec<String> {
+        self.credential.as_deref().map(mark::bindings).unwrap_or_default()
     }
 }
 

@@ -166,6 +166,12 @@ impl Circuits {
         Lock::attempt(&place.probe())
     }
 
+    /// Whether a call has the slot now. Looking takes a shared lock for an instant, in which who wants the slot is
+    /// told that it is taken: an operator's look may cost one call a second, and never sends two.
+    pub(super) fn is_probed(&self, place: &Place) -> bool {
+        Lock::is_held(&place.probe())
+    }
+
     /// Removes the slot's file, which nobody needs while the circuit is closed. The slot must be held.
     pub(super) fn forget_probe(&self, place: &Place) {
         // Left behind it is an empty file.

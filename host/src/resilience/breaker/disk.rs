@@ -72,6 +72,13 @@ impl Lock {
         Self::attempt(&dir.join("lock"))
     }
 
+    /// Whether somebody has the lock on the file at `path`.
+    pub(super) fn is_held(path: &Path) -> bool {
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
+        file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    }
+
     /// The lock on the file at `path`, unless another has it: another process, or another of this one's.
     pub(super) fn attempt(path: &Path) -> io::Result<Option<Self>> {
         let mut options = OpenOptions::new();

@@ -7,7 +7,7 @@ use super::kept::MAX_FAILURES;
 use super::policy::BreakerPolicy;
 use crate::document::{Located, Refused, Table, quoted};
 use crate::failure::Cause;
-use crate::limits::LimitRequest;
+use crate::limits::parse_time;
 
 /// The longest window and the longest cooldown: beyond that somebody should have looked.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
@@ -26,7 +26,7 @@ impl BreakerPolicy {
         };
         // Everything is looked at, also where something before it is wrong: one look shows all the problems.
         let threshold = table.whole("threshold").and_then(|number| number.parse(|number| threshold(*number)));
-        let window = table.text("window").and_then(time);
+        let window = table.text("window").and_then(window);
         let cooldown = table.text("cooldown").and_then(time);
         let probe_lead = table.text("probe_lead").and_then(time);
         let for_good = table.has("open_for_good").then(|| {
@@ -71,13 +71,25 @@ fn threshold(number: u64) -> Result<NonZeroU32, Refused> {
 
 fn time(text: Located<'_, &str>) -> Option<Duration> {
     text.parse(|text| {
-        let time = LimitRequest::parse(None, Some(text), None).ok().and_then(|request| request.wall_time());
-        time.filter(|time| *time <= LONGEST).ok_or_else(|| {
-            Refused::new(
-                format!("{} is not a time of a day at most", quoted(text)),
-                "write it like \"90s\" or \"5m\"",
-            )
+        parse_time(text).filter(|time| *time <= LONGEST).ok_or_else(|| {
+            let fix = "write it like \"90s\", \"5m\" or \"2h\"";
+            Refused::new(format!("{} is not a time of a day at most", quoted(text)), fix)
         })
+    })
+}
+
+/// A window of no time would hold no failure, and the circuit would never open.
+fn window(text: Located<'_, &str>) -> Option<Duration> {
+    let number = text.value.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    if number.is_empty() || number.bytes().any(|digit| digit != b'0') {
+        return time(text);
+    }
+    text.parse(|text| {
+        let fix = "leave `window` out where failures only have to follow each other, however long that takes";
+        Err(Refused::new(
+            format!("in {} no failure has room: the circuit would never open", quoted(text)),
+            fix,
+        ))
     })
 }
 
@@ -122,6 +134,9 @@ mod tests {
         }
         assert_eq!(own.probe_after(Duration::from_secs(600)), Duration::from_secs(540));
         assert!(own.is_permanent(Cause::NotFound) && !own.is_permanent(Cause::PaymentRequired));
+        let hours = policy("window = \"24h\"\ncooldown = \"2h\"").unwrap().unwrap();
+        assert_eq!(hours.window(), Some(Duration::from_secs(86_400)));
+        assert_eq!(hours.cooldown(Cause::Network, None), Some(Duration::from_secs(7_200)));
         let none = policy("open_for_good = []").unwrap().unwrap();
         assert!(!none.is_permanent(Cause::Auth));
     }
@@ -134,7 +149,10 @@ mod tests {
             ("threshold = 0", "config.toml:2:13", "from 1 to 1000"),
             ("threshold = 1001", "config.toml:2:13", "from 1 to 1000"),
             ("threshold = \"3\"", "config.toml:2:13", "this is a string"),
-            ("window = \"0s\"", "config.toml:2:10", "not a time"),
+            ("window = \"0s\"", "config.toml:2:10", "leave `window` out"),
+            ("window = \"soon\"", "config.toml:2:10", "not a time"),
+            ("cooldown = \"0s\"", "config.toml:2:12", "not a time"),
+            ("cooldown = \"25h\"", "config.toml:2:12", "a day at most"),
             ("window = 60", "config.toml:2:10", "this is an integer"),
             ("cooldown = \"1441m\"", "config.toml:2:12", "a day at most"),
             ("probe_lead = \"soon\"", "config.toml:2:14", "not a time"),

@@ -8,6 +8,7 @@ mod circuits;
 mod disk;
 mod document;
 mod kept;
+mod mark;
 mod policy;
 #[cfg(test)]
 mod reference;
@@ -22,5 +23,5 @@ mod visit_tests;
 pub use circuit::{Admission, Circuit, CircuitState, Opening, Seen, Shut, Why};
 pub use circuits::Circuits;
 pub use policy::BreakerPolicy;
-pub use view::{CauseView, CircuitView, OpenView, ShutView};
+pub use view::{CauseView, CircuitView, OpenView, ResetView, ShutView};
 pub use visit::{Change, Visit, Visiting};

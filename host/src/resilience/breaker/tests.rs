@@ -107,6 +107,29 @@ fn p2_unknown_failures_leave_the_circuit_closed() {
     }
 }
 
+/// C23: binding anew ends what the earlier state was open for, and only that.
+#[test]
+fn a_credential_that_was_bound_anew_heals_its_own_entry() {
+    let mark = |name: &str, day: u32| format!("bearer/acme/{name} 2026-11-0{day}T10:00:00Z");
+    let (old, new, other) = (mark("work", 1), mark("work", 2), mark("home", 3));
+    let mut driven = Driven::new(BreakerPolicy::at_once());
+    fn with(credential: &str, status: u16) -> Seen<'_> {
+        let cause = (status >= 400).then(|| Cause::of_status(status));
+        Seen { credential: Some(credential), cause, status: cause.map(|_| status), ..seen(None) }
+    }
+    assert_eq!(driven.sees(0, with(&old, 401)), Some(("closed", "open")));
+    assert_eq!(driven.sees(1, with(&other, 200)), None, "another identity heals nothing");
+    assert_eq!(driven.sees(2, seen(None)), None, "nor does who carries none");
+    assert_eq!(driven.circuit.shut.len(), 1);
+    assert_eq!(driven.sees(3, with(&new, 200)), Some(("open", "closed")));
+    assert!(driven.circuit.is_pristine());
+    // A straggler with the old one opens it for the old one; the new one, refused too, takes its place.
+    assert_eq!(driven.sees(4, with(&old, 401)), Some(("closed", "open")));
+    assert_eq!(driven.sees(5, with(&new, 401)), Some(("closed", "open")));
+    assert_eq!(driven.circuit.shut.len(), 1);
+    assert_eq!(driven.circuit.shut[0].credential.as_deref(), Some(&*new));
+}
+
 /// P5: so many failures in a row; 401 at once, whatever the number.
 #[test]
 fn p5_the_threshold_counts_failures_in_a_row_except_for_permanent_ones() {

@@ -32,6 +32,16 @@ pub struct CircuitView {
     pub open_for_good: Vec<ShutView>,
 }
 
+/// What was reset.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ResetView {
+    /// The circuits that were closed, as they were.
+    pub closed: Vec<CircuitView>,
+    /// How many files were removed that were none: damaged, or put there by others. Only where all were reset.
+    pub damaged_removed: usize,
+}
+
 /// Why a circuit is open, and how long.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -43,6 +53,8 @@ pub struct OpenView {
     pub cooldown_ms: u64,
     /// How long until one request is let through, in milliseconds; 0 where that is now.
     pub retry_after_ms: u64,
+    /// Whether a call is trying the host now: until it ends, all others are refused.
+    pub probe_is_out: bool,
 }
 
 /// For which credentials a circuit is open until they are bound anew.
@@ -81,10 +93,11 @@ impl Circuits {
         for _ in unusable {
             tracing::warn!(target: "cofferdam::breaker", "a circuit's file is damaged, and counts as closed");
         }
-        Ok(records.iter().map(|record| view(record, now)).collect())
+        Ok(records.iter().map(|record| self.view(record, now)).collect())
     }
 
-    /// Closes the circuits of this connector, at this host; of all where none is named. Gives them as they were.
+    /// Closes the circuits of this connector, at this host; of all where none is named, and then removes what is
+    /// damaged, too.
     ///
     /// # Errors
     /// The directory cannot be read or written.
@@ -93,7 +106,7 @@ impl Circuits {
         connector: Option<&ConnectorName>,
         host: Option<&str>,
         now: Timestamp,
-    ) -> io::Result<Vec<CircuitView>> {
+    ) -> io::Result<ResetView> {
         let (records, unusable) = self.records()?;
         let is_meant = |record: &Record| {
             connector.is_none_or(|connector| connector.as_str() == record.connector)
@@ -101,8 +114,19 @@ impl Circuits {
         };
         let (meant, _): (Vec<_>, Vec<_>) = records.into_iter().partition(is_meant);
         let all = connector.is_none() && host.is_none();
-        self.close(&meant, if all { &unusable } else { &[] })?;
-        Ok(meant.iter().map(|record| view(record, now)).collect())
+        let closed = meant.iter().map(|record| self.view(record, now)).collect();
+        let damaged: &[_] = if all { &unusable } else { &[] };
+        self.close(&meant, damaged)?;
+        Ok(ResetView { closed, damaged_removed: damaged.len() })
+    }
+
+    fn view(&self, record: &Record, now: Timestamp) -> CircuitView {
+        let mut view = view(record, now);
+        let open = view.open.as_mut().filter(|open| open.retry_after_ms == 0);
+        if let Some((open, connector)) = open.zip(ConnectorName::parse(&record.connector).ok()) {
+            open.probe_is_out = self.is_probed(&self.place(&connector, &record.host));
+        }
+        view
     }
 }
 
@@ -130,13 +154,12 @@ fn open(opening: &Opening, now: Timestamp) -> OpenView {
         cause: cause(&opening.why),
         cooldown_ms: millis(opening.cooldown),
         retry_after_ms: opening.left(now).map_or(0, millis),
+        probe_is_out: false,
     }
 }
 
 fn shut(shut: &Shut) -> ShutView {
-    let lines = shut.credential.as_deref().unwrap_or_default().lines();
-    let names = lines.map(|line| line.split(' ').next().unwrap_or_default().to_owned());
-    ShutView { cause: cause(&shut.why), bindings: names.collect() }
+    ShutView { cause: cause(&shut.why), bindings: shut.bindings() }
 }
 
 fn cause(why: &Why) -> CauseView {

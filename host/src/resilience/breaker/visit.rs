@@ -5,20 +5,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use sha2::{Digest as _, Sha256};
 
 use super::circuit::{Admission, Circuit, CircuitState, Seen, Why};
 use super::circuits::{Changed, Circuits, Place, Wait};
 use super::disk::Lock;
+use super::mark;
 use super::policy::{BreakerPolicy, Weight};
 use crate::failure::{AuditId, Cause, CircuitOpen};
 use crate::manifest::ConnectorName;
 
 /// How long to wait for the one request that tries a host: nobody knows, and it is worth asking again soon.
 const WHILE_PROBED: Duration = Duration::from_secs(1);
-
-/// The longest text about credentials that is kept as it is, in bytes: those of a few bindings.
-const CREDENTIAL_BYTES: usize = 1024;
 
 /// A circuit that changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,12 +111,13 @@ impl Drop for Visiting {
 impl Visit {
     /// Whether a request may go to `host` now. `credential` says which state of which bindings it carries, without
     /// any secret. What is decided for the first request of an attempt holds for the attempt: all its requests to a
-    /// host that it tries are one trial.
+    /// host that it tries are one trial. A circuit that an earlier candidate of the same call opened lets it pass,
+    /// without being the one that tries the host: a smaller model behind the same host is what the caller asked for next.
     ///
     /// # Errors
     /// The circuit is open, or another call tries the host.
     pub fn admit(&self, host: &str, credential: Option<String>, now: Timestamp) -> Result<(), CircuitOpen> {
-        let credential = credential.map(bounded);
+        let credential = credential.map(mark::bounded);
         let mut state = self.state();
         let (attempt, over) = (state.attempt, state.over);
         let known = state.hosts.iter().position(|at| at.place.host == host);
@@ -133,10 +131,14 @@ impl Visit {
         let mut slot = None;
         let (probe, was_pristine) = loop {
             let Some(circuit) = self.circuits.look(&place) else { break (None, true) };
-            let (why, retry_after) = match circuit.admission(credential.as_deref(), now) {
+            // What this call's own candidate before found out stops other calls, not its alternates.
+            if circuit.why(credential.as_deref(), now).is_some_and(|why| self.is_own(why)) {
+                break (None, false);
+            }
+            let (why, retry_after, bindings) = match circuit.admission(credential.as_deref(), now) {
                 Admission::Pass => break (None, circuit.is_pristine()),
-                Admission::Shut(shut) => (&shut.why, None),
-                Admission::Open { opening, retry_after } => (&opening.why, Some(retry_after)),
+                Admission::Shut(shut) => (&shut.why, None, shut.bindings()),
+                Admission::Open { opening, retry_after } => (&opening.why, Some(retry_after), Vec::new()),
                 Admission::Probe(opening) => {
                     let cause = opening.why.cause;
                     // Whoever had the slot before may have decided: only a look with it in hand counts.
@@ -151,12 +153,8 @@ impl Visit {
                             continue;
                         }
                         Ok(_) => {
-                            return Err(refusal(
-                                host,
-                                CircuitState::HalfOpen,
-                                &opening.why,
-                                Some(WHILE_PROBED),
-                            ));
+                            let (state, wait) = (CircuitState::HalfOpen, Some(WHILE_PROBED));
+                            return Err(refusal(&place, state, &opening.why, wait, Vec::new()));
                         }
                         Err(error) => {
                             self.circuits.warn(&place, "cannot be locked, and lets requests pass", &error);
@@ -165,7 +163,7 @@ impl Visit {
                     }
                 }
             };
-            return Err(refusal(host, CircuitState::Open, why, retry_after));
+            return Err(refusal(&place, CircuitState::Open, why, retry_after, bindings));
         };
         match known.and_then(|known| state.hosts.get_mut(known)) {
             Some(at) => {
@@ -205,8 +203,8 @@ impl Visit {
             let failed = at.last.is_some_and(|last| !self.is_good(last));
             let is_open = || {
                 let circuit = self.circuits.look(&at.place);
-                let credential = at.credential.as_deref();
-                circuit.is_some_and(|circuit| circuit.state(credential, now) != CircuitState::Closed)
+                let why = circuit.as_ref().and_then(|circuit| circuit.why(at.credential.as_deref(), now));
+                why.is_some_and(|why| !self.is_own(why))
             };
             at.probe.is_some() || (failed && is_open())
         })
@@ -300,6 +298,11 @@ impl Visit {
         }
     }
 
+    /// Whether an earlier candidate of the same call found this out.
+    fn is_own(&self, why: &Why) -> bool {
+        why.audit_id == self.audit_id.as_str()
+    }
+
     fn is_good(&self, last: Sight) -> bool {
         self.policy.weight(last.cause, last.retry_after) == Weight::Good
     }
@@ -309,19 +312,16 @@ impl Visit {
     }
 }
 
-/// The names of bindings and their dates, or a hash of them where they are many.
-fn bounded(credential: String) -> String {
-    if credential.len() <= CREDENTIAL_BYTES {
-        return credential;
-    }
-    let digits =
-        Sha256::digest(credential.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    format!("sha256:{digits}")
-}
-
-fn refusal(host: &str, state: CircuitState, why: &Why, retry_after: Option<Duration>) -> CircuitOpen {
+fn refusal(
+    place: &Place,
+    state: CircuitState,
+    why: &Why,
+    retry_after: Option<Duration>,
+    bindings: Vec<String>,
+) -> CircuitOpen {
     CircuitOpen {
-        host: host.to_owned(),
+        connector: place.connector.to_string(),
+        host: place.host.clone(),
         state: state.name(),
         opened_at: why.at,
         retry_after_ms: retry_after
@@ -329,5 +329,6 @@ fn refusal(host: &str, state: CircuitState, why: &Why, retry_after: Option<Durat
         cause: why.cause,
         status: why.status,
         cause_audit_id: why.audit_id.clone(),
+        bindings,
     }
 }

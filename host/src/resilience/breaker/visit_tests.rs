@@ -96,6 +96,41 @@ fn what_is_dropped_without_being_settled_lets_go_and_does_not_count() {
     assert_eq!(visits(&circuits, 30, 200), [("open", "half_open"), ("half_open", "closed")]);
 }
 
+/// A call's later candidates pass what its earlier ones opened, for good or for a while, and retry there; not what
+/// others open meanwhile.
+#[test]
+fn what_a_call_opened_itself_stops_the_others_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let circuits = circuits(dir.path());
+    let connector = ConnectorName::parse("github://acme/example").unwrap();
+    let audit_id = AuditId::mint();
+    let own = || circuits.visit(&connector, &Arc::new(BreakerPolicy::at_once()), &audit_id);
+    for status in [503, 402] {
+        let first = own();
+        first.admit(HOST, Some("api_key/acme x".to_owned()), at(0)).unwrap();
+        first.saw(HOST, Some(Cause::of_status(status)), Some(status), None);
+        first.settle(at(0));
+        visit(&circuits).admit(HOST, Some("api_key/acme x".to_owned()), at(0)).unwrap_err();
+        // Also when it could be tried: the slot is for other calls.
+        for second in [0, 30] {
+            let next = own();
+            next.admit(HOST, Some("api_key/acme x".to_owned()), at(second)).unwrap();
+            next.saw(HOST, Some(Cause::Unavailable), Some(503), None);
+            assert!(!next.forbids_retry(at(second)), "{status}");
+            next.settle(at(second));
+            assert_eq!(next.take_changes(), [], "{status}");
+        }
+        let next = own();
+        next.admit(HOST, Some("api_key/acme x".to_owned()), at(30)).unwrap();
+        next.saw(HOST, Some(Cause::Unavailable), Some(503), None);
+        circuits.reset(None, None, at(30)).unwrap();
+        visits(&circuits, 30, 503);
+        assert!(next.forbids_retry(at(30)), "{status}");
+        drop(next);
+        circuits.reset(None, None, at(30)).unwrap();
+    }
+}
+
 /// The last thing that was seen at a host counts, once, whatever came before.
 #[test]
 fn the_last_sight_of_each_host_counts_once() {
@@ -136,9 +171,10 @@ fn a_reset_of_all_clears_what_is_damaged() {
     visits(&circuits, 0, 503);
     let damaged = dir.path().join("circuits/damaged.json");
     fs::write(&damaged, "{").unwrap();
-    assert_eq!(circuits.reset(None, Some("other:1"), at(0)).unwrap(), []);
+    assert_eq!(circuits.reset(None, Some("other:1"), at(0)).unwrap().closed, []);
     assert_eq!((circuits.views(at(0)).unwrap().len(), damaged.exists()), (1, true));
-    assert_eq!(circuits.reset(None, None, at(0)).unwrap().len(), 1);
+    let reset = circuits.reset(None, None, at(0)).unwrap();
+    assert_eq!((reset.closed.len(), reset.damaged_removed), (1, 1));
     assert_eq!((circuits.views(at(0)).unwrap().len(), damaged.exists()), (0, false));
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::document::{Refused, Table};
-use crate::limits::LimitRequest;
+use crate::limits::parse_time;
 
 /// The most requests in a period.
 const MOST: u64 = 1_000_000;
@@ -116,9 +116,8 @@ fn requests(number: u64) -> Result<u32, Refused> {
 
 fn period(text: &str) -> Result<Duration, Refused> {
     let [shortest, longest] = PERIODS;
-    let time = LimitRequest::parse(None, Some(text), None).ok().and_then(|amount| amount.wall_time());
-    let fits = time.filter(|time| (shortest..=longest).contains(time));
-    fits.ok_or_else(|| refused(RateError::Period, "write it like \"60s\" or \"5m\""))
+    let fits = parse_time(text).filter(|time| (shortest..=longest).contains(time));
+    fits.ok_or_else(|| refused(RateError::Period, "write it like \"60s\", \"5m\" or \"1h\""))
 }
 
 fn refused(error: RateError, fix: &str) -> Refused {

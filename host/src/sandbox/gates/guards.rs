@@ -81,8 +81,9 @@ impl Guards {
                 Ok(())
             }
             Err(refused) => {
-                let hit = LimitHit::at_least_one_over(LimitKind::Rate, refused.configured);
-                Err(hit.after(refused.retry_after))
+                // All that is allowed is taken; this request is not among it.
+                let hit = LimitHit::new(LimitKind::Rate, refused.configured, refused.configured);
+                Err(hit.per(limit.per()).after(refused.retry_after))
             }
         }
     }

@@ -82,6 +82,14 @@ pub(crate) fn json_size_over(value: &serde_json::Value, limit: u64) -> Option<u6
     size::over(value, limit)
 }
 
+/// The same of an object that is no value yet.
+pub(crate) fn json_fields_over(
+    fields: &serde_json::Map<String, serde_json::Value>,
+    limit: u64,
+) -> Option<u64> {
+    size::fields_over(fields, limit)
+}
+
 #[cfg(test)]
 mod arbitrary;
 #[cfg(test)]

@@ -1,15 +1,25 @@
 //! The length of a value's JSON text, measured only where it could matter.
 
-use serde_json::Value;
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 /// The length of the compact text of `value`, if it is more than `limit`. Writing the text to count it costs
 /// as much as sending it, so that cheap upper bounds come first.
 pub(super) fn over(value: &Value, limit: u64) -> Option<u64> {
-    if at_most(value, &mut limit.clone(), all_escaped) || at_most(value, &mut limit.clone(), escaped) {
+    let fits = |text| at_most(value, &mut limit.clone(), text);
+    if fits(all_escaped) || fits(escaped) {
         return None;
     }
-    let size = exact(value);
-    (size > limit).then_some(size)
+    Some(exact(value)).filter(|size| *size > limit)
+}
+
+/// The same of an object.
+pub(super) fn fields_over(fields: &Map<String, Value>, limit: u64) -> Option<u64> {
+    let fits = |text| fields_at_most(fields, &mut limit.clone(), text);
+    if fits(all_escaped) || fits(escaped) {
+        return None;
+    }
+    Some(exact(fields)).filter(|size| *size > limit)
 }
 
 /// Takes from `left` no less than the length of the text; false where that is not certain to be there.
@@ -21,17 +31,20 @@ fn at_most(value: &Value, left: &mut u64, text: fn(&str) -> u64) -> bool {
         Value::Number(_) => take(25),
         Value::String(string) => take(text(string)),
         Value::Array(items) => take(3) && items.iter().all(|item| at_most(item, left, text)),
-        Value::Object(entries) => {
-            take(3)
-                && entries.iter().all(|(key, value)| match left.checked_sub(text(key)) {
-                    Some(rest) => {
-                        *left = rest;
-                        at_most(value, left, text)
-                    }
-                    None => false,
-                })
-        }
+        Value::Object(fields) => fields_at_most(fields, left, text),
     }
+}
+
+fn fields_at_most(fields: &Map<String, Value>, left: &mut u64, text: fn(&str) -> u64) -> bool {
+    let mut take = |bytes: u64| left.checked_sub(bytes).map(|rest| *left = rest).is_some();
+    take(3)
+        && fields.iter().all(|(key, value)| match left.checked_sub(text(key)) {
+            Some(rest) => {
+                *left = rest;
+                at_most(value, left, text)
+            }
+            None => false,
+        })
 }
 
 /// In quotes, with a comma or a colon, and every byte escaped.
@@ -45,7 +58,7 @@ fn escaped(text: &str) -> u64 {
     text.len() as u64 + 5 * escaped as u64 + 3
 }
 
-fn exact(value: &Value) -> u64 {
+fn exact(value: &impl Serialize) -> u64 {
     struct Count(u64);
     impl std::io::Write for Count {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {

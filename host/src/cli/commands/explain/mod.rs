@@ -81,7 +81,7 @@ fn unknown(word: &str) -> HostError {
     let shown = safe_line(word, 100);
     let near = explain::nearest(word).or_else(|| crate::spelling::nearest(word, PROFILES));
     let hint = match near {
-        Some(near) => format!("The nearest word is {near}; `cofferdam explain --list` has all of them."),
+        Some(near) => format!("The nearest word is `{near}`; `cofferdam explain --list` has all of them."),
         None => "`cofferdam explain --list` has all words.".to_owned(),
     };
     let message =

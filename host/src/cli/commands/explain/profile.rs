@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::cli::page::Page;
 use crate::failure::Cause;
-use crate::resilience::{Profile, Schedule};
+use crate::resilience::{BreakerPolicy, Profile, Schedule};
 
 /// A profile, for people and programs.
 #[derive(Debug, Serialize)]
@@ -18,6 +18,9 @@ pub(super) struct ProfileView {
     #[serde(skip_serializing_if = "Option::is_none")]
     attempt_timeout_ms: Option<u64>,
     breaker: bool,
+    /// The breaker in words, for people.
+    #[serde(skip)]
+    opens: Option<String>,
 }
 
 /// What is done about one cause.
@@ -42,6 +45,7 @@ impl ProfileView {
             wall_time_ms: profile.times().wall_time.map(millis),
             attempt_timeout_ms: profile.times().attempt_timeout.map(millis),
             breaker: profile.breaker().is_some(),
+            opens: profile.breaker().map(|policy| opens(policy)),
         }
     }
 
@@ -72,10 +76,31 @@ impl ProfileView {
         if let Some(ms) = self.attempt_timeout_ms {
             page.field("an attempt", &shown([ms, ms]));
         }
-        if self.breaker {
-            page.line("It brings a circuit breaker.");
+        if let Some(opens) = &self.opens {
+            page.line(opens);
         }
     }
+}
+
+/// When the circuits of this breaker open, and for how long.
+fn opens(policy: &BreakerPolicy) -> String {
+    let after = match (policy.threshold(), policy.window()) {
+        (1, _) => "the first failure".to_owned(),
+        (n, None) => format!("{n} failures in a row"),
+        (n, Some(window)) => format!("{n} failures within {}", shown([millis(window); 2])),
+    };
+    let closes = Cause::ALL.into_iter().filter_map(|cause| {
+        let cooldown = policy.cooldown(cause, None)?;
+        Some(format!("{} after {}", shown([millis(cooldown); 2]), cause.name()))
+    });
+    let for_good = Cause::ALL.into_iter().filter(|cause| policy.is_permanent(*cause)).map(Cause::name);
+    let (closes, for_good) = (closes.collect::<Vec<_>>().join(", "), for_good.collect::<Vec<_>>().join(", "));
+    let mut text =
+        format!("It brings a circuit breaker. The circuit to a host opens at {after}, for {closes}");
+    if !for_good.is_empty() {
+        text.push_str(&format!("; and until it is mended after {for_good}"));
+    }
+    text + "."
 }
 
 /// The shortest and the longest wait before this retry.
@@ -104,6 +129,19 @@ fn shown([least, most]: [u64; 2]) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
     use super::*;
+
+    #[test]
+    fn a_breaker_is_told_in_words() {
+        let opens = |name: &str| ProfileView::of(&Profile::named(name).unwrap()).opens;
+        assert_eq!(opens("standard"), None);
+        let failover = opens("failover").unwrap();
+        assert!(
+            failover.contains("opens at the first failure, for ")
+                && failover.contains("30 s after network_error")
+        );
+        assert!(failover.contains("until it is mended after auth, payment_required."), "{failover}");
+        assert!(opens("failover-windowed").unwrap().contains(" failures within "));
+    }
 
     #[test]
     fn the_default_profile_waits_as_it_is_documented() {
