@@ -152,37 +152,6 @@ fn breaker_status_and_reset() {
     stage.answers();
 }
 
-/// An operator sees that a call is trying the host, for as long as it does.
-#[test]
-fn breaker_status_says_that_a_probe_is_out() {
-    let stage = stage();
-    let cli = Cli::new(COFFERDAM, stage.home().path());
-    // The command has no clock that is skipped. To it this opened in the future: then the next call tries.
-    stage.skip(100_000);
-    stage.fails("/status/503");
-    stage.skip(30);
-    let is_out = |stage: &Stage| stage.circuit().unwrap().open.unwrap().probe_is_out;
-    assert!(!is_out(&stage));
-    run(async {
-        let (host, call) = (stage.host.clone(), stage.fetch("/hang/looked-at"));
-        let probe = tokio::spawn(async move { host.run(call).await });
-        while stage.count("/hang/looked-at") == 0 {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-        assert!(is_out(&stage));
-        let shown = cli.run(&["breaker", "status"]).ok();
-        let own = shown.split("\n\n").find(|part| part.contains(&stage.upstream.host_port())).unwrap();
-        assert!(own.contains("a probe is out"), "{own}");
-        // Looking takes nothing: whoever comes is refused, and there is still one request.
-        stage.host.run(stage.fetch("/text/no")).await.unwrap_err();
-        probe.abort();
-        probe.await.unwrap_err();
-    });
-    assert!(!is_out(&stage));
-    stage.answers();
-    assert_eq!((stage.count("/hang/looked-at"), stage.count("/text/no")), (1, 0));
-}
-
 /// A process that was stopped while it had the turn: calls neither fail nor wait because of it, and nothing else of
 /// their process does.
 #[test]
@@ -234,4 +203,35 @@ fn a_turn_that_nobody_gives_back_stops_no_call() {
         assert!(longest < Duration::from_secs(1), "a timer of 10 ms took {longest:?}");
     });
     drop(turn);
+}
+
+/// An operator sees that a call is trying the host, for as long as it does.
+#[test]
+fn breaker_status_says_that_a_probe_is_out() {
+    let stage = stage();
+    let cli = Cli::new(COFFERDAM, stage.home().path());
+    // The command has no clock that is skipped. To it this opened in the future: then the next call tries.
+    stage.skip(100_000);
+    stage.fails("/status/503");
+    stage.skip(30);
+    let is_out = |stage: &Stage| stage.circuit().unwrap().open.unwrap().probe_is_out;
+    assert!(!is_out(&stage));
+    run(async {
+        let (host, call) = (stage.host.clone(), stage.fetch("/hang/looked-at"));
+        let probe = tokio::spawn(async move { host.run(call).await });
+        while stage.count("/hang/looked-at") == 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        assert!(is_out(&stage));
+        let shown = cli.run(&["breaker", "status"]).ok();
+        let own = shown.split("\n\n").find(|part| part.contains(&stage.upstream.host_port())).unwrap();
+        assert!(own.contains("a probe is out"), "{own}");
+        // Looking takes nothing: whoever comes is refused, and there is still one request.
+        stage.host.run(stage.fetch("/text/no")).await.unwrap_err();
+        probe.abort();
+        probe.await.unwrap_err();
+    });
+    assert!(!is_out(&stage));
+    stage.answers();
+    assert_eq!((stage.count("/hang/looked-at"), stage.count("/text/no")), (1, 0));
 }

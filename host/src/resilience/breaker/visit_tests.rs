@@ -107,21 +107,21 @@ fn what_a_call_opened_itself_stops_the_others_alone() {
     let own = || circuits.visit(&connector, &Arc::new(BreakerPolicy::at_once()), &audit_id);
     for status in [503, 402] {
         let first = own();
-        first.admit(HOST, None, at(0)).unwrap();
+        first.admit(HOST, Some("api_key/acme x".to_owned()), at(0)).unwrap();
         first.saw(HOST, Some(Cause::of_status(status)), Some(status), None);
         first.settle(at(0));
-        visit(&circuits).admit(HOST, None, at(0)).unwrap_err();
+        visit(&circuits).admit(HOST, Some("api_key/acme x".to_owned()), at(0)).unwrap_err();
         // Also when it could be tried: the slot is for other calls.
         for second in [0, 30] {
             let next = own();
-            next.admit(HOST, None, at(second)).unwrap();
+            next.admit(HOST, Some("api_key/acme x".to_owned()), at(second)).unwrap();
             next.saw(HOST, Some(Cause::Unavailable), Some(503), None);
             assert!(!next.forbids_retry(at(second)), "{status}");
             next.settle(at(second));
             assert_eq!(next.take_changes(), [], "{status}");
         }
         let next = own();
-        next.admit(HOST, None, at(30)).unwrap();
+        next.admit(HOST, Some("api_key/acme x".to_owned()), at(30)).unwrap();
         next.saw(HOST, Some(Cause::Unavailable), Some(503), None);
         circuits.reset(None, None, at(30)).unwrap();
         visits(&circuits, 30, 503);
