@@ -111,12 +111,18 @@ impl Drop for Visiting {
 impl Visit {
     /// Whether a request may go to `host` now. `credential` says which state of which bindings it carries, without
     /// any secret. What is decided for the first request of an attempt holds for the attempt: all its requests to a
-    /// host that it tries are one trial. A circuit that an earlier candidate of the same call opened lets it pass,
-    /// without being the one that tries the host: a smaller model behind the same host is what the caller asked for next.
+    /// host that it tries are one trial. A circuit that an earlier candidate
+    /// of the same call opened lets it pass, without being the one that tries the host: a smaller model behind the
+    /// same host is what the caller asked for next.
     ///
     /// # Errors
     /// The circuit is open, or another call tries the host.
-    pub fn admit(&self, host: &str, credential: Option<String>, now: Timestamp) -> Result<(), CircuitOpen> {
+    pub fn admit(
+        &self,
+        host: &str,
+        credential: Option<String>,
+        now: Timestamp,
+    ) -> Result<(), Box<CircuitOpen>> {
         let credential = credential.map(mark::bounded);
         let mut state = self.state();
         let (attempt, over) = (state.attempt, state.over);
@@ -318,8 +324,8 @@ fn refusal(
     why: &Why,
     retry_after: Option<Duration>,
     bindings: Vec<String>,
-) -> CircuitOpen {
-    CircuitOpen {
+) -> Box<CircuitOpen> {
+    Box::new(CircuitOpen {
         connector: place.connector.to_string(),
         host: place.host.clone(),
         state: state.name(),
@@ -330,5 +336,5 @@ fn refusal(
         status: why.status,
         cause_audit_id: why.audit_id.clone(),
         bindings,
-    }
+    })
 }
