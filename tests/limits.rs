@@ -151,8 +151,8 @@ fn every_limit_is_hit_by_a_real_guest_and_says_what_was_allowed_and_what_was_use
         );
         assert_eq!(details["unit"], kind.unit(), "{shown}");
         let used = details["used"].as_u64().unwrap();
-        // Of some things there is no more to be had than all.
-        let all = matches!(kind, LimitKind::Fuel | LimitKind::Stack | LimitKind::WallTime);
+        // Of some things there is no more to be had than all; what a rate refuses is not used.
+        let all = matches!(kind, LimitKind::Fuel | LimitKind::Stack | LimitKind::WallTime | LimitKind::Rate);
         assert!(used > configured || (all && used == configured), "{shown}: {used}");
         let record = records::record_of(failure.audit_id().as_str());
         assert_eq!(record.get("code"), Some(code), "{shown}");
