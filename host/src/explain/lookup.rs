@@ -65,7 +65,7 @@ pub fn nearest(word: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test")]
+    #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
     use super::*;
     use crate::explain::{Becomes, Kind};
 

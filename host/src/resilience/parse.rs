@@ -203,7 +203,7 @@ fn classifier(table: &Table<'_>) -> Option<Vec<Cause>> {
         cause.is_some()
     });
     // Each of them is looked at: whoever corrects the file wants to know of all.
-    let all = read.fold(true, |all, read| all && read);
+    let all = read.filter(|read| !read).count() == 0;
     all.then_some(causes)
 }
 

@@ -1,5 +1,5 @@
 //! The breaker's table, row by row, and what holds of it whatever happens.
-#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
 //! Visits without a call around them: many threads at one circuit, endings of every kind, a directory that is none.
-#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
 use std::fs;
 use std::path::Path;

@@ -127,7 +127,7 @@ fn shown([least, most]: [u64; 2]) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test")]
+    #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
     use super::*;
 
     #[test]
