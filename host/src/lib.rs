@@ -4,6 +4,7 @@
 
 pub mod action;
 pub mod agent;
+pub mod audit;
 pub mod call;
 pub mod chance;
 #[doc(hidden)]
@@ -18,6 +19,7 @@ pub mod event;
 pub mod explain;
 pub mod failure;
 pub mod host;
+mod host_key;
 pub mod limits;
 pub mod manifest;
 pub mod package;

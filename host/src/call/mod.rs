@@ -4,6 +4,7 @@ mod admit;
 mod cancellation;
 mod chain;
 mod loader;
+mod on_record;
 mod pipeline;
 mod record;
 mod report;

@@ -10,10 +10,12 @@ use super::admit::Admitted;
 use super::cancellation::{Cancellation, cancelled};
 use super::chain::{Candidate, helps};
 use super::loader::Loader;
+use super::on_record::OnRecord;
 use super::record::Record;
 use super::report::Report;
 use super::request::{Call, idempotency_key};
 use super::trail::{Trail, said};
+use crate::audit::{AuditLog, Route};
 use crate::chance::Chance;
 use crate::clock::Clock;
 use crate::credentials::Broker;
@@ -33,6 +35,7 @@ pub(crate) struct Pipeline {
     rates: Arc<RateLimits>,
     chance: Arc<dyn Chance>,
     listener: Option<Arc<dyn Listener>>,
+    log: Arc<dyn AuditLog>,
     waiting: Semaphore,
     asleep: Semaphore,
 }
@@ -45,6 +48,7 @@ pub(crate) struct PipelineParts {
     pub(crate) circuits: Arc<Circuits>,
     pub(crate) chance: Arc<dyn Chance>,
     pub(crate) listener: Option<Arc<dyn Listener>>,
+    pub(crate) log: Arc<dyn AuditLog>,
     pub(crate) concurrency: u32,
 }
 
@@ -85,6 +89,7 @@ impl Pipeline {
             rates: Arc::default(),
             chance: parts.chance,
             listener: parts.listener,
+            log: parts.log,
             waiting: Semaphore::new(waiting),
             asleep: Semaphore::new(permits.saturating_mul(ASLEEP_PER_PERMIT)),
         }
@@ -94,8 +99,13 @@ impl Pipeline {
     /// Dropping the future cancels it.
     pub(crate) async fn run<A: Answer>(&self, call: Call) -> (Result<A, Error>, Report) {
         let audit_id = AuditId::mint();
-        let (connector, op) = (Arc::clone(call.connector.text()), call.op.as_str().into());
-        let mut record = Record::open(audit_id.clone(), connector, op, self.listener.clone());
+        let (connector, op): (Arc<str>, Arc<str>) =
+            (Arc::clone(call.connector.text()), call.op.as_str().into());
+        let route =
+            Route { connector: Arc::clone(&connector), op: Arc::clone(&op), action: None, step: None };
+        let (log, clock) = (Arc::clone(&self.log), Arc::clone(&self.loader.clock));
+        let on_record = OnRecord::new(log, clock, audit_id.clone(), route, "host".into());
+        let mut record = Record::open(audit_id.clone(), connector, op, on_record, self.listener.clone());
         let outcome = match &call.cancellation {
             None => self.chain(&call, &audit_id, &mut record).await,
             Some(cancellation) => {
@@ -110,10 +120,12 @@ impl Pipeline {
                 })
             }
         };
-        record.close(outcome.map_err(|error| match error {
+        let of_request = |error| match error {
             Error::Host(error) => Error::Host(error.of_request(&audit_id)),
             failure @ Error::Failure(_) => failure,
-        }))
+        };
+        let (outcome, report) = record.close(outcome.map_err(of_request)).await;
+        (outcome.map_err(of_request), report)
     }
 
     /// The candidates, one after the other, until one has an outcome that stands.
@@ -233,15 +245,9 @@ impl Pipeline {
                 }
                 Next::Retry { delay, wait, of } => {
                     let profile = plan.profile.name();
-                    record.waits(now, delay);
-                    record.step(Step::RetryScheduled {
-                        failure: &failure,
-                        retry: attempts,
-                        of,
-                        delay,
-                        wait,
-                        profile,
-                    });
+                    let step =
+                        Step::RetryScheduled { failure: &failure, retry: attempts, of, delay, wait, profile };
+                    record.waits(now, delay, step);
                     let slept = self.sleep(now + delay, visit, course).await;
                     record.waited(clock.now());
                     if let Err(stopped) = slept {
@@ -306,7 +312,8 @@ impl Pipeline {
             },
         };
         let (connector, operation) = (candidate.connector.text(), admitted.operation(candidate)?);
-        record.attempt_started(connector, operation.name(), candidate.index, plan.profile.name());
+        let (op, idempotent) = (operation.name(), admitted.context.idempotent());
+        record.attempt_starts(connector, op, candidate.index, plan.profile.name(), idempotent).await?;
         let (rate, delays) = plan.rate.map(|limit| self.rated(limit)).unzip();
         let attempt = Attempt {
             context: &admitted.context,

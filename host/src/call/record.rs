@@ -1,8 +1,8 @@
-//! The record of a call: an event for each step, told to the log and to whoever listens, and its report.
+//! What is known of a call while it runs: an event for each step, for the record, the log and whoever listens, and its
+//! report.
 //!
-//! Until the audit store exists the events on the targets `cofferdam::event` (each step) and `cofferdam::record` (the
-//! end) are the record. They have what the envelope must not have (operator notes), and neither arguments nor
-//! results.
+//! The log's targets are `cofferdam::event` (each step) and `cofferdam::record` (the end). What they say has what the
+//! envelope must not have (operator notes), and neither arguments nor results.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 
 use tracing::Level;
 
+use super::on_record::{OnRecord, verdict};
 use super::report::{AttemptOutcome, AttemptReport, Report};
-use crate::error::Error;
+use crate::audit::{CallStatus, Opened, Verdict};
+use crate::error::{Error, HostError, HostErrorKind};
 use crate::event::{Event, Listener, Step, shown_wait};
 use crate::failure::{AuditId, Failure};
 use crate::sandbox::{Ended, Suppressed};
@@ -20,6 +22,7 @@ use crate::sandbox::{Ended, Suppressed};
 pub(super) struct Record {
     connector: Arc<str>,
     op: Arc<str>,
+    on_record: OnRecord,
     hash: Option<Arc<str>>,
     signer: Option<Arc<str>>,
     listener: Option<Arc<dyn Listener>>,
@@ -36,12 +39,14 @@ impl Record {
         audit_id: AuditId,
         connector: Arc<str>,
         op: Arc<str>,
+        on_record: OnRecord,
         listener: Option<Arc<dyn Listener>>,
     ) -> Self {
         let (own, report) = ((Arc::clone(&connector), Arc::clone(&op)), Report::new(audit_id));
         let mut record = Self {
             connector,
             op,
+            on_record,
             hash: None,
             signer: None,
             listener,
@@ -81,13 +86,29 @@ impl Record {
         })
     }
 
-    pub(super) fn attempt_started(
+    /// Puts on record that an attempt begins; it may, once this comes back.
+    ///
+    /// # Errors
+    /// It could not be written: the attempt must not be made.
+    pub(super) async fn attempt_starts(
         &mut self,
         connector: &Arc<str>,
         op: &Arc<str>,
         candidate: u32,
         profile: &Arc<str>,
-    ) {
+        idempotent: bool,
+    ) -> Result<(), HostError> {
+        let attempt = self.number().saturating_add(1);
+        let step = Step::AttemptStarted { connector, op, candidate, attempt };
+        self.on_record.idempotent(idempotent);
+        self.write_down(step);
+        match self.on_record.durable().await? {
+            Opened::Begun => {}
+            Opened::Taken(_) | Opened::Decided => {
+                return Err(HostError::new(HostErrorKind::Internal, "A call without a key met another."));
+            }
+        }
+        self.tell(step);
         if let Some(report) = &mut self.report {
             report.attempts.push(AttemptReport {
                 connector: Arc::clone(connector),
@@ -99,8 +120,7 @@ impl Record {
                 waited_ms: None,
             });
         }
-        let attempt = self.number();
-        self.step(Step::AttemptStarted { connector, op, candidate, attempt });
+        Ok(())
     }
 
     pub(super) fn attempt_ended<A>(&mut self, connector: &str, ended: &Ended<A>) {
@@ -132,9 +152,12 @@ impl Record {
         self.step(Step::AttemptEnded { connector, attempt, failure, usage: &ended.usage });
     }
 
-    /// The call waits after its last attempt, from now on and so long, unless it is cancelled.
-    pub(super) fn waits(&mut self, now: Instant, delay: Duration) {
+    /// The call waits after its last attempt, from now on and so long, unless it is cancelled. Whatever happens
+    /// meanwhile, what came before is on record.
+    pub(super) fn waits(&mut self, now: Instant, delay: Duration, step: Step<'_>) {
         self.wait = Some((now, delay));
+        self.step(step);
+        self.on_record.soon();
     }
 
     /// The wait is over, if there is one.
@@ -148,34 +171,48 @@ impl Record {
 
     /// One more step.
     pub(super) fn step(&mut self, step: Step<'_>) {
-        self.seq = self.seq.saturating_add(1);
-        let Some(report) = &self.report else { return };
-        tell(&report.audit_id, self.seq, self.listener.as_deref(), step);
+        self.write_down(step);
+        self.tell(step);
     }
 
-    /// Writes the end, and gives the outcome back with the report beside it.
-    pub(super) fn close<T>(mut self, outcome: Result<T, Error>) -> (Result<T, Error>, Report) {
+    fn write_down(&mut self, step: Step<'_>) {
+        self.seq = self.seq.saturating_add(1);
+        self.on_record.event(self.seq, step.name(), step.facts());
+    }
+
+    fn tell(&self, step: Step<'_>) {
+        if let Some(report) = &self.report {
+            tell(&report.audit_id, self.seq, self.listener.as_deref(), step);
+        }
+    }
+
+    /// Writes the end, and gives the outcome back with the report beside it once that is durable.
+    pub(super) async fn close<T>(mut self, outcome: Result<T, Error>) -> (Result<T, Error>, Report) {
         // An envelope speaks of the call: what the last attempt did not send, one before it may have.
         let outcome = outcome.map_err(|error| match error {
             Error::Failure(failure) if self.attempts() > 0 => failure.with_request_sent(self.sent).into(),
             error => error,
         });
-        match &outcome {
-            Ok(_) => self.write("value", None, None, &[]),
+        let verdict = match &outcome {
+            Ok(_) => self.write(CallStatus::Value, None, None, &[]),
             Err(Error::Failure(failure)) => {
-                self.write("failure", Some(failure), Some(failure.code()), failure.operator_notes());
+                let notes = failure.operator_notes();
+                self.write(CallStatus::Failure, Some(failure), Some(failure.code()), notes)
             }
             Err(Error::Host(error)) => {
                 let cause = std::error::Error::source(error).map(|source| format!("cause: {source}"));
-                let outcome = match error.kind() {
-                    crate::error::HostErrorKind::Cancelled => "cancelled",
-                    _ => "refused",
+                let status = match error.kind() {
+                    HostErrorKind::Cancelled => CallStatus::Cancelled,
+                    _ => CallStatus::Refused,
                 };
-                self.write(outcome, None, Some(error.kind().code()), cause.as_slice());
+                self.write(status, None, Some(error.kind().code()), cause.as_slice())
             }
-        }
+        };
+        let attempts = self.number();
+        let closed = self.on_record.close(attempts, verdict).await;
         let report = self.report.take().unwrap_or_else(|| Report::new(AuditId::mint()));
-        (outcome, report)
+        // What is not on record nobody is told.
+        (closed.map_err(Error::from).and(outcome), report)
     }
 
     fn number(&self) -> u32 {
@@ -184,14 +221,15 @@ impl Record {
 
     fn write(
         &mut self,
-        outcome: &'static str,
+        status: CallStatus,
         failure: Option<&Failure>,
         code: Option<&str>,
         notes: &[String],
-    ) {
-        let class = failure.map(|failure| failure.class().name());
+    ) -> Verdict {
+        let (outcome, class) = (status.name(), failure.map(|failure| failure.class().name()));
         self.step(Step::Final { outcome, class, code });
-        let Some(report) = &self.report else { return };
+        let verdict = Verdict { class, code: code.map(Arc::from), ..verdict(status) };
+        let Some(report) = &self.report else { return verdict };
         let usage = report.last_usage();
         let detail = |key: &str| failure.and_then(|failure| failure.details().get(key));
         tracing::info!(
@@ -231,13 +269,16 @@ impl Record {
             notes = (!notes.is_empty()).then(|| notes.join("; ")),
             "call"
         );
+        verdict
     }
 }
 
 impl Drop for Record {
     fn drop(&mut self) {
         if self.report.is_some() {
-            self.write("cancelled", None, None, &[]);
+            let verdict = self.write(CallStatus::Cancelled, None, None, &[]);
+            let attempts = self.number();
+            self.on_record.abandon(attempts, verdict);
         }
     }
 }

@@ -55,6 +55,11 @@ macro_rules! kinds {
                         | Self::OpNotFound
                         | Self::Conflict
                         | Self::Busy
+                        | Self::AuditUnavailable
+                        | Self::OutcomeUnknown
+                        | Self::AuditNotFound
+                        | Self::IdempotencyConflict
+                        | Self::InProgress
                         | Self::Cancelled
                 )
             }
@@ -91,6 +96,18 @@ kinds! {
     RegistryUnavailable = "registry_unavailable", exit 74;
     /// The state of circuits cannot be read or written.
     CircuitsUnavailable = "circuits_unavailable", exit 74;
+    /// The record cannot be written or read. Nothing runs that is not on record.
+    AuditUnavailable = "audit_unavailable", exit 84;
+    /// A call was run and what came of it is not known: its end could not be recorded, or it never had one.
+    OutcomeUnknown = "outcome_unknown", exit 85;
+    /// The record has no such call.
+    AuditNotFound = "audit_not_found", exit 66;
+    /// The idempotency key was given before, with another call.
+    IdempotencyConflict = "idempotency_conflict", exit 67;
+    /// The call with this idempotency key is still running.
+    InProgress = "in_progress", exit 75;
+    /// The record was changed by somebody: it does not hold together.
+    AuditTampered = "audit_tampered", exit 86;
     /// A file that the command was to make cannot be written.
     OutputUnwritable = "output_unwritable", exit 74;
     /// More is asked at once than the host takes; try again.

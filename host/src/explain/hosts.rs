@@ -63,6 +63,24 @@ fn advice(kind: HostErrorKind) -> (Again, Mender, &'static str) {
         HostErrorKind::CircuitsUnavailable => {
             (No, Operator, "Make the directory `circuits` of the home readable and writable.")
         }
+        HostErrorKind::AuditUnavailable => (
+            Backoff,
+            Operator,
+            "Make `audit.db` of the home writable and see that the disk has room; nothing was run.",
+        ),
+        HostErrorKind::OutcomeUnknown => (
+            No,
+            Operator,
+            "Look at the service whether it was done, then decide with `cofferdam recover`; calling again may do it twice.",
+        ),
+        HostErrorKind::AuditNotFound => (No, Caller, "Name a call that `cofferdam audit list` shows."),
+        HostErrorKind::IdempotencyConflict => (No, Caller, "Give a new call a new idempotency key."),
+        HostErrorKind::InProgress => (Backoff, Caller, "Wait for the call that runs, or ask again later."),
+        HostErrorKind::AuditTampered => (
+            No,
+            Operator,
+            "Keep the record as it is, and find out who changed it; bring it back from an export.",
+        ),
         HostErrorKind::OutputUnwritable => (No, Caller, "Name a place that can be written."),
         HostErrorKind::Busy => (Backoff, Caller, "Ask for less at once, or try again later."),
         HostErrorKind::Cancelled => (

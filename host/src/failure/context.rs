@@ -6,6 +6,8 @@ use std::sync::Arc;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
+const PREFIX: &str = "audit-";
+
 /// The key of a call's record: `audit-<uuid>`, with a time-ordered UUID (version 7). Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AuditId(Arc<str>);
@@ -14,7 +16,32 @@ impl AuditId {
     /// A new id, never seen before.
     #[must_use]
     pub fn mint() -> Self {
-        Self(format!("audit-{}", uuid::Uuid::now_v7()).into())
+        Self::of(uuid::Uuid::now_v7())
+    }
+
+    /// Reads `audit-<uuid>`; nothing else is an id.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let id = uuid::Uuid::try_parse(text.strip_prefix(PREFIX)?).ok()?;
+        Some(Self::of(id)).filter(|own| own.as_str() == text)
+    }
+
+    /// The id with these 16 bytes.
+    #[must_use]
+    pub(crate) fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self::of(uuid::Uuid::from_bytes(bytes))
+    }
+
+    /// The UUID's 16 bytes; those of later ids are greater.
+    #[must_use]
+    pub(crate) fn bytes(&self) -> [u8; 16] {
+        // Always a UUID: nothing else gets in.
+        let id = uuid::Uuid::try_parse(self.0.strip_prefix(PREFIX).unwrap_or_default());
+        id.unwrap_or_default().into_bytes()
+    }
+
+    fn of(id: uuid::Uuid) -> Self {
+        Self(format!("{PREFIX}{id}").into())
     }
 
     /// The id as text.
@@ -104,5 +131,22 @@ impl Context {
             }
         }
         details
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::AuditId;
+
+    #[test]
+    fn an_id_is_read_back_as_it_was_written_and_nothing_else_is_one() {
+        let id = AuditId::mint();
+        assert_eq!(AuditId::parse(id.as_str()).unwrap(), id);
+        assert_eq!(AuditId::from_bytes(id.bytes()), id);
+        let upper = id.as_str().to_uppercase();
+        for text in ["", "audit-", "audit-1", &id.as_str()[6..], &upper, &format!("{id} ")] {
+            assert_eq!(AuditId::parse(text), None, "{text}");
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Host;
+use crate::audit::{AuditLog, Durability, SqliteLog};
 use crate::call::{Loader, Pipeline, PipelineParts};
 use crate::chance::{Chance, SystemChance};
 use crate::clock::{Clock, SystemClock};
@@ -48,6 +49,8 @@ pub struct HostBuilder {
     chance: Arc<dyn Chance>,
     clock: Arc<dyn Clock>,
     resolver: Arc<dyn Resolve>,
+    log: Option<Arc<dyn AuditLog>>,
+    durability: Durability,
     vault: Option<Arc<dyn Vault>>,
     vault_key_file: Option<PathBuf>,
     vault_passphrase: Option<Secret>,
@@ -71,6 +74,8 @@ impl Default for HostBuilder {
             chance: Arc::new(SystemChance),
             clock: Arc::new(SystemClock),
             resolver: Arc::new(SystemResolver::default()),
+            log: None,
+            durability: Durability::default(),
             vault: None,
             vault_key_file: None,
             vault_passphrase: None,
@@ -188,6 +193,20 @@ impl HostBuilder {
         self
     }
 
+    /// What the record of calls survives. Default: [`Durability::Process`].
+    #[must_use]
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Records calls in `log` instead of in `audit.db` of the home directory.
+    #[must_use]
+    pub fn audit_log(mut self, log: Arc<dyn AuditLog>) -> Self {
+        self.log = Some(log);
+        self
+    }
+
     /// Keeps bindings in `vault` instead of in the file `vault` of the home directory.
     #[must_use]
     pub fn vault(mut self, vault: Arc<dyn Vault>) -> Self {
@@ -265,6 +284,16 @@ impl HostBuilder {
                 Arc::new(file)
             }
         };
+        let log: Arc<dyn AuditLog> = match self.log {
+            Some(log) => log,
+            None => {
+                let message = "The record cannot be begun.";
+                let log = SqliteLog::new(&home, self.durability);
+                Arc::new(log.map_err(|error| {
+                    HostError::new(HostErrorKind::AuditUnavailable, message).because(error)
+                })?)
+            }
+        };
         let broker = Broker::new(BrokerSettings {
             vault: Arc::clone(&vault),
             clock: Arc::clone(&self.clock),
@@ -291,6 +320,7 @@ impl HostBuilder {
             circuits: Circuits::new(home.join("circuits")),
             chance: self.chance,
             listener: self.listener,
+            log,
             concurrency: self.concurrency,
         });
         Ok(Host { pipeline: Arc::new(pipeline), vault })

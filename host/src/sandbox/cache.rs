@@ -20,14 +20,14 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use hmac::{Hmac, KeyInit, Mac};
+use hmac::{Hmac, Mac};
 use sha2::{Digest as _, Sha256};
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
-use super::host_key::open_plain;
 use crate::digest::Digest;
 use crate::failure::safe_line;
+use crate::host_key::{keyed, open_plain};
 
 /// Native code that this host's own compiler made: it came from the worker's pipe, from the compiler in
 /// this process, or from the cache with a MAC that verifies. Nothing else can make one.
@@ -224,13 +224,6 @@ pub(super) fn rejected(component: &Digest, what: &str, detail: &str) {
         reason = (!detail.is_empty()).then(|| safe_line(detail, 300)),
         "compiled code on disk {what}; compiling again"
     );
-}
-
-fn keyed(key: &[u8; 32]) -> Hmac<Sha256> {
-    // HMAC pads a key to its block with zeros; doing it here leaves no error to handle.
-    let mut block = [0u8; 64];
-    block.iter_mut().zip(key).for_each(|(to, from)| *to = *from);
-    <Hmac<Sha256> as KeyInit>::new(&block.into())
 }
 
 /// Feeds what wasmtime hashes of its configuration into SHA-256.

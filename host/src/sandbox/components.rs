@@ -13,11 +13,11 @@ use wasmtime::component::Component;
 use super::cache::{self, CodeCache, TrustedCode};
 use super::compile::Compiler;
 use super::compile_limits::CompileLimits;
-use super::host_key;
 use super::refused::Refused;
 use crate::clock::Clock;
 use crate::digest::Digest;
 use crate::error::{HostError, HostErrorKind};
+use crate::host_key;
 
 /// Where compiled code is kept, the key that binds it to this host, and how much of it is kept.
 #[derive(Debug, Clone)]

@@ -12,7 +12,6 @@ mod components;
 mod engine;
 mod entry;
 mod gates;
-mod host_key;
 mod limiter;
 mod link;
 mod load;

@@ -1,24 +1,26 @@
 //! The host's own secret, 32 random bytes in a file of its owner's: made once, never mended in silence.
 //!
-//! A key that others could read, or could have written, proves nothing any more. So a file that is not the
-//! owner's alone is refused with what to do about it: the host works on and keeps no compiled code. Whoever
-//! removes the file gets a new key with the next load, and everything under the old one is made again.
+//! Everything under it has a key of its own, derived for its purpose: the code cache's MAC, the seal of recorded
+//! results, the signature of the record's checkpoints. A key that others could read, or could have written, proves
+//! nothing any more. So a file that is not the owner's alone is refused with what to do about it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
+use hmac::{Hmac, KeyInit as _, Mac as _};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use sha2::Sha256;
 
 const KEY_BYTES: usize = 32;
 
 /// Why there is no key.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum KeyError {
+pub(crate) enum KeyError {
     /// The file is there and is not what it must be.
-    #[error("host.key {0}; remove it, and the next load makes a new one")]
+    #[error("host.key {0}; remove it, and the next use makes a new one")]
     Unsafe(&'static str),
     /// The file system refuses.
     #[error("host.key: {0}")]
@@ -26,7 +28,7 @@ pub(super) enum KeyError {
 }
 
 /// Reads the key, or makes it on first use, with mode 0600.
-pub(super) fn read_or_make(path: &Path) -> Result<[u8; KEY_BYTES], KeyError> {
+pub(crate) fn read_or_make(path: &Path) -> Result<[u8; KEY_BYTES], KeyError> {
     match read(path) {
         Err(KeyError::Io(error)) if error.kind() == io::ErrorKind::NotFound => make(path),
         other => other,
@@ -70,13 +72,28 @@ fn make(path: &Path) -> Result<[u8; KEY_BYTES], KeyError> {
 }
 
 /// Opens a file that somebody may have replaced by a link (none) or by a pipe (which does not hang).
-pub(super) fn open_plain(path: &Path) -> io::Result<Option<File>> {
+pub(crate) fn open_plain(path: &Path) -> io::Result<Option<File>> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     match OpenOptions::new().read(true).custom_flags(flags).open(path) {
         Ok(file) => Ok(Some(file)),
         Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// A MAC under the host's key.
+pub(crate) fn keyed(key: &[u8; KEY_BYTES]) -> Hmac<Sha256> {
+    // HMAC pads a key to its block with zeros; doing it here leaves no error to handle.
+    let mut block = [0u8; 64];
+    block.iter_mut().zip(key).for_each(|(to, from)| *to = *from);
+    Hmac::<Sha256>::new(&block.into())
+}
+
+/// A key for one purpose: HMAC-SHA256 of its name under the host's.
+pub(crate) fn derived(host_key: &[u8; KEY_BYTES], purpose: &[u8]) -> [u8; 32] {
+    let mut mac = keyed(host_key);
+    mac.update(purpose);
+    mac.finalize().into_bytes().into()
 }
 
 #[cfg(test)]

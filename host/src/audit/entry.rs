@@ -1,0 +1,110 @@
+//! One entry of the record: some events of one call, in canonical JSON, and the chain that holds entries together.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
+
+use crate::failure::AuditId;
+
+/// What stands in the place of the hash before the first entry.
+pub const GENESIS: [u8; 32] = [0; 32];
+
+/// The version of the form of entries.
+const FORM: u8 = 1;
+
+/// One event as it stands on record.
+#[derive(Debug, Clone, Serialize)]
+pub struct EventLine {
+    /// When.
+    #[serde(serialize_with = "shown")]
+    pub at: Timestamp,
+    /// The number of the event within its call, from 1, without gaps.
+    pub seq: u32,
+    /// The event's name.
+    #[serde(rename = "type")]
+    pub name: &'static str,
+    /// Its facts.
+    pub payload: Map<String, Value>,
+}
+
+/// One entry: events of one call that are written together.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    body: String,
+    digest: [u8; 32],
+}
+
+impl Entry {
+    /// The entry of these events, in canonical JSON (RFC 8785): `{"audit_id", "events": [{"at", "payload", "seq",
+    /// "type"}], "v"}`.
+    #[must_use]
+    pub fn new(audit_id: &AuditId, events: &[EventLine]) -> Self {
+        #[derive(Serialize)]
+        struct Body<'a> {
+            audit_id: &'a AuditId,
+            events: &'a [EventLine],
+            v: u8,
+        }
+        let body = Body { audit_id, events, v: FORM };
+        // Maps with text for keys and finite numbers always have a canonical form.
+        let body = serde_json_canonicalizer::to_string(&body).unwrap_or_default();
+        let digest = Sha256::digest(body.as_bytes()).into();
+        Self { body, digest }
+    }
+
+    /// The canonical JSON.
+    #[must_use]
+    pub fn body(&self) -> &str {
+        &self.body
+    }
+
+    /// The SHA-256 of the body.
+    #[must_use]
+    pub fn digest(&self) -> &[u8; 32] {
+        &self.digest
+    }
+}
+
+/// The hash of the `n`-th entry (from 1), whose body has this SHA-256, after one with the hash `before`:
+/// `SHA-256("cofferdam-audit-v1\n" || before || n as 8 bytes, big-endian || digest)`.
+#[must_use]
+pub fn chained(before: &[u8; 32], n: u64, digest: &[u8; 32]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    hash.update(b"cofferdam-audit-v1\n");
+    hash.update(before);
+    hash.update(n.to_be_bytes());
+    hash.update(digest);
+    hash.finalize().into()
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde asks for")]
+fn shown<S: serde::Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{at:.6}"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::*;
+
+    #[test]
+    fn an_entry_is_canonical_and_its_hash_depends_on_all_that_it_says() {
+        let id = AuditId::parse("audit-01890000-0000-7000-8000-000000000001").unwrap();
+        let payload = serde_json::json!({"op": "b", "connector": "a", "n": 1.0}).as_object().unwrap().clone();
+        let at = Timestamp::from_microsecond(1_700_000_000_000_000).unwrap();
+        let line = EventLine { at, seq: 1, name: "received", payload };
+        let entry = Entry::new(&id, std::slice::from_ref(&line));
+        assert_eq!(
+            entry.body(),
+            "{\"audit_id\":\"audit-01890000-0000-7000-8000-000000000001\",\"events\":[{\"at\":\
+             \"2023-11-14T22:13:20.000000Z\",\"payload\":{\"connector\":\"a\",\"n\":1,\"op\":\"b\"},\"seq\":1,\
+             \"type\":\"received\"}],\"v\":1}"
+        );
+        let hash = chained(&GENESIS, 1, entry.digest());
+        assert_ne!(hash, chained(&GENESIS, 2, entry.digest()));
+        assert_ne!(hash, chained(&hash, 1, entry.digest()));
+        let other = Entry::new(&id, &[EventLine { seq: 2, ..line }]);
+        assert_ne!(hash, chained(&GENESIS, 1, other.digest()));
+    }
+}

@@ -1,0 +1,96 @@
+//! Why the record cannot be written or read.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+/// What kind of trouble the record has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AuditTrouble {
+    /// Another process holds it for longer than is waited.
+    Locked,
+    /// There is no room for it.
+    Full,
+    /// It may not be written.
+    ReadOnly,
+    /// It is damaged, or no record at all.
+    Corrupt,
+    /// A newer version of this program made it.
+    TooNew,
+    /// The host's key, which seals and signs, cannot be used.
+    Key,
+    /// Something else.
+    Other,
+}
+
+impl AuditTrouble {
+    /// What it is, in a few words that name no place of the machine.
+    #[must_use]
+    pub const fn says(self) -> &'static str {
+        match self {
+            Self::Locked => "another process holds it",
+            Self::Full => "there is no room for it",
+            Self::ReadOnly => "it may not be written",
+            Self::Corrupt => "it is damaged",
+            Self::TooNew => "a newer version of cofferdam made it",
+            Self::Key => "host.key cannot be used",
+            Self::Other => "it cannot be written",
+        }
+    }
+}
+
+/// An error of the record. Cheap to clone: one failed commit is told to everybody who waited for it.
+#[derive(Debug, Clone)]
+pub struct AuditError {
+    trouble: AuditTrouble,
+    detail: std::sync::Arc<str>,
+}
+
+impl AuditError {
+    /// Trouble of this kind; `detail` is for the operator.
+    #[must_use]
+    pub fn new(trouble: AuditTrouble, detail: impl fmt::Display) -> Self {
+        Self { trouble, detail: detail.to_string().into() }
+    }
+
+    /// What the file system says.
+    pub(super) fn from_io(error: std::io::Error) -> Self {
+        use std::io::ErrorKind;
+        let trouble = match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => AuditTrouble::Full,
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => AuditTrouble::ReadOnly,
+            _ => AuditTrouble::Other,
+        };
+        Self::new(trouble, error)
+    }
+
+    /// The kind.
+    #[must_use]
+    pub fn trouble(&self) -> AuditTrouble {
+        self.trouble
+    }
+}
+
+impl fmt::Display for AuditError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.trouble.says(), self.detail)
+    }
+}
+
+impl StdError for AuditError {}
+
+impl From<rusqlite::Error> for AuditError {
+    fn from(error: rusqlite::Error) -> Self {
+        use rusqlite::ErrorCode as Code;
+        let trouble = match error.sqlite_error_code() {
+            Some(Code::DatabaseBusy | Code::DatabaseLocked | Code::FileLockingProtocolFailed) => {
+                AuditTrouble::Locked
+            }
+            Some(Code::DiskFull) => AuditTrouble::Full,
+            Some(Code::ReadOnly | Code::CannotOpen | Code::PermissionDenied) => AuditTrouble::ReadOnly,
+            Some(Code::DatabaseCorrupt | Code::NotADatabase) => AuditTrouble::Corrupt,
+            _ => AuditTrouble::Other,
+        };
+        Self::new(trouble, error)
+    }
+}

@@ -1,0 +1,130 @@
+//! The two traits behind which a record stands: one that writes, one that reads.
+
+use jiff::Timestamp;
+
+use super::error::AuditError;
+use super::order::{CallStatus, Order};
+use super::seal::Sealed;
+use crate::failure::AuditId;
+
+/// Where calls are recorded. Several hosts may share one.
+pub trait AuditLog: Send + Sync + 'static {
+    /// Takes an order and returns at once; its answer comes when it is durable. An order whose answer nobody waits for
+    /// is carried out all the same.
+    fn submit(&self, order: Order);
+
+    /// A reader of its own, which sees all that was durable when it was asked for. It blocks: not for an executor's
+    /// threads.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    fn reader(&self) -> Result<Box<dyn AuditReader>, AuditError>;
+}
+
+/// Reads a record. Its methods block.
+pub trait AuditReader: Send {
+    /// Calls that `filter` lets through, the newest first.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    fn list(&mut self, filter: &Filter) -> Result<Vec<CallRow>, AuditError>;
+
+    /// One call.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    fn call(&mut self, audit_id: &AuditId) -> Result<Option<CallRow>, AuditError>;
+
+    /// The entries of one call, in order.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    fn entries_of(&mut self, audit_id: &AuditId) -> Result<Vec<StoredEntry>, AuditError>;
+
+    /// Up to `most` entries of all calls, from the `from`-th on.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    fn entries(&mut self, from: u64, most: usize) -> Result<Vec<StoredEntry>, AuditError>;
+
+    /// What is sealed of a call: its request and its outcome.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    fn sealed(&mut self, audit_id: &AuditId) -> Result<(Option<Sealed>, Option<Sealed>), AuditError>;
+}
+
+/// Which calls.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Not those with a value, and not those that run.
+    pub failed: bool,
+    /// With this status; `incomplete` is [`CallStatus::Running`] of a host that is gone, see `incomplete`.
+    pub status: Option<CallStatus>,
+    /// Only those that were begun by a host that is gone, and have no end.
+    pub incomplete: bool,
+    /// Of this class.
+    pub class: Option<String>,
+    /// With this code.
+    pub code: Option<String>,
+    /// Of this connector: `name`, or `name@version`.
+    pub connector: Option<String>,
+    /// Of this operation.
+    pub op: Option<String>,
+    /// Of this action.
+    pub action: Option<String>,
+    /// Received at or after.
+    pub since: Option<Timestamp>,
+    /// Received before.
+    pub until: Option<Timestamp>,
+    /// How many at most; 0 for all.
+    pub limit: usize,
+}
+
+/// A call in one row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallRow {
+    /// Its id.
+    pub audit_id: AuditId,
+    /// When it was received.
+    pub at: Timestamp,
+    /// The connector, as `name@version`.
+    pub connector: String,
+    /// The operation.
+    pub op: String,
+    /// The action and its step.
+    pub action: Option<String>,
+    /// The step.
+    pub step: Option<String>,
+    /// Who asked.
+    pub actor: String,
+    /// Whether it may be repeated.
+    pub idempotent: bool,
+    /// Where it stands.
+    pub status: CallStatus,
+    /// Whether it has no end and its host is gone.
+    pub incomplete: bool,
+    /// The failure's class.
+    pub class: Option<String>,
+    /// The failure's or the error's code.
+    pub code: Option<String>,
+    /// How long it took, in microseconds; none while it has no end.
+    pub duration_us: Option<u64>,
+    /// How many attempts were made; none while it has no end.
+    pub attempts: Option<u32>,
+    /// The number of its first entry in the record,
+    pub first: u64,
+    /// and of its last.
+    pub last: u64,
+}
+
+/// An entry as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredEntry {
+    /// Its number, from 1, without gaps.
+    pub n: u64,
+    /// Its canonical JSON.
+    pub body: String,
+    /// Its hash in the chain.
+    pub hash: [u8; 32],
+}

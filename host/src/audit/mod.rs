@@ -1,0 +1,21 @@
+//! The record of calls: what is asked to be written, how it is chained and sealed, and where it is kept.
+//!
+//! A call is on record before anything of it runs, and its outcome is on record before anybody hears of it. The
+//! record is a chain of entries, each with the hash of the one before it, so that nobody edits it unseen.
+
+mod entry;
+mod error;
+mod log;
+mod order;
+mod seal;
+mod sqlite;
+
+pub use entry::{Entry, EventLine, GENESIS, chained};
+pub use error::{AuditError, AuditTrouble};
+pub use log::{AuditLog, AuditReader, CallRow, Filter, StoredEntry};
+pub use order::{
+    CallStatus, CloseCall, KeyClaim, KeyEnd, OpenCall, Opened, Order, Reply, Route, Standing, Verdict,
+    Written, written,
+};
+pub use seal::{Sealed, Sealer};
+pub use sqlite::{Durability, SqliteLog};

@@ -1,0 +1,273 @@
+//! What is asked of the record: a call opened, added to, closed; and what it answers.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use tokio::sync::oneshot;
+
+use super::entry::Entry;
+use super::error::{AuditError, AuditTrouble};
+use super::seal::Sealed;
+use crate::failure::AuditId;
+
+/// Where a call stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CallStatus {
+    /// It was begun, and has no end yet. Where its host is gone it is incomplete.
+    Running,
+    /// It has a value.
+    Value,
+    /// It has a failure.
+    Failure,
+    /// It was not taken up.
+    Refused,
+    /// It was cancelled.
+    Cancelled,
+    /// It was begun and never ended; another call did it again.
+    Resumed,
+    /// It was begun and never ended; the operator says that nothing is to be done about it.
+    Skipped,
+}
+
+impl CallStatus {
+    /// Every status, in the order of their numbers.
+    pub const ALL: [Self; 7] = [
+        Self::Running,
+        Self::Value,
+        Self::Failure,
+        Self::Refused,
+        Self::Cancelled,
+        Self::Resumed,
+        Self::Skipped,
+    ];
+
+    /// The stable word.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Value => "value",
+            Self::Failure => "failure",
+            Self::Refused => "refused",
+            Self::Cancelled => "cancelled",
+            Self::Resumed => "resumed",
+            Self::Skipped => "skipped",
+        }
+    }
+
+    /// The number it has in the record.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        self as u8
+    }
+}
+
+/// What is called: what calls are found by.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Route {
+    /// The connector, as `name@version`.
+    pub connector: Arc<str>,
+    /// The operation.
+    pub op: Arc<str>,
+    /// The action and its step, within one.
+    pub action: Option<Arc<str>>,
+    /// The step.
+    pub step: Option<Arc<str>>,
+}
+
+/// How a call ended: what calls are found by, too.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Verdict {
+    /// The status; never running.
+    pub status: CallStatus,
+    /// The failure's class.
+    pub class: Option<&'static str>,
+    /// The failure's code, or the host error's.
+    pub code: Option<Arc<str>>,
+}
+
+/// An idempotency key that its caller gave, and what it stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyClaim {
+    /// The key.
+    pub key: Arc<str>,
+    /// The SHA-256 of all that makes the call what it is: who asks, connector, operation, arguments, identities.
+    pub fingerprint: [u8; 32],
+}
+
+/// What becomes of a call's key at its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyEnd {
+    /// The outcome stands for the key until then: whoever gives it again gets it.
+    Keeps(Timestamp),
+    /// Nothing was done under it, or it may be tried again: the next to give it runs.
+    Free,
+    /// What was done under it is not known, and must not be done twice: nobody runs under it until somebody decides.
+    Unknown,
+}
+
+/// A call that begins.
+#[derive(Debug, Clone)]
+pub struct OpenCall {
+    /// Its id.
+    pub audit_id: AuditId,
+    /// When it was received.
+    pub at: Timestamp,
+    /// What is called.
+    pub route: Route,
+    /// Who asks.
+    pub actor: Arc<str>,
+    /// Whether it may be repeated.
+    pub idempotent: bool,
+    /// The key, where the caller gave one.
+    pub key: Option<KeyClaim>,
+    /// The incomplete call that this one does again, and what is said there of it.
+    pub resumes: Option<(AuditId, Entry)>,
+    /// Its first events.
+    pub entry: Entry,
+    /// All that is needed to do it again.
+    pub request: Option<Sealed>,
+}
+
+/// A call that ends.
+#[derive(Debug, Clone)]
+pub struct CloseCall {
+    /// Its id.
+    pub audit_id: AuditId,
+    /// When.
+    pub at: Timestamp,
+    /// How long it took from when it was received, in microseconds.
+    pub duration_us: u64,
+    /// How many attempts were made.
+    pub attempts: u32,
+    /// How it ended.
+    pub verdict: Verdict,
+    /// What becomes of its key.
+    pub key: KeyEnd,
+    /// Its last events.
+    pub entry: Entry,
+    /// Its outcome, to be given again.
+    pub outcome: Option<Sealed>,
+}
+
+/// What came of opening a call.
+#[derive(Debug, Clone)]
+pub enum Opened {
+    /// It is on record and may run.
+    Begun,
+    /// Nothing was written: its key is taken.
+    Taken(Standing),
+    /// Nothing was written: the call that it would do again is not incomplete any more.
+    Decided,
+}
+
+/// How a key stands that was given before.
+#[derive(Debug, Clone)]
+pub enum Standing {
+    /// Its call has an outcome. None is kept where the operator keeps none.
+    Done {
+        /// The call.
+        audit_id: AuditId,
+        /// Its sealed outcome.
+        outcome: Option<Sealed>,
+    },
+    /// It was given with another call.
+    Different {
+        /// That call.
+        audit_id: AuditId,
+    },
+    /// Its call is running, here or in another process.
+    Running {
+        /// The call.
+        audit_id: AuditId,
+    },
+    /// Its call may have had its effect, cannot be repeated, and has no outcome.
+    Unknown {
+        /// The call.
+        audit_id: AuditId,
+    },
+    /// Nobody gave it, or it may be used again.
+    Free,
+}
+
+/// Where an answer goes.
+pub type Reply<T> = oneshot::Sender<Result<T, AuditError>>;
+
+/// One thing to write or to look up. Orders are carried out in the order they are given, many in one commit; an answer
+/// comes when what was asked is durable.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Order {
+    /// A call begins. Opening one that is open already is as good as doing it once.
+    Open {
+        /// The call.
+        call: Box<OpenCall>,
+        /// Whether it may run.
+        reply: Reply<Opened>,
+    },
+    /// More of an open call.
+    Append {
+        /// The call.
+        audit_id: AuditId,
+        /// Its events.
+        entry: Entry,
+        /// Where somebody waits for it.
+        reply: Option<Reply<()>>,
+    },
+    /// A call ends. `open` is there where nothing of it was written before.
+    Close {
+        /// Its beginning.
+        open: Option<Box<OpenCall>>,
+        /// Its end.
+        call: Box<CloseCall>,
+        /// Where somebody waits for it.
+        reply: Option<Reply<()>>,
+    },
+    /// What is decided about a call that never ended.
+    Settle {
+        /// The call.
+        audit_id: AuditId,
+        /// Resumed or skipped.
+        status: CallStatus,
+        /// What is said of it.
+        entry: Entry,
+        /// Whether it was still to be decided.
+        reply: Reply<bool>,
+    },
+    /// How a key stands.
+    Look {
+        /// The key, with what it stands for.
+        claim: KeyClaim,
+        /// The answer.
+        reply: Reply<Standing>,
+    },
+    /// Nothing; answered when all orders before it are durable.
+    Flush {
+        /// The answer.
+        reply: Reply<()>,
+    },
+}
+
+/// An answer that is to come.
+#[derive(Debug)]
+pub struct Written<T>(oneshot::Receiver<Result<T, AuditError>>);
+
+/// Where an answer goes, and where it comes from.
+#[must_use]
+pub fn written<T>() -> (Reply<T>, Written<T>) {
+    let (reply, answer) = oneshot::channel();
+    (reply, Written(answer))
+}
+
+impl<T> Written<T> {
+    /// Waits for it.
+    ///
+    /// # Errors
+    /// What was asked could not be written; or the record is gone.
+    pub async fn done(self) -> Result<T, AuditError> {
+        self.0
+            .await
+            .unwrap_or_else(|_| Err(AuditError::new(AuditTrouble::Other, "the record's writer is gone")))
+    }
+}

@@ -1,0 +1,94 @@
+//! The record in a SQLite file: one writer thread a host, many commits in one, several hosts at once.
+
+mod names;
+mod orders;
+mod owners;
+mod read;
+mod schema;
+mod writer;
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use super::error::{AuditError, AuditTrouble};
+use super::log::{AuditLog, AuditReader};
+use super::order::Order;
+
+/// What a record survives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// The end of the process, at any instant and however hard. After a power cut the last moments may be missing.
+    #[default]
+    Process,
+    /// A power cut: every commit is on the disk before anybody hears of it.
+    Power,
+}
+
+impl Durability {
+    /// The stable word.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Process => "process",
+            Self::Power => "power",
+        }
+    }
+
+    const fn synchronous(self) -> &'static str {
+        match self {
+            Self::Process => "normal",
+            Self::Power => "full",
+        }
+    }
+}
+
+/// The record of a host in `audit.db` of its home directory.
+pub struct SqliteLog {
+    path: PathBuf,
+    // None once the writer is told to end.
+    orders: Option<Sender<Order>>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl SqliteLog {
+    /// A record in this directory. Nothing is opened or made before the first order: what is wrong with the file, the
+    /// first call is told.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn new(home: &Path, durability: Durability) -> Result<Self, AuditError> {
+        let (orders, received) = channel();
+        let path = home.join("audit.db");
+        let writer = writer::Writer::new(path.clone(), home.join("running"), durability);
+        let thread = std::thread::Builder::new().name("cofferdam-audit".into());
+        let thread = thread.spawn(move || writer.run(&received));
+        let thread = thread.map_err(|error| AuditError::new(AuditTrouble::Other, error))?;
+        Ok(Self { path, orders: Some(orders), writer: Mutex::new(Some(thread)) })
+    }
+}
+
+impl AuditLog for SqliteLog {
+    fn submit(&self, order: Order) {
+        // A writer that is gone drops the order, and with it the place where its answer goes: who waits is told.
+        if let Some(orders) = &self.orders {
+            let _ = orders.send(order);
+        }
+    }
+
+    fn reader(&self) -> Result<Box<dyn AuditReader>, AuditError> {
+        Ok(Box::new(read::Reader::open(&self.path)?))
+    }
+}
+
+impl Drop for SqliteLog {
+    /// Waits until all that was asked for is written.
+    fn drop(&mut self) {
+        self.orders = None;
+        let thread = self.writer.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Reads the record with a connection of its own, which sees all that is committed and holds up no writer.
+
+use std::path::Path;
+
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+
+use super::schema;
+use crate::audit::error::AuditError;
+use crate::audit::log::{AuditReader, CallRow, Filter, StoredEntry};
+use crate::audit::order::CallStatus;
+use crate::audit::seal::Sealed;
+use crate::failure::AuditId;
+
+/// A reader of one file.
+pub(super) struct Reader {
+    connection: Connection,
+}
+
+impl Reader {
+    pub(super) fn open(path: &Path) -> Result<Self, AuditError> {
+        Ok(Self { connection: schema::open_to_read(path)? })
+    }
+}
+
+const ROW: &str = "SELECT calls.id, calls.at, routes.connector, routes.op, routes.action, routes.step, calls.actor, \
+                   calls.idempotent, verdicts.status, verdicts.class, verdicts.code, calls.duration, calls.attempts, \
+                   calls.first, calls.last, owners.name FROM calls JOIN routes ON routes.id = calls.route \
+                   JOIN verdicts ON verdicts.id = calls.verdict JOIN owners ON owners.id = calls.owner";
+
+fn call_row(row: &Row<'_>) -> rusqlite::Result<CallRow> {
+    let text = |at: usize| row.get::<_, String>(at).map(|text| Some(text).filter(|text| !text.is_empty()));
+    let status: usize = row.get(8)?;
+    Ok(CallRow {
+        audit_id: AuditId::from_bytes(row.get(0)?),
+        at: jiff::Timestamp::from_microsecond(row.get(1)?).unwrap_or_default(),
+        connector: row.get(2)?,
+        op: row.get(3)?,
+        action: text(4)?,
+        step: text(5)?,
+        actor: row.get(6)?,
+        idempotent: row.get(7)?,
+        status: CallStatus::ALL.get(status).copied().unwrap_or(CallStatus::Running),
+        incomplete: false,
+        class: text(9)?,
+        code: text(10)?,
+        duration_us: row.get(11)?,
+        attempts: row.get(12)?,
+        first: row.get(13)?,
+        last: row.get(14)?,
+    })
+}
+
+impl AuditReader for Reader {
+    fn list(&mut self, filter: &Filter) -> Result<Vec<CallRow>, AuditError> {
+        let _ = filter;
+        let mut select =
+            self.connection.prepare_cached(&format!("{ROW} ORDER BY calls.id DESC LIMIT 100"))?;
+        let rows = select.query_map([], call_row)?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    fn call(&mut self, audit_id: &AuditId) -> Result<Option<CallRow>, AuditError> {
+        let mut select = self.connection.prepare_cached(&format!("{ROW} WHERE calls.id = ?1"))?;
+        Ok(select.query_row([audit_id.bytes()], call_row).optional()?)
+    }
+
+    fn entries_of(&mut self, audit_id: &AuditId) -> Result<Vec<StoredEntry>, AuditError> {
+        let last = "SELECT last FROM calls WHERE id = ?1";
+        let last = self.connection.query_row(last, [audit_id.bytes()], |row| row.get(0)).optional()?;
+        let mut next: u64 = last.unwrap_or(0);
+        let mut entries = Vec::new();
+        let mut select =
+            self.connection.prepare_cached("SELECT n, body, hash, prev FROM entries WHERE n = ?1")?;
+        while next > 0 {
+            let found =
+                select.query_row([next], |row| Ok((stored(row)?, row.get::<_, u64>(3)?))).optional()?;
+            let Some((entry, prev)) = found else { break };
+            // Backwards and nowhere else: a record that was tampered with has no loops either.
+            next = prev.min(entry.n.saturating_sub(1));
+            entries.push(entry);
+        }
+        entries.reverse();
+        Ok(entries)
+    }
+
+    fn entries(&mut self, from: u64, most: usize) -> Result<Vec<StoredEntry>, AuditError> {
+        let select = "SELECT n, body, hash FROM entries WHERE n >= ?1 ORDER BY n LIMIT ?2";
+        let mut select = self.connection.prepare_cached(select)?;
+        let rows = select.query_map(params![from, i64::try_from(most).unwrap_or(i64::MAX)], stored)?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    fn sealed(&mut self, audit_id: &AuditId) -> Result<(Option<Sealed>, Option<Sealed>), AuditError> {
+        let select = "SELECT f.sealed, l.sealed, calls.verdict FROM calls LEFT JOIN entries f ON f.n = calls.first \
+                      LEFT JOIN entries l ON l.n = calls.last AND calls.last <> calls.first WHERE calls.id = ?1";
+        let found = self.connection.query_row(select, [audit_id.bytes()], |row| {
+            Ok((row.get::<_, Option<Vec<u8>>>(0)?, row.get::<_, Option<Vec<u8>>>(1)?))
+        });
+        let (request, outcome) = found.optional()?.unwrap_or_default();
+        Ok((request.map(Sealed::from_bytes), outcome.map(Sealed::from_bytes)))
+    }
+}
+
+fn stored(row: &Row<'_>) -> rusqlite::Result<StoredEntry> {
+    Ok(StoredEntry { n: row.get(0)?, body: row.get(1)?, hash: row.get(2)? })
+}
