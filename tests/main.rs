@@ -30,6 +30,7 @@ mod envelope;
 mod explain;
 mod failures;
 mod faults_between;
+mod features;
 mod forgotten;
 mod fuzz;
 mod hostile;
