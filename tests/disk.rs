@@ -137,14 +137,14 @@ fn a_full_disk_is_an_error_that_changes_nothing() {
 }
 
 #[test]
-fn a_read_only_home_is_an_error_and_what_is_installed_still_runs() {
+fn a_read_only_home_is_an_error_and_nothing_runs_that_cannot_be_recorded() {
     let (home, file) = release();
     let cli = Cli::new(COFFERDAM, home.path());
     cli.run(&["install".as_ref(), file.as_os_str()]).ok();
     let before = home.snapshot();
     let script = format!(
         r#"mount -o remount,ro "$H"
-           "$C" call {REFERENCE} run; echo "call $?"
+           "$C" call {REFERENCE} run --format json; echo "call $?"
            "$C" install {file} --quiet >/dev/null 2>&1; echo "again $?"
            "$C" remove {REFERENCE} --format json 2>&1; echo "remove $?"
            "$C" trust list >/dev/null; echo "list $?""#,
@@ -155,7 +155,8 @@ fn a_read_only_home_is_an_error_and_what_is_installed_still_runs() {
     let Some(output) = output else { return };
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     let all = format!("{stdout}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(stdout.starts_with("null\ncall 0"), "{all}");
+    assert!(stdout.starts_with("{\"error\":{\"code\":\"audit_unavailable\","), "{all}");
+    assert!(stdout.contains("\ncall 84"), "{all}");
     assert!(stdout.contains("remove 74"), "{all}");
     assert!(stdout.contains("list 0"), "{all}");
     assert_eq!(home.snapshot(), before);
