@@ -17,5 +17,6 @@ pub use order::{
     CallStatus, CloseCall, KeyClaim, KeyEnd, OpenCall, Opened, Order, Reply, Route, Standing, Verdict,
     Written, written,
 };
+pub(crate) use seal::Part;
 pub use seal::{Sealed, Sealer};
 pub use sqlite::{Durability, SqliteLog};

@@ -94,6 +94,8 @@ pub struct KeyClaim {
     pub key: Arc<str>,
     /// The SHA-256 of all that makes the call what it is: who asks, connector, operation, arguments, identities.
     pub fingerprint: [u8; 32],
+    /// When it is given: an outcome that stood until before then stands no more.
+    pub at: Timestamp,
 }
 
 /// What becomes of a call's key at its end.

@@ -4,7 +4,8 @@
 //! are new with each call, and each is sealed once. So is what the seal is bound to: a sealed text that is moved to
 //! another call does not open.
 
-use chacha20poly1305::aead::{Aead, KeyInit, Payload};
+use bytes::Bytes;
+use chacha20poly1305::aead::{Aead, AeadInOut, KeyInit, Payload};
 use chacha20poly1305::{Key, XChaCha20Poly1305, XNonce};
 use zeroize::Zeroizing;
 
@@ -12,15 +13,18 @@ use super::error::{AuditError, AuditTrouble};
 use crate::failure::AuditId;
 use crate::host_key::derived;
 
-/// A sealed text.
+/// What every seal is bound to beside its call.
+const BOUND_TO: &[u8] = b"cofferdam audit v1";
+
+/// A sealed text. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sealed(Vec<u8>);
+pub struct Sealed(Bytes);
 
 impl Sealed {
     /// What a record kept.
     #[must_use]
     pub fn from_bytes(bytes: Vec<u8>) -> Self {
-        Self(bytes)
+        Self(bytes.into())
     }
 
     /// What a record keeps.
@@ -52,12 +56,16 @@ impl Sealer {
         Self { cipher: XChaCha20Poly1305::new(&Key::from(*key)) }
     }
 
-    /// Seals a part of a call; to be done once for each.
-    pub(crate) fn seal(&self, audit_id: &AuditId, part: Part, text: &[u8]) -> Result<Sealed, AuditError> {
-        let payload = Payload { msg: text, aad: b"cofferdam audit v1" };
-        let sealed = self.cipher.encrypt(&nonce(audit_id, part), payload);
+    /// Seals a part of a call where it lies; to be done once for each.
+    pub(crate) fn seal(
+        &self,
+        audit_id: &AuditId,
+        part: Part,
+        mut text: Vec<u8>,
+    ) -> Result<Sealed, AuditError> {
+        let sealed = self.cipher.encrypt_in_place(&nonce(audit_id, part), BOUND_TO, &mut text);
         sealed
-            .map(Sealed)
+            .map(|()| Sealed(text.into()))
             .map_err(|_| AuditError::new(AuditTrouble::Other, "a text is too long to be sealed"))
     }
 
@@ -68,7 +76,7 @@ impl Sealer {
         part: Part,
         sealed: &Sealed,
     ) -> Result<Zeroizing<Vec<u8>>, AuditError> {
-        let payload = Payload { msg: sealed.bytes(), aad: b"cofferdam audit v1" };
+        let payload = Payload { msg: sealed.bytes(), aad: BOUND_TO };
         let text = self.cipher.decrypt(&nonce(audit_id, part), payload);
         text.map(Zeroizing::new).map_err(|_| {
             AuditError::new(
@@ -95,7 +103,7 @@ mod tests {
     #[test]
     fn what_is_sealed_opens_as_what_it_is_and_nowhere_else() {
         let (sealer, id) = (Sealer::new(&[7; 32]), AuditId::mint());
-        let sealed = sealer.seal(&id, Part::Outcome, b"{\"value\":1}").unwrap();
+        let sealed = sealer.seal(&id, Part::Outcome, b"{\"value\":1}".to_vec()).unwrap();
         assert_eq!(*sealer.open(&id, Part::Outcome, &sealed).unwrap(), b"{\"value\":1}");
         assert!(sealer.open(&id, Part::Request, &sealed).is_err());
         assert!(sealer.open(&AuditId::mint(), Part::Outcome, &sealed).is_err());

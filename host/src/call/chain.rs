@@ -19,11 +19,11 @@ const ALTERNATES: usize = 16;
 /// Who is asked where another could not help: the same call, elsewhere or with other arguments.
 #[derive(Debug, Clone)]
 pub struct Alternate {
-    connector: ConnectorRef,
-    op: String,
-    overrides: Map<String, Value>,
-    scope: Option<Arc<ActionScope>>,
-    identities: BTreeMap<String, String>,
+    pub(super) connector: ConnectorRef,
+    pub(super) op: String,
+    pub(super) overrides: Map<String, Value>,
+    pub(super) scope: Option<Arc<ActionScope>>,
+    pub(super) identities: BTreeMap<String, String>,
 }
 
 impl Alternate {

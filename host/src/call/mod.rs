@@ -3,10 +3,16 @@
 mod admit;
 mod cancellation;
 mod chain;
+mod fingerprint;
+mod idempotency;
+mod kept;
 mod loader;
 mod on_record;
+mod operator_view;
 mod pipeline;
 mod record;
+mod recording;
+mod redact;
 mod report;
 mod request;
 mod same;
@@ -18,8 +24,11 @@ pub use cancellation::Cancellation;
 pub use chain::Alternate;
 pub(crate) use loader::{Loader, REBUILD};
 pub(crate) use pipeline::{Pipeline, PipelineParts};
+pub(crate) use recording::{RecordSettings, Recording};
 pub use report::{AttemptOutcome, AttemptReport, Report};
-pub use request::{Call, ConnectorRef};
+pub(crate) use request::actor_name;
+pub use request::{Call, ConnectorRef, IfRunning};
+
 pub(crate) use verify::{
     check_imports, check_limits, check_manifest_limits, check_signature, hash_mismatch, pin_mismatch,
 };

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
+use super::recording::Recording;
 use crate::audit::{
-    AuditError, AuditLog, CallStatus, CloseCall, Entry, EventLine, KeyEnd, OpenCall, Opened, Order, Route,
-    Verdict, Written, written,
+    AuditError, CallStatus, CloseCall, Entry, EventLine, KeyClaim, KeyEnd, OpenCall, Opened, Order, Part,
+    Route, Sealed, Standing, Verdict, Written, written,
 };
 use crate::clock::Clock;
 use crate::error::{HostError, HostErrorKind};
@@ -23,7 +24,7 @@ const WAITS: [Duration; 3] = [Duration::from_secs(2), Duration::from_secs(4), Du
 
 /// A call's place in the record.
 pub(super) struct OnRecord {
-    log: Arc<dyn AuditLog>,
+    recording: Arc<Recording>,
     clock: Arc<dyn Clock>,
     audit_id: AuditId,
     at: Timestamp,
@@ -31,22 +32,73 @@ pub(super) struct OnRecord {
     route: Route,
     actor: Arc<str>,
     idempotent: bool,
+    claim: Option<KeyClaim>,
+    request: Option<Sealed>,
+    /// Events that are not written yet.
     lines: Vec<EventLine>,
-    /// Whether its beginning is written.
-    opened: bool,
+    beginning: Beginning,
+}
+
+/// Whether a call's beginning is written.
+enum Beginning {
+    Unwritten,
+    /// It was asked for, and the answer did not come: the same may be asked for again.
+    Asked(Box<OpenCall>),
+    Written,
+}
+
+/// How a call ends.
+pub(super) struct End {
+    pub(super) attempts: u32,
+    pub(super) verdict: Verdict,
+    pub(super) key: KeyEnd,
+    pub(super) outcome: Option<Sealed>,
 }
 
 impl OnRecord {
     pub(super) fn new(
-        log: Arc<dyn AuditLog>,
+        recording: Arc<Recording>,
         clock: Arc<dyn Clock>,
         audit_id: AuditId,
         route: Route,
         actor: Arc<str>,
     ) -> Self {
-        let (at, since) = (clock.timestamp(), clock.now());
-        let lines = Vec::with_capacity(4);
-        Self { log, clock, audit_id, at, since, route, actor, idempotent: false, lines, opened: false }
+        Self {
+            at: clock.timestamp(),
+            since: clock.now(),
+            recording,
+            clock,
+            audit_id,
+            route,
+            actor,
+            idempotent: false,
+            claim: None,
+            request: None,
+            lines: Vec::with_capacity(4),
+            beginning: Beginning::Unwritten,
+        }
+    }
+
+    pub(super) fn recording(&self) -> &Recording {
+        &self.recording
+    }
+
+    pub(super) fn actor(&self) -> &Arc<str> {
+        &self.actor
+    }
+
+    pub(super) fn route(&self) -> &Route {
+        &self.route
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.timestamp()
+    }
+
+    /// Until when an outcome that is written now stands for its key.
+    pub(super) fn key_stands_until(&self) -> Timestamp {
+        let ttl = self.recording.settings().key_ttl;
+        self.clock.timestamp().checked_add(ttl).unwrap_or(Timestamp::MAX)
     }
 
     /// Says whether the call may be repeated, as soon as that is known.
@@ -54,18 +106,55 @@ impl OnRecord {
         self.idempotent = idempotent;
     }
 
+    pub(super) fn is_idempotent(&self) -> bool {
+        self.idempotent
+    }
+
+    /// The key under which the call is to run.
+    pub(super) fn claims(&mut self, claim: KeyClaim) {
+        self.claim = Some(claim);
+    }
+
+    /// Keeps all that is needed to do the call again.
+    ///
+    /// # Errors
+    /// It cannot be sealed.
+    pub(super) fn keeps(&mut self, request: Vec<u8>) -> Result<(), HostError> {
+        self.request = self.sealed(Part::Request, request).map_err(unavailable)?;
+        Ok(())
+    }
+
+    /// A part of the call, sealed; none where none are kept.
+    pub(super) fn sealed(&self, part: Part, text: Vec<u8>) -> Result<Option<Sealed>, AuditError> {
+        self.recording.seal(&self.audit_id, part, text)
+    }
+
     /// One more event; written with what comes next.
     pub(super) fn event(&mut self, seq: u32, name: &'static str, payload: Map<String, Value>) {
         self.lines.push(EventLine { at: self.clock.timestamp(), seq, name, payload });
     }
 
-    /// Writes all events so far, and comes back when they are durable.
+    /// How the call's key stands now.
+    ///
+    /// # Errors
+    /// `audit_unavailable`: that cannot be told.
+    pub(super) async fn standing(&self) -> Result<Standing, HostError> {
+        let Some(claim) = self.claim_now() else { return Ok(Standing::Free) };
+        let looked = self.tried(|| {
+            let (reply, answer) = written();
+            (Order::Look { claim: claim.clone(), reply }, answer)
+        });
+        looked.await.map_err(unavailable)
+    }
+
+    /// Writes all events so far, and comes back when they are durable. Where nothing was written since the call's key
+    /// is taken, the last event did not happen.
     ///
     /// # Errors
     /// `audit_unavailable`: they are not.
     pub(super) async fn durable(&mut self) -> Result<Opened, HostError> {
-        let entry = self.entry();
-        if self.opened {
+        if matches!(self.beginning, Beginning::Written) {
+            let entry = self.entry();
             self.tried(|| {
                 let (reply, answer) = written();
                 let (audit_id, entry) = (self.audit_id.clone(), entry.clone());
@@ -75,21 +164,31 @@ impl OnRecord {
             .map_err(unavailable)?;
             return Ok(Opened::Begun);
         }
-        let open = self.open(entry);
+        let mut lines = std::mem::take(&mut self.lines);
+        let mut open = self.open(Entry::new(&self.audit_id, &lines));
+        open.key = self.claim_now();
+        self.beginning = Beginning::Asked(Box::new(open.clone()));
         let opened = self.tried(|| {
             let (reply, answer) = written();
             (Order::Open { call: Box::new(open.clone()), reply }, answer)
         });
         let opened = opened.await.map_err(unavailable)?;
-        self.opened = true;
+        match &opened {
+            Opened::Begun => self.beginning = Beginning::Written,
+            Opened::Taken(_) | Opened::Decided => {
+                lines.pop();
+                self.lines = lines;
+                self.beginning = Beginning::Unwritten;
+            }
+        }
         Ok(opened)
     }
 
     /// Has all events so far written, soon.
     pub(super) fn soon(&mut self) {
-        if self.opened && !self.lines.is_empty() {
+        if matches!(self.beginning, Beginning::Written) && !self.lines.is_empty() {
             let (audit_id, entry) = (self.audit_id.clone(), self.entry());
-            self.log.submit(Order::Append { audit_id, entry, reply: None });
+            self.recording.log().submit(Order::Append { audit_id, entry, reply: None });
         }
     }
 
@@ -97,8 +196,9 @@ impl OnRecord {
     ///
     /// # Errors
     /// `audit_unavailable` where nothing was run, `outcome_unknown` where something was: it is not.
-    pub(super) async fn close(&mut self, attempts: u32, verdict: Verdict) -> Result<(), HostError> {
-        let (open, close) = self.end(attempts, verdict);
+    pub(super) async fn close(&mut self, end: End) -> Result<(), HostError> {
+        let attempts = end.attempts;
+        let (open, close) = self.end(end);
         let done = self.tried(|| {
             let (reply, answer) = written();
             let (open, call) = (open.clone(), Box::new(close.clone()));
@@ -111,28 +211,31 @@ impl OnRecord {
     }
 
     /// Has the end written, with nobody to wait for it.
-    pub(super) fn abandon(&mut self, attempts: u32, verdict: Verdict) {
-        let (open, call) = self.end(attempts, verdict);
-        self.log.submit(Order::Close { open, call: Box::new(call), reply: None });
+    pub(super) fn abandon(&mut self, end: End) {
+        let (open, call) = self.end(end);
+        self.recording.log().submit(Order::Close { open, call: Box::new(call), reply: None });
     }
 
-    fn end(&mut self, attempts: u32, verdict: Verdict) -> (Option<Box<OpenCall>>, CloseCall) {
+    fn end(&mut self, end: End) -> (Option<Box<OpenCall>>, CloseCall) {
         let taken = self.clock.now().saturating_duration_since(self.since);
         let entry = self.entry();
-        // What was never opened has all its events in one entry; the end has then none of its own.
-        let (open, entry) = match self.opened {
-            true => (None, entry),
-            false => (Some(Box::new(self.open(entry))), Entry::new(&self.audit_id, &[])),
+        let (open, entry) = match std::mem::replace(&mut self.beginning, Beginning::Written) {
+            Beginning::Written => (None, entry),
+            // Whoever may have been first with the key: this call is over, and goes without.
+            Beginning::Asked(open) => (Some(Box::new(OpenCall { key: None, ..*open })), entry),
+            // What was never opened has all its events in one entry; the end has then none of its own.
+            Beginning::Unwritten => (Some(Box::new(self.open(entry))), Entry::new(&self.audit_id, &[])),
         };
+        let End { attempts, verdict, key, outcome } = end;
         let close = CloseCall {
             audit_id: self.audit_id.clone(),
             at: self.clock.timestamp(),
             duration_us: u64::try_from(taken.as_micros()).unwrap_or(u64::MAX),
             attempts,
             verdict,
-            key: KeyEnd::Free,
+            key,
             entry,
-            outcome: None,
+            outcome,
         };
         (open, close)
     }
@@ -147,8 +250,12 @@ impl OnRecord {
             key: None,
             resumes: None,
             entry,
-            request: None,
+            request: self.request.clone(),
         }
+    }
+
+    fn claim_now(&self) -> Option<KeyClaim> {
+        self.claim.clone().map(|claim| KeyClaim { at: self.clock.timestamp(), ..claim })
     }
 
     fn entry(&mut self) -> Entry {
@@ -159,7 +266,7 @@ impl OnRecord {
         let mut waits = WAITS.into_iter();
         loop {
             let (order, answer) = order();
-            self.log.submit(order);
+            self.recording.log().submit(order);
             match (answer.done().await, waits.next()) {
                 (Err(error), Some(wait)) => {
                     tracing::warn!(target: "cofferdam::audit", audit_id = self.audit_id.as_str(), %error, "the record is tried again in {} s", wait.as_secs());
@@ -176,7 +283,8 @@ pub(super) fn verdict(status: CallStatus) -> Verdict {
     Verdict { status, class: None, code: None }
 }
 
-fn unavailable(error: AuditError) -> HostError {
+/// The error of a call that was not run.
+pub(super) fn unavailable(error: AuditError) -> HostError {
     let message =
         format!("The call was not run, since it could not be recorded: {}.", error.trouble().says());
     HostError::new(HostErrorKind::AuditUnavailable, message)

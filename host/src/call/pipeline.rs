@@ -4,18 +4,22 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use serde_json::Map;
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 
 use super::admit::Admitted;
 use super::cancellation::{Cancellation, cancelled};
 use super::chain::{Candidate, helps};
+use super::idempotency::Turn;
+use super::kept;
 use super::loader::Loader;
-use super::on_record::OnRecord;
-use super::record::Record;
+use super::on_record::{OnRecord, unavailable};
+use super::record::{AdmittedFacts, Record};
+use super::recording::Recording;
 use super::report::Report;
 use super::request::{Call, idempotency_key};
 use super::trail::{Trail, said};
-use crate::audit::{AuditLog, Route};
+use crate::audit::{Route, Standing};
 use crate::chance::Chance;
 use crate::clock::Clock;
 use crate::credentials::Broker;
@@ -35,9 +39,9 @@ pub(crate) struct Pipeline {
     rates: Arc<RateLimits>,
     chance: Arc<dyn Chance>,
     listener: Option<Arc<dyn Listener>>,
-    log: Arc<dyn AuditLog>,
+    pub(crate) recording: Arc<Recording>,
     waiting: Semaphore,
-    asleep: Semaphore,
+    pub(super) asleep: Semaphore,
 }
 
 /// What a pipeline is made from.
@@ -48,7 +52,7 @@ pub(crate) struct PipelineParts {
     pub(crate) circuits: Arc<Circuits>,
     pub(crate) chance: Arc<dyn Chance>,
     pub(crate) listener: Option<Arc<dyn Listener>>,
-    pub(crate) log: Arc<dyn AuditLog>,
+    pub(crate) recording: Recording,
     pub(crate) concurrency: u32,
 }
 
@@ -89,7 +93,7 @@ impl Pipeline {
             rates: Arc::default(),
             chance: parts.chance,
             listener: parts.listener,
-            log: parts.log,
+            recording: Arc::new(parts.recording),
             waiting: Semaphore::new(waiting),
             asleep: Semaphore::new(permits.saturating_mul(ASLEEP_PER_PERMIT)),
         }
@@ -101,18 +105,24 @@ impl Pipeline {
         let audit_id = AuditId::mint();
         let (connector, op): (Arc<str>, Arc<str>) =
             (Arc::clone(call.connector.text()), call.op.as_str().into());
-        let route =
-            Route { connector: Arc::clone(&connector), op: Arc::clone(&op), action: None, step: None };
-        let (log, clock) = (Arc::clone(&self.log), Arc::clone(&self.loader.clock));
-        let on_record = OnRecord::new(log, clock, audit_id.clone(), route, "host".into());
+        let (action, step) = call.action_and_step();
+        let route = Route {
+            connector: Arc::clone(&connector),
+            op: Arc::clone(&op),
+            action: action.map(Arc::from),
+            step: step.map(Arc::from),
+        };
+        let (recording, clock) = (Arc::clone(&self.recording), Arc::clone(&self.loader.clock));
+        let actor = call.actor.clone().unwrap_or_else(|| Arc::clone(&recording.settings().actor));
+        let on_record = OnRecord::new(recording, clock, audit_id.clone(), route, actor);
         let mut record = Record::open(audit_id.clone(), connector, op, on_record, self.listener.clone());
         let outcome = match &call.cancellation {
-            None => self.chain(&call, &audit_id, &mut record).await,
+            None => self.under_its_key(&call, &audit_id, &mut record).await,
             Some(cancellation) => {
                 let done = tokio::select! {
                     biased;
                     () = cancellation.cancelled() => None,
-                    outcome = self.chain(&call, &audit_id, &mut record) => Some(outcome),
+                    outcome = self.under_its_key(&call, &audit_id, &mut record) => Some(outcome),
                 };
                 done.unwrap_or_else(|| {
                     record.waited(self.loader.clock.now());
@@ -128,21 +138,56 @@ impl Pipeline {
         (outcome.map_err(of_request), report)
     }
 
-    /// The candidates, one after the other, until one has an outcome that stands.
-    async fn chain<A: Answer>(
+    /// The call, unless its key says that it was made before.
+    async fn under_its_key<A: Answer>(
         &self,
         call: &Call,
         audit_id: &AuditId,
         record: &mut Record,
     ) -> Result<A, Error> {
-        let line = Some(self.waiting.try_acquire().map_err(|_| super::admit::busy())?);
-        let key = idempotency_key(call.idempotency_key.as_deref(), audit_id)?;
+        let busy = |_| super::admit::busy();
+        let mut line = Some(self.waiting.try_acquire().map_err(busy)?);
+        let minted = call.carries.as_ref().unwrap_or(audit_id.text());
+        let key = idempotency_key(call.idempotency_key.as_deref(), minted)?;
         record.keyed(&key);
+        self.recording.ready().map_err(unavailable)?;
+        let claim = self.claim(call, &key, record.on_record().actor());
+        let Some(claim) = claim else { return self.chain(call, audit_id, &key, line, record).await };
+        record.on_record().claims(claim);
+        let mut patience = self.patience(call);
+        loop {
+            let standing = record.on_record().standing().await?;
+            // Who waits for another call stands in no line of those that could run.
+            let own = line.take().filter(|_| matches!(standing, Standing::Free));
+            match self.under_key(call, standing, &mut patience, record).await? {
+                Turn::Recorded(recorded) => return recorded.outcome,
+                Turn::LookAgain => {}
+                Turn::Own => {
+                    let outcome = self.chain(call, audit_id, &key, own, record).await;
+                    if record.taken().is_none() {
+                        return outcome;
+                    }
+                }
+            }
+            // Another call with the key was first: what comes of that is seen at the next look.
+            line = Some(self.waiting.try_acquire().map_err(busy)?);
+        }
+    }
+
+    /// The candidates, one after the other, until one has an outcome that stands.
+    async fn chain<'p, A: Answer>(
+        &'p self,
+        call: &Call,
+        audit_id: &AuditId,
+        key: &Arc<str>,
+        line: Option<SemaphorePermit<'p>>,
+        record: &mut Record,
+    ) -> Result<A, Error> {
         let mut candidate = Candidate::first(call);
         let mut alternates = Candidate::alternates(call)?.into_iter();
         self.vet(call, &candidate, alternates.as_slice(), audit_id).await?;
         let mut course =
-            Course { line, audit_id: audit_id.clone(), idempotency_key: Arc::clone(&key), time: None };
+            Course { line, audit_id: audit_id.clone(), idempotency_key: Arc::clone(key), time: None };
         let mut trail = Trail::default();
         loop {
             let failure = match self.attempts(call, &candidate, &mut course, record).await {
@@ -163,7 +208,7 @@ impl Pipeline {
             if call.cancellation.as_ref().is_some_and(Cancellation::is_cancelled) {
                 return Err(cancelled(record.attempts()).into());
             }
-            course.idempotency_key = next.idempotency_key(&key);
+            course.idempotency_key = next.idempotency_key(key);
             candidate = next;
         }
     }
@@ -188,7 +233,9 @@ impl Pipeline {
         let mut idempotent = false;
         let mut attempts: u32 = 0;
         loop {
+            let asked = clock.now();
             let admitted = self.admit(call, candidate, &plan, course, record).await;
+            record.took("admit_us", asked, clock.now());
             let ended = match admitted {
                 Ok(admitted)
                     if package.get_or_insert_with(|| Arc::clone(&admitted.loaded.hash))
@@ -197,6 +244,9 @@ impl Pipeline {
                     Err(replaced(candidate.connector.text()).into())
                 }
                 Ok(admitted) => {
+                    if attempts == 0 {
+                        put_on_record(call, candidate, &plan, &admitted, course, record)?;
+                    }
                     idempotent = admitted.context.idempotent();
                     attempts = attempts.saturating_add(1);
                     match self.attempt(&admitted, candidate, &plan, visit, course, record).await {
@@ -243,11 +293,16 @@ impl Pipeline {
                     settle(visit, clock, name.as_str(), record);
                     return Err(failure.with_retries(retried, stopped, retry_after).into());
                 }
-                Next::Retry { delay, wait, of } => {
+                Next::Retry { delay, wait, of, planned } => {
                     let profile = plan.profile.name();
                     let step =
                         Step::RetryScheduled { failure: &failure, retry: attempts, of, delay, wait, profile };
-                    record.waits(now, delay, step);
+                    let jitter = delay.as_secs_f64() - planned.as_secs_f64();
+                    let more = Map::from_iter([
+                        ("candidate".to_owned(), candidate.index.into()),
+                        ("jitter_ms".to_owned(), (jitter * 1_000.0).into()),
+                    ]);
+                    record.waits(now, delay, step, more);
                     let slept = self.sleep(now + delay, visit, course).await;
                     record.waited(clock.now());
                     if let Err(stopped) = slept {
@@ -313,7 +368,10 @@ impl Pipeline {
         };
         let (connector, operation) = (candidate.connector.text(), admitted.operation(candidate)?);
         let (op, idempotent) = (operation.name(), admitted.context.idempotent());
+        let began = clock.now();
         record.attempt_starts(connector, op, candidate.index, plan.profile.name(), idempotent).await?;
+        record.took("record_us", began, clock.now());
+        let credentials = admitted.credentials.as_ref().map(|credentials| credentials.attempt());
         let (rate, delays) = plan.rate.map(|limit| self.rated(limit)).unzip();
         let attempt = Attempt {
             context: &admitted.context,
@@ -323,7 +381,7 @@ impl Pipeline {
             number: u32::try_from(record.attempts()).unwrap_or(u32::MAX),
             clock: Arc::clone(&clock),
             scope: candidate.scope.cloned(),
-            credentials: admitted.credentials.as_ref().map(|credentials| credentials.attempt()),
+            credentials: credentials.clone(),
             guards: Guards {
                 connector: Arc::clone(candidate.connector.name().text()),
                 circuits: visit.cloned(),
@@ -340,6 +398,10 @@ impl Pipeline {
         if let Some(visit) = visit {
             tell_changes(visit, candidate.connector.name().as_str(), record);
         }
+        // With the tokens that were renewed in it.
+        if let Some(credentials) = credentials {
+            record.redactor().knows(credentials.scanner());
+        }
         record.attempt_ended(connector, &ended);
         ended.outcome
     }
@@ -349,6 +411,40 @@ impl Pipeline {
         let (delays, told) = mpsc::unbounded_channel();
         (RateGuard { limits: Arc::clone(&self.rates), limit, delays }, told)
     }
+}
+
+/// What was admitted, and with what.
+fn put_on_record(
+    call: &Call,
+    candidate: &Candidate<'_>,
+    plan: &Plan,
+    admitted: &Admitted<'_>,
+    course: &Course<'_>,
+    record: &mut Record,
+) -> Result<(), HostError> {
+    let loaded = &admitted.loaded;
+    if let Some(credentials) = &admitted.credentials {
+        record.redactor().knows(credentials.scanner());
+    }
+    let bindings = admitted.credentials.iter().flat_map(|credentials| credentials.bindings()).collect();
+    let actor = Arc::clone(record.on_record().actor());
+    let request = (candidate.index == 0).then(|| kept::request(call, &actor, &course.idempotency_key));
+    let facts = AdmittedFacts {
+        version: candidate.connector.version(),
+        bindings,
+        limits: &admitted.limits,
+        key_given: call.idempotency_key.is_some(),
+        request,
+    };
+    let step = Step::Admitted {
+        connector: candidate.connector.text(),
+        hash: &loaded.hash,
+        signer: loaded.signer.as_deref(),
+        candidate: candidate.index,
+        idempotent: admitted.context.idempotent(),
+        profile: plan.profile.name(),
+    };
+    record.admitted(step, facts)
 }
 
 /// Runs an attempt to its end, and tells of the waits of its requests as they begin.

@@ -8,15 +8,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use serde_json::{Map, Value, json};
 use tracing::Level;
 
-use super::on_record::{OnRecord, verdict};
+use super::kept::{self, Whole};
+use super::on_record::{End, OnRecord, verdict};
+use super::operator_view;
+use super::redact::Redactor;
 use super::report::{AttemptOutcome, AttemptReport, Report};
-use crate::audit::{CallStatus, Opened, Verdict};
+use crate::audit::{CallStatus, KeyEnd, Opened, Part, Standing, Verdict};
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::event::{Event, Listener, Step, shown_wait};
 use crate::failure::{AuditId, Failure};
-use crate::sandbox::{Ended, Suppressed};
+use crate::limits::Limits;
+use crate::sandbox::{Answer, Ended, Suppressed};
 
 /// What is known of a call while it runs; dropped without an outcome it records a cancellation.
 pub(super) struct Record {
@@ -32,6 +37,21 @@ pub(super) struct Record {
     report: Option<Report>,
     /// Whether any request of any attempt may have left.
     sent: bool,
+    redactor: Redactor,
+    /// Where the call's key was claimed and another call has it: how it stands.
+    taken: Option<Standing>,
+    /// What the last attempt took before it began, in microseconds.
+    before: Vec<(&'static str, u64)>,
+}
+
+/// What is on record of a candidate that was admitted, beside what its step says.
+pub(super) struct AdmittedFacts<'a> {
+    pub(super) version: &'a semver::Version,
+    pub(super) bindings: Vec<&'a str>,
+    pub(super) limits: &'a Limits,
+    pub(super) key_given: bool,
+    /// The whole request; none for alternates, which are a part of it.
+    pub(super) request: Option<Whole>,
 }
 
 impl Record {
@@ -43,6 +63,7 @@ impl Record {
         listener: Option<Arc<dyn Listener>>,
     ) -> Self {
         let (own, report) = ((Arc::clone(&connector), Arc::clone(&op)), Report::new(audit_id));
+        let redactor = Redactor::new(on_record.recording().settings().field_bytes);
         let mut record = Self {
             connector,
             op,
@@ -54,9 +75,79 @@ impl Record {
             wait: None,
             report: Some(report),
             sent: false,
+            redactor,
+            taken: None,
+            before: Vec::new(),
         };
-        record.step(Step::Received { connector: &own.0, op: &own.1 });
+        let route = record.on_record.route();
+        let mut more = Map::from_iter([("actor".to_owned(), (**record.on_record.actor()).into())]);
+        for (name, text) in [("action", &route.action), ("step", &route.step)] {
+            more.extend(text.as_ref().map(|text| (name.to_owned(), (**text).into())));
+        }
+        record.step_with(Step::Received { connector: &own.0, op: &own.1 }, more);
         record
+    }
+
+    /// The call's place in the record.
+    pub(super) fn on_record(&mut self) -> &mut OnRecord {
+        &mut self.on_record
+    }
+
+    /// What takes secrets out of what is recorded.
+    pub(super) fn redactor(&mut self) -> &mut Redactor {
+        &mut self.redactor
+    }
+
+    /// How the call's key stands, where it turned out to be another's as the first attempt was to begin.
+    pub(super) fn taken(&mut self) -> Option<Standing> {
+        self.taken.take()
+    }
+
+    /// The outcome will be the recorded one of that call.
+    pub(super) fn replays(&mut self, of: AuditId, partial: Option<u64>) {
+        if let Some(report) = &mut self.report {
+            (report.replayed, report.partial) = (Some(of), partial);
+        }
+    }
+
+    /// What passed before the next attempt, and how long it took.
+    pub(super) fn took(&mut self, what: &'static str, since: Instant, now: Instant) {
+        let micros = now.saturating_duration_since(since).as_micros();
+        self.before.push((what, u64::try_from(micros).unwrap_or(u64::MAX)));
+    }
+
+    /// A candidate was admitted.
+    ///
+    /// # Errors
+    /// What is kept of the call cannot be sealed.
+    pub(super) fn admitted(&mut self, step: Step<'_>, facts: AdmittedFacts<'_>) -> Result<(), HostError> {
+        let AdmittedFacts { version, bindings, limits, key_given, request } = facts;
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let limits = json!({
+            "fuel": limits.fuel(),
+            "wall_ms": millis(limits.wall_time()),
+            "attempt_ms": millis(limits.attempt_time()),
+            "memory_bytes": limits.memory(),
+        });
+        let mut more = Map::from_iter([
+            ("version".to_owned(), version.to_string().into()),
+            ("bindings".to_owned(), bindings.into()),
+            ("limits".to_owned(), limits),
+            ("key".to_owned(), if key_given { "given" } else { "minted" }.into()),
+        ]);
+        if let Some(request) = request {
+            more.insert("arguments".to_owned(), self.shown(request.payload()).into());
+            self.on_record.keeps(request.text)?;
+        }
+        self.step_with(step, more);
+        Ok(())
+    }
+
+    /// A payload as the record shows it.
+    fn shown(&self, payload: &[u8]) -> Map<String, Value> {
+        let mut shown = kept::measured(payload);
+        shown.extend(self.redactor.payload(payload).map(|text| ("text".to_owned(), text.into())));
+        shown
     }
 
     pub(super) fn identified(&mut self, hash: Arc<str>, signer: Option<Arc<str>>) {
@@ -101,11 +192,19 @@ impl Record {
         let attempt = self.number().saturating_add(1);
         let step = Step::AttemptStarted { connector, op, candidate, attempt };
         self.on_record.idempotent(idempotent);
-        self.write_down(step);
+        self.write_down(step, Map::new());
         match self.on_record.durable().await? {
             Opened::Begun => {}
-            Opened::Taken(_) | Opened::Decided => {
-                return Err(HostError::new(HostErrorKind::Internal, "A call without a key met another."));
+            Opened::Taken(standing) => {
+                self.seq = self.seq.saturating_sub(1);
+                self.taken = Some(standing);
+                return Err(HostError::new(HostErrorKind::InProgress, "The idempotency key is taken."));
+            }
+            Opened::Decided => {
+                self.seq = self.seq.saturating_sub(1);
+                let message =
+                    "The call that was to be done again was decided about meanwhile. Nothing was run.";
+                return Err(HostError::new(HostErrorKind::Conflict, message));
             }
         }
         self.tell(step);
@@ -149,14 +248,26 @@ impl Record {
         }
         self.sent |= ended.request_sent;
         let attempt = self.number();
-        self.step(Step::AttemptEnded { connector, attempt, failure, usage: &ended.usage });
+        let mut more = Map::from_iter([("phases".to_owned(), self.phases(ended).into())]);
+        if let Err(error) = &ended.outcome {
+            more.insert("failure".to_owned(), operator_view::of(error, &self.redactor).into());
+        }
+        more.insert("request_sent".to_owned(), ended.request_sent.into());
+        self.step_with(Step::AttemptEnded { connector, attempt, failure, usage: &ended.usage }, more);
+    }
+
+    fn phases<A>(&mut self, ended: &Ended<A>) -> Map<String, Value> {
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let guest = ended.usage.wall_time.saturating_sub(ended.instantiated_after);
+        let within = [("instantiate_us", micros(ended.instantiated_after)), ("guest_us", micros(guest))];
+        self.before.drain(..).chain(within).map(|(name, us)| (name.to_owned(), us.into())).collect()
     }
 
     /// The call waits after its last attempt, from now on and so long, unless it is cancelled. Whatever happens
     /// meanwhile, what came before is on record.
-    pub(super) fn waits(&mut self, now: Instant, delay: Duration, step: Step<'_>) {
+    pub(super) fn waits(&mut self, now: Instant, delay: Duration, step: Step<'_>, more: Map<String, Value>) {
         self.wait = Some((now, delay));
-        self.step(step);
+        self.step_with(step, more);
         self.on_record.soon();
     }
 
@@ -171,13 +282,23 @@ impl Record {
 
     /// One more step.
     pub(super) fn step(&mut self, step: Step<'_>) {
-        self.write_down(step);
+        self.step_with(step, Map::new());
+    }
+
+    /// One more step, with what the record alone says of it.
+    pub(super) fn step_with(&mut self, step: Step<'_>, more: Map<String, Value>) {
+        self.write_down(step, more);
         self.tell(step);
     }
 
-    fn write_down(&mut self, step: Step<'_>) {
+    fn write_down(&mut self, step: Step<'_>, more: Map<String, Value>) {
         self.seq = self.seq.saturating_add(1);
-        self.on_record.event(self.seq, step.name(), step.facts());
+        let mut facts = step.facts();
+        if let Step::Suppressed { .. } = step {
+            facts = self.redactor.fields(&facts);
+        }
+        facts.extend(more);
+        self.on_record.event(self.seq, step.name(), facts);
     }
 
     fn tell(&self, step: Step<'_>) {
@@ -187,32 +308,91 @@ impl Record {
     }
 
     /// Writes the end, and gives the outcome back with the report beside it once that is durable.
-    pub(super) async fn close<T>(mut self, outcome: Result<T, Error>) -> (Result<T, Error>, Report) {
+    pub(super) async fn close<A: Answer>(mut self, outcome: Result<A, Error>) -> (Result<A, Error>, Report) {
         // An envelope speaks of the call: what the last attempt did not send, one before it may have.
         let outcome = outcome.map_err(|error| match error {
             Error::Failure(failure) if self.attempts() > 0 => failure.with_request_sent(self.sent).into(),
             error => error,
         });
-        let verdict = match &outcome {
-            Ok(_) => self.write(CallStatus::Value, None, None, &[]),
-            Err(Error::Failure(failure)) => {
-                let notes = failure.operator_notes();
-                self.write(CallStatus::Failure, Some(failure), Some(failure.code()), notes)
+        let (partial, replayed) =
+            self.report.as_ref().map_or((None, None), |report| (report.partial, report.replayed.clone()));
+        let (mut more, mut sealed) = (Map::new(), None);
+        match replayed {
+            // What it is stands at the call that it is of.
+            Some(of) => {
+                more.insert("replayed".to_owned(), of.as_str().into());
             }
-            Err(Error::Host(error)) => {
+            None => {
+                let whole = kept::outcome(&outcome, partial);
+                let mut shown = self.shown(whole.payload());
+                // What a failure says is shown whole, below.
+                if outcome.is_err() {
+                    shown.remove("text");
+                }
+                more.insert("outcome".to_owned(), shown.into());
+                // What a call that was not admitted gets is told, seal or no seal.
+                sealed = self.on_record.sealed(Part::Outcome, whole.text).ok().flatten();
+            }
+        }
+        let verdict = match &outcome {
+            Ok(_) => self.write(CallStatus::Value, None, None, &[], more),
+            Err(error) => {
+                let mut view = operator_view::of(error, &self.redactor);
+                let retried = self.report.as_ref().map_or(0, Report::retried);
+                view.insert("retried".to_owned(), retried.into());
+                view.insert("actor".to_owned(), (**self.on_record.actor()).into());
+                view.insert("at".to_owned(), self.on_record.now().to_string().into());
+                more.insert("failure".to_owned(), view.into());
+                self.write_error(error, more)
+            }
+        };
+        let (attempts, key) = (self.number(), self.key_end(&outcome));
+        let end = End { attempts, verdict, key, outcome: sealed };
+        let closed = self.on_record.close(end).await;
+        let report = self.report.take().unwrap_or_else(|| Report::new(AuditId::mint()));
+        // What is not on record nobody is told.
+        (closed.map_err(Error::from).and(outcome), report)
+    }
+
+    fn write_error(&mut self, error: &Error, more: Map<String, Value>) -> Verdict {
+        match error {
+            Error::Failure(failure) => {
+                let notes = failure.operator_notes();
+                self.write(CallStatus::Failure, Some(failure), Some(failure.code()), notes, more)
+            }
+            Error::Host(error) => {
                 let cause = std::error::Error::source(error).map(|source| format!("cause: {source}"));
                 let status = match error.kind() {
                     HostErrorKind::Cancelled => CallStatus::Cancelled,
                     _ => CallStatus::Refused,
                 };
-                self.write(status, None, Some(error.kind().code()), cause.as_slice())
+                self.write(status, None, Some(error.kind().code()), cause.as_slice(), more)
             }
-        };
-        let attempts = self.number();
-        let closed = self.on_record.close(attempts, verdict).await;
-        let report = self.report.take().unwrap_or_else(|| Report::new(AuditId::mint()));
-        // What is not on record nobody is told.
-        (closed.map_err(Error::from).and(outcome), report)
+        }
+    }
+
+    /// What becomes of the call's key.
+    fn key_end<A>(&self, outcome: &Result<A, Error>) -> KeyEnd {
+        match outcome {
+            // Nothing was done under it.
+            _ if self.attempts() == 0 => KeyEnd::Free,
+            Ok(_) => KeyEnd::Keeps(self.on_record.key_stands_until()),
+            // A key is not frozen to what passes.
+            Err(Error::Failure(failure)) if failure.retriable() => KeyEnd::Free,
+            Err(Error::Failure(_)) => KeyEnd::Keeps(self.on_record.key_stands_until()),
+            Err(Error::Host(_)) => self.key_without_outcome(),
+        }
+    }
+
+    /// The same for a call that has no outcome of its own: it was cancelled, or the host could not go on.
+    fn key_without_outcome(&self) -> KeyEnd {
+        let ended = |attempt: &AttemptReport| attempt.outcome.is_some();
+        let all_ended = self.report.as_ref().is_none_or(|report| report.attempts.iter().all(ended));
+        // Of an attempt that never ended it is not known what it sent.
+        match self.on_record.is_idempotent() || (all_ended && !self.sent) {
+            true => KeyEnd::Free,
+            false => KeyEnd::Unknown,
+        }
     }
 
     fn number(&self) -> u32 {
@@ -225,9 +405,14 @@ impl Record {
         failure: Option<&Failure>,
         code: Option<&str>,
         notes: &[String],
+        mut more: Map<String, Value>,
     ) -> Verdict {
         let (outcome, class) = (status.name(), failure.map(|failure| failure.class().name()));
-        self.step(Step::Final { outcome, class, code });
+        if let Some(report) = &self.report {
+            more.insert("attempts".to_owned(), report.attempts.len().into());
+            more.insert("retried".to_owned(), report.retried().into());
+        }
+        self.step_with(Step::Final { outcome, class, code }, more);
         let verdict = Verdict { class, code: code.map(Arc::from), ..verdict(status) };
         let Some(report) = &self.report else { return verdict };
         let usage = report.last_usage();
@@ -276,9 +461,10 @@ impl Record {
 impl Drop for Record {
     fn drop(&mut self) {
         if self.report.is_some() {
-            let verdict = self.write(CallStatus::Cancelled, None, None, &[]);
-            let attempts = self.number();
-            self.on_record.abandon(attempts, verdict);
+            let verdict = self.write(CallStatus::Cancelled, None, None, &[], Map::new());
+            let (attempts, key) = (self.number(), self.key_without_outcome());
+            let key = if attempts == 0 { KeyEnd::Free } else { key };
+            self.on_record.abandon(End { attempts, verdict, key, outcome: None });
         }
     }
 }

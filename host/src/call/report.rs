@@ -26,6 +26,9 @@ pub struct Report {
     /// is partial; none where it is whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partial: Option<u64>,
+    /// The call whose recorded outcome this is: one before it, with the same idempotency key. Nothing was run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replayed: Option<AuditId>,
 }
 
 /// One attempt.
@@ -114,7 +117,13 @@ impl fmt::Display for AttemptReport {
 
 impl Report {
     pub(crate) fn new(audit_id: AuditId) -> Self {
-        Self { audit_id, idempotency_key: None, attempts: Vec::with_capacity(1), partial: None }
+        Self {
+            audit_id,
+            idempotency_key: None,
+            attempts: Vec::with_capacity(1),
+            partial: None,
+            replayed: None,
+        }
     }
 
     /// How often the call was attempted again, over all candidates.

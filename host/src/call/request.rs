@@ -13,7 +13,7 @@ use super::chain::Alternate;
 use crate::action::ActionScope;
 use crate::digest::Digest;
 use crate::error::{HostError, HostErrorKind};
-use crate::failure::AuditId;
+use crate::failure::safe_line;
 use crate::limits::LimitRequest;
 use crate::manifest::ConnectorName;
 use crate::resilience::Profile;
@@ -49,7 +49,7 @@ impl ConnectorRef {
     /// # Errors
     /// `validation`, naming the part that is not acceptable.
     pub fn parse(text: &str) -> Result<Self, HostError> {
-        let shown = crate::failure::safe_line(text, 200);
+        let shown = safe_line(text, 200);
         let wrong = |part: &str| {
             HostError::new(HostErrorKind::Validation, format!("`{shown}` does not name a connector: {part}."))
                 .hint("Write it as <scheme>://<owner>/<repo>@<version>, like github://acme/slack@1.2.0.")
@@ -123,6 +123,22 @@ pub struct Call {
     pub(super) alternates: Vec<Alternate>,
     pub(super) rotate_on_permanent: bool,
     pub(super) cancellation: Option<Cancellation>,
+    pub(super) if_running: IfRunning,
+    pub(super) actor: Option<Arc<str>>,
+    /// The action that it is a part of, and which step of that.
+    pub(super) step: Option<(Arc<str>, Option<Arc<str>>)>,
+    /// The key that its attempts carry where nobody gave one: that of the call that it does again.
+    pub(super) carries: Option<Arc<str>>,
+}
+
+/// What becomes of a call whose idempotency key belongs to one that is still running.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum IfRunning {
+    /// It waits for the outcome of the other, as long as its own wall time allows.
+    #[default]
+    Wait,
+    /// It is refused with `in_progress`.
+    Refuse,
 }
 
 impl Call {
@@ -156,6 +172,10 @@ impl Call {
             alternates: Vec::new(),
             rotate_on_permanent: false,
             cancellation: None,
+            if_running: IfRunning::Wait,
+            actor: None,
+            step: None,
+            carries: None,
         }
     }
 
@@ -196,10 +216,45 @@ impl Call {
 
     /// Gives the idempotency key instead of having one minted; 1 to 200 printable ASCII characters other than `:` and
     /// `~`, with which the keys of alternates and of single requests are made from it.
+    ///
+    /// Under one key something is done once: who gives it again with the same call gets the recorded outcome, and
+    /// nothing runs; with another call it is refused (`docs/idempotency.md`).
     #[must_use]
     pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
         self.idempotency_key = Some(key.into());
         self
+    }
+
+    /// What becomes of this call where one with its idempotency key is still running. Default: it waits.
+    #[must_use]
+    pub fn if_running(mut self, then: IfRunning) -> Self {
+        self.if_running = then;
+        self
+    }
+
+    /// Says who asks, for the record: up to 200 characters of a name that means something to the operator. Who gives
+    /// an idempotency key is known by it, too: another actor's key is another call's. Default: the host's actor.
+    #[must_use]
+    pub fn actor(mut self, actor: &str) -> Self {
+        self.actor = Some(actor_name(actor));
+        self
+    }
+
+    /// Says that the call is this step of this action (`name` or `name@version`), for the record. Without it the
+    /// action of its scope is named, if it has one.
+    #[must_use]
+    pub fn step_of(mut self, action: &str, step: &str) -> Self {
+        self.step = Some((safe_line(action, NAME_CHARS).into(), Some(safe_line(step, NAME_CHARS).into())));
+        self
+    }
+
+    /// The action that it is a part of, and which step of that.
+    pub(super) fn action_and_step(&self) -> (Option<&str>, Option<&str>) {
+        match (&self.step, &self.scope) {
+            (Some((action, step)), _) => (Some(action), step.as_deref()),
+            (None, Some(scope)) => (Some(scope.action()), None),
+            (None, None) => (None, None),
+        }
     }
 
     /// Retries as this profile says, whatever the operator set for the connector.
@@ -256,6 +311,14 @@ impl Call {
     }
 }
 
+/// The longest name of an actor, an action or a step, in characters.
+const NAME_CHARS: usize = 200;
+
+/// An actor's name, fit for the record.
+pub(crate) fn actor_name(name: &str) -> Arc<str> {
+    safe_line(name, NAME_CHARS).into()
+}
+
 /// The longest idempotency key, in bytes.
 pub(super) const KEY_BYTES: usize = 200;
 
@@ -263,10 +326,10 @@ pub(super) const KEY_BYTES: usize = 200;
 /// before the first `~` of that is the call's, whatever candidate comes after it. So no two keys can meet.
 const KEY_SEPARATORS: [char; 2] = [':', '~'];
 
-/// The key that every attempt of a call carries: the caller's, or a new one.
-pub(super) fn idempotency_key(given: Option<&str>, audit_id: &AuditId) -> Result<Arc<str>, HostError> {
+/// The key that every attempt of a call carries: the caller's, or the minted one.
+pub(super) fn idempotency_key(given: Option<&str>, minted: &Arc<str>) -> Result<Arc<str>, HostError> {
     match given {
-        None => Ok(Arc::clone(audit_id.text())),
+        None => Ok(Arc::clone(minted)),
         Some(key) if key.contains(KEY_SEPARATORS) => {
             Err(HostError::new(HostErrorKind::Validation, "The idempotency key has a `:` or a `~` in it.").hint(
                 "Write another character instead, like `-`: the host makes further keys of it with these two, and \

@@ -70,6 +70,16 @@ impl CallCredentials {
     pub(crate) fn attempt(&self) -> Arc<dyn Authorize> {
         Arc::new(AttemptCredentials::new(Arc::clone(&self.broker), Arc::clone(&self.prepared)))
     }
+
+    /// What looks for every secret that the call could carry.
+    pub(crate) fn scanner(&self) -> Arc<Scanner> {
+        Arc::clone(&self.prepared.scanner)
+    }
+
+    /// The names of the bindings that its requests may carry.
+    pub(crate) fn bindings(&self) -> impl Iterator<Item = &str> {
+        self.prepared.entries.iter().filter_map(|entry| entry.bound.as_ref().map(|bound| &*bound.text))
+    }
 }
 
 impl Broker {

@@ -4,6 +4,8 @@
 //! a request that could not be taken up (unknown operation, unreadable manifest, full disk) is one of
 //! these. Its serial form is the second of the two envelopes, `{"error": {code, message, details, request_id}}`.
 
+mod restored;
+
 use std::error::Error as StdError;
 use std::fmt;
 
@@ -12,6 +14,7 @@ use serde::ser::{SerializeStruct, Serializer};
 use serde_json::{Map, Value};
 
 use crate::failure::{AuditId, Failure};
+pub(crate) use restored::WholeHostError;
 
 macro_rules! kinds {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, exit $exit:literal;)+) => {

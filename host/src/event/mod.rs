@@ -41,6 +41,26 @@ pub enum Step<'e> {
         /// The operation.
         op: &'e str,
     },
+    /// A candidate of the call passed every check; its first attempt begins next.
+    Admitted {
+        /// The connector, as `name@version`.
+        connector: &'e str,
+        /// The SHA-256 of its package.
+        hash: &'e str,
+        /// The id of the key that signed it; none where unsigned packages were allowed for the call.
+        signer: Option<&'e str>,
+        /// Which candidate of the chain it is, from 0.
+        candidate: u32,
+        /// Whether the operation may be repeated.
+        idempotent: bool,
+        /// The retry policy's name.
+        profile: &'e str,
+    },
+    /// The outcome of a call before it, with the same idempotency key, is this one's; nothing runs.
+    Replayed {
+        /// That call.
+        of: &'e AuditId,
+    },
     /// An attempt begins.
     AttemptStarted {
         /// The connector, as `name@version`.
@@ -164,6 +184,8 @@ impl Step<'_> {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Received { .. } => "received",
+            Self::Admitted { .. } => "admitted",
+            Self::Replayed { .. } => "replayed",
             Self::AttemptStarted { .. } => "attempt_started",
             Self::AttemptEnded { .. } => "attempt_ended",
             Self::RetryScheduled { .. } => "retry_scheduled",
@@ -180,6 +202,16 @@ impl Step<'_> {
     pub fn facts(&self) -> Map<String, Value> {
         let facts = match self {
             Self::Received { connector, op } => json!({"connector": connector, "op": op}),
+            Self::Admitted { connector, hash, signer, candidate, idempotent, profile } => json!({
+                "connector": connector,
+                "hash": hash,
+                "signer": signer,
+                "unsigned": signer.is_none(),
+                "candidate": candidate,
+                "idempotent": idempotent,
+                "profile": profile,
+            }),
+            Self::Replayed { of } => json!({"of": of}),
             Self::AttemptStarted { connector, op, candidate, attempt } => {
                 json!({"connector": connector, "op": op, "candidate": candidate, "attempt": attempt})
             }

@@ -3,10 +3,11 @@
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Host;
 use crate::audit::{AuditLog, Durability, SqliteLog};
-use crate::call::{Loader, Pipeline, PipelineParts};
+use crate::call::{Loader, Pipeline, PipelineParts, RecordSettings, Recording, actor_name};
 use crate::chance::{Chance, SystemChance};
 use crate::clock::{Clock, SystemClock};
 use crate::credentials::{Broker, BrokerSettings};
@@ -51,6 +52,7 @@ pub struct HostBuilder {
     resolver: Arc<dyn Resolve>,
     log: Option<Arc<dyn AuditLog>>,
     durability: Durability,
+    record: RecordSettings,
     vault: Option<Arc<dyn Vault>>,
     vault_key_file: Option<PathBuf>,
     vault_passphrase: Option<Secret>,
@@ -76,6 +78,7 @@ impl Default for HostBuilder {
             resolver: Arc::new(SystemResolver::default()),
             log: None,
             durability: Durability::default(),
+            record: RecordSettings::default(),
             vault: None,
             vault_key_file: None,
             vault_passphrase: None,
@@ -200,6 +203,38 @@ impl HostBuilder {
         self
     }
 
+    /// Who asks, for the record of calls that do not say it themselves. Default: `host`.
+    #[must_use]
+    pub fn actor(mut self, actor: &str) -> Self {
+        self.record.actor = actor_name(actor);
+        self
+    }
+
+    /// Whether requests and outcomes are kept, sealed with the host's key, so that a call can be resumed after a crash
+    /// and its outcome be given again. Default: they are. Without them whoever gives a key again is told that
+    /// something was done under it, and not what came of it.
+    #[must_use]
+    pub fn keep_results(mut self, keep: bool) -> Self {
+        self.record.keeps = keep;
+        self
+    }
+
+    /// How long a finished call stands for its idempotency key; after that who gives it again runs. Default: 24 hours.
+    #[must_use]
+    pub fn key_ttl(mut self, ttl: Duration) -> Self {
+        self.record.key_ttl = ttl;
+        self
+    }
+
+    /// The most bytes of each text, arguments and results among them, that can be read in the record; what is longer
+    /// is cut. Secrets are taken out. With 0 no payloads can be read there, only how long they are and their SHA-256.
+    /// Default: 65,536.
+    #[must_use]
+    pub fn field_bytes(mut self, bytes: usize) -> Self {
+        self.record.field_bytes = bytes;
+        self
+    }
+
     /// Records calls in `log` instead of in `audit.db` of the home directory.
     #[must_use]
     pub fn audit_log(mut self, log: Arc<dyn AuditLog>) -> Self {
@@ -294,6 +329,7 @@ impl HostBuilder {
                 })?)
             }
         };
+        let recording = Recording::new(log, home.join("host.key"), self.record);
         let broker = Broker::new(BrokerSettings {
             vault: Arc::clone(&vault),
             clock: Arc::clone(&self.clock),
@@ -320,7 +356,7 @@ impl HostBuilder {
             circuits: Circuits::new(home.join("circuits")),
             chance: self.chance,
             listener: self.listener,
-            log,
+            recording,
             concurrency: self.concurrency,
         });
         Ok(Host { pipeline: Arc::new(pipeline), vault })

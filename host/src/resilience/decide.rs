@@ -71,6 +71,8 @@ pub enum Next {
         wait: Wait,
         /// The most retries for this cause.
         of: u32,
+        /// How long it would have waited without jitter.
+        planned: Duration,
     },
 }
 
@@ -87,13 +89,13 @@ pub fn decide(profile: &Profile, moment: &Moment, chance: &dyn Chance) -> Next {
         let retry_after = moment.retry_after.unwrap_or_else(|| schedule.wait(retry));
         return Next::Stop { stopped: Some(RetryStopped::MaxAttempts), retry_after: Some(retry_after) };
     }
-    let (delay, wait) = match moment.retry_after {
-        Some(asked) => (asked, Wait::RetryAfter),
-        None => (schedule.varied_wait(retry, chance.unit()), Wait::Backoff),
+    let (delay, wait, planned) = match moment.retry_after {
+        Some(asked) => (asked, Wait::RetryAfter, asked),
+        None => (schedule.varied_wait(retry, chance.unit()), Wait::Backoff, schedule.wait(retry)),
     };
     let ends_in_time = moment.now.checked_add(delay).is_some_and(|end| end < moment.deadline);
     if !ends_in_time {
         return Next::Stop { stopped: Some(RetryStopped::WallTime), retry_after: Some(delay) };
     }
-    Next::Retry { delay, wait, of: schedule.max_attempts().saturating_sub(1) }
+    Next::Retry { delay, wait, of: schedule.max_attempts().saturating_sub(1), planned }
 }

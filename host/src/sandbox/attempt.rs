@@ -4,7 +4,7 @@ use std::any::Any;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ use crate::clock::Clock;
 use crate::egress::Authorize;
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::event::Speaker;
-use crate::failure::{Context, Failure, LimitHit, LimitKind, RuntimeFault, TimeOf};
+use crate::failure::{Context, Failure, LimitHit, LimitKind, RuntimeFault, TimeOf, safe_line};
 use crate::limits::{self, Limits, Usage};
 
 /// Fuel between two looks at the clock: about 0.1 ms of computing.
@@ -71,6 +71,8 @@ pub(crate) struct Ended<A> {
     pub(crate) outcome: Result<A, Error>,
     /// What it used.
     pub(crate) usage: Usage,
+    /// How long it took until its instance was there.
+    pub(crate) instantiated_after: Duration,
     /// Whether any byte of any request may have left.
     pub(crate) request_sent: bool,
     /// Errors that were passed over, in order.
@@ -106,14 +108,20 @@ pub(crate) async fn run<A: Answer>(
     let mut store = Store::new(operation.engine(), state);
 
     store.call_hook_async(Breather::new(Arc::clone(&clock)));
+    let instantiated = OnceLock::new();
     let stop = match prepare(&mut store, limits, connector) {
-        Ok(()) => watch(&*clock, deadline, &ledger, instantiate_and_call(&mut store, operation, args)).await,
+        Ok(()) => {
+            let work = instantiate_and_call(&mut store, operation, args, &*clock, &instantiated);
+            watch(&*clock, deadline, &ledger, work).await
+        }
         Err(error) => Stop::Done(Err(error)),
     };
 
     let fuel = limits.fuel().saturating_sub(store.get_fuel().unwrap_or(0));
     let wall_time = clock.now().saturating_duration_since(started);
     let usage = account::of(store.data(), &ledger, limits, fuel, wall_time);
+    let instantiated_after =
+        instantiated.get().map_or(wall_time, |at: &Instant| at.saturating_duration_since(started));
     let suppressed = store.data_mut().log.take_suppressed();
     let ended = |outcome: Result<A, Error>| {
         let value = outcome.as_ref().ok();
@@ -123,6 +131,7 @@ pub(crate) async fn run<A: Answer>(
             request_sent: ledger.anything_sent(),
             outcome,
             usage,
+            instantiated_after,
         }
     };
     let outcome = match stop {
@@ -145,8 +154,11 @@ pub(crate) async fn run<A: Answer>(
         }
         Stop::Done(Err(error)) => {
             let ending = traps::classify(&error, store.data().limiter.hit(), limits, fuel);
-            let cause = crate::failure::safe_line(&error.root_cause().to_string(), STDERR_CHARS);
-            Err(outcome::of_ending(context, ending).with_operator_note(format!("cause: {cause}")))
+            // From the outermost cause to the root, each its own note.
+            let causes = error.chain().map(|cause| safe_line(&cause.to_string(), STDERR_CHARS));
+            Err(causes.fold(outcome::of_ending(context, ending), |failure, cause| {
+                failure.with_operator_note(format!("cause: {cause}"))
+            }))
         }
         Stop::Deadline => {
             let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -203,8 +215,11 @@ async fn instantiate_and_call<A: Answer>(
     store: &mut Store<State>,
     operation: &Exported,
     args: &Arguments,
+    clock: &dyn Clock,
+    instantiated: &OnceLock<Instant>,
 ) -> wasmtime::Result<Result<Returned<A>, Unreadable>> {
     let instance = operation.pre().instantiate_async(&mut *store).await?;
+    let _ = instantiated.set(clock.now());
     operation.entry().call(store, &instance, args).await
 }
 

@@ -1,6 +1,7 @@
 //! Secrets: a text that nobody can print, and the search for it in what passes by.
 
 mod forms;
+mod likely;
 mod scanner;
 mod search;
 mod skip;
@@ -10,6 +11,7 @@ mod tests;
 use zeroize::Zeroizing;
 
 pub use forms::SHORTEST_SOUGHT;
+pub(crate) use likely::without_likely;
 pub(crate) use scanner::Bookmark;
 pub use scanner::{Found, REDACTED, Scanner};
 

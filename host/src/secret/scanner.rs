@@ -106,6 +106,16 @@ impl Scanner {
     /// be the beginning of one.
     #[must_use]
     pub fn redact<'t>(&self, text: &'t str, cut: bool) -> Cow<'t, str> {
+        self.redact_as(text, cut, |_| REDACTED.to_owned())
+    }
+
+    /// The same, with what `mark` makes of a binding's name where its secret stood.
+    pub(crate) fn redact_as<'t>(
+        &self,
+        text: &'t str,
+        cut: bool,
+        mark: impl Fn(&str) -> String,
+    ) -> Cow<'t, str> {
         let Some(sought) = &self.sought else { return Cow::Borrowed(text) };
         let Some(search) = &sought.search else { return Cow::Borrowed(REDACTED) };
         let (mut clean, mut rest) = (String::new(), text);
@@ -124,7 +134,7 @@ impl Scanner {
             // Forms of texts are texts: they begin and end with whole characters.
             let begin = rest.floor_char_boundary(hit.end.saturating_sub(hit.length));
             clean.push_str(rest.get(..begin).unwrap_or_default());
-            clean.push_str(REDACTED);
+            clean.push_str(&mark(sought.owners.get(hit.pattern).map_or("", |owner| owner)));
             rest = rest.get(rest.ceil_char_boundary(hit.end)..).unwrap_or_default();
         }
     }

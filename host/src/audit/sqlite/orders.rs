@@ -206,7 +206,7 @@ impl At<'_> {
     }
 
     fn standing(&self, connection: &Connection, claim: &KeyClaim) -> rusqlite::Result<Standing> {
-        let select = "SELECT keys.fingerprint, keys.call, keys.state, calls.idempotent, entries.sealed \
+        let select = "SELECT keys.fingerprint, keys.call, keys.state, calls.idempotent, entries.sealed, keys.until \
                       FROM keys LEFT JOIN calls ON calls.id = keys.call \
                       LEFT JOIN entries ON keys.state = 1 AND entries.n = calls.last WHERE key = ?1";
         let found = connection.prepare_cached(select)?;
@@ -217,10 +217,14 @@ impl At<'_> {
                 let state: i64 = row.get(2)?;
                 let idempotent: Option<bool> = row.get(3)?;
                 let outcome: Option<Vec<u8>> = row.get(4)?;
-                Ok((fingerprint, id, state, idempotent.unwrap_or(false), outcome))
+                let over =
+                    row.get::<_, Option<i64>>(5)?.is_some_and(|until| until < claim.at.as_microsecond());
+                Ok((!over).then_some((fingerprint, id, state, idempotent.unwrap_or(false), outcome)))
             })
             .optional()?;
-        let Some((fingerprint, id, state, idempotent, outcome)) = found else { return Ok(Standing::Free) };
+        let Some((fingerprint, id, state, idempotent, outcome)) = found.flatten() else {
+            return Ok(Standing::Free);
+        };
         let audit_id = AuditId::from_bytes(id);
         if fingerprint != claim.fingerprint {
             return Ok(Standing::Different { audit_id });

@@ -66,6 +66,12 @@ pub(crate) trait Answer: Sized + Send {
 
     /// The length of its list `errors`.
     fn failed_items(&self) -> u64;
+
+    /// Its compact JSON text, after what is there.
+    fn append_to(&self, text: &mut Vec<u8>);
+
+    /// The same from such a text.
+    fn from_json(text: &[u8]) -> Option<Self>;
 }
 
 impl Answer for Value {
@@ -83,6 +89,15 @@ impl Answer for Value {
 
     fn failed_items(&self) -> u64 {
         self.get("errors").and_then(Value::as_array).map_or(0, |errors| errors.len() as u64)
+    }
+
+    fn append_to(&self, text: &mut Vec<u8>) {
+        // Texts for keys, and memory that grows: nothing in it can fail.
+        let _ = serde_json::to_writer(text, self);
+    }
+
+    fn from_json(text: &[u8]) -> Option<Self> {
+        serde_json::from_slice(text).ok()
     }
 }
 
@@ -103,6 +118,14 @@ impl Answer for String {
             errors: Vec<serde::de::IgnoredAny>,
         }
         serde_json::from_str::<Partial>(self).map_or(0, |partial| partial.errors.len() as u64)
+    }
+
+    fn append_to(&self, text: &mut Vec<u8>) {
+        text.extend_from_slice(self.as_bytes());
+    }
+
+    fn from_json(text: &[u8]) -> Option<Self> {
+        std::str::from_utf8(text).ok().map(str::to_owned)
     }
 }
 

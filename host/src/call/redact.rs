@@ -1,0 +1,109 @@
+//! What the record shows of texts: without secrets, and no longer than it may be.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use crate::secret::{Scanner, without_likely};
+
+/// Takes secrets out of texts for the record: those that the call could carry are named by their bindings, and what
+/// looks like one is gone.
+#[derive(Default)]
+pub(super) struct Redactor {
+    scanners: Vec<Arc<Scanner>>,
+    /// The longest text, in bytes.
+    most: usize,
+}
+
+impl Redactor {
+    /// One that keeps up to `most` bytes of each text; with 0 none of payloads.
+    pub(super) fn new(most: usize) -> Self {
+        Self { scanners: Vec::new(), most }
+    }
+
+    /// Knows these secrets, too.
+    pub(super) fn knows(&mut self, scanner: Arc<Scanner>) {
+        let known = self.scanners.iter().any(|other| Arc::ptr_eq(other, &scanner));
+        if !known && !scanner.is_empty() {
+            self.scanners.push(scanner);
+        }
+    }
+
+    /// A payload as people read it; none where none is to be kept.
+    pub(super) fn payload(&self, bytes: &[u8]) -> Option<String> {
+        (self.most > 0).then(|| self.capped(bytes, self.most))
+    }
+
+    /// A text.
+    pub(super) fn text(&self, text: &str) -> String {
+        // What an operator needs of a failure is kept whatever is kept of payloads.
+        self.capped(text.as_bytes(), self.most.max(SHORTEST_CAP))
+    }
+
+    /// A value, with every text in it.
+    pub(super) fn value(&self, value: &Value) -> Value {
+        match value {
+            Value::String(text) => self.text(text).into(),
+            Value::Array(items) => items.iter().map(|item| self.value(item)).collect(),
+            Value::Object(fields) => self.fields(fields).into(),
+            other => other.clone(),
+        }
+    }
+
+    /// An object's fields.
+    pub(super) fn fields(&self, fields: &Map<String, Value>) -> Map<String, Value> {
+        fields.iter().map(|(name, value)| (name.clone(), self.value(value))).collect()
+    }
+
+    fn capped(&self, bytes: &[u8], most: usize) -> String {
+        let cut = bytes.len() > most;
+        let kept = bytes.get(..most).unwrap_or(bytes);
+        let kept = match std::str::from_utf8(kept) {
+            Ok(text) => text,
+            Err(error) => {
+                let whole = kept.get(..error.valid_up_to()).unwrap_or_default();
+                std::str::from_utf8(whole).unwrap_or_default()
+            }
+        };
+        let mut clean = without_likely(kept, cut).into_owned();
+        for scanner in &self.scanners {
+            let named = scanner.redact_as(&clean, cut, |binding| format!("<ref:{binding}>"));
+            clean = named.into_owned();
+        }
+        if cut {
+            clean.push_str(&format!("…[truncated, {} bytes]", bytes.len()));
+        }
+        clean
+    }
+}
+
+/// The least that is kept of what is said of a failure, in bytes.
+const SHORTEST_CAP: usize = 4_096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::secret::Secret;
+
+    #[test]
+    fn bound_secrets_are_named_and_long_texts_say_how_long_they_were() {
+        let secret = Secret::new("s3cr3t-s3cr3t".to_owned());
+        let mut redactor = Redactor::new(40);
+        redactor.knows(Arc::new(Scanner::for_bindings([("api_key/a/default", &secret)])));
+        let text = "{\"key\":\"s3cr3t-s3cr3t\"}";
+        assert_eq!(
+            redactor.payload(text.as_bytes()).as_deref(),
+            Some("{\"key\":\"<ref:api_key/a/default>\"}")
+        );
+        let long = "é".repeat(100);
+        let kept = redactor.payload(long.as_bytes()).unwrap_or_default();
+        assert_eq!(kept, format!("{}…[truncated, 200 bytes]", "é".repeat(20)));
+        let odd = format!("x{long}");
+        let kept = redactor.payload(odd.as_bytes()).unwrap_or_default();
+        assert_eq!(kept, format!("x{}…[truncated, 201 bytes]", "é".repeat(19)));
+        let at_the_end = format!("{}s3cr3t-s3cr3t", "x".repeat(33));
+        let kept = redactor.payload(at_the_end.as_bytes()).unwrap_or_default();
+        assert!(!kept.contains("s3cr3t"), "{kept}");
+        assert_eq!(Redactor::new(0).payload(b"{}"), None);
+    }
+}
