@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Host;
+use super::{Audit, Host};
 use crate::audit::{AuditLog, Durability, SqliteLog};
 use crate::call::{Loader, Pipeline, PipelineParts, RecordSettings, Recording, actor_name};
 use crate::chance::{Chance, SystemChance};
@@ -349,6 +349,7 @@ impl HostBuilder {
         let registry = Registry::open(home.join("packages"));
         let keyring = KeyringFile::new(home.join("keyring.toml"));
         let loader = Loader::new(registry, keyring, sandbox, ceilings, self.clock);
+        let audit = Audit::new(Arc::clone(&log));
         let pipeline = Pipeline::new(PipelineParts {
             loader,
             broker,
@@ -359,6 +360,6 @@ impl HostBuilder {
             recording,
             concurrency: self.concurrency,
         });
-        Ok(Host { pipeline: Arc::new(pipeline), vault })
+        Ok(Host { pipeline: Arc::new(pipeline), vault, audit })
     }
 }
