@@ -16,6 +16,7 @@ use crate::audit::{
 };
 use crate::clock::Clock;
 use crate::error::{HostError, HostErrorKind};
+use crate::failpoint;
 use crate::failure::AuditId;
 
 /// How long is waited before a write is tried again: each once, in turn.
@@ -64,6 +65,9 @@ impl OnRecord {
     /// # Errors
     /// `audit_unavailable`: they are not.
     pub(super) async fn durable(&mut self) -> Result<Opened, HostError> {
+        if failpoint::skips("skip.open") {
+            return Ok(Opened::Begun);
+        }
         let entry = self.entry();
         if self.opened {
             self.tried(|| {
@@ -73,6 +77,7 @@ impl OnRecord {
             })
             .await
             .map_err(unavailable)?;
+            failpoint::pass("append.durable");
             return Ok(Opened::Begun);
         }
         let open = self.open(entry);
@@ -81,6 +86,7 @@ impl OnRecord {
             (Order::Open { call: Box::new(open.clone()), reply }, answer)
         });
         let opened = opened.await.map_err(unavailable)?;
+        failpoint::pass("open.durable");
         self.opened = true;
         Ok(opened)
     }
@@ -99,6 +105,9 @@ impl OnRecord {
     /// `audit_unavailable` where nothing was run, `outcome_unknown` where something was: it is not.
     pub(super) async fn close(&mut self, attempts: u32, verdict: Verdict) -> Result<(), HostError> {
         let (open, close) = self.end(attempts, verdict);
+        if failpoint::skips("skip.close") {
+            return Ok(());
+        }
         let done = self.tried(|| {
             let (reply, answer) = written();
             let (open, call) = (open.clone(), Box::new(close.clone()));
@@ -107,7 +116,9 @@ impl OnRecord {
         done.await.map_err(|error| match attempts {
             0 => unavailable(error),
             _ => unknown(error),
-        })
+        })?;
+        failpoint::pass("close.durable");
+        Ok(())
     }
 
     /// Has the end written, with nobody to wait for it.
@@ -160,6 +171,7 @@ impl OnRecord {
         loop {
             let (order, answer) = order();
             self.log.submit(order);
+            failpoint::pass("submitted");
             match (answer.done().await, waits.next()) {
                 (Err(error), Some(wait)) => {
                     tracing::warn!(target: "cofferdam::audit", audit_id = self.audit_id.as_str(), %error, "the record is tried again in {} s", wait.as_secs());

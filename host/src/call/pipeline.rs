@@ -21,6 +21,7 @@ use crate::clock::Clock;
 use crate::credentials::Broker;
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::event::{Listener, Step};
+use crate::failpoint;
 use crate::failure::{AuditId, Failure, RetryStopped, TimeOf};
 use crate::resilience::{Circuits, Moment, Next, Plan, RateLimit, RateLimits, Settings, Visit, decide};
 use crate::sandbox::{self, Answer, Attempt, AttemptTime, Guards, RateDelay, RateGuard};
@@ -106,6 +107,7 @@ impl Pipeline {
         let (log, clock) = (Arc::clone(&self.log), Arc::clone(&self.loader.clock));
         let on_record = OnRecord::new(log, clock, audit_id.clone(), route, "host".into());
         let mut record = Record::open(audit_id.clone(), connector, op, on_record, self.listener.clone());
+        failpoint::pass("received");
         let outcome = match &call.cancellation {
             None => self.chain(&call, &audit_id, &mut record).await,
             Some(cancellation) => {
@@ -313,6 +315,7 @@ impl Pipeline {
         };
         let (connector, operation) = (candidate.connector.text(), admitted.operation(candidate)?);
         let (op, idempotent) = (operation.name(), admitted.context.idempotent());
+        failpoint::pass("admitted");
         record.attempt_starts(connector, op, candidate.index, plan.profile.name(), idempotent).await?;
         let (rate, delays) = plan.rate.map(|limit| self.rated(limit)).unzip();
         let attempt = Attempt {
@@ -335,8 +338,10 @@ impl Pipeline {
         if let Some(visit) = visit {
             visit.begin_attempt();
         }
+        failpoint::pass("attempt.begins");
         let running = sandbox::run(&admitted.loaded.connector, operation, &admitted.args, attempt);
         let ended = telling(running, delays, record).await;
+        failpoint::pass("attempt.ended");
         if let Some(visit) = visit {
             tell_changes(visit, candidate.connector.name().as_str(), record);
         }

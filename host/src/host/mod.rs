@@ -129,6 +129,7 @@ impl Host {
     /// began it is over, cancelled or dropped; ending it between the issuer's answer and the write to the vault
     /// loses the binding. A host can be used as before while and after this is awaited.
     pub async fn settle(&self) {
+        crate::failpoint::pass("settle");
         self.pipeline.broker.settle().await;
     }
 

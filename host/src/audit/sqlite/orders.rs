@@ -39,6 +39,16 @@ impl Answer {
         }
     }
 
+    /// Whether it is of a call that begins.
+    pub(super) fn is_of_open(&self) -> bool {
+        matches!(self, Self::Opened(..))
+    }
+
+    /// Whether it is of a call that goes on, or ends.
+    pub(super) fn is_of_more(&self) -> bool {
+        matches!(self, Self::Done(_) | Self::Nobody)
+    }
+
     /// Tells whoever waits; whoever does no more is not told.
     pub(super) fn tell(self, error: Option<&AuditError>) {
         fn send<T>(reply: Reply<T>, answer: Option<T>, error: Option<&AuditError>) {

@@ -13,6 +13,7 @@ use super::{Durability, schema};
 use crate::audit::entry::GENESIS;
 use crate::audit::error::{AuditError, AuditTrouble};
 use crate::audit::order::Order;
+use crate::failpoint;
 
 /// Most orders in one commit.
 const AT_ONCE: usize = 1024;
@@ -100,7 +101,14 @@ impl Writer {
         }
         match failed {
             Some(error) => Err(error.into()),
-            None => Ok(transaction.commit()?),
+            None => {
+                failpoint::pass("before.commit");
+                transaction.commit()?;
+                failpoint::pass("after.commit");
+                failpoint::pass_if("open.committed", || answers.iter().any(Answer::is_of_open));
+                failpoint::pass_if("close.committed", || answers.iter().any(Answer::is_of_more));
+                Ok(())
+            }
         }
     }
 
