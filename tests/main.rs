@@ -26,6 +26,7 @@ mod disk;
 mod documents;
 mod downgrade;
 mod dsse;
+mod each;
 mod envelope;
 mod explain;
 mod failures;

@@ -1,7 +1,7 @@
 //! What is to happen at the named places, read from a text like `open.committed:3=kill,settle=pause`.
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Every place, in the order in which a call passes them; then those of the writer and of the end of the process.

@@ -108,6 +108,11 @@ impl Host {
         self.pipeline.run(call).await.0
     }
 
+    /// Runs a call as [`Host::run_text`] does, and reports how it came to its outcome.
+    pub async fn run_text_reported(&self, call: Call) -> (Result<String, Error>, Report) {
+        self.pipeline.run(call).await
+    }
+
     /// Whether the binding can be used: it is there, and where it stands for tokens its issuer gives one. A token
     /// that is in date is not renewed.
     ///
