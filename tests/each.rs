@@ -52,12 +52,8 @@ impl Stage {
     fn start(&self, op: &str, options: &[&str]) -> (Child, BufReader<ChildStdout>) {
         let args: Vec<_> = ["call", PROBE, op, "--each", "-"].iter().chain(options).copied().collect();
         let mut command = self.cli().command(&args);
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         (child, out)
     }
@@ -119,11 +115,8 @@ fn lines_are_called_as_they_come_and_no_more_at_once_than_asked() {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     // Ctrl-C: what runs is ended and said so, what did not begin is not told of, and nothing hangs.
-    rustix::process::kill_process(
-        rustix::process::Pid::from_child(&child),
-        rustix::process::Signal::INT,
-    )
-    .unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT)
+        .unwrap();
     let mut rest = String::new();
     out.read_to_string(&mut rest).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));

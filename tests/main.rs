@@ -39,6 +39,7 @@ mod identity;
 mod inputs;
 mod install;
 mod kept;
+mod kills;
 mod languages;
 mod layout;
 mod limits;
