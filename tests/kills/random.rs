@@ -9,6 +9,8 @@ use super::judge::Judge;
 use super::stage::{Job, Op, Stage};
 
 /// New jobs of each kind for a process: more than it can do before it is killed.
+const KEYED: bool = false;
+
 const JOBS: usize = 80;
 
 fn number(variable: &str, default: u64) -> u64 {
@@ -21,7 +23,7 @@ fn jobs(op: Op, round: usize, judge: &Judge, before: &[Job]) -> Vec<Job> {
     let mut jobs: Vec<_> = again.cloned().collect();
     for n in 0..JOBS {
         let name = format!("{}-{round}-{n}", op.name());
-        jobs.push(Job { name, op, keyed: n % 2 == 0 });
+        jobs.push(Job { name, op, keyed: KEYED && n % 2 == 0 });
     }
     jobs
 }
