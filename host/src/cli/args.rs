@@ -151,6 +151,8 @@ pub(super) enum Command {
     Binding(commands::binding::Command),
     Call(commands::call::Args),
     #[command(subcommand)]
+    Audit(commands::audit::Command),
+    #[command(subcommand)]
     Breaker(commands::breaker::Command),
     Completions(commands::completions::Args),
     Man(commands::man::Args),

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::Host;
+use super::{Audit, Host};
 use crate::audit::{AuditLog, Durability, SqliteLog};
 use crate::call::{Loader, Pipeline, PipelineParts};
 use crate::chance::{Chance, SystemChance};
@@ -313,6 +313,7 @@ impl HostBuilder {
         let registry = Registry::open(home.join("packages"));
         let keyring = KeyringFile::new(home.join("keyring.toml"));
         let loader = Loader::new(registry, keyring, sandbox, ceilings, self.clock);
+        let audit = Audit::new(Arc::clone(&log));
         let pipeline = Pipeline::new(PipelineParts {
             loader,
             broker,
@@ -323,6 +324,6 @@ impl HostBuilder {
             log,
             concurrency: self.concurrency,
         });
-        Ok(Host { pipeline: Arc::new(pipeline), vault })
+        Ok(Host { pipeline: Arc::new(pipeline), vault, audit })
     }
 }

@@ -1,5 +1,6 @@
 //! The public API: a builder, and a facade over everything a host can do.
 
+mod audit;
 mod binding_test;
 mod binding_view;
 mod bindings;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+pub use audit::Audit;
 pub use binding_test::{BindingTest, TestAnswer};
 pub use binding_view::{BindingInspection, BindingView, STALE_AFTER_DAYS, Verdict};
 pub use bindings::{Asker, NewBinding};
@@ -38,6 +40,7 @@ use crate::vault::{BindingName, Vault};
 pub struct Host {
     pipeline: Arc<Pipeline>,
     vault: Arc<dyn Vault>,
+    audit: Audit,
 }
 
 impl Host {

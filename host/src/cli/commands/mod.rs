@@ -1,5 +1,6 @@
 //! The commands, a file each: its arguments, whose comments are its help, and what it does.
 
+pub(super) mod audit;
 pub(super) mod binding;
 pub(super) mod breaker;
 pub(super) mod build;
@@ -43,6 +44,7 @@ pub(super) fn run(command: Command, session: &Session<'_>) -> Result<(), Stop> {
         Command::Remove(args) => remove::run(args, session),
         Command::Binding(command) => binding::run(command, session),
         Command::Call(args) => call::run(args, session),
+        Command::Audit(command) => audit::run(command, session),
         Command::Breaker(command) => breaker::run(command, session),
         Command::Completions(args) => completions::run(args, session),
         Command::Man(args) => man::run(args, session),

@@ -1,0 +1,19 @@
+//! `audit`: what was called, and the proof that nobody edited it.
+
+mod verify;
+
+use crate::cli::report::Stop;
+use crate::cli::session::Session;
+
+/// Shows what was called, and proves that nobody edited it.
+#[derive(Debug, clap::Subcommand)]
+pub(in crate::cli) enum Command {
+    Verify(verify::Args),
+}
+
+/// Does one of them.
+pub(in crate::cli) fn run(command: Command, session: &Session<'_>) -> Result<(), Stop> {
+    match command {
+        Command::Verify(args) => verify::run(&args, session),
+    }
+}
