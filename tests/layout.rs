@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use cofferdam_test_support::package::repository;
 
 /// The floor of each folder of `host/src`. A file imports from lower floors or from its own folder.
-const FLOORS: [(&str, u8); 30] = [
+const FLOORS: [(&str, u8); 31] = [
     ("failure", 0),
     ("error", 0),
     ("clock", 0),
@@ -15,6 +15,7 @@ const FLOORS: [(&str, u8); 30] = [
     ("stamp", 0),
     ("secret", 0),
     ("chance", 0),
+    ("failpoint", 0),
     ("host_key", 0),
     ("event", 1),
     ("explain", 1),

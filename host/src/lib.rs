@@ -17,6 +17,7 @@ pub mod egress;
 pub mod error;
 pub mod event;
 pub mod explain;
+mod failpoint;
 pub mod failure;
 pub mod host;
 mod host_key;

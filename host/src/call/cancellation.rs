@@ -31,7 +31,7 @@ impl Cancellation {
     }
 
     /// Ready once it is used.
-    pub(super) async fn cancelled(&self) {
+    pub(crate) async fn cancelled(&self) {
         self.0.cancelled().await;
     }
 }

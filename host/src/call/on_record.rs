@@ -17,6 +17,7 @@ use crate::audit::{
 };
 use crate::clock::Clock;
 use crate::error::{HostError, HostErrorKind};
+use crate::failpoint;
 use crate::failure::AuditId;
 
 /// How long is waited before a write is tried again: each once, in turn.
@@ -153,6 +154,9 @@ impl OnRecord {
     /// # Errors
     /// `audit_unavailable`: they are not.
     pub(super) async fn durable(&mut self) -> Result<Opened, HostError> {
+        if failpoint::skips("skip.open") {
+            return Ok(Opened::Begun);
+        }
         if matches!(self.beginning, Beginning::Written) {
             let entry = self.entry();
             self.tried(|| {
@@ -162,6 +166,7 @@ impl OnRecord {
             })
             .await
             .map_err(unavailable)?;
+            failpoint::pass("append.durable");
             return Ok(Opened::Begun);
         }
         let mut lines = std::mem::take(&mut self.lines);
@@ -173,6 +178,7 @@ impl OnRecord {
             (Order::Open { call: Box::new(open.clone()), reply }, answer)
         });
         let opened = opened.await.map_err(unavailable)?;
+        failpoint::pass("open.durable");
         match &opened {
             Opened::Begun => self.beginning = Beginning::Written,
             Opened::Taken(_) | Opened::Decided => {
@@ -199,6 +205,9 @@ impl OnRecord {
     pub(super) async fn close(&mut self, end: End) -> Result<(), HostError> {
         let attempts = end.attempts;
         let (open, close) = self.end(end);
+        if failpoint::skips("skip.close") {
+            return Ok(());
+        }
         let done = self.tried(|| {
             let (reply, answer) = written();
             let (open, call) = (open.clone(), Box::new(close.clone()));
@@ -207,7 +216,9 @@ impl OnRecord {
         done.await.map_err(|error| match attempts {
             0 => unavailable(error),
             _ => unknown(error),
-        })
+        })?;
+        failpoint::pass("close.durable");
+        Ok(())
     }
 
     /// Has the end written, with nobody to wait for it.
@@ -267,6 +278,7 @@ impl OnRecord {
         loop {
             let (order, answer) = order();
             self.recording.log().submit(order);
+            failpoint::pass("submitted");
             match (answer.done().await, waits.next()) {
                 (Err(error), Some(wait)) => {
                     tracing::warn!(target: "cofferdam::audit", audit_id = self.audit_id.as_str(), %error, "the record is tried again in {} s", wait.as_secs());

@@ -25,6 +25,7 @@ use crate::clock::Clock;
 use crate::credentials::Broker;
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::event::{Listener, Step};
+use crate::failpoint;
 use crate::failure::{AuditId, Failure, RetryStopped, TimeOf};
 use crate::resilience::{Circuits, Moment, Next, Plan, RateLimit, RateLimits, Settings, Visit, decide};
 use crate::sandbox::{self, Answer, Attempt, AttemptTime, Guards, RateDelay, RateGuard};
@@ -116,6 +117,7 @@ impl Pipeline {
         let actor = call.actor.clone().unwrap_or_else(|| Arc::clone(&recording.settings().actor));
         let on_record = OnRecord::new(recording, clock, audit_id.clone(), route, actor);
         let mut record = Record::open(audit_id.clone(), connector, op, on_record, self.listener.clone());
+        failpoint::pass("received");
         let outcome = match &call.cancellation {
             None => self.under_its_key(&call, &audit_id, &mut record).await,
             Some(cancellation) => {
@@ -368,6 +370,7 @@ impl Pipeline {
         };
         let (connector, operation) = (candidate.connector.text(), admitted.operation(candidate)?);
         let (op, idempotent) = (operation.name(), admitted.context.idempotent());
+        failpoint::pass("admitted");
         let began = clock.now();
         record.attempt_starts(connector, op, candidate.index, plan.profile.name(), idempotent).await?;
         record.took("record_us", began, clock.now());
@@ -393,8 +396,10 @@ impl Pipeline {
         if let Some(visit) = visit {
             visit.begin_attempt();
         }
+        failpoint::pass("attempt.begins");
         let running = sandbox::run(&admitted.loaded.connector, operation, &admitted.args, attempt);
         let ended = telling(running, delays, record).await;
+        failpoint::pass("attempt.ended");
         if let Some(visit) = visit {
             tell_changes(visit, candidate.connector.name().as_str(), record);
         }

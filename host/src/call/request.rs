@@ -179,6 +179,12 @@ impl Call {
         }
     }
 
+    /// The same call with these arguments, as JSON text.
+    pub(crate) fn asking(mut self, args: String) -> Self {
+        self.args = Args::Text(args);
+        self
+    }
+
     /// The connector that is called.
     #[must_use]
     pub fn connector(&self) -> &ConnectorRef {

@@ -12,6 +12,8 @@ mod commands;
 mod dumps;
 mod exit_codes;
 mod facts;
+#[cfg(feature = "failpoints")]
+mod failpoints;
 mod files;
 mod logging;
 mod page;
@@ -52,6 +54,10 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return report::usage(&error),
     };
+    #[cfg(feature = "failpoints")]
+    if let Some(code) = failpoints::arm() {
+        return code;
+    }
     cli.globals.color.apply();
     let ui = Ui::new(&cli.globals);
     let outcome = logging::start(&cli.globals).and_then(|()| {

@@ -62,6 +62,11 @@ impl Ui {
         print(&(printable_json(&text) + "\n"))
     }
 
+    /// Prints text that is one line of JSON, whatever the format.
+    pub(super) fn text_of_json(&self, text: &str) -> Result<(), Stop> {
+        print(&(printable_json(text) + "\n"))
+    }
+
     /// Prints a value: on one line, or indented for people.
     pub(super) fn value(&self, value: &serde_json::Value) -> Result<(), Stop> {
         if self.json() {

@@ -111,6 +111,11 @@ impl Host {
         self.pipeline.run(call).await.0
     }
 
+    /// Runs a call as [`Host::run_text`] does, and reports how it came to its outcome.
+    pub async fn run_text_reported(&self, call: Call) -> (Result<String, Error>, Report) {
+        self.pipeline.run(call).await
+    }
+
     /// Whether the binding can be used: it is there, and where it stands for tokens its issuer gives one. A token
     /// that is in date is not renewed.
     ///
@@ -132,6 +137,7 @@ impl Host {
     /// began it is over, cancelled or dropped; ending it between the issuer's answer and the write to the vault
     /// loses the binding. A host can be used as before while and after this is awaited.
     pub async fn settle(&self) {
+        crate::failpoint::pass("settle");
         self.pipeline.broker.settle().await;
     }
 

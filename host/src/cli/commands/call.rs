@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use crate::call::{Call, Cancellation, Report};
+use crate::cli::commands::each;
 use crate::cli::commands::fallback::{self, Fallback};
 use crate::cli::report::{Stop, exit_code};
 use crate::cli::session::{Session, resolve};
@@ -29,6 +30,7 @@ Examples:
   cofferdam call github://acme/hello greet '{\"name\": \"Ada\"}'
   cofferdam call github://acme/hello greet --arg name=Ada --arg times=3
   cofferdam call github://acme/slack@1.2.0 post_message @message.json --timeout 10s
+  cofferdam call github://acme/slack post_message --each messages.jsonl --concurrency 4
   jq '{name: .user}' user.json | cofferdam call github://acme/hello greet -
   cofferdam call github://acme/api get --arg path=/ --allow-private localhost:8080
   cofferdam call github://acme/api get --arg path=/ --retry patient --attempt-timeout 10s";
@@ -48,6 +50,21 @@ pub(in crate::cli) struct Args {
     /// The arguments: a JSON object, `@FILE` with one, or `-` for standard input [default: {}].
     #[arg(value_name = "ARGS")]
     args: Option<String>,
+
+    /// One call for each line of FILE (`-`: standard input): `{"args": {..}, "idempotency_key": ".."}`, or the
+    /// arguments alone. Each outcome is one line of JSON, in the order in which they come.
+    ///
+    /// Lines with keys can be run again after an end of whatever kind: what is done is replayed and not done twice.
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["args", "arg", "idempotency_key", "usage", "as_tool_result"]
+    )]
+    each: Option<PathBuf>,
+
+    /// How many lines of `--each` are called at once, 1 to 256.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256), requires = "each")]
+    concurrency: u32,
 
     /// One argument: a value that is JSON is taken as JSON, other text as a string ('zip="01234"' is one,
     /// too); may be given several times.
@@ -143,6 +160,9 @@ fn call(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> Result<
     let limits = LimitRequest::parse(args.fuel, args.timeout.as_deref(), args.memory.as_deref());
     let limits = limits.map_err(|error| HostError::new(HostErrorKind::Validation, error.to_string()))?;
     let host = session.host_with(|mut builder| {
+        if args.each.is_some() {
+            builder = builder.concurrency(args.concurrency);
+        }
         for host_port in args.allow_private.into_iter().filter(|text| !text.is_empty()) {
             builder = builder.allow_private(host_port);
         }
@@ -171,6 +191,9 @@ fn call(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> Result<
     }
     if let Some(path) = &args.fallback {
         call = Fallback::read(path, &host, call.connector(), call.op())?.of(call);
+    }
+    if let Some(path) = &args.each {
+        return each::run(path, args.concurrency, call, &host, session);
     }
     let cancellation = Cancellation::new();
     let call = call.cancelled_by(&cancellation);

@@ -6,6 +6,7 @@ pub(super) mod breaker;
 pub(super) mod build;
 pub(super) mod call;
 pub(super) mod completions;
+mod each;
 pub(super) mod explain;
 mod fallback;
 mod floor;

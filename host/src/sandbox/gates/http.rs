@@ -23,6 +23,7 @@ use crate::egress::{
     ScannedError, SendError, Target, Timeouts, Tls, Unauthorized, code, find_in_fields, find_in_uri,
     guest_may_set,
 };
+use crate::failpoint;
 use crate::failure::{Denial, DenialCode, LimitHit, LimitKind, Phase};
 use crate::limits;
 use crate::manifest::Manifest;
@@ -189,6 +190,7 @@ impl WasiHttpHooks for HttpGate {
                 let request = Request::from_parts(head, body);
                 ledger.sending();
                 let response = client.send(request, &target, &timeouts, &authorization).await;
+                failpoint::pass("request.answered");
                 let response = response.map_err(|error| {
                     if never_left(&error) {
                         ledger.unsent();

@@ -147,6 +147,12 @@ impl Upstream {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
+    /// All requests but the first `known`, until now.
+    #[must_use]
+    pub fn seen_after(&self, known: usize) -> Vec<Seen> {
+        self.shared.seen().iter().skip(known).cloned().collect()
+    }
+
     /// The requests whose path starts with `prefix`, until now.
     #[must_use]
     pub fn seen(&self, prefix: &str) -> Vec<Seen> {

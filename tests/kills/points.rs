@@ -1,0 +1,62 @@
+//! A kill at each named step, and faults on purpose, which the judge must find.
+
+use super::judge::Judge;
+use super::stage::{Job, Op, Stage};
+
+/// The steps that a load passes, each between two things that a crash must not tear apart.
+const KEYED: bool = false;
+const STEPS: [&str; 12] = [
+    "received",
+    "admitted",
+    "submitted",
+    "open.durable",
+    "attempt.begins",
+    "request.answered",
+    "attempt.ended",
+    "close.durable",
+    "outcome.told",
+    "before.commit",
+    "open.committed",
+    "close.committed",
+];
+
+fn jobs(op: Op, name: &str, n: usize) -> Vec<Job> {
+    (0..n).map(|n| Job { name: format!("{}-{name}-{n}", op.name()), op, keyed: KEYED && n % 2 == 0 }).collect()
+}
+
+#[test]
+fn row_150_killed_at_each_step_nothing_told_is_lost_and_nothing_is_done_twice() {
+    let (stage, mut judge) = (Stage::new(), Judge::new());
+    for step in STEPS {
+        for op in Op::BOTH {
+            for count in [1, 7] {
+                let jobs = jobs(op, &format!("{step}-{count}"), 12);
+                let left = stage.start(jobs.clone(), 4, &format!("{step}:{count}=kill")).end();
+                assert!(left.was_killed(), "{step} was not passed: {:?}", left.status);
+                judge.hears(&left);
+                let findings = judge.finds(&stage);
+                assert!(findings.is_empty(), "{step}:{count} {op:?}: {findings:#?}");
+            }
+        }
+    }
+    assert!(!judge.without_end().is_empty());
+}
+
+/// What a broken host leaves behind: the judge is worth nothing if it finds nothing.
+#[track_caller]
+fn is_found(points: &str, op: Op, what: &str) {
+    let (stage, mut judge) = (Stage::new(), Judge::new());
+    judge.hears(&stage.start(jobs(op, "broken", 8), 2, points).end());
+    let findings = judge.finds(&stage);
+    assert!(findings.iter().any(|finding| finding.contains(what)), "{points}: {findings:#?}");
+}
+
+#[test]
+fn a_host_that_runs_what_is_not_on_record_is_found() {
+    is_found("skip.open=skip,request.answered=kill", Op::Order, "which is not on record");
+}
+
+#[test]
+fn a_host_that_tells_what_is_not_on_record_is_found() {
+    is_found("skip.close=skip", Op::Order, "was told, and is not on record");
+}

@@ -1,0 +1,156 @@
+//! A home, a service that counts, and processes that are loaded with calls and killed.
+
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use cofferdam_test_support::{Cli, Home, Signer, Upstream, package};
+use serde_json::{Value, json};
+
+use crate::COFFERDAM;
+use crate::world::run;
+
+pub(super) const PROBE: &str = "github://cofferdam/probe";
+
+/// What a job does: a post, as what may be repeated or as what must not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Op {
+    Order,
+    OrderOnce,
+}
+
+impl Op {
+    pub(super) const BOTH: [Self; 2] = [Self::Order, Self::OrderOnce];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Order => "order",
+            Self::OrderOnce => "order_once",
+        }
+    }
+}
+
+/// One line of a load: its name is what the service sees.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Job {
+    pub(super) name: String,
+    pub(super) op: Op,
+    /// Whether its name is its idempotency key as well.
+    pub(super) keyed: bool,
+}
+
+/// The home and the service.
+pub(super) struct Stage {
+    pub(super) home: Home,
+    pub(super) upstream: Upstream,
+}
+
+impl Stage {
+    pub(super) fn new() -> Self {
+        let (home, upstream, signer) = (Home::new(COFFERDAM), Upstream::start(), Signer::new());
+        home.trust(&signer.public(), "github://cofferdam/*");
+        run(home.install(&package::guest_package("probe", &[upstream.grant()]), &signer)).unwrap();
+        let config = format!(
+            "[network]\nallow_private = [\"{}\"]\n[retry]\nprofile = \"none\"\n",
+            upstream.host_port()
+        );
+        std::fs::write(home.path().join("config.toml"), config).unwrap();
+        Self { home, upstream }
+    }
+
+    pub(super) fn cli(&self) -> Cli {
+        Cli::new(COFFERDAM, self.home.path())
+    }
+
+    /// A command that makes these jobs, all of one operation, from its standard input's file.
+    pub(super) fn command(&self, jobs: &[Job], concurrency: u32) -> Command {
+        let op = jobs[0].op.name();
+        let lines: String = jobs.iter().map(|job| format!("{}\n", self.line(job))).collect();
+        let file = self.home.path().join(format!("{op}.jsonl"));
+        std::fs::write(&file, lines).unwrap();
+        let at_once = concurrency.to_string();
+        let mut command = self.cli().command(&["call", PROBE, op, "--each", "-", "--concurrency", &at_once]);
+        command.stdin(std::fs::File::open(file).unwrap());
+        command
+    }
+
+    fn line(&self, job: &Job) -> Value {
+        let url = self.upstream.url(&format!("/text/{}", job.name));
+        let args = json!({"url": url, "body": job.name, "labels": ["effect"]});
+        match job.keyed {
+            true => json!({"args": args, "idempotency_key": job.name}),
+            false => json!({"args": args}),
+        }
+    }
+
+    /// Starts a load; `points` are the places at which it kills itself.
+    pub(super) fn start(&self, jobs: Vec<Job>, concurrency: u32, points: &str) -> Load {
+        let mut command = self.command(&jobs, concurrency);
+        command.env("COFFERDAM_FAILPOINTS", points);
+        Load::of(command, jobs)
+    }
+}
+
+/// A process at work.
+pub(super) struct Load {
+    pub(super) jobs: Vec<Job>,
+    child: Child,
+    told: Receiver<String>,
+    lines: Vec<String>,
+}
+
+/// What is left of it.
+pub(super) struct Left {
+    pub(super) jobs: Vec<Job>,
+    /// The whole lines that it printed: what somebody may rely on.
+    pub(super) lines: Vec<String>,
+    pub(super) status: ExitStatus,
+}
+
+impl Load {
+    pub(super) fn of(mut command: Command, jobs: Vec<Job>) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let (tell, told) = channel();
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            while out.read_line(&mut line).unwrap() > 0 {
+                // Cut short by the kill, it is no line.
+                if line.ends_with('\n') {
+                    let _ = tell.send(std::mem::take(&mut line));
+                }
+            }
+        });
+        Self { jobs, child, told, lines: Vec::new() }
+    }
+
+    /// Waits until `lines` were printed, or it has ended.
+    pub(super) fn prints(&mut self, lines: usize) {
+        while self.lines.len() < lines {
+            match self.told.recv_timeout(Duration::from_secs(120)) {
+                Ok(line) => self.lines.push(line),
+                Err(_) => return,
+            }
+        }
+    }
+
+    pub(super) fn kill(mut self) -> Left {
+        self.child.kill().unwrap();
+        self.end()
+    }
+
+    /// Waits for its end.
+    pub(super) fn end(mut self) -> Left {
+        let status = self.child.wait().unwrap();
+        self.lines.extend(self.told.iter());
+        Left { jobs: self.jobs, lines: self.lines, status }
+    }
+}
+
+impl Left {
+    pub(super) fn was_killed(&self) -> bool {
+        self.status.signal() == Some(9)
+    }
+}
