@@ -9,13 +9,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
-use tracing::Level;
+use tracing::{Level, Span};
 
 use super::kept::{self, Whole};
 use super::on_record::{End, OnRecord, verdict};
 use super::operator_view;
 use super::redact::Redactor;
 use super::report::{AttemptOutcome, AttemptReport, Report};
+use super::spans;
 use crate::audit::{CallStatus, KeyEnd, Opened, Part, Standing, Verdict};
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::event::{Event, Listener, Step, shown_wait};
@@ -35,6 +36,8 @@ pub(super) struct Record {
     /// Since when the call waits, and how long it means to.
     wait: Option<(Instant, Duration)>,
     report: Option<Report>,
+    /// The span of the whole call.
+    span: Span,
     /// Whether any request of any attempt may have left.
     sent: bool,
     redactor: Redactor,
@@ -62,6 +65,7 @@ impl Record {
         on_record: OnRecord,
         listener: Option<Arc<dyn Listener>>,
     ) -> Self {
+        let span = spans::call(&audit_id, &connector, &op);
         let (own, report) = ((Arc::clone(&connector), Arc::clone(&op)), Report::new(audit_id));
         let redactor = Redactor::new(on_record.recording().settings().field_bytes);
         let mut record = Self {
@@ -74,6 +78,7 @@ impl Record {
             seq: 0,
             wait: None,
             report: Some(report),
+            span,
             sent: false,
             redactor,
             taken: None,
@@ -148,6 +153,11 @@ impl Record {
         let mut shown = kept::measured(payload);
         shown.extend(self.redactor.payload(payload).map(|text| ("text".to_owned(), text.into())));
         shown
+    }
+
+    /// The span of the whole call.
+    pub(super) fn span(&self) -> Span {
+        self.span.clone()
     }
 
     pub(super) fn identified(&mut self, hash: Arc<str>, signer: Option<Arc<str>>) {
@@ -413,6 +423,7 @@ impl Record {
             more.insert("retried".to_owned(), report.retried().into());
         }
         self.step_with(Step::Final { outcome, class, code }, more);
+        spans::called(&self.span, self.attempts(), outcome, class, code);
         let verdict = Verdict { class, code: code.map(Arc::from), ..verdict(status) };
         let Some(report) = &self.report else { return verdict };
         let usage = report.last_usage();
