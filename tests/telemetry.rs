@@ -4,6 +4,7 @@ mod gone;
 mod metrics;
 mod received;
 mod rotel;
+mod secure;
 mod silent;
 mod spans;
 mod stage;

@@ -66,16 +66,21 @@ fn calls_attempts_and_what_they_used_are_counted_by_what_was_called() {
     }
     outcome(Call::new(example("probe"), "no_such_op", json!({}))).0.unwrap_err();
 
+    let again = || fetch("/text/metered-once").idempotency_key("metered-once");
+    used.extend(outcome(again()).1.attempts.into_iter().map(|attempt| attempt.usage.unwrap()));
+    assert!(outcome(again()).1.attempts.is_empty());
+
     let text = metrics.encode();
     let samples = samples(&text);
     let sum = |of: fn(&cofferdam::Usage) -> u64| used.iter().map(of).sum::<u64>() as f64;
     let ended = |name: &str, outcome: &str, class: &str| {
         format!("cofferdam_{name}_total{{{FETCH},outcome=\"{outcome}\",class=\"{class}\"}}")
     };
-    is(&samples, &ended("calls", "value", "none"), 2.0);
+    is(&samples, &ended("calls", "value", "none"), 4.0);
+    is(&samples, &format!("cofferdam_replays_total{{{FETCH}}}"), 1.0);
     is(&samples, &ended("calls", "failure", "external_api_error"), 1.0);
     is(&samples, &ended("calls", "failure", "capability_denied"), 1.0);
-    is(&samples, &ended("attempts", "value", "none"), 2.0);
+    is(&samples, &ended("attempts", "value", "none"), 3.0);
     is(&samples, &ended("attempts", "failure", "external_api_error"), 3.0);
     // What does not exist has no name, before its connector has run and after.
     let refused = |connector: &str| {
@@ -89,17 +94,17 @@ fn calls_attempts_and_what_they_used_are_counted_by_what_was_called() {
     is(&samples, &format!("cofferdam_fuel_total{{{FETCH}}}"), sum(|usage| usage.fuel));
     is(&samples, &format!("cofferdam_requests_total{{{FETCH}}}"), sum(|usage| usage.requests));
     is(&samples, &format!("cofferdam_received_bytes_total{{{FETCH}}}"), sum(|usage| usage.bytes_in));
-    is(&samples, &format!("cofferdam_memory_peak_bytes_count{{{FETCH}}}"), 6.0);
+    is(&samples, &format!("cofferdam_memory_peak_bytes_count{{{FETCH}}}"), 7.0);
     is(&samples, &format!("cofferdam_memory_peak_bytes_sum{{{FETCH}}}"), sum(|usage| usage.memory));
-    is(&samples, &format!("cofferdam_attempt_duration_seconds_count{{{FETCH}}}"), 6.0);
-    is(&samples, &format!("cofferdam_call_duration_seconds_count{{{FETCH}}}"), 4.0);
+    is(&samples, &format!("cofferdam_attempt_duration_seconds_count{{{FETCH}}}"), 7.0);
+    is(&samples, &format!("cofferdam_call_duration_seconds_count{{{FETCH}}}"), 6.0);
     // The clock passes by waits: one call waited, and its whole wait is in the call's duration.
     let waited = samples[format!("cofferdam_retry_wait_seconds_total{{{FETCH}}}").as_str()];
     let took = samples[format!("cofferdam_call_duration_seconds_sum{{{FETCH}}}").as_str()];
     assert!((3.0..=3.6).contains(&waited) && took >= waited, "{waited} of {took}");
     let within =
         |le: &str| samples[format!("cofferdam_call_duration_seconds_bucket{{le=\"{le}\",{FETCH}}}").as_str()];
-    assert_eq!((within("2.5"), within("+Inf")), (3.0, 4.0));
+    assert_eq!((within("2.5"), within("+Inf")), (5.0, 6.0));
 }
 
 #[test]

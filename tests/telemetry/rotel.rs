@@ -28,7 +28,7 @@ fn a_real_collector_takes_the_spans_and_tells_them_as_they_were() {
     {
         assert!(log.contains(told), "{told}: {log}");
     }
-    for (span, times) in [("call", 1), ("admit", 2), ("attempt", 2), ("sleep", 1)] {
+    for (span, times) in [("call", 1), ("admit", 2), ("attempt", 2), ("sleep", 1), ("record", 3)] {
         let name = |line: &&str| line.contains("Name") && line.trim_end().ends_with(&format!(": {span}"));
         assert_eq!(log.lines().filter(name).count(), times, "{span}: {log}");
     }

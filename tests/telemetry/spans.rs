@@ -22,7 +22,10 @@ fn every_step_of_a_call_is_a_span_below_the_calls_own() {
     assert_eq!((call.status, call.parent.len()), (0, 0), "a trace of its own");
 
     let (admits, attempts) = (named(&spans, "admit"), named(&spans, "attempt"));
-    assert_eq!((spans.len(), admits.len(), attempts.len()), (6, 2, 2), "{spans:?}");
+    assert_eq!((spans.len(), admits.len(), attempts.len()), (9, 2, 2), "{spans:?}");
+    let records = named(&spans, "record");
+    assert_eq!(records.len(), 3, "before each attempt, and before the outcome is told");
+    assert!(records.iter().all(|span| span.at("outcome") == "written"));
     for span in spans.iter().filter(|span| span.name != "call") {
         assert_eq!((&span.parent, &span.trace), (&call.id, &call.trace), "{span:?}");
         assert!(span.nanos <= call.nanos);

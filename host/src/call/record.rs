@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
-use tracing::{Level, Span};
+use tracing::{Instrument as _, Level, Span};
 
 use super::kept::{self, Whole};
 use super::on_record::{End, OnRecord, verdict};
@@ -110,6 +110,7 @@ impl Record {
 
     /// The outcome will be the recorded one of that call.
     pub(super) fn replays(&mut self, of: AuditId, partial: Option<u64>) {
+        spans::replayed(&self.span, &of);
         if let Some(report) = &mut self.report {
             (report.replayed, report.partial) = (Some(of), partial);
         }
@@ -203,7 +204,7 @@ impl Record {
         let step = Step::AttemptStarted { connector, op, candidate, attempt };
         self.on_record.idempotent(idempotent);
         self.write_down(step, Map::new());
-        match self.on_record.durable().await? {
+        match spans::recording(self.on_record.durable()).await? {
             Opened::Begun => {}
             Opened::Taken(standing) => {
                 self.seq = self.seq.saturating_sub(1);
@@ -357,8 +358,10 @@ impl Record {
             }
         };
         let (attempts, key) = (self.number(), self.key_end(&outcome));
+        let told = verdict.clone();
         let end = End { attempts, verdict, key, outcome: sealed };
-        let closed = self.on_record.close(end).await;
+        let closed = spans::recording(self.on_record.close(end)).instrument(self.span.clone()).await;
+        spans::called(&self.span, attempts, &told, closed.as_ref().err());
         let report = self.report.take().unwrap_or_else(|| Report::new(AuditId::mint()));
         // What is not on record nobody is told.
         (closed.map_err(Error::from).and(outcome), report)
@@ -423,7 +426,6 @@ impl Record {
             more.insert("retried".to_owned(), report.retried().into());
         }
         self.step_with(Step::Final { outcome, class, code }, more);
-        spans::called(&self.span, self.attempts(), outcome, class, code);
         let verdict = Verdict { class, code: code.map(Arc::from), ..verdict(status) };
         let Some(report) = &self.report else { return verdict };
         let usage = report.last_usage();
@@ -475,6 +477,7 @@ impl Drop for Record {
             let verdict = self.write(CallStatus::Cancelled, None, None, &[], Map::new());
             let (attempts, key) = (self.number(), self.key_without_outcome());
             let key = if attempts == 0 { KeyEnd::Free } else { key };
+            spans::called(&self.span, attempts, &verdict, None);
             self.on_record.abandon(End { attempts, verdict, key, outcome: None });
         }
     }

@@ -5,10 +5,11 @@
 //! allocated. They end with the future that they are put around, whether it is awaited or dropped.
 
 use tracing::field::Empty;
-use tracing::{Span, info_span};
+use tracing::{Instrument as _, Span, info_span};
 
 use super::chain::Candidate;
-use crate::error::{Error, HostErrorKind};
+use crate::audit::Verdict;
+use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::{AuditId, safe_line};
 use crate::sandbox::Ended;
 
@@ -26,6 +27,7 @@ pub(super) fn call(audit_id: &AuditId, connector: &str, op: &str) -> Span {
         audit_id = audit_id.as_str(),
         connector,
         op = safe_line(op, NAME_CHARS),
+        replayed = Empty,
         attempts = Empty,
         outcome = Empty,
         class = Empty,
@@ -80,17 +82,41 @@ pub(super) fn sleep(retry: u32, of: u32, delay_ms: u128) -> Span {
     )
 }
 
-/// What came of the call: `value`, `failure`, `refused` or `cancelled`.
-pub(super) fn called(
-    span: &Span,
-    attempts: usize,
-    outcome: &'static str,
-    class: Option<&str>,
-    code: Option<&str>,
-) {
-    if !span.is_disabled() {
-        span.record("attempts", attempts);
-        ended(span, outcome, class, code);
+/// A write of the record that is waited for, as a span of its own.
+pub(super) async fn recording<T>(
+    writing: impl Future<Output = Result<T, HostError>>,
+) -> Result<T, HostError> {
+    let span = info_span!(
+        target: TARGET,
+        "record",
+        outcome = Empty,
+        class = Empty,
+        code = Empty,
+        otel.status_code = Empty,
+    );
+    let written = writing.instrument(span.clone()).await;
+    match &written {
+        _ if span.is_disabled() => {}
+        Ok(_) => ended(&span, "written", None, None),
+        Err(error) => ended(&span, "refused", None, Some(error.kind().code())),
+    }
+    written
+}
+
+/// The call has the outcome of this one.
+pub(super) fn replayed(span: &Span, of: &AuditId) {
+    span.record("replayed", of.as_str());
+}
+
+/// What came of the call: `value`, `failure`, `refused` or `cancelled`; or that the end could not be recorded.
+pub(super) fn called(span: &Span, attempts: u32, verdict: &Verdict, unwritten: Option<&HostError>) {
+    if span.is_disabled() {
+        return;
+    }
+    span.record("attempts", attempts);
+    match unwritten {
+        None => ended(span, verdict.status.name(), verdict.class, verdict.code.as_deref()),
+        Some(error) => ended(span, "refused", None, Some(error.kind().code())),
     }
 }
 
@@ -141,14 +167,16 @@ mod tests {
     use tracing::subscriber::{NoSubscriber, with_default};
 
     use super::{call, called};
+    use crate::audit::{CallStatus, Verdict};
     use crate::failure::AuditId;
 
     #[test]
     fn where_nobody_traces_a_span_allocates_nothing() {
         let audit_id = AuditId::mint();
+        let verdict = Verdict { status: CallStatus::Failure, class: Some("network_error"), code: None };
         let spanned = || {
             let span = call(&audit_id, "github://acme/slack@1.0.0", "post_message");
-            called(&span, 1, "failure", Some("network_error"), Some("timeout"));
+            called(&span, 1, &verdict, None);
         };
         let alone = with_default(NoSubscriber::new(), || measure(spanned).count_total);
         let traced = with_default(tracing_subscriber::registry(), || measure(spanned).count_total);

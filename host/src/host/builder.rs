@@ -329,7 +329,7 @@ impl HostBuilder {
                 })?)
             }
         };
-        let recording = Recording::new(log, home.join("host.key"), self.record);
+        let recording = Recording::new(Arc::clone(&log), home.join("host.key"), self.record);
         let broker = Broker::new(BrokerSettings {
             vault: Arc::clone(&vault),
             clock: Arc::clone(&self.clock),

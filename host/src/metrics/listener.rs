@@ -122,6 +122,12 @@ impl Metrics {
         self.meters.fallbacks.get_or_create(&Because { of, class: failure.class().name() }).inc();
     }
 
+    fn replayed(&self, event: &Event<'_>) {
+        if let Some(of) = self.flights.at(event.audit_id, |flight| flight.called.clone()) {
+            self.meters.replays.get_or_create(&of).inc();
+        }
+    }
+
     fn circuit_changed(&self, connector: &str, host: &str, to: &'static str) {
         let (connector, host) = (self.names.connector(connector), self.names.host(host));
         self.meters.circuit_changes.get_or_create(&Changed { connector, host, to }).inc();
@@ -164,7 +170,9 @@ impl Listener for Metrics {
             Step::Suppressed { by, .. } => {
                 self.meters.suppressed.get_or_create(&By { by: by.name() }).inc();
             }
+            Step::Replayed { .. } => self.replayed(event),
             Step::Final { outcome, class, .. } => self.ended(event, outcome, class),
+            _ => {}
         }
     }
 }

@@ -40,6 +40,7 @@ pub(super) struct Meters {
     pub(super) retries: Family<Because, Counter>,
     pub(super) retry_wait_seconds: Family<Operation, Counter<f64, AtomicU64>>,
     pub(super) fallbacks: Family<Because, Counter>,
+    pub(super) replays: Family<Operation, Counter>,
     pub(super) fuel: Family<Operation, Counter>,
     pub(super) memory_peak: Histograms,
     pub(super) requests: Family<Operation, Counter>,
@@ -63,6 +64,7 @@ impl Meters {
             retries: Family::default(),
             retry_wait_seconds: Family::default(),
             fallbacks: Family::default(),
+            replays: Family::default(),
             fuel: Family::default(),
             memory_peak: Family::new_with_constructor(|| Histogram::new(BYTES)),
             requests: Family::default(),
@@ -101,6 +103,11 @@ impl Meters {
             meters.retry_wait_seconds.clone(),
         );
         registry.register("fallbacks", "Hops to the next candidate of a chain", meters.fallbacks.clone());
+        registry.register(
+            "replays",
+            "Calls that had the recorded outcome of another one",
+            meters.replays.clone(),
+        );
         registry.register("fuel", "Fuel burnt by guests", meters.fuel.clone());
         registry.register_with_unit(
             "memory_peak",
