@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use cofferdam_test_support::package::repository;
 
 /// The floor of each folder of `host/src`. A file imports from lower floors or from its own folder.
-const FLOORS: [(&str, u8); 31] = [
+const FLOORS: [(&str, u8); 32] = [
     ("failure", 0),
     ("error", 0),
     ("clock", 0),
@@ -29,6 +29,7 @@ const FLOORS: [(&str, u8); 31] = [
     ("vault", 2),
     ("resilience", 2),
     ("audit", 2),
+    ("metrics", 2),
     ("registry", 3),
     ("sandbox", 3),
     ("credentials", 3),

@@ -52,6 +52,7 @@ mod retries;
 mod services;
 mod slips;
 mod surface;
+mod telemetry;
 mod texts;
 mod told;
 mod two_shapes;

@@ -7,3 +7,5 @@ mod s3;
 mod slack;
 mod stage;
 mod stripe;
+
+pub(crate) use stage::tools;

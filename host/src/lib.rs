@@ -23,6 +23,8 @@ pub mod host;
 mod host_key;
 pub mod limits;
 pub mod manifest;
+#[cfg(feature = "prometheus")]
+pub mod metrics;
 pub mod package;
 pub mod registry;
 pub mod resilience;

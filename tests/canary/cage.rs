@@ -6,12 +6,15 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::LazyLock;
 
-use cofferdam_test_support::{Cli, Home, Ran, Signer, Upstream, package};
+use cofferdam_test_support::{Cli, Home, Ran, Signer, Turn, Upstream, package};
 use serde_json::{Value, json};
 
 use super::grep::{self, Net};
 use crate::COFFERDAM;
 use crate::world::run;
+
+/// Where spans go at a collector.
+const TRACES: &str = "/v1/traces";
 
 /// Every secret: as it is bound, or as the token endpoint hands it out.
 pub(super) const SECRETS: [(&str, &str); 10] = [
@@ -50,6 +53,8 @@ pub(super) struct Cage {
     pub(super) closed_port: u16,
     /// The port of the token endpoint: `/token` gives tokens, any other path refuses.
     pub(super) issuer: u16,
+    /// Where every command sends its spans.
+    collector: Upstream,
 }
 
 pub(super) fn name(connector: &str) -> String {
@@ -69,7 +74,9 @@ impl Cage {
         home.trust(&signer.public(), "github://cofferdam/*");
         let closed_port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         std::fs::create_dir(home.path().join("tmp")).unwrap();
-        let cage = Self { upstream, home, signer, closed_port, issuer: issuer() };
+        let collector = Upstream::start();
+        collector.script(TRACES, [Turn::status(200)]);
+        let cage = Self { upstream, home, signer, closed_port, issuer: issuer(), collector };
         for (connector, credentials) in CONNECTORS {
             let bytes = cage.package(connector, credentials);
             run(cage.home.install(&bytes, &cage.signer)).unwrap();
@@ -125,6 +132,7 @@ impl Cage {
             .env("RUST_BACKTRACE", "full")
             .env("TMPDIR", self.home.path().join("tmp"));
         command.env("COFFERDAM_ALLOW_PRIVATE", private.join(","));
+        command.env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{}", self.collector.host_port()));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
@@ -164,6 +172,16 @@ impl Cage {
             clean(&path.display().to_string(), bytes);
         });
         count
+    }
+
+    /// Looks at every request to the collector.
+    pub(super) fn look_at_spans(&self) -> usize {
+        let sent = self.collector.seen(TRACES);
+        for request in &sent {
+            clean("the head of spans", format!("{:?}", request.headers).as_bytes());
+            clean("spans", &request.body);
+        }
+        sent.len()
     }
 
     /// The installed file of a package.

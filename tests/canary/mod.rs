@@ -1,8 +1,8 @@
 //! The canary: secrets of every kind are bound, every class of failure happens, and none of them is written anywhere.
 //!
 //! The real command line at its loudest, a guest that does its worst, services that echo what they are sent. What is
-//! looked at: standard output, standard error with every log line, and every file of the home and the temporary
-//! directory, for every secret in every form of `grep`.
+//! looked at: standard output, standard error with every log line, every span that a collector is sent, and every file
+//! of the home and the temporary directory, for every secret in every form of `grep`.
 
 mod cage;
 mod grep;
@@ -168,6 +168,8 @@ fn p5_no_secret_is_written_anywhere_whatever_happens() {
             assert!(code.is_empty() || code == came_code, "{connector} {op} {args}: {came_code}");
         }
     }
+    let sent = cage.look_at_spans();
+    assert!(sent > 40, "{sent} commands sent spans");
     let files = cage.look_at_files();
     assert!(files > 10 && cage.home.path().join("vault").exists(), "{files} files");
 }

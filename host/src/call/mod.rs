@@ -16,6 +16,7 @@ mod redact;
 mod report;
 mod request;
 mod same;
+mod spans;
 mod trail;
 mod verify;
 mod vet;
@@ -28,7 +29,7 @@ pub(crate) use recording::{RecordSettings, Recording};
 pub use report::{AttemptOutcome, AttemptReport, Report};
 pub(crate) use request::actor_name;
 pub use request::{Call, ConnectorRef, IfRunning};
-
+pub(crate) use spans::TARGET as SPANS;
 pub(crate) use verify::{
     check_imports, check_limits, check_manifest_limits, check_signature, hash_mismatch, pin_mismatch,
 };

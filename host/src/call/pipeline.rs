@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Map;
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
+use tracing::Instrument as _;
 
 use super::admit::Admitted;
 use super::cancellation::{Cancellation, cancelled};
@@ -18,6 +19,7 @@ use super::record::{AdmittedFacts, Record};
 use super::recording::Recording;
 use super::report::Report;
 use super::request::{Call, idempotency_key};
+use super::spans;
 use super::trail::{Trail, said};
 use crate::audit::{Route, Standing};
 use crate::chance::Chance;
@@ -118,13 +120,14 @@ impl Pipeline {
         let on_record = OnRecord::new(recording, clock, audit_id.clone(), route, actor);
         let mut record = Record::open(audit_id.clone(), connector, op, on_record, self.listener.clone());
         failpoint::pass("received");
+        let span = record.span();
         let outcome = match &call.cancellation {
-            None => self.under_its_key(&call, &audit_id, &mut record).await,
+            None => self.under_its_key(&call, &audit_id, &mut record).instrument(span).await,
             Some(cancellation) => {
                 let done = tokio::select! {
                     biased;
                     () = cancellation.cancelled() => None,
-                    outcome = self.under_its_key(&call, &audit_id, &mut record) => Some(outcome),
+                    outcome = self.under_its_key(&call, &audit_id, &mut record).instrument(span) => Some(outcome),
                 };
                 done.unwrap_or_else(|| {
                     record.waited(self.loader.clock.now());
@@ -236,7 +239,11 @@ impl Pipeline {
         let mut attempts: u32 = 0;
         loop {
             let asked = clock.now();
-            let admitted = self.admit(call, candidate, &plan, course, record).await;
+            let admitting = spans::admit(candidate);
+            let admitted =
+                self.admit(call, candidate, &plan, course, record).instrument(admitting.clone()).await;
+            spans::admitted(&admitting, &admitted);
+            drop(admitting);
             record.took("admit_us", asked, clock.now());
             let ended = match admitted {
                 Ok(admitted)
@@ -305,7 +312,8 @@ impl Pipeline {
                         ("jitter_ms".to_owned(), (jitter * 1_000.0).into()),
                     ]);
                     record.waits(now, delay, step, more);
-                    let slept = self.sleep(now + delay, visit, course).await;
+                    let sleeping = spans::sleep(attempts, of, delay.as_millis());
+                    let slept = self.sleep(now + delay, visit, course).instrument(sleeping).await;
                     record.waited(clock.now());
                     if let Err(stopped) = slept {
                         settle(visit, clock, name.as_str(), record);
@@ -398,7 +406,9 @@ impl Pipeline {
         }
         failpoint::pass("attempt.begins");
         let running = sandbox::run(&admitted.loaded.connector, operation, &admitted.args, attempt);
-        let ended = telling(running, delays, record).await;
+        let span = spans::attempt(candidate, operation.name(), record.attempts());
+        let ended = telling(running, delays, record).instrument(span.clone()).await;
+        spans::attempted(&span, &ended);
         failpoint::pass("attempt.ended");
         if let Some(visit) = visit {
             tell_changes(visit, candidate.connector.name().as_str(), record);

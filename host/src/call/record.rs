@@ -9,13 +9,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
-use tracing::Level;
+use tracing::{Instrument as _, Level, Span};
 
 use super::kept::{self, Whole};
 use super::on_record::{End, OnRecord, verdict};
 use super::operator_view;
 use super::redact::Redactor;
 use super::report::{AttemptOutcome, AttemptReport, Report};
+use super::spans;
 use crate::audit::{CallStatus, KeyEnd, Opened, Part, Standing, Verdict};
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::event::{Event, Listener, Step, shown_wait};
@@ -35,6 +36,8 @@ pub(super) struct Record {
     /// Since when the call waits, and how long it means to.
     wait: Option<(Instant, Duration)>,
     report: Option<Report>,
+    /// The span of the whole call.
+    span: Span,
     /// Whether any request of any attempt may have left.
     sent: bool,
     redactor: Redactor,
@@ -62,6 +65,7 @@ impl Record {
         on_record: OnRecord,
         listener: Option<Arc<dyn Listener>>,
     ) -> Self {
+        let span = spans::call(&audit_id, &connector, &op);
         let (own, report) = ((Arc::clone(&connector), Arc::clone(&op)), Report::new(audit_id));
         let redactor = Redactor::new(on_record.recording().settings().field_bytes);
         let mut record = Self {
@@ -74,6 +78,7 @@ impl Record {
             seq: 0,
             wait: None,
             report: Some(report),
+            span,
             sent: false,
             redactor,
             taken: None,
@@ -105,6 +110,7 @@ impl Record {
 
     /// The outcome will be the recorded one of that call.
     pub(super) fn replays(&mut self, of: AuditId, partial: Option<u64>) {
+        spans::replayed(&self.span, &of);
         if let Some(report) = &mut self.report {
             (report.replayed, report.partial) = (Some(of), partial);
         }
@@ -150,6 +156,11 @@ impl Record {
         shown
     }
 
+    /// The span of the whole call.
+    pub(super) fn span(&self) -> Span {
+        self.span.clone()
+    }
+
     pub(super) fn identified(&mut self, hash: Arc<str>, signer: Option<Arc<str>>) {
         self.hash = Some(hash);
         self.signer = signer;
@@ -193,7 +204,7 @@ impl Record {
         let step = Step::AttemptStarted { connector, op, candidate, attempt };
         self.on_record.idempotent(idempotent);
         self.write_down(step, Map::new());
-        match self.on_record.durable().await? {
+        match spans::recording(self.on_record.durable()).await? {
             Opened::Begun => {}
             Opened::Taken(standing) => {
                 self.seq = self.seq.saturating_sub(1);
@@ -347,8 +358,10 @@ impl Record {
             }
         };
         let (attempts, key) = (self.number(), self.key_end(&outcome));
+        let told = verdict.clone();
         let end = End { attempts, verdict, key, outcome: sealed };
-        let closed = self.on_record.close(end).await;
+        let closed = spans::recording(self.on_record.close(end)).instrument(self.span.clone()).await;
+        spans::called(&self.span, attempts, &told, closed.as_ref().err());
         let report = self.report.take().unwrap_or_else(|| Report::new(AuditId::mint()));
         // What is not on record nobody is told.
         (closed.map_err(Error::from).and(outcome), report)
@@ -464,6 +477,7 @@ impl Drop for Record {
             let verdict = self.write(CallStatus::Cancelled, None, None, &[], Map::new());
             let (attempts, key) = (self.number(), self.key_without_outcome());
             let key = if attempts == 0 { KeyEnd::Free } else { key };
+            spans::called(&self.span, attempts, &verdict, None);
             self.on_record.abandon(End { attempts, verdict, key, outcome: None });
         }
     }

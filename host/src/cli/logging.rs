@@ -1,13 +1,15 @@
 //! Log lines on standard error: warnings unless more is asked for.
 
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _};
 
 use super::args::{Globals, LogFormat};
 use super::report::Stop;
+use super::telemetry::{Started, Telemetry};
+use crate::call::SPANS;
 use crate::error::{HostError, HostErrorKind};
 use crate::failure::safe_line;
 
@@ -15,14 +17,16 @@ use crate::failure::safe_line;
 /// and write what they see: credentials would stand in a log that somebody asked for to find another fault.
 const FINE: [&str; 2] = ["cofferdam", "rustls"];
 
-/// Whether lines of `target` at `level` may be written at all, whatever is asked for.
+/// Whether lines of `target` at `level` may be written at all, whatever is asked for. Spans are for traces: lines say
+/// by themselves which call they are of.
 fn may_write(target: &str, level: LevelFilter) -> bool {
     let crate_name = target.split("::").next().unwrap_or_default();
-    level <= LevelFilter::INFO || FINE.contains(&crate_name)
+    target != SPANS && (level <= LevelFilter::INFO || FINE.contains(&crate_name))
 }
 
-/// Starts logging: what `RUST_LOG` says, else what `-v` and `-q` say. The record of calls is at `info`.
-pub(super) fn start(globals: &Globals) -> Result<(), Stop> {
+/// Starts logging: what `RUST_LOG` says, else what `-v` and `-q` say. The record of calls is at `info`. Spans go to a
+/// collector besides, where the environment names one.
+pub(super) fn start(globals: &Globals) -> Result<Telemetry, Stop> {
     let asked = std::env::var("RUST_LOG").ok().filter(|text| !text.trim().is_empty());
     let by_flags = match (globals.quiet, globals.verbose) {
         (true, _) => "error",
@@ -40,14 +44,19 @@ pub(super) fn start(globals: &Globals) -> Result<(), Stop> {
     })?;
     let color = anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never;
     let safe = filter_fn(|line| may_write(line.target(), (*line.level()).into()));
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    let started = match globals.log_format {
-        LogFormat::Text => lines.with_ansi(color).finish().with(safe).try_init(),
-        LogFormat::Json => lines.json().flatten_event(true).finish().with(safe).try_init(),
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let lines = match globals.log_format {
+        LogFormat::Text => lines.with_ansi(color).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
+    let Started { telemetry, spans, warning } = Telemetry::from_environment();
+    let subscriber = tracing_subscriber::registry().with(spans);
     // Only a program that has its own subscriber already could make this fail, and it may keep it.
-    drop(started);
-    Ok(())
+    drop(subscriber.with(lines.with_filter(filter).with_filter(safe)).try_init());
+    if let Some(warning) = warning {
+        tracing::warn!(target: "cofferdam::telemetry", "no spans are sent: {warning}");
+    }
+    Ok(telemetry)
 }
 
 #[cfg(test)]

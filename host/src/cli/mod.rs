@@ -28,6 +28,7 @@ mod secrets;
 mod session;
 mod settings;
 mod strict_json;
+mod telemetry;
 mod tool_result;
 mod toolchain;
 mod ui;
@@ -60,12 +61,16 @@ pub fn main() -> ExitCode {
     }
     cli.globals.color.apply();
     let ui = Ui::new(&cli.globals);
-    let outcome = logging::start(&cli.globals).and_then(|()| {
-        let session = Session::new(&ui, cli.globals.home, cli.globals.passphrase_file);
-        commands::run(cli.command, &session)
-    });
-    match outcome {
+    let telemetry = match logging::start(&cli.globals) {
+        Ok(telemetry) => telemetry,
+        Err(stop) => return report::stopped(&ui, stop),
+    };
+    let session = Session::new(&ui, cli.globals.home, cli.globals.passphrase_file);
+    let code = match commands::run(cli.command, &session) {
         Ok(()) => ExitCode::SUCCESS,
         Err(stop) => report::stopped(&ui, stop),
-    }
+    };
+    // Last: whoever waits for the answer has it.
+    telemetry.end();
+    code
 }

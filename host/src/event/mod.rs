@@ -3,6 +3,8 @@
 //! A listener watches and decides nothing: what it does wrong cannot fail a call. Events name no arguments, no
 //! results and no secrets.
 
+mod together;
+
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -10,6 +12,8 @@ use serde_json::{Map, Value, json};
 
 use crate::failure::{AuditId, Cause, Failure};
 use crate::limits::Usage;
+
+pub(crate) use together::together;
 
 /// One step of one call.
 #[derive(Debug, Clone, Copy)]

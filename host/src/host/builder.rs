@@ -13,7 +13,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::credentials::{Broker, BrokerSettings};
 use crate::egress::{HostPort, Resolve, Roots, SystemResolver, Tls, roots_from_pem};
 use crate::error::{HostError, HostErrorKind};
-use crate::event::Listener;
+use crate::event::{Listener, together};
 use crate::limits::{Ceilings, LimitRequest};
 use crate::registry::Registry;
 use crate::resilience::{Circuits, Settings};
@@ -46,7 +46,7 @@ pub struct HostBuilder {
     ceilings: LimitRequest,
     keep_code: bool,
     resilience: Settings,
-    listener: Option<Arc<dyn Listener>>,
+    listeners: Vec<Arc<dyn Listener>>,
     chance: Arc<dyn Chance>,
     clock: Arc<dyn Clock>,
     resolver: Arc<dyn Resolve>,
@@ -72,7 +72,7 @@ impl Default for HostBuilder {
             ceilings: LimitRequest::default(),
             keep_code: true,
             resilience: Settings::default(),
-            listener: None,
+            listeners: Vec::new(),
             chance: Arc::new(SystemChance),
             clock: Arc::new(SystemClock),
             resolver: Arc::new(SystemResolver::default()),
@@ -168,10 +168,10 @@ impl HostBuilder {
         self
     }
 
-    /// Tells `listener` every step of every call.
+    /// Tells `listener` every step of every call. May be given several times: each is told, in this order.
     #[must_use]
     pub fn listener(mut self, listener: Arc<dyn Listener>) -> Self {
-        self.listener = Some(listener);
+        self.listeners.push(listener);
         self
     }
 
@@ -356,7 +356,7 @@ impl HostBuilder {
             settings: self.resilience,
             circuits: Circuits::new(home.join("circuits")),
             chance: self.chance,
-            listener: self.listener,
+            listener: together(self.listeners),
             recording,
             concurrency: self.concurrency,
         });

@@ -11,6 +11,7 @@ mod moto;
 mod oauth;
 mod openapi;
 mod plain;
+mod rotel;
 mod server;
 
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ pub use moto::Moto;
 pub use oauth::{OAuth, httpbin};
 pub use openapi::{Description, openapi};
 pub use plain::{Answer, ask};
+pub use rotel::rotel;
 pub use server::Server;
 
 /// Where the servers are installed.

@@ -1,0 +1,169 @@
+//! Metrics of real calls: what they count, what the durations are, and that others can read the text.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cofferdam::call::Alternate;
+use cofferdam::metrics::Metrics;
+use cofferdam::resilience::{BreakerPolicy, Profile, RateLimit, Settings};
+use cofferdam::{Call, Host};
+use cofferdam_test_support::Skipping;
+use cofferdam_test_support::package::repository;
+use serde_json::json;
+
+use crate::services::tools;
+use crate::world::{example, run, world};
+
+/// A host whose time passes by its waits alone, and the metrics of its calls.
+fn host(settings: Settings) -> (Host, Arc<Metrics>) {
+    let (world, clock) = (world(), Skipping::new());
+    let metrics = Arc::new(Metrics::with_clock(clock.clone()));
+    let builder = world.home.builder_at(&clock).resilience(settings).listener(metrics.clone());
+    let builder = builder.allow_private(world.upstream.host_port());
+    (builder.allow_private(format!("localhost:{}", world.closed_port)).build().unwrap(), metrics)
+}
+
+fn fetch(path: &str) -> Call {
+    Call::new(example("probe"), "fetch", json!({"url": world().upstream.url(path)}))
+}
+
+/// The samples by their names and labels, as they stand in the text.
+fn samples(text: &str) -> BTreeMap<&str, f64> {
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    let samples = text.lines().filter(|line| !line.starts_with('#'));
+    let samples: Vec<_> = samples.map(|line| line.rsplit_once(' ').unwrap()).collect();
+    let count = samples.len();
+    let samples: BTreeMap<_, _> =
+        samples.into_iter().map(|(series, value)| (series, value.parse().unwrap())).collect();
+    assert_eq!(samples.len(), count, "no series stands twice:\n{text}");
+    samples
+}
+
+const FETCH: &str = "connector=\"github://cofferdam/probe\",op=\"fetch\"";
+
+#[track_caller]
+fn is(samples: &BTreeMap<&str, f64>, series: &str, value: f64) {
+    assert_eq!(samples.get(series), Some(&value), "{series} of {samples:#?}");
+}
+
+#[test]
+fn calls_attempts_and_what_they_used_are_counted_by_what_was_called() {
+    let (host, metrics) = host(Settings::default());
+    let outcome = |call: Call| run(host.run_reported(call));
+    outcome(Call::new(example("probe"), "no_such_op", json!({}))).0.unwrap_err();
+    let mut used = Vec::new();
+    for call in [
+        fetch("/text/metered"),
+        fetch("/flaky/2/metered"),
+        fetch("/status/404?metered"),
+        Call::new(example("probe"), "fetch", json!({"url": "http://elsewhere.example/"})),
+    ] {
+        let (_, report) = outcome(call);
+        used.extend(report.attempts.into_iter().map(|attempt| attempt.usage.unwrap()));
+    }
+    outcome(Call::new(example("probe"), "no_such_op", json!({}))).0.unwrap_err();
+
+    let again = || fetch("/text/metered-once").idempotency_key("metered-once");
+    used.extend(outcome(again()).1.attempts.into_iter().map(|attempt| attempt.usage.unwrap()));
+    assert!(outcome(again()).1.attempts.is_empty());
+
+    let text = metrics.encode();
+    let samples = samples(&text);
+    let sum = |of: fn(&cofferdam::Usage) -> u64| used.iter().map(of).sum::<u64>() as f64;
+    let ended = |name: &str, outcome: &str, class: &str| {
+        format!("cofferdam_{name}_total{{{FETCH},outcome=\"{outcome}\",class=\"{class}\"}}")
+    };
+    is(&samples, &ended("calls", "value", "none"), 4.0);
+    is(&samples, &format!("cofferdam_replays_total{{{FETCH}}}"), 1.0);
+    is(&samples, &ended("calls", "failure", "external_api_error"), 1.0);
+    is(&samples, &ended("calls", "failure", "capability_denied"), 1.0);
+    is(&samples, &ended("attempts", "value", "none"), 3.0);
+    is(&samples, &ended("attempts", "failure", "external_api_error"), 3.0);
+    // What does not exist has no name, before its connector has run and after.
+    let refused = |connector: &str| {
+        let labels = format!("connector=\"{connector}\",op=\"other\",outcome=\"refused\",class=\"none\"");
+        format!("cofferdam_calls_total{{{labels}}}")
+    };
+    is(&samples, &refused("other"), 1.0);
+    is(&samples, &refused("github://cofferdam/probe"), 1.0);
+    is(&samples, &format!("cofferdam_retries_total{{{FETCH},class=\"external_api_error\"}}"), 2.0);
+    is(&samples, "cofferdam_calls_in_flight", 0.0);
+    is(&samples, &format!("cofferdam_fuel_total{{{FETCH}}}"), sum(|usage| usage.fuel));
+    is(&samples, &format!("cofferdam_requests_total{{{FETCH}}}"), sum(|usage| usage.requests));
+    is(&samples, &format!("cofferdam_received_bytes_total{{{FETCH}}}"), sum(|usage| usage.bytes_in));
+    is(&samples, &format!("cofferdam_memory_peak_bytes_count{{{FETCH}}}"), 7.0);
+    is(&samples, &format!("cofferdam_memory_peak_bytes_sum{{{FETCH}}}"), sum(|usage| usage.memory));
+    is(&samples, &format!("cofferdam_attempt_duration_seconds_count{{{FETCH}}}"), 7.0);
+    is(&samples, &format!("cofferdam_call_duration_seconds_count{{{FETCH}}}"), 6.0);
+    // The clock passes by waits: one call waited, and its whole wait is in the call's duration.
+    let waited = samples[format!("cofferdam_retry_wait_seconds_total{{{FETCH}}}").as_str()];
+    let took = samples[format!("cofferdam_call_duration_seconds_sum{{{FETCH}}}").as_str()];
+    assert!((3.0..=3.6).contains(&waited) && took >= waited, "{waited} of {took}");
+    let within =
+        |le: &str| samples[format!("cofferdam_call_duration_seconds_bucket{{le=\"{le}\",{FETCH}}}").as_str()];
+    assert_eq!((within("2.5"), within("+Inf")), (5.0, 6.0));
+}
+
+#[test]
+fn hops_circuits_and_turns_are_counted_where_they_happen() {
+    let settings = Settings::default()
+        .with_profile(Profile::named("none").unwrap())
+        .with_breaker(BreakerPolicy::at_once())
+        .with_rate(RateLimit::new(1, Duration::from_secs(1)).unwrap());
+    let (host, metrics) = host(settings);
+    let closed = format!("http://localhost:{}/", world().closed_port);
+    let call = Call::new(example("probe"), "fetch", json!({"url": closed}));
+    let instead = json!({"url": world().upstream.url("/text/instead")});
+    let alternate = Alternate::new(example("probe"), "fetch").with_args(instead.as_object().unwrap().clone());
+    run(host.run(call.or_else(alternate))).unwrap();
+    run(host.run(fetch("/text/turn"))).unwrap();
+
+    let text = metrics.encode();
+    let samples = samples(&text);
+    is(&samples, &format!("cofferdam_fallbacks_total{{{FETCH},class=\"network_error\"}}"), 1.0);
+    let at = format!("host=\"localhost:{}\"", world().closed_port);
+    let probe = "connector=\"github://cofferdam/probe\"";
+    is(&samples, &format!("cofferdam_circuit_changes_total{{{probe},{at},to=\"open\"}}"), 1.0);
+    let at = format!("host=\"{}\"", world().upstream.host_port());
+    is(&samples, &format!("cofferdam_rate_delays_total{{{at}}}"), 1.0);
+    let delayed = samples[format!("cofferdam_rate_delay_seconds_total{{{at}}}").as_str()];
+    assert!(delayed > 0.0 && delayed <= 1.0, "{delayed}");
+}
+
+#[test]
+fn the_text_is_open_metrics_to_those_who_defined_it() {
+    let Some(tools) = tools() else { return };
+    let (host, metrics) = host(Settings::default());
+    for path in ["/flaky/1/parsed", "/status/500?parsed"] {
+        drop(run(host.run(fetch(path))));
+    }
+    let text = metrics.encode();
+    let read = |text: &str| {
+        let mut child = Command::new(tools.python("python"))
+            .arg(repository().join("tests/services/tools/openmetrics.py"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let (fine, said) = read(&text);
+    assert!(fine, "{text}");
+    for family in [
+        "cofferdam_calls counter -",
+        "cofferdam_call_duration_seconds histogram seconds",
+        "cofferdam_memory_peak_bytes histogram bytes",
+        "cofferdam_received_bytes counter bytes",
+        "cofferdam_calls_in_flight gauge -",
+    ] {
+        assert!(said.lines().any(|line| line == family), "{family}: {said}");
+    }
+    // The control: what is wrong is not read.
+    assert!(!read(&text.replace("# EOF\n", "")).0 && !read(&text.replace("_total{", "{")).0);
+}
