@@ -15,6 +15,8 @@ pub enum AuditTrouble {
     ReadOnly,
     /// It is damaged, or no record at all.
     Corrupt,
+    /// There is none: nothing was recorded yet.
+    Absent,
     /// A newer version of this program made it.
     TooNew,
     /// The host's key, which seals and signs, cannot be used.
@@ -32,6 +34,7 @@ impl AuditTrouble {
             Self::Full => "there is no room for it",
             Self::ReadOnly => "it may not be written",
             Self::Corrupt => "it is damaged",
+            Self::Absent => "there is none yet",
             Self::TooNew => "a newer version of cofferdam made it",
             Self::Key => "host.key cannot be used",
             Self::Other => "it cannot be written",

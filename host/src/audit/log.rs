@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use super::error::AuditError;
 use super::order::{CallStatus, Order};
 use super::seal::Sealed;
+use super::stats::Stats;
 use crate::failure::AuditId;
 
 /// Where calls are recorded. Several hosts may share one.
@@ -35,6 +36,25 @@ pub trait AuditReader: Send {
     /// The record cannot be read.
     fn call(&mut self, audit_id: &AuditId) -> Result<Option<CallRow>, AuditError>;
 
+    /// The ids of up to `most` calls from `from` to `to`, in order.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    fn between(&mut self, from: &AuditId, to: &AuditId, most: usize) -> Result<Vec<AuditId>, AuditError>;
+
+    /// How many calls there are of each kind that `filter` lets through, and how long they took. Times are taken as
+    /// whole hours; `limit` and `before` play no part.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    fn stats(&mut self, filter: &Filter) -> Result<Stats, AuditError>;
+
+    /// The number of the last entry; 0 where there is none.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    fn length(&mut self) -> Result<u64, AuditError>;
+
     /// The entries of one call, in order.
     ///
     /// # Errors
@@ -57,9 +77,9 @@ pub trait AuditReader: Send {
 /// Which calls.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// Not those with a value, and not those that run.
+    /// Not those with a value, and not those without an end.
     pub failed: bool,
-    /// With this status; `incomplete` is [`CallStatus::Running`] of a host that is gone, see `incomplete`.
+    /// With this status; running are those whose host lives.
     pub status: Option<CallStatus>,
     /// Only those that were begun by a host that is gone, and have no end.
     pub incomplete: bool,
@@ -77,6 +97,8 @@ pub struct Filter {
     pub since: Option<Timestamp>,
     /// Received before.
     pub until: Option<Timestamp>,
+    /// Begun before this one: the next page is that before the last one of this page.
+    pub before: Option<AuditId>,
     /// How many at most; 0 for all.
     pub limit: usize,
 }

@@ -5,13 +5,16 @@
 
 mod entry;
 mod error;
+mod histogram;
 mod log;
 mod order;
 mod seal;
 mod sqlite;
+mod stats;
 
 pub use entry::{Entry, EventLine, GENESIS, chained};
 pub use error::{AuditError, AuditTrouble};
+pub use histogram::Histogram;
 pub use log::{AuditLog, AuditReader, CallRow, Filter, StoredEntry};
 pub use order::{
     CallStatus, CloseCall, KeyClaim, KeyEnd, OpenCall, Opened, Order, Reply, Route, Standing, Verdict,
@@ -20,3 +23,4 @@ pub use order::{
 pub(crate) use seal::Part;
 pub use seal::{Sealed, Sealer};
 pub use sqlite::{Durability, SqliteLog};
+pub use stats::{Stats, StatsGroup};

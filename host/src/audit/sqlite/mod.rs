@@ -1,9 +1,11 @@
 //! The record in a SQLite file: one writer thread a host, many commits in one, several hosts at once.
 
+mod find;
 mod names;
 mod orders;
 mod owners;
 mod read;
+mod rollup;
 mod schema;
 mod writer;
 
@@ -47,6 +49,7 @@ impl Durability {
 /// The record of a host in `audit.db` of its home directory.
 pub struct SqliteLog {
     path: PathBuf,
+    lives: PathBuf,
     // None once the writer is told to end.
     orders: Option<Sender<Order>>,
     writer: Mutex<Option<JoinHandle<()>>>,
@@ -61,11 +64,12 @@ impl SqliteLog {
     pub fn new(home: &Path, durability: Durability) -> Result<Self, AuditError> {
         let (orders, received) = channel();
         let path = home.join("audit.db");
-        let writer = writer::Writer::new(path.clone(), home.join("running"), durability);
+        let lives = home.join("running");
+        let writer = writer::Writer::new(path.clone(), lives.clone(), durability);
         let thread = std::thread::Builder::new().name("cofferdam-audit".into());
         let thread = thread.spawn(move || writer.run(&received));
         let thread = thread.map_err(|error| AuditError::new(AuditTrouble::Other, error))?;
-        Ok(Self { path, orders: Some(orders), writer: Mutex::new(Some(thread)) })
+        Ok(Self { path, lives, orders: Some(orders), writer: Mutex::new(Some(thread)) })
     }
 }
 
@@ -78,7 +82,7 @@ impl AuditLog for SqliteLog {
     }
 
     fn reader(&self) -> Result<Box<dyn AuditReader>, AuditError> {
-        Ok(Box::new(read::Reader::open(&self.path)?))
+        Ok(Box::new(read::Reader::open(&self.path, self.lives.clone())?))
     }
 }
 

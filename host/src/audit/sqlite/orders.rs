@@ -7,6 +7,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::names::Names;
 use super::owners;
+use super::rollup::{self, Ended};
 use super::writer::Head;
 use crate::audit::entry::{Entry, chained};
 use crate::audit::error::AuditError;
@@ -67,6 +68,10 @@ pub(super) struct At<'w> {
     pub(super) owner: i64,
     pub(super) lives: &'w Path,
     pub(super) head: Head,
+    /// How many calls got an end.
+    pub(super) ended: usize,
+    /// Up to where they are counted, once that was looked up.
+    pub(super) counted: Option<[u8; 16]>,
 }
 
 /// Carries it out. What is answered holds only if the transaction is committed.
@@ -161,12 +166,14 @@ impl At<'_> {
         let n = self.entry(connection, prev, &call.entry, call.outcome.as_ref())?;
         let verdict = self.names.verdict(connection, &call.verdict)?;
         let update = "UPDATE calls SET last = ?2, verdict = ?3, duration = ?4, attempts = ?5 WHERE id = ?1 \
-                      RETURNING key";
-        let key: Option<String> = connection
+                      RETURNING key, at, route";
+        let duration = saturated(call.duration_us);
+        let (key, at, route): (Option<String>, _, _) = connection
             .prepare_cached(update)?
-            .query_row(params![id, n, verdict, saturated(call.duration_us), call.attempts], |row| {
-                row.get(0)
+            .query_row(params![id, n, verdict, duration, call.attempts], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?))
             })?;
+        self.ended(connection, Ended { id, at, route, verdict, duration: Some(duration) })?;
         if let Some(key) = key {
             let (state, until) = match call.key {
                 KeyEnd::Keeps(until) => (Some(1), Some(until.as_microsecond())),
@@ -198,11 +205,17 @@ impl At<'_> {
         let prev = self.last(connection, id)?.unwrap_or(0);
         let n = self.entry(connection, prev, entry, None)?;
         let verdict = self.names.verdict(connection, &Verdict { status, class: None, code: None })?;
-        connection
-            .prepare_cached("UPDATE calls SET last = ?2, verdict = ?3 WHERE id = ?1")?
-            .execute(params![id, n, verdict])?;
+        let (at, route) = connection
+            .prepare_cached("UPDATE calls SET last = ?2, verdict = ?3 WHERE id = ?1 RETURNING at, route")?
+            .query_row(params![id, n, verdict], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        self.ended(connection, Ended { id, at, route, verdict, duration: None })?;
         connection.prepare_cached("DELETE FROM keys WHERE call = ?1")?.execute([id])?;
         Ok(true)
+    }
+
+    fn ended(&mut self, connection: &Connection, call: Ended) -> rusqlite::Result<()> {
+        self.ended += 1;
+        rollup::ended(connection, &mut self.counted, call)
     }
 
     fn standing(&self, connection: &Connection, claim: &KeyClaim) -> rusqlite::Result<Standing> {

@@ -1,31 +1,46 @@
 //! Reads the record with a connection of its own, which sees all that is committed and holds up no writer.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
-use super::schema;
+use super::find::{self, Plan};
+use super::{owners, rollup, schema};
 use crate::audit::error::AuditError;
 use crate::audit::log::{AuditReader, CallRow, Filter, StoredEntry};
 use crate::audit::order::CallStatus;
 use crate::audit::seal::Sealed;
+use crate::audit::stats::Stats;
 use crate::failure::AuditId;
 
 /// A reader of one file.
 pub(super) struct Reader {
     connection: Connection,
+    lives: PathBuf,
 }
 
 impl Reader {
-    pub(super) fn open(path: &Path) -> Result<Self, AuditError> {
-        Ok(Self { connection: schema::open_to_read(path)? })
+    pub(super) fn open(path: &Path, lives: PathBuf) -> Result<Self, AuditError> {
+        Ok(Self { connection: schema::open_to_read(path)?, lives })
+    }
+
+    /// The row of one call. Incomplete it is only if it had no end after its host was found gone.
+    fn row(&self, id: [u8; 16]) -> Result<Option<CallRow>, AuditError> {
+        let mut select = self.connection.prepare_cached(&format!("{ROW} WHERE calls.id = ?1"))?;
+        let mut read = || select.query_row([id], |row| Ok((call_row(row)?, row.get(15)?))).optional();
+        let found: Option<(CallRow, Option<String>)> = read()?;
+        let Some((row, owner)) = found else { return Ok(None) };
+        if row.status != CallStatus::Running || owner.is_none_or(|name| owners::lives(&self.lives, &name)) {
+            return Ok(Some(row));
+        }
+        Ok(read()?.map(|(row, _)| CallRow { incomplete: row.status == CallStatus::Running, ..row }))
     }
 }
 
 const ROW: &str = "SELECT calls.id, calls.at, routes.connector, routes.op, routes.action, routes.step, calls.actor, \
                    calls.idempotent, verdicts.status, verdicts.class, verdicts.code, calls.duration, calls.attempts, \
                    calls.first, calls.last, owners.name FROM calls JOIN routes ON routes.id = calls.route \
-                   JOIN verdicts ON verdicts.id = calls.verdict JOIN owners ON owners.id = calls.owner";
+                   JOIN verdicts ON verdicts.id = calls.verdict LEFT JOIN owners ON owners.id = calls.owner";
 
 fn call_row(row: &Row<'_>) -> rusqlite::Result<CallRow> {
     let text = |at: usize| row.get::<_, String>(at).map(|text| Some(text).filter(|text| !text.is_empty()));
@@ -52,16 +67,43 @@ fn call_row(row: &Row<'_>) -> rusqlite::Result<CallRow> {
 
 impl AuditReader for Reader {
     fn list(&mut self, filter: &Filter) -> Result<Vec<CallRow>, AuditError> {
-        let _ = filter;
-        let mut select =
-            self.connection.prepare_cached(&format!("{ROW} ORDER BY calls.id DESC LIMIT 100"))?;
-        let rows = select.query_map([], call_row)?;
-        Ok(rows.collect::<Result<_, _>>()?)
+        let limit = if filter.limit == 0 { usize::MAX } else { filter.limit };
+        let found = {
+            // All scans see the same moment.
+            let transaction = self.connection.unchecked_transaction()?;
+            Plan::new(&transaction, filter)?.calls(&transaction, &self.lives, limit)?
+        };
+        let rows = found.into_iter().filter_map(|id| self.row(id).transpose());
+        // One may have ended since.
+        let open = filter.incomplete || filter.status == Some(CallStatus::Running);
+        let stands = |row: &CallRow| {
+            !open || (row.status == CallStatus::Running && row.incomplete == filter.incomplete)
+        };
+        rows.filter(|row| row.as_ref().map_or(true, stands)).collect()
     }
 
     fn call(&mut self, audit_id: &AuditId) -> Result<Option<CallRow>, AuditError> {
-        let mut select = self.connection.prepare_cached(&format!("{ROW} WHERE calls.id = ?1"))?;
-        Ok(select.query_row([audit_id.bytes()], call_row).optional()?)
+        self.row(audit_id.bytes())
+    }
+
+    fn between(&mut self, from: &AuditId, to: &AuditId, most: usize) -> Result<Vec<AuditId>, AuditError> {
+        let select = "SELECT id FROM calls WHERE id >= ?1 AND id <= ?2 ORDER BY id LIMIT ?3";
+        let mut select = self.connection.prepare_cached(select)?;
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let rows = select.query_map(params![from.bytes(), to.bytes(), most], |row| row.get(0))?;
+        let ids = rows.map(|id| id.map(AuditId::from_bytes));
+        Ok(ids.collect::<Result<_, _>>()?)
+    }
+
+    fn length(&mut self) -> Result<u64, AuditError> {
+        let select = "SELECT n FROM entries ORDER BY n DESC LIMIT 1";
+        Ok(self.connection.prepare_cached(select)?.query_row([], |row| row.get(0)).optional()?.unwrap_or(0))
+    }
+
+    fn stats(&mut self, filter: &Filter) -> Result<Stats, AuditError> {
+        let transaction = self.connection.unchecked_transaction()?;
+        let lives = |owner| find::owner_lives(&transaction, &self.lives, owner);
+        Ok(rollup::stats(&transaction, filter, lives)?)
     }
 
     fn entries_of(&mut self, audit_id: &AuditId) -> Result<Vec<StoredEntry>, AuditError> {

@@ -38,14 +38,21 @@ pub(super) fn open(path: &Path, durability: Durability) -> Result<Connection, Au
 
 /// Opens the record for reading.
 pub(super) fn open_to_read(path: &Path) -> Result<Connection, AuditError> {
+    let absent = || AuditError::new(AuditTrouble::Absent, "nothing was recorded yet");
+    if !path.try_exists().map_err(AuditError::from_io)? {
+        return Err(absent());
+    }
     // Reading takes part in the locks of the file, for which it has to write beside it.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)
         .or_else(|_| Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY))?;
     connection.busy_timeout(BUSY)?;
     connection.pragma_update(None, "query_only", true)?;
-    check(version(&connection)?)?;
-    Ok(connection)
+    match check(version(&connection)?)? {
+        // Made, and not filled yet.
+        0 => Err(absent()),
+        _ => Ok(connection),
+    }
 }
 
 /// An empty file that nobody else can read; SQLite gives its companions the same mode.

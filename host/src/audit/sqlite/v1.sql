@@ -62,7 +62,26 @@ CREATE TABLE calls (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX calls_of_route ON calls (route, id);
 CREATE INDEX calls_open ON calls (id) WHERE verdict = 0;
+CREATE INDEX calls_of_verdict ON calls (verdict, id) WHERE verdict > 1;
 CREATE INDEX calls_by_verdict ON calls (verdict, route, id) WHERE verdict > 1;
+
+-- How many calls ended how, and how long they took: a view of `calls`, of the ids below `upto` in `rolled`. A row is a
+-- span of so many seconds (an hour, a day) from `start` in which calls were received;
+-- `durations` counts them by length (audit/histogram.rs).
+CREATE TABLE rollup (
+  span      INTEGER NOT NULL,
+  start     INTEGER NOT NULL,
+  route     INTEGER NOT NULL,
+  verdict   INTEGER NOT NULL,
+  calls     INTEGER NOT NULL,
+  durations BLOB NOT NULL,
+  PRIMARY KEY (span, start, route, verdict)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE rolled (
+  one  INTEGER PRIMARY KEY CHECK (one = 0),
+  upto BLOB NOT NULL
+) STRICT;
+INSERT INTO rolled (one, upto) VALUES (0, zeroblob(16));
 
 -- Keys that callers gave. `state`: 0 running, 1 its outcome stands, 2 what it did is unknown.
 CREATE TABLE keys (

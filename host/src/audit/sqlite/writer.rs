@@ -7,9 +7,9 @@ use std::sync::mpsc::Receiver;
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
 
 use super::names::Names;
-use super::orders::{Answer, carry_out};
+use super::orders::{Answer, At, carry_out};
 use super::owners::Life;
-use super::{Durability, schema};
+use super::{Durability, rollup, schema};
 use crate::audit::entry::GENESIS;
 use crate::audit::error::{AuditError, AuditTrouble};
 use crate::audit::order::Order;
@@ -25,6 +25,8 @@ pub(super) struct Writer {
     /// As long as this host lives, whatever becomes of the file: its calls are its own until then.
     life: Option<Life>,
     book: Option<Book>,
+    /// Calls that got an end since they were last counted.
+    ended: usize,
 }
 
 /// The open record.
@@ -45,7 +47,7 @@ pub(super) struct Head {
 
 impl Writer {
     pub(super) fn new(path: PathBuf, lives: PathBuf, durability: Durability) -> Self {
-        Self { path, lives, durability, life: None, book: None }
+        Self { path, lives, durability, life: None, book: None, ended: 0 }
     }
 
     /// Carries out orders until nobody can give any.
@@ -55,6 +57,23 @@ impl Writer {
             batch.push(first);
             batch.extend(orders.try_iter().take(AT_ONCE - 1));
             self.write(&mut batch);
+            if self.ended >= rollup::CALLS {
+                self.count(2 * rollup::CALLS);
+            }
+        }
+        // Commands make one call each: who finds that there are many counts them.
+        let behind = |book: &Book| rollup::is_behind(&book.connection, rollup::CALLS).unwrap_or(false);
+        if self.ended > 0 && self.book.as_ref().is_some_and(behind) {
+            self.count(2 * rollup::CALLS);
+        }
+    }
+
+    /// Counts calls that ended, for statistics. Where that fails, whoever asks for them counts more.
+    fn count(&mut self, most: usize) {
+        self.ended = 0;
+        let Some(book) = &self.book else { return };
+        if let Err(error) = rollup::advance(&book.connection, jiff::Timestamp::now(), most) {
+            tracing::debug!(target: "cofferdam::audit", %error, "calls are not counted");
         }
     }
 
@@ -75,7 +94,7 @@ impl Writer {
             answers.extend(orders.into_iter().map(Answer::refused));
             return Err(error);
         }
-        let Self { lives, book: Some(book), .. } = self else {
+        let Self { lives, book: Some(book), ended, .. } = self else {
             return Err(AuditError::new(AuditTrouble::Other, "it is not open"));
         };
         let Book { connection, names, open, owner } = book;
@@ -88,7 +107,8 @@ impl Writer {
                 return Err(error.into());
             }
         };
-        let mut at = super::orders::At { names, open, owner: *owner, lives, head: head(&transaction)? };
+        let head = head(&transaction)?;
+        let mut at = At { names, open, owner: *owner, lives, head, ended: 0, counted: None };
         let mut failed = None;
         for order in orders {
             let (answer, outcome) = match failed {
@@ -100,7 +120,10 @@ impl Writer {
         }
         match failed {
             Some(error) => Err(error.into()),
-            None => Ok(transaction.commit()?),
+            None => {
+                *ended += at.ended;
+                Ok(transaction.commit()?)
+            }
         }
     }
 

@@ -1,0 +1,191 @@
+//! Counts durations by length: exact below 32 microseconds, and within 3 % above; the longest exactly.
+
+/// Steps of each doubling, as a power of two.
+const STEPS: u32 = 5;
+
+/// How many durations there are of each length, in microseconds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Histogram {
+    // By bucket, in order; none is 0.
+    counts: Vec<(u16, u64)>,
+    longest: u64,
+}
+
+/// The bucket in which a duration is counted.
+fn bucket(micros: u64) -> u16 {
+    let steps = 1u64 << STEPS;
+    if micros < steps {
+        return u16::try_from(micros).unwrap_or(u16::MAX);
+    }
+    let shift = micros.ilog2() - STEPS;
+    // At most 59 doublings of 32 steps, and the step within.
+    let bucket = u64::from(shift) * steps + (micros >> shift);
+    u16::try_from(bucket).unwrap_or(u16::MAX)
+}
+
+/// The least duration of a bucket.
+fn least(bucket: u16) -> u64 {
+    let (bucket, steps) = (u64::from(bucket), 1u64 << STEPS);
+    if bucket < steps {
+        return bucket;
+    }
+    let shift = u32::try_from(bucket / steps - 1).unwrap_or(u32::MAX);
+    (bucket % steps + steps).checked_shl(shift).unwrap_or(u64::MAX)
+}
+
+impl Histogram {
+    /// Counts one more.
+    pub fn record(&mut self, micros: u64) {
+        self.longest = self.longest.max(micros);
+        self.add(bucket(micros), 1);
+    }
+
+    /// Counts all that `other` counts.
+    pub fn merge(&mut self, other: &Self) {
+        self.longest = self.longest.max(other.longest);
+        for (bucket, count) in &other.counts {
+            self.add(*bucket, *count);
+        }
+    }
+
+    fn add(&mut self, bucket: u16, count: u64) {
+        match self.counts.binary_search_by_key(&bucket, |(own, _)| *own) {
+            Ok(at) => {
+                if let Some((_, own)) = self.counts.get_mut(at) {
+                    *own = own.saturating_add(count);
+                }
+            }
+            Err(at) => self.counts.insert(at, (bucket, count)),
+        }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.counts.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
+    }
+
+    /// The longest; none where there is none.
+    #[must_use]
+    pub fn max(&self) -> Option<u64> {
+        (!self.counts.is_empty()).then_some(self.longest)
+    }
+
+    /// The duration that `percent` of all do not exceed, within 3 %; none where there is none.
+    #[must_use]
+    pub fn percentile(&self, percent: u8) -> Option<u64> {
+        let wanted = u128::from(self.count()) * u128::from(percent.min(100));
+        let mut seen = 0u128;
+        let (bucket, _) = self.counts.iter().find(|(_, count)| {
+            seen += u128::from(*count);
+            seen * 100 >= wanted
+        })?;
+        // The middle of the bucket, but nothing that nobody took.
+        let (from, to) = (least(*bucket), least(bucket.saturating_add(1)));
+        Some((from + to.saturating_sub(from) / 2).min(self.longest))
+    }
+
+    /// The counts: the least duration of each step that has any, and how many there are.
+    pub fn steps(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.counts.iter().map(|(bucket, count)| (least(*bucket), *count))
+    }
+
+    /// It in bytes: the longest, then for each step how far it is from the one before, and its count; each number in
+    /// groups of 7 bits, the lowest first.
+    #[must_use]
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(8 + self.counts.len() * 3);
+        put(&mut bytes, self.longest);
+        let mut before = 0;
+        for (bucket, count) in &self.counts {
+            put(&mut bytes, u64::from(bucket - before));
+            put(&mut bytes, *count);
+            before = *bucket;
+        }
+        bytes
+    }
+
+    /// Reads what [`Self::to_bytes`] wrote; of bytes that are cut short, what there is.
+    #[must_use]
+    pub(super) fn from_bytes(bytes: &[u8]) -> Self {
+        let mut numbers = Numbers(bytes.iter());
+        let mut histogram = Self { counts: Vec::new(), longest: numbers.next().unwrap_or(0) };
+        let mut before = 0u16;
+        while let (Some(step), Some(count)) = (numbers.next(), numbers.next()) {
+            before = before.saturating_add(u16::try_from(step).unwrap_or(u16::MAX));
+            histogram.add(before, count);
+        }
+        histogram
+    }
+}
+
+fn put(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push((number & 0x7f) as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+struct Numbers<'b>(std::slice::Iter<'b, u8>);
+
+impl Iterator for Numbers<'_> {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        let mut number = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = *self.0.next()?;
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Some(number);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
+    use proptest::prelude::*;
+
+    use super::{Histogram, bucket, least};
+
+    proptest! {
+        #[test]
+        fn every_duration_is_within_three_percent_of_its_bucket(micros in any::<u64>(), shift in 0u32..64) {
+            let micros = micros >> shift;
+            let (from, to) = (least(bucket(micros)), least(bucket(micros) + 1));
+            prop_assert!(from <= micros && (micros < to || to == u64::MAX), "{from} {micros} {to}");
+            prop_assert!(u128::from(to - from) * 32 <= u128::from(from.max(32)), "{from} {to}");
+        }
+
+        #[test]
+        fn percentiles_are_those_of_the_durations(
+            mut all in proptest::collection::vec(0u64..10_000_000, 1..300), percent in 1u8..=100,
+        ) {
+            let mut halves = [Histogram::default(), Histogram::default()];
+            for (at, micros) in all.iter().enumerate() {
+                halves[at % 2].record(*micros);
+            }
+            let [mut histogram, other] = halves;
+            histogram.merge(&Histogram::from_bytes(&other.to_bytes()));
+            all.sort_unstable();
+            let exact = all[(all.len() * usize::from(percent)).div_ceil(100) - 1];
+            let told = histogram.percentile(percent).unwrap();
+            prop_assert!(told.abs_diff(exact) * 32 <= exact.max(32), "{told} {exact}");
+            prop_assert_eq!(histogram.count(), all.len() as u64);
+            prop_assert_eq!(histogram.max(), all.last().copied());
+            prop_assert_eq!(Histogram::from_bytes(&histogram.to_bytes()), histogram);
+        }
+
+        #[test]
+        fn bytes_that_are_no_histogram_are_read_all_the_same(
+            bytes in proptest::collection::vec(any::<u8>(), 0..200), percent in any::<u8>(),
+        ) {
+            let histogram = Histogram::from_bytes(&bytes);
+            let _ = (histogram.count(), histogram.percentile(percent), histogram.steps().count());
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! What is counted of many calls: how many ended how, and how long they took.
+
+use jiff::Timestamp;
+
+use super::histogram::Histogram;
+use super::order::CallStatus;
+
+/// The counts of the calls that a filter let through.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Received at or after: the beginning of an hour; none where all are counted.
+    pub since: Option<Timestamp>,
+    /// Received before: the beginning of an hour.
+    pub until: Option<Timestamp>,
+    /// The calls that ended, by connector, status and class, the most first.
+    pub groups: Vec<StatsGroup>,
+    /// Those that have no end, and whose host lives.
+    pub running: u64,
+    /// Those that have no end, and whose host is gone.
+    pub incomplete: u64,
+}
+
+/// The calls of one connector that ended one way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatsGroup {
+    /// The connector, as `name@version`.
+    pub connector: String,
+    /// How they ended.
+    pub status: CallStatus,
+    /// The failures' class.
+    pub class: Option<String>,
+    /// How many there are.
+    pub calls: u64,
+    /// How long they took. Those that somebody else decided about took no time.
+    pub durations: Histogram,
+}
+
+impl Stats {
+    /// The calls that ended.
+    #[must_use]
+    pub fn ended(&self) -> u64 {
+        self.groups.iter().map(|group| group.calls).sum()
+    }
+
+    /// How long all of them took.
+    #[must_use]
+    pub fn durations(&self) -> Histogram {
+        let mut all = Histogram::default();
+        self.groups.iter().for_each(|group| all.merge(&group.durations));
+        all
+    }
+}
