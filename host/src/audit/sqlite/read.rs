@@ -100,6 +100,12 @@ impl AuditReader for Reader {
         Ok(self.connection.prepare_cached(select)?.query_row([], |row| row.get(0)).optional()?.unwrap_or(0))
     }
 
+    fn codes(&mut self) -> Result<Vec<String>, AuditError> {
+        let select = "SELECT DISTINCT code FROM verdicts WHERE code <> '' ORDER BY code";
+        let mut select = self.connection.prepare_cached(select)?;
+        Ok(select.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?)
+    }
+
     fn stats(&mut self, filter: &Filter) -> Result<Stats, AuditError> {
         let transaction = self.connection.unchecked_transaction()?;
         let lives = |owner| find::owner_lives(&transaction, &self.lives, owner);
