@@ -329,7 +329,7 @@ impl HostBuilder {
                 })?)
             }
         };
-        let recording = Recording::new(log, home.join("host.key"), self.record);
+        let recording = Recording::new(Arc::clone(&log), home.join("host.key"), self.record);
         let broker = Broker::new(BrokerSettings {
             vault: Arc::clone(&vault),
             clock: Arc::clone(&self.clock),
@@ -349,7 +349,7 @@ impl HostBuilder {
         let registry = Registry::open(home.join("packages"));
         let keyring = KeyringFile::new(home.join("keyring.toml"));
         let loader = Loader::new(registry, keyring, sandbox, ceilings, self.clock);
-        let audit = Audit::new(Arc::clone(&log));
+        let audit = Audit::new(log);
         let pipeline = Pipeline::new(PipelineParts {
             loader,
             broker,
