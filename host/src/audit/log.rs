@@ -49,6 +49,12 @@ pub trait AuditReader: Send {
     /// The record cannot be read.
     fn stats(&mut self, filter: &Filter) -> Result<Stats, AuditError>;
 
+    /// Every code that a failure or an error on record has, in order.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    fn codes(&mut self) -> Result<Vec<String>, AuditError>;
+
     /// The number of the last entry; 0 where there is none.
     ///
     /// # Errors

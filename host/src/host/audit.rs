@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Host;
-use crate::audit::{AuditError, AuditLog, AuditReader};
+use crate::audit::{AuditError, AuditLog, AuditReader, AuditTrouble};
 use crate::error::{HostError, HostErrorKind};
 
 /// The record of a host. Cheap to clone. What reads it blocks: not for an executor's threads.
@@ -32,10 +32,22 @@ impl Audit {
     pub fn reader(&self) -> Result<Box<dyn AuditReader>, HostError> {
         self.log.reader().map_err(unreadable)
     }
+
+    /// As [`Audit::reader`]; none where nothing was recorded yet.
+    ///
+    /// # Errors
+    /// `audit_unavailable`: it cannot be read.
+    pub fn existing(&self) -> Result<Option<Box<dyn AuditReader>>, HostError> {
+        match self.log.reader() {
+            Ok(reader) => Ok(Some(reader)),
+            Err(error) if error.trouble() == AuditTrouble::Absent => Ok(None),
+            Err(error) => Err(unreadable(error)),
+        }
+    }
 }
 
 /// The record cannot be read.
-pub(super) fn unreadable(error: AuditError) -> HostError {
+pub(crate) fn unreadable(error: AuditError) -> HostError {
     let message = format!("The record cannot be read: {}.", error.trouble().says());
     HostError::new(HostErrorKind::AuditUnavailable, message)
         .hint("It is the file audit.db of the home directory; `--verbose` says more.")

@@ -20,6 +20,7 @@ pub mod services;
 pub mod signer;
 pub mod skipping;
 pub mod snapshot;
+pub mod traffic;
 pub mod upstream;
 pub mod vault;
 

@@ -4,6 +4,8 @@ mod find;
 mod names;
 mod orders;
 mod owners;
+#[cfg(test)]
+mod queries;
 mod read;
 mod rollup;
 mod schema;

@@ -42,6 +42,13 @@ const ROW: &str = "SELECT calls.id, calls.at, routes.connector, routes.op, route
                    calls.first, calls.last, owners.name FROM calls JOIN routes ON routes.id = calls.route \
                    JOIN verdicts ON verdicts.id = calls.verdict LEFT JOIN owners ON owners.id = calls.owner";
 
+const SELECT_BETWEEN: &str = "SELECT id FROM calls WHERE id >= ?1 AND id <= ?2 ORDER BY id LIMIT ?3";
+const SELECT_LENGTH: &str = "SELECT n FROM entries ORDER BY n DESC LIMIT 1";
+
+/// Queries of calls here.
+#[cfg(test)]
+pub(super) const QUERIES: [&str; 1] = [SELECT_BETWEEN];
+
 fn call_row(row: &Row<'_>) -> rusqlite::Result<CallRow> {
     let text = |at: usize| row.get::<_, String>(at).map(|text| Some(text).filter(|text| !text.is_empty()));
     let status: usize = row.get(8)?;
@@ -87,8 +94,7 @@ impl AuditReader for Reader {
     }
 
     fn between(&mut self, from: &AuditId, to: &AuditId, most: usize) -> Result<Vec<AuditId>, AuditError> {
-        let select = "SELECT id FROM calls WHERE id >= ?1 AND id <= ?2 ORDER BY id LIMIT ?3";
-        let mut select = self.connection.prepare_cached(select)?;
+        let mut select = self.connection.prepare_cached(SELECT_BETWEEN)?;
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         let rows = select.query_map(params![from.bytes(), to.bytes(), most], |row| row.get(0))?;
         let ids = rows.map(|id| id.map(AuditId::from_bytes));
@@ -96,8 +102,18 @@ impl AuditReader for Reader {
     }
 
     fn length(&mut self) -> Result<u64, AuditError> {
-        let select = "SELECT n FROM entries ORDER BY n DESC LIMIT 1";
-        Ok(self.connection.prepare_cached(select)?.query_row([], |row| row.get(0)).optional()?.unwrap_or(0))
+        Ok(self
+            .connection
+            .prepare_cached(SELECT_LENGTH)?
+            .query_row([], |row| row.get(0))
+            .optional()?
+            .unwrap_or(0))
+    }
+
+    fn codes(&mut self) -> Result<Vec<String>, AuditError> {
+        let select = "SELECT DISTINCT code FROM verdicts WHERE code <> '' ORDER BY code";
+        let mut select = self.connection.prepare_cached(select)?;
+        Ok(select.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?)
     }
 
     fn stats(&mut self, filter: &Filter) -> Result<Stats, AuditError> {

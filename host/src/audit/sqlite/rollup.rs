@@ -60,6 +60,19 @@ impl Count {
     }
 }
 
+const SELECT_COUNT: &str =
+    "SELECT calls, durations FROM rollup WHERE span = ?1 AND start = ?2 AND route = ?3 AND verdict = ?4";
+const SELECT_SPAN: &str =
+    "SELECT route, verdict, calls, durations FROM rollup WHERE span = ?1 AND start >= ?2 AND start < ?3";
+const SELECT_NEXT: &str =
+    "SELECT id, at, route, verdict, duration FROM calls WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT ?3";
+const SELECT_REST: &str = "SELECT id, at, route, verdict, duration FROM calls WHERE id >= ?1";
+const SELECT_OPEN: &str = "SELECT at, route, owner FROM calls INDEXED BY calls_open WHERE verdict = 0";
+
+/// Every query of calls and counts here.
+#[cfg(test)]
+pub(super) const QUERIES: [&str; 5] = [SELECT_COUNT, SELECT_SPAN, SELECT_NEXT, SELECT_REST, SELECT_OPEN];
+
 /// The id below which all is counted that has an end.
 fn upto(connection: &Connection) -> rusqlite::Result<Id> {
     let mut select = connection.prepare_cached("SELECT upto FROM rolled WHERE one = 0")?;
@@ -78,12 +91,10 @@ pub(super) fn ended(connection: &Connection, seen: &mut Option<Id>, call: Ended)
 /// Counts further calls, at most so many: a transaction of its own.
 pub(super) fn advance(connection: &Connection, now: Timestamp, most: usize) -> rusqlite::Result<()> {
     let transaction = rusqlite::Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
-    let select =
-        "SELECT id, at, route, verdict, duration FROM calls WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT ?3";
     let until = find::first_id(now.as_millisecond() - AGE_MS);
     let most = i64::try_from(most).unwrap_or(i64::MAX);
     let calls = {
-        let mut select = transaction.prepare_cached(select)?;
+        let mut select = transaction.prepare_cached(SELECT_NEXT)?;
         let rows = select.query_map(params![upto(&transaction)?, until, most], call)?;
         rows.collect::<rusqlite::Result<Vec<_>>>()?
     };
@@ -111,19 +122,22 @@ fn call(row: &Row<'_>) -> rusqlite::Result<Ended> {
     })
 }
 
+/// What rows there are to be of a call: of its hour, and of its day.
+fn rows_of(call: Ended) -> [(i64, i64, i64, i64); 2] {
+    [HOUR, DAY].map(|span| (span, begin(call.at, span), call.route, call.verdict))
+}
+
 fn add(connection: &Connection, calls: impl IntoIterator<Item = Ended>) -> rusqlite::Result<()> {
     let mut counts = HashMap::<_, Count>::new();
     for call in calls.into_iter().filter(|call| call.verdict != 0) {
-        for span in [HOUR, DAY] {
-            let row = (span, begin(call.at, span), call.route, call.verdict);
+        for row in rows_of(call) {
             counts.entry(row).or_default().record(call.duration);
         }
     }
-    let select =
-        "SELECT calls, durations FROM rollup WHERE span = ?1 AND start = ?2 AND route = ?3 AND verdict = ?4";
     let insert = "INSERT OR REPLACE INTO rollup (span, start, route, verdict, calls, durations) \
                   VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-    let (mut select, mut insert) = (connection.prepare_cached(select)?, connection.prepare_cached(insert)?);
+    let (mut select, mut insert) =
+        (connection.prepare_cached(SELECT_COUNT)?, connection.prepare_cached(insert)?);
     for ((span, start, route, verdict), mut count) in counts {
         let row = params![span, start, route, verdict];
         let before = select.query_row(row, |row| Ok((row.get(0)?, histogram(row, 1)?))).optional()?;
@@ -133,6 +147,33 @@ fn add(connection: &Connection, calls: impl IntoIterator<Item = Ended>) -> rusql
         insert.execute(params![span, start, route, verdict, count.calls, count.durations.to_bytes()])?;
     }
     Ok(())
+}
+
+/// Whether the counts are those of the calls, which are all looked at.
+pub(super) fn recount(connection: &Connection) -> rusqlite::Result<bool> {
+    let mut counts = HashMap::<_, Count>::new();
+    let mut select =
+        connection.prepare("SELECT id, at, route, verdict, duration FROM calls WHERE id < ?1")?;
+    let mut rows = select.query([upto(connection)?])?;
+    while let Some(row) = rows.next()? {
+        let call = call(row)?;
+        if call.verdict != 0 {
+            for row in rows_of(call) {
+                counts.entry(row).or_default().record(call.duration);
+            }
+        }
+    }
+    let mut select =
+        connection.prepare("SELECT span, start, route, verdict, calls, durations FROM rollup")?;
+    let mut rows = select.query([])?;
+    while let Some(row) = rows.next()? {
+        let key = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
+        let count = counts.remove(&key).unwrap_or_default();
+        if (count.calls, count.durations) != (row.get(4)?, histogram(row, 5)?) {
+            return Ok(false);
+        }
+    }
+    Ok(counts.is_empty())
 }
 
 fn histogram(row: &Row<'_>, at: usize) -> rusqlite::Result<Histogram> {
@@ -171,9 +212,7 @@ pub(super) fn stats(
     let until = filter.until.map(|until| begin(until.as_microsecond() - 1, HOUR) + HOUR);
     let (from, to) = (since.unwrap_or(i64::MIN), until.unwrap_or(i64::MAX));
     let mut counts = HashMap::<_, Count>::new();
-    let select =
-        "SELECT route, verdict, calls, durations FROM rollup WHERE span = ?1 AND start >= ?2 AND start < ?3";
-    let mut select = connection.prepare_cached(select)?;
+    let mut select = connection.prepare_cached(SELECT_SPAN)?;
     for (span, from, to) in spans(from, to) {
         let mut rows = select.query([span, from, to])?;
         while let Some(row) = rows.next()? {
@@ -184,8 +223,7 @@ pub(super) fn stats(
         }
     }
     let in_time = |at: i64| (from..to).contains(&at.div_euclid(1_000_000));
-    let select = "SELECT id, at, route, verdict, duration FROM calls WHERE id >= ?1";
-    let mut select = connection.prepare_cached(select)?;
+    let mut select = connection.prepare_cached(SELECT_REST)?;
     let mut rows = select.query([upto(connection)?])?;
     while let Some(row) = rows.next()? {
         let call = call(row)?;
@@ -196,8 +234,7 @@ pub(super) fn stats(
     let time = |second: Option<i64>| second.and_then(|second| Timestamp::from_second(second).ok());
     let mut stats = Stats { since: time(since), until: time(until), ..Stats::default() };
     let mut alive = HashMap::new();
-    let select = "SELECT at, route, owner FROM calls INDEXED BY calls_open WHERE verdict = 0";
-    let mut select = connection.prepare_cached(select)?;
+    let mut select = connection.prepare_cached(SELECT_OPEN)?;
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {
         if !in_time(row.get(0)?) || !lets_through(row.get(1)?, 0) {

@@ -1,19 +1,49 @@
 //! `audit`: what was called, and the proof that nobody edited it.
 
+mod chart;
+mod filter;
+mod id;
+mod line;
+mod list;
+mod show;
+mod stats;
+mod tail;
 mod verify;
+mod when;
 
+use crate::Host;
+use crate::audit::{AuditError, AuditReader};
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
+use crate::host::unreadable;
 
 /// Shows what was called, and proves that nobody edited it.
 #[derive(Debug, clap::Subcommand)]
 pub(in crate::cli) enum Command {
+    List(list::Args),
+    Show(show::Args),
+    Tail(tail::Args),
+    Stats(stats::Args),
     Verify(verify::Args),
 }
 
 /// Does one of them.
 pub(in crate::cli) fn run(command: Command, session: &Session<'_>) -> Result<(), Stop> {
     match command {
+        Command::List(args) => list::run(args, session),
+        Command::Show(args) => show::run(&args, session),
+        Command::Tail(args) => tail::run(&args, session),
+        Command::Stats(args) => stats::run(args, session),
         Command::Verify(args) => verify::run(&args, session),
     }
+}
+
+/// A reader of the record; none where nothing was called yet.
+fn existing(host: &Host) -> Result<Option<Box<dyn AuditReader>>, Stop> {
+    Ok(host.audit().existing()?)
+}
+
+/// What was read.
+fn read<T>(answer: Result<T, AuditError>) -> Result<T, Stop> {
+    Ok(answer.map_err(unreadable)?)
 }
