@@ -353,6 +353,9 @@ impl Record {
                 view.insert("retried".to_owned(), retried.into());
                 view.insert("actor".to_owned(), (**self.on_record.actor()).into());
                 view.insert("at".to_owned(), self.on_record.now().to_string().into());
+                if let Some(report) = &mut self.report {
+                    report.operator = Some(view.clone());
+                }
                 more.insert("failure".to_owned(), view.into());
                 self.write_error(error, more)
             }
