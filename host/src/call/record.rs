@@ -340,7 +340,7 @@ impl Record {
                 if outcome.is_err() {
                     shown.remove("text");
                 }
-                more.insert("outcome".to_owned(), shown.into());
+                more.insert("result".to_owned(), shown.into());
                 // What a call that was not admitted gets is told, seal or no seal.
                 sealed = self.on_record.sealed(Part::Outcome, whole.text).ok().flatten();
             }
@@ -363,7 +363,15 @@ impl Record {
         let (attempts, key) = (self.number(), self.key_end(&outcome));
         let told = verdict.clone();
         let end = End { attempts, verdict, key, outcome: sealed };
-        let closed = spans::recording(self.on_record.close(end)).instrument(self.span.clone()).await;
+        let span = self.span.clone();
+        let closed = match &outcome {
+            // Nothing was done: why not is told, whatever becomes of the record.
+            Err(_) if attempts == 0 => {
+                spans::recording(self.on_record.close_once(end)).instrument(span).await;
+                Ok(())
+            }
+            _ => spans::recording(self.on_record.close(end)).instrument(span).await,
+        };
         spans::called(&self.span, attempts, &told, closed.as_ref().err());
         let report = self.report.take().unwrap_or_else(|| Report::new(AuditId::mint()));
         // What is not on record nobody is told.
