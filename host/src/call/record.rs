@@ -52,6 +52,8 @@ pub(super) struct AdmittedFacts<'a> {
     pub(super) version: &'a semver::Version,
     pub(super) bindings: Vec<&'a str>,
     pub(super) limits: &'a Limits,
+    /// The key that its attempts carry, and whether it is made of one that the caller gave.
+    pub(super) key: &'a str,
     pub(super) key_given: bool,
     /// The whole request; none for alternates, which are a part of it.
     pub(super) request: Option<Whole>,
@@ -127,7 +129,8 @@ impl Record {
     /// # Errors
     /// What is kept of the call cannot be sealed.
     pub(super) fn admitted(&mut self, step: Step<'_>, facts: AdmittedFacts<'_>) -> Result<(), HostError> {
-        let AdmittedFacts { version, bindings, limits, key_given, request } = facts;
+        let AdmittedFacts { version, bindings, limits, key, key_given, request } = facts;
+        let carried = self.redactor.text(key);
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let limits = json!({
             "fuel": limits.fuel(),
@@ -139,6 +142,7 @@ impl Record {
             ("version".to_owned(), version.to_string().into()),
             ("bindings".to_owned(), bindings.into()),
             ("limits".to_owned(), limits),
+            ("idempotency_key".to_owned(), carried.into()),
             ("key".to_owned(), if key_given { "given" } else { "minted" }.into()),
         ]);
         if let Some(request) = request {
