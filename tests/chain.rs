@@ -30,9 +30,11 @@ fn i4_every_hop_is_an_event_and_every_attempt_is_in_the_report() {
     let told: Vec<_> = steps.iter().map(|step| (step.seq, step.name)).collect();
     let expected = [
         "received",
+        "admitted",
         "attempt_started",
         "attempt_ended",
         "fallback_triggered",
+        "admitted",
         "attempt_started",
         "attempt_ended",
         "final",
@@ -40,11 +42,11 @@ fn i4_every_hop_is_an_event_and_every_attempt_is_in_the_report() {
     assert_eq!(told, (1..).zip(expected).collect::<Vec<_>>());
     let (a, b) = ("github://acme/a@0.1.0", "github://acme/b@0.1.0");
     let fact = |step: usize, key: &str| steps[step].facts[key].clone();
-    assert_eq!([fact(1, "connector"), fact(2, "connector"), fact(2, "status")], [a, a, "failure"]);
-    assert_eq!([fact(3, "from"), fact(3, "to"), fact(3, "code")], [a, b, "unavailable"]);
-    assert_eq!([fact(4, "connector"), fact(5, "connector"), fact(5, "status")], [b, b, "value"]);
-    assert_eq!((fact(4, "candidate"), fact(4, "attempt")), (json!(1), json!(2)));
-    assert_eq!(fact(6, "outcome"), "value");
+    assert_eq!([fact(2, "connector"), fact(3, "connector"), fact(3, "status")], [a, a, "failure"]);
+    assert_eq!([fact(4, "from"), fact(4, "to"), fact(4, "code")], [a, b, "unavailable"]);
+    assert_eq!([fact(6, "connector"), fact(7, "connector"), fact(7, "status")], [b, b, "value"]);
+    assert_eq!((fact(6, "candidate"), fact(6, "attempt")), (json!(1), json!(2)));
+    assert_eq!(fact(8, "outcome"), "value");
     let used: Vec<_> = report.attempts.iter().map(|attempt| attempt.usage.unwrap().requests).collect();
     assert_eq!(used, [1, 1]);
     let by = report.answered_instead().unwrap();

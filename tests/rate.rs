@@ -73,9 +73,10 @@ fn a_burst_waits_its_turn_each_request_by_itself() {
     );
     let steps = clock.steps();
     let names: Vec<_> = steps.iter().map(|step| step.name).collect();
-    let expected = ["received", "attempt_started", "rate_delayed", "rate_delayed", "attempt_ended", "final"];
+    let expected =
+        ["received", "admitted", "attempt_started", "rate_delayed", "rate_delayed", "attempt_ended", "final"];
     assert_eq!(names, expected, "told while the attempt runs");
-    assert_eq!(steps[2].facts["host"], world().upstream.host_port());
+    assert_eq!(steps[3].facts["host"], world().upstream.host_port());
 }
 
 #[test]

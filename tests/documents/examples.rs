@@ -43,6 +43,7 @@ fn a49_refused_once_and_then_well() {
         first.steps.iter().map(|step| step.name).collect::<Vec<_>>(),
         [
             "received",
+            "admitted",
             "attempt_started",
             "attempt_ended",
             "retry_scheduled",

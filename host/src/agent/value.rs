@@ -48,6 +48,12 @@ pub fn value(action: &str, value: &Value, report: &Report) -> Rendered {
             why.unwrap_or_default()
         ));
     }
+    if let Some(of) = &report.replayed {
+        structured.insert("replayed".into(), of.as_str().into());
+        text.push_str(&format!(
+            "\nreplayed: the outcome of {of}, which was asked for with the same key; nothing was run"
+        ));
+    }
     Rendered { text, structured: Value::Object(structured), is_error: false }
 }
 

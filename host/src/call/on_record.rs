@@ -198,7 +198,7 @@ impl OnRecord {
         }
     }
 
-    /// Writes the end, and comes back when it is durable.
+    /// Writes the end of a call that did something or gives an outcome, and comes back when it is durable.
     ///
     /// # Errors
     /// `audit_unavailable` where nothing was run, `outcome_unknown` where something was: it is not.
@@ -219,6 +219,16 @@ impl OnRecord {
         })?;
         failpoint::pass("close.durable");
         Ok(())
+    }
+
+    /// Writes the end of a call that did nothing, if that can be done at once.
+    pub(super) async fn close_once(&mut self, end: End) {
+        let (open, close) = self.end(end);
+        let (reply, answer) = written();
+        self.recording.log().submit(Order::Close { open, call: Box::new(close), reply: Some(reply) });
+        if let Err(error) = answer.done().await {
+            tracing::warn!(target: "cofferdam::audit", audit_id = self.audit_id.as_str(), %error, "a call that was not taken up is not on record");
+        }
     }
 
     /// Has the end written, with nobody to wait for it.

@@ -448,6 +448,7 @@ fn put_on_record(
         version: candidate.connector.version(),
         bindings,
         limits: &admitted.limits,
+        key: &course.idempotency_key,
         key_given: call.idempotency_key.is_some(),
         request,
     };

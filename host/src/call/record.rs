@@ -52,6 +52,8 @@ pub(super) struct AdmittedFacts<'a> {
     pub(super) version: &'a semver::Version,
     pub(super) bindings: Vec<&'a str>,
     pub(super) limits: &'a Limits,
+    /// The key that its attempts carry, and whether it is made of one that the caller gave.
+    pub(super) key: &'a str,
     pub(super) key_given: bool,
     /// The whole request; none for alternates, which are a part of it.
     pub(super) request: Option<Whole>,
@@ -127,7 +129,8 @@ impl Record {
     /// # Errors
     /// What is kept of the call cannot be sealed.
     pub(super) fn admitted(&mut self, step: Step<'_>, facts: AdmittedFacts<'_>) -> Result<(), HostError> {
-        let AdmittedFacts { version, bindings, limits, key_given, request } = facts;
+        let AdmittedFacts { version, bindings, limits, key, key_given, request } = facts;
+        let carried = self.redactor.text(key);
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let limits = json!({
             "fuel": limits.fuel(),
@@ -139,6 +142,7 @@ impl Record {
             ("version".to_owned(), version.to_string().into()),
             ("bindings".to_owned(), bindings.into()),
             ("limits".to_owned(), limits),
+            ("idempotency_key".to_owned(), carried.into()),
             ("key".to_owned(), if key_given { "given" } else { "minted" }.into()),
         ]);
         if let Some(request) = request {
@@ -340,7 +344,7 @@ impl Record {
                 if outcome.is_err() {
                     shown.remove("text");
                 }
-                more.insert("outcome".to_owned(), shown.into());
+                more.insert("result".to_owned(), shown.into());
                 // What a call that was not admitted gets is told, seal or no seal.
                 sealed = self.on_record.sealed(Part::Outcome, whole.text).ok().flatten();
             }
@@ -353,6 +357,9 @@ impl Record {
                 view.insert("retried".to_owned(), retried.into());
                 view.insert("actor".to_owned(), (**self.on_record.actor()).into());
                 view.insert("at".to_owned(), self.on_record.now().to_string().into());
+                if let Some(report) = &mut self.report {
+                    report.operator = Some(view.clone());
+                }
                 more.insert("failure".to_owned(), view.into());
                 self.write_error(error, more)
             }
@@ -360,7 +367,15 @@ impl Record {
         let (attempts, key) = (self.number(), self.key_end(&outcome));
         let told = verdict.clone();
         let end = End { attempts, verdict, key, outcome: sealed };
-        let closed = spans::recording(self.on_record.close(end)).instrument(self.span.clone()).await;
+        let span = self.span.clone();
+        let closed = match &outcome {
+            // Nothing was done: why not is told, whatever becomes of the record.
+            Err(_) if attempts == 0 => {
+                spans::recording(self.on_record.close_once(end)).instrument(span).await;
+                Ok(())
+            }
+            _ => spans::recording(self.on_record.close(end)).instrument(span).await,
+        };
         spans::called(&self.span, attempts, &told, closed.as_ref().err());
         let report = self.report.take().unwrap_or_else(|| Report::new(AuditId::mint()));
         // What is not on record nobody is told.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::audit::{AuditError, AuditLog, AuditTrouble, Part, Sealed, Sealer};
+use crate::audit::{AuditError, AuditLog, AuditTrouble, Order, Part, Sealed, Sealer, written};
 use crate::failure::AuditId;
 use crate::host_key;
 
@@ -50,6 +50,15 @@ impl Recording {
     /// What the operator says of it.
     pub(crate) fn settings(&self) -> &RecordSettings {
         &self.settings
+    }
+
+    /// Waits until all that was given to the record is written, or cannot be.
+    pub(crate) async fn flushed(&self) {
+        let (reply, answer) = written();
+        self.log.submit(Order::Flush { reply });
+        if let Err(error) = answer.done().await {
+            tracing::warn!(target: "cofferdam::audit", %error, "the record was not written");
+        }
     }
 
     /// Makes the seal ready, if anything is to be kept.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use crate::event::shown_wait;
 use crate::failure::{AuditId, Cause, FailureClass};
@@ -29,6 +30,9 @@ pub struct Report {
     /// The call whose recorded outcome this is: one before it, with the same idempotency key. Nothing was run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replayed: Option<AuditId>,
+    /// See [`operator_view`](Report::operator_view). Not for callers.
+    #[serde(skip)]
+    pub(super) operator: Option<Map<String, Value>>,
 }
 
 /// One attempt.
@@ -123,6 +127,7 @@ impl Report {
             attempts: Vec::with_capacity(1),
             partial: None,
             replayed: None,
+            operator: None,
         }
     }
 
@@ -132,6 +137,14 @@ impl Report {
         let again =
             self.attempts.windows(2).filter(|pair| matches!(pair, [a, b] if a.candidate == b.candidate));
         u32::try_from(again.count()).unwrap_or(u32::MAX)
+    }
+
+    /// The failure or the error as the record has it: with the chain of causes, what the guest wrote before it ended,
+    /// what the host noted; without secrets. For operators, and never for callers or agents; it is no part of the
+    /// report's serial form. None where there is a value.
+    #[must_use]
+    pub fn operator_view(&self) -> Option<&Map<String, Value>> {
+        self.operator.as_ref()
     }
 
     /// What the last attempt used; none where none has ended.

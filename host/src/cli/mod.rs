@@ -9,6 +9,7 @@
 
 mod args;
 mod commands;
+mod debug;
 mod dumps;
 mod exit_codes;
 mod facts;
@@ -32,6 +33,7 @@ mod telemetry;
 mod tool_result;
 mod toolchain;
 mod ui;
+mod user;
 
 use std::process::ExitCode;
 

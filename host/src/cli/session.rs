@@ -9,6 +9,7 @@ use super::files;
 use super::passphrase;
 use super::settings::{self, Settings};
 use super::ui::Ui;
+use super::user;
 use crate::call::ConnectorRef;
 use crate::error::{HostError, HostErrorKind};
 use crate::failure::safe_line;
@@ -88,6 +89,7 @@ impl<'u> Session<'u> {
         if let Some(bytes) = settings.cache_size {
             builder = builder.code_cache_size(bytes);
         }
+        builder = recorded(builder, &settings.audit).actor(&user::actor());
         let vault = Arc::new(self.vault(&home, settings.vault_key_file)?);
         let shared: Arc<dyn Vault> = Arc::<VaultFile>::clone(&vault);
         Ok((add(builder.vault(shared)).build()?, vault))
@@ -121,6 +123,23 @@ impl<'u> Session<'u> {
             None => passphrase::from_environment(),
         }
     }
+}
+
+/// A host that records calls as `config.toml` says.
+fn recorded(mut builder: HostBuilder, audit: &settings::Audit) -> HostBuilder {
+    if let Some(durability) = audit.durability {
+        builder = builder.durability(durability);
+    }
+    if let Some(keep) = audit.results {
+        builder = builder.keep_results(keep);
+    }
+    if let Some(ttl) = audit.key_ttl {
+        builder = builder.key_ttl(ttl);
+    }
+    if let Some(bytes) = audit.field_bytes {
+        builder = builder.field_bytes(bytes);
+    }
+    builder
 }
 
 /// Reads certificate authorities, and refuses what are none while the file's name is known.

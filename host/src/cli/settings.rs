@@ -1,13 +1,15 @@
 //! `config.toml` of a home directory: what the operator lets every call of this host do.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::files;
-use crate::document::{Refused, read};
+use crate::audit::Durability;
+use crate::document::{Refused, Table, read};
 use crate::egress::Roots;
 use crate::error::HostError;
 use crate::host::CODE_CACHE_BYTES;
-use crate::limits::LimitRequest;
+use crate::limits::{LimitRequest, parse_time};
 use crate::resilience;
 
 /// The file's name in the home directory.
@@ -28,6 +30,23 @@ pub(super) struct Settings {
     pub(super) vault_key_file: Option<PathBuf>,
     /// What is done about failures.
     pub(super) resilience: resilience::Settings,
+    /// How calls are recorded.
+    pub(super) audit: Audit,
+}
+
+/// How calls are recorded, where it is not the host's default.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Audit {
+    /// What the record survives.
+    pub(super) durability: Option<Durability>,
+    /// Whether requests and outcomes are kept to be done or given again.
+    pub(super) results: Option<bool>,
+    /// How long a finished call stands for its idempotency key.
+    pub(super) key_ttl: Option<Duration>,
+    /// How long calls stay on record; for ever where nobody says.
+    pub(super) retention: Option<Duration>,
+    /// The most bytes of a text that can be read in the record.
+    pub(super) field_bytes: Option<usize>,
 }
 
 impl Settings {
@@ -45,7 +64,7 @@ impl Settings {
 
     fn parse(label: &str, home: &Path, text: &str) -> Result<Self, HostError> {
         let parsed = read(label, text, |root| {
-            let own = ["network", "compile", "vault"];
+            let own = ["network", "compile", "vault", "audit"];
             root.only(&[&own[..], &resilience::Settings::BLOCKS].concat());
             let mut settings = Self { resilience: resilience::Settings::read(root), ..Self::default() };
             if let Some(network) = root.table("network") {
@@ -67,10 +86,61 @@ impl Settings {
                 vault.only(&["key_file"]);
                 settings.vault_key_file = vault.text("key_file").map(|path| home.join(path.value));
             }
+            if let Some(audit) = root.table("audit") {
+                settings.audit = Audit::read(&audit);
+            }
             Some(settings)
         });
         parsed.map_err(files::document_error)
     }
+}
+
+impl Audit {
+    fn read(table: &Table<'_>) -> Self {
+        table.only(&["durability", "results", "key_ttl", "retention", "field_bytes"]);
+        let time = |key, least| table.text(key).and_then(|time| time.parse(|text| long_time(text, least)));
+        Self {
+            durability: table.text("durability").and_then(|word| word.parse(|text| durability(text))),
+            results: table.flag("results"),
+            key_ttl: time("key_ttl", Duration::from_secs(1)),
+            retention: time("retention", Duration::from_secs(60 * 60)),
+            field_bytes: table
+                .whole("field_bytes")
+                .and_then(|bytes| bytes.parse(|bytes| field_bytes(*bytes))),
+        }
+    }
+}
+
+/// What a record survives, in the file's words.
+fn durability(text: &str) -> Result<Durability, Refused> {
+    match text {
+        "process" => Ok(Durability::Process),
+        "power" => Ok(Durability::Power),
+        _ => Err(Refused::new(
+            "not a durability".to_owned(),
+            "write \"process\" (the end of the process) or \"power\" (a power cut, too)",
+        )),
+    }
+}
+
+/// A time of up to ten years, as other documents write it, or in days.
+fn long_time(text: &str, least: Duration) -> Result<Duration, Refused> {
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+    let days = |text: &str| {
+        let days: u32 = text.strip_suffix('d').filter(|days| !days.starts_with('+'))?.parse().ok()?;
+        DAY.checked_mul(days)
+    };
+    let time = days(text).or_else(|| parse_time(text)).filter(|time| (least..=DAY * 3_660).contains(time));
+    time.ok_or_else(|| {
+        let what = format!("not a time from {} s to 3660d", least.as_secs());
+        Refused::new(what, "write it as a whole number with s, m, h or d, like \"24h\" or \"90d\"")
+    })
+}
+
+/// The most bytes of a text that can be read in the record.
+fn field_bytes(bytes: u64) -> Result<usize, Refused> {
+    let fits = usize::try_from(bytes).ok().filter(|bytes| *bytes <= 1 << 20);
+    fits.ok_or_else(|| Refused::new("more than 1048576".to_owned(), "write 0 (no payloads) to 1048576"))
 }
 
 /// Refuses what the host would refuse later, with its place in the file.
@@ -104,8 +174,10 @@ fn bytes(text: &str) -> Result<u64, Refused> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
     use std::path::Path;
+    use std::time::Duration;
 
-    use super::Settings;
+    use super::{Audit, Settings};
+    use crate::audit::Durability;
     use crate::egress::Roots;
 
     fn parse(text: &str) -> Result<Settings, crate::error::HostError> {
@@ -130,6 +202,22 @@ mod tests {
     }
 
     #[test]
+    fn the_record_is_kept_as_the_file_says() {
+        let text = "[audit]\ndurability = \"power\"\nresults = false\nkey_ttl = \"36h\"\nretention = \"90d\"\n\
+                    field_bytes = 0\n";
+        let hours = |hours: u64| Some(Duration::from_secs(hours * 3600));
+        let audit = Audit {
+            durability: Some(Durability::Power),
+            results: Some(false),
+            key_ttl: hours(36),
+            retention: hours(90 * 24),
+            field_bytes: Some(0),
+        };
+        assert_eq!(parse(text).unwrap().audit, audit);
+        assert_eq!(parse("[audit]").unwrap(), Settings::default());
+    }
+
+    #[test]
     fn what_is_not_known_is_refused_with_its_place() {
         for (text, place) in [
             ("[network]\nallow_privat = []", "config.toml:2:1"),
@@ -143,6 +231,14 @@ mod tests {
             ("[compile]\ncache_size = \"1KiB\"", "config.toml:2:14"),
             ("[vault]\nkeyfile = \"x\"", "config.toml:2:1"),
             ("[retry]\nprofile = \"patien\"", "config.toml:2:11"),
+            ("[audit]\ndurability = \"disk\"", "config.toml:2:14"),
+            ("[audit]\nresults = \"no\"", "config.toml:2:11"),
+            ("[audit]\nkey_ttl = \"0s\"", "config.toml:2:11"),
+            ("[audit]\nkey_ttl = 24", "config.toml:2:11"),
+            ("[audit]\nretention = \"+1d\"", "config.toml:2:13"),
+            ("[audit]\nretention = \"5m\"", "config.toml:2:13"),
+            ("[audit]\nfield_bytes = 1048577", "config.toml:2:15"),
+            ("[audit]\nkeyttl = \"1h\"", "config.toml:2:1"),
             ("network = ", "config.toml:1"),
         ] {
             let error = parse(text).unwrap_err();

@@ -101,7 +101,8 @@ kinds! {
     CircuitsUnavailable = "circuits_unavailable", exit 74;
     /// The record cannot be written or read. Nothing runs that is not on record.
     AuditUnavailable = "audit_unavailable", exit 84;
-    /// A call was run and what came of it is not known: its end could not be recorded, or it never had one.
+    /// A call was run and what came of it is not known here: its end could not be recorded, it never had one, or its
+    /// outcome is not kept.
     OutcomeUnknown = "outcome_unknown", exit 85;
     /// The record has no such call.
     AuditNotFound = "audit_not_found", exit 66;

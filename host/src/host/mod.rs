@@ -131,8 +131,9 @@ impl Host {
         })
     }
 
-    /// Waits until no credential is being renewed that can be renewed once only; a minute at most. Await it
-    /// before the runtime is shut down or the process ends.
+    /// Waits until no credential is being renewed that can be renewed once only, a minute at most; and until all that
+    /// is known of calls is on record, as far as it can be written. Await it before the runtime is shut down or the
+    /// process ends.
     ///
     /// Many issuers replace a refresh token with every use of it. A renewal therefore goes on when the call that
     /// began it is over, cancelled or dropped; ending it between the issuer's answer and the write to the vault
@@ -140,6 +141,8 @@ impl Host {
     pub async fn settle(&self) {
         crate::failpoint::pass("settle");
         self.pipeline.broker.settle().await;
+        // What was given to the record is tried whoever waits for it; what it could not write it has said.
+        self.pipeline.recording.flushed().await;
     }
 
     /// What is installed, by name and version.

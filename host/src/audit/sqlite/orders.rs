@@ -231,7 +231,7 @@ impl At<'_> {
     fn standing(&self, connection: &Connection, claim: &KeyClaim) -> rusqlite::Result<Standing> {
         let select = "SELECT keys.fingerprint, keys.call, keys.state, calls.idempotent, entries.sealed, keys.until \
                       FROM keys LEFT JOIN calls ON calls.id = keys.call \
-                      LEFT JOIN entries ON keys.state = 1 AND entries.n = calls.last WHERE key = ?1";
+                      LEFT JOIN entries ON keys.state = 1 AND entries.n = calls.last WHERE keys.key = ?1";
         let found = connection.prepare_cached(select)?;
         let found = { found }
             .query_row([&*claim.key], |row| {
@@ -241,7 +241,7 @@ impl At<'_> {
                 let idempotent: Option<bool> = row.get(3)?;
                 let outcome: Option<Vec<u8>> = row.get(4)?;
                 let over =
-                    row.get::<_, Option<i64>>(5)?.is_some_and(|until| until < claim.at.as_microsecond());
+                    row.get::<_, Option<i64>>(5)?.is_some_and(|until| until <= claim.at.as_microsecond());
                 Ok((!over).then_some((fingerprint, id, state, idempotent.unwrap_or(false), outcome)))
             })
             .optional()?;

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::call::{Call, Cancellation, Report};
+use crate::call::{Call, Cancellation, IfRunning, Report};
 use crate::cli::commands::each;
 use crate::cli::commands::fallback::{self, Fallback};
 use crate::cli::report::{Stop, exit_code};
 use crate::cli::session::{Session, resolve};
 use crate::cli::tool_result::ToolResult;
-use crate::cli::{files, progress, retries, runtime, strict_json};
+use crate::cli::{debug, files, progress, retries, runtime, strict_json};
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::safe_line;
 use crate::limits::{LimitError, LimitRequest, Usage, parse_time};
@@ -99,10 +99,15 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "SIZE", value_parser = memory, allow_hyphen_values = true)]
     memory: Option<String>,
 
-    /// The key by which a service knows a repeated call; 1 to 200 printable ASCII characters other than
-    /// `:` and `~` [default: a new one].
+    /// The key by which this call is known: given again with the same call, nothing is run and the recorded outcome is
+    /// printed (docs/idempotency.md). Services are sent it, too. 1 to 200 printable ASCII characters other than `:` and
+    /// `~` [default: a new one].
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
+
+    /// What becomes of the call where one with its key is still running.
+    #[arg(long, value_name = "WHAT", default_value = "wait", requires = "idempotency_key")]
+    if_running: Running,
 
     /// The identity whose credential is used for a service, as bound under <kind>/SERVICE/IDENTITY; may be
     /// given several times [default: `default`].
@@ -132,9 +137,24 @@ pub(in crate::cli) struct Args {
     #[arg(long)]
     usage: bool,
 
+    /// Says all that the record has of a failure: causes, what the connector wrote before it ended, what the host
+    /// noted; on standard error, or with `--format json` as `debug` beside `error`. For operators: not to be shown to
+    /// an agent.
+    #[arg(long)]
+    debug: bool,
+
     /// Prints what an agent is told, whatever the outcome: the message of a tool, `{"tool_call_id", "role", "content"}`.
-    #[arg(long, value_name = "TOOL_CALL_ID", num_args = 0..=1, require_equals = true, default_missing_value = "", conflicts_with = "usage")]
+    #[arg(long, value_name = "TOOL_CALL_ID", num_args = 0..=1, require_equals = true, default_missing_value = "", conflicts_with_all = ["usage", "debug"])]
     as_tool_result: Option<String>,
+}
+
+/// What becomes of a call where one with its idempotency key is still running.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Running {
+    /// It waits for the other's outcome, for its own time at most.
+    Wait,
+    /// It is refused.
+    Refuse,
 }
 
 /// Calls, and prints what comes of it.
@@ -172,7 +192,10 @@ fn call(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> Result<
     let what = format!("calling {} of {connector}", safe_line(&args.op, 100));
     let mut call = Call::new(connector, args.op, arguments).limits(limits);
     if let Some(key) = args.idempotency_key {
-        call = call.idempotency_key(key);
+        call = call.idempotency_key(key).if_running(match args.if_running {
+            Running::Wait => IfRunning::Wait,
+            Running::Refuse => IfRunning::Refuse,
+        });
     }
     for (service, identity) in args.identity {
         call = call.identity(service, identity);
@@ -210,11 +233,19 @@ fn call(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> Result<
     if let Some(by) = report.answered_instead() {
         session.ui.note(&fallback::note(by));
     }
+    if let Some(of) = &report.replayed {
+        session
+            .ui
+            .note(&format!("replayed: the outcome of {of}, with the same idempotency key; nothing was run"));
+    }
+    if session.ui.json() && (args.usage || args.debug) {
+        return with_report(session, outcome, &report, args.usage, args.debug);
+    }
+    if let Some(view) = report.operator_view().filter(|_| args.debug) {
+        debug::tell(session.ui, view);
+    }
     if !args.usage {
         return session.ui.value(&outcome?);
-    }
-    if session.ui.json() {
-        return with_report(session, outcome, &report);
     }
     match (report.last_usage(), &report.attempts[..]) {
         (_, [_, _, ..]) => report.attempts.iter().zip(1..).for_each(|(attempt, n)| {
@@ -226,22 +257,43 @@ fn call(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> Result<
     session.ui.value(&outcome?)
 }
 
-/// Prints the outcome as one line of JSON, and how the call came to it beside it.
-fn with_report(session: &Session<'_>, outcome: Result<Value, Error>, report: &Report) -> Result<(), Stop> {
+/// Prints the outcome as one line of JSON, and how the call came to it beside it, as far as that is asked for.
+fn with_report(
+    session: &Session<'_>,
+    outcome: Result<Value, Error>,
+    report: &Report,
+    usage: bool,
+    debug: bool,
+) -> Result<(), Stop> {
     #[derive(serde::Serialize)]
     struct Answer<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         value: Option<&'a Value>,
         #[serde(flatten)]
         error: Option<&'a Error>,
-        usage: Option<Usage>,
-        report: &'a Report,
+        #[serde(flatten)]
+        how: Option<How<'a>>,
         #[serde(skip_serializing_if = "Option::is_none")]
         answered_by: Option<Value>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        replayed: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        debug: Option<&'a Map<String, Value>>,
+    }
+    #[derive(serde::Serialize)]
+    struct How<'a> {
+        usage: Option<Usage>,
+        report: &'a Report,
     }
     let (value, error) = (outcome.as_ref().ok(), outcome.as_ref().err());
-    let answered_by = report.answered_instead().map(fallback::answered_by);
-    session.ui.line_of_json(&Answer { value, error, usage: report.last_usage(), report, answered_by })?;
+    session.ui.line_of_json(&Answer {
+        value,
+        error,
+        how: usage.then(|| How { usage: report.last_usage(), report }),
+        answered_by: report.answered_instead().map(fallback::answered_by),
+        replayed: report.replayed.as_ref().map(crate::AuditId::as_str),
+        debug: report.operator_view().filter(|_| debug),
+    })?;
     outcome.map(drop).map_err(|error| Stop::Shown(exit_code(&error)))
 }
 

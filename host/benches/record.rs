@@ -1,0 +1,98 @@
+//! What the record costs a call: calls with it against calls whose record is thrown away, in one run.
+//!
+//! The floor is a host whose log answers every order at once and keeps nothing: what is left is what the store takes. A
+//! second floor seals nothing. Several callers share commits; how many there are decides what a call pays.
+#![allow(clippy::unwrap_used, missing_docs, clippy::print_stdout, reason = "a benchmark")]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cofferdam::audit::{AuditError, AuditLog, AuditReader, AuditTrouble, Durability, Opened, Order, Standing};
+use cofferdam::{Call, Compiler, ConnectorRef, Host};
+use cofferdam_test_support::package::guest_package;
+use cofferdam_test_support::{Home, Signer, connector};
+use serde_json::json;
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+
+const CALLS: usize = 6_000;
+const ROUNDS: usize = 5;
+const CALLERS: [usize; 3] = [1, 8, 64];
+
+/// Says that everything is written, and writes nothing.
+struct Discard;
+
+impl AuditLog for Discard {
+    fn submit(&self, order: Order) {
+        match order {
+            Order::Open { reply, .. } => drop(reply.send(Ok(Opened::Begun))),
+            Order::Append { reply, .. } | Order::Close { reply, .. } => {
+                if let Some(reply) = reply {
+                    drop(reply.send(Ok(())));
+                }
+            }
+            Order::Settle { reply, .. } => drop(reply.send(Ok(true))),
+            Order::Look { reply, .. } => drop(reply.send(Ok(Standing::Free))),
+            Order::Flush { reply } => drop(reply.send(Ok(()))),
+            _ => {}
+        }
+    }
+
+    fn reader(&self) -> Result<Box<dyn AuditReader>, AuditError> {
+        Err(AuditError::new(AuditTrouble::Other, "nothing is kept"))
+    }
+}
+
+async fn greet(host: &Host, hello: &ConnectorRef) {
+    let call = Call::from_text(hello.clone(), "greet", json!({"name": "Ada"}).to_string());
+    std::hint::black_box(host.run_text(call).await.unwrap());
+}
+
+/// The time of `CALLS` calls by so many callers at once, for each call.
+fn each(runtime: &Runtime, host: &Host, hello: &ConnectorRef, callers: usize) -> Duration {
+    runtime.block_on(async {
+        let mut all = JoinSet::new();
+        let start = Instant::now();
+        for _ in 0..callers {
+            let (host, hello) = (host.clone(), hello.clone());
+            all.spawn(async move {
+                for _ in 0..CALLS / callers {
+                    greet(&host, &hello).await;
+                }
+            });
+        }
+        all.join_all().await;
+        start.elapsed() / u32::try_from(CALLS).unwrap()
+    })
+}
+
+fn main() {
+    let runtime = Runtime::new().unwrap();
+    let (home, signer) = (Home::with_compiler(Compiler::in_process()), Signer::new());
+    home.trust(&signer.public(), "github://cofferdam/*");
+    let package = guest_package("hello", &[]);
+    runtime.block_on(home.install(&package, &signer)).unwrap();
+    let hello = connector("github://cofferdam/hello@0.1.0");
+    let builder = || home.builder_alone().concurrency(64);
+    // Each has one runtime thread for guests, beside the one of its writer.
+    let hosts = [
+        ("thrown away, unsealed", builder().audit_log(Arc::new(Discard)).keep_results(false).build().unwrap()),
+        ("thrown away", builder().audit_log(Arc::new(Discard)).build().unwrap()),
+        ("process", builder().build().unwrap()),
+        ("power", builder().durability(Durability::Power).build().unwrap()),
+    ];
+    for callers in CALLERS {
+        let mut best = [Duration::MAX; 4];
+        for _ in 0..ROUNDS {
+            for ((_, host), best) in hosts.iter().zip(&mut best) {
+                *best = each(&runtime, host, &hello, callers).min(*best);
+            }
+        }
+        let us = |time: Duration| time.as_secs_f64() * 1e6;
+        let floor = best.first().copied().map(us).unwrap_or_default();
+        for ((name, _), best) in hosts.iter().zip(best) {
+            let (own, calls) = (us(best), 1e6 / us(best));
+            println!("{callers:2} callers, {name:22} {own:8.1} us a call, {calls:8.0} a second, {:.2} x", own / floor);
+        }
+    }
+}

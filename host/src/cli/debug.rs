@@ -1,0 +1,46 @@
+//! A failure as its operator sees it, for people at a terminal.
+
+use serde_json::{Map, Value};
+
+use super::ui::Ui;
+use crate::failure::printable_json;
+
+/// Says on standard error all that the record has of a failure, a line for each fact.
+pub(super) fn tell(ui: &Ui, view: &Map<String, Value>) {
+    lines(view).iter().for_each(|line| ui.note(&format!("debug: {line}")));
+}
+
+/// The lines: each field and what it says, texts as they are but for what could drive a terminal.
+pub(super) fn lines(view: &Map<String, Value>) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (name, value) in view {
+        match value {
+            Value::Array(items) => items.iter().for_each(|item| lines.push(line(name, item))),
+            Value::Object(fields) => {
+                fields.iter().for_each(|(field, value)| lines.push(line(&format!("{name}.{field}"), value)));
+            }
+            value => lines.push(line(name, value)),
+        }
+    }
+    lines
+}
+
+fn line(name: &str, value: &Value) -> String {
+    format!("{name}: {}", printable_json(&value.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    #[test]
+    fn a_text_drives_no_terminal() {
+        let view =
+            json!({"class": "a", "chain": ["one", "two\u{1b}[31m\n"], "details": {"code": "b"}, "none": []});
+        let lines = view.as_object().map(super::lines).unwrap_or_default();
+        assert_eq!(
+            lines,
+            ["class: \"a\"", "chain: \"one\"", "chain: \"two\\u001b[31m\\n\"", "details.code: \"b\""]
+        );
+    }
+}

@@ -1,0 +1,32 @@
+//! Who uses the command line: the actor of its calls.
+
+use std::fs;
+
+/// `cli:` and the name of the process's user, as the machine has it; without a name, their number.
+pub(super) fn actor() -> String {
+    let uid = rustix::process::geteuid().as_raw();
+    let known = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    match name_of(&known, uid) {
+        Some(name) => format!("cli:{name}"),
+        None => format!("cli:{uid}"),
+    }
+}
+
+fn name_of(known: &str, uid: u32) -> Option<&str> {
+    known.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let (name, number) = (fields.next()?, fields.nth(1)?);
+        (number.parse() == Ok(uid) && !name.is_empty()).then_some(name)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::name_of;
+
+    #[test]
+    fn the_name_is_that_of_the_number() {
+        let known = "root:x:0:0:root:/root:/bin/sh\n\nodd\nada:x:1000:1000::/home/ada:/bin/sh\n";
+        assert_eq!([0, 1000, 1].map(|uid| name_of(known, uid)), [Some("root"), Some("ada"), None]);
+    }
+}

@@ -1,0 +1,208 @@
+//! One key, one effect: what a call gets whose idempotency key was given before, in one process and in many.
+//!
+//! The effect is a request that a real server counts.
+
+mod command;
+mod crowd;
+mod ends;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cofferdam::call::IfRunning;
+use cofferdam::resilience::Profile;
+use cofferdam::{Call, Error, Host, HostBuilder, HostError, HostErrorKind, Report};
+use cofferdam_test_support::{Skipping, connector};
+use serde_json::{Value, json};
+
+use crate::world::{example, failed, refused, run, world};
+
+/// A host of its own over the shared home, configured further.
+fn host_with(configure: impl FnOnce(HostBuilder) -> HostBuilder) -> Host {
+    let world = world();
+    configure(world.home.builder().allow_private(world.upstream.host_port())).build().unwrap()
+}
+
+fn host() -> Host {
+    host_with(|builder| builder)
+}
+
+/// Posts to a path of the server, which is not to be repeated, under a key of the path's own.
+fn post(path: &str) -> Call {
+    let args = json!({"url": world().upstream.url(path), "body": "b"});
+    Call::new(example("probe"), "post", args).idempotency_key(key(path))
+}
+
+/// Gets a path of the server, once for each call, under a key of the path's own.
+fn fetch(path: &str) -> Call {
+    let call = Call::new(example("probe"), "fetch", json!({"url": world().upstream.url(path)}));
+    call.idempotency_key(key(path)).retry(Profile::named("none").unwrap())
+}
+
+fn key(path: &str) -> String {
+    path.chars().filter(|c| *c != ':').collect()
+}
+
+fn count(path: &str) -> usize {
+    world().upstream.seen(path).len()
+}
+
+fn reported(host: &Host, call: Call) -> (Result<Value, Error>, Report) {
+    run(host.run_reported(call))
+}
+
+/// The error of a call that nothing was run for.
+#[track_caller]
+fn not_run(host: &Host, call: Call, kind: HostErrorKind, words: &str) -> HostError {
+    let (outcome, report) = reported(host, call);
+    let error = refused(outcome);
+    assert_eq!(error.kind(), kind, "{error}");
+    assert!(error.message().contains(words), "{error}");
+    assert!(report.attempts.is_empty() && report.replayed.is_none());
+    error
+}
+
+#[test]
+fn a_value_is_given_again_in_the_same_bytes_here_and_after_a_restart() {
+    let path = "/text/again?value";
+    let first = host();
+    let (value, report) = reported(&first, post(path));
+    let value = value.unwrap();
+    assert_eq!((report.attempts.len(), &report.replayed), (1, &None));
+    let of = report.audit_id;
+    for host in [first.clone(), host()] {
+        let (again, report) = reported(&host, post(path));
+        assert_eq!(again.unwrap(), value);
+        assert_eq!((report.replayed, report.attempts.len()), (Some(of.clone()), 0));
+        assert_ne!(report.audit_id, of, "the replaying call has a record of its own");
+        let text = run(host.run_text(post(path))).unwrap();
+        assert_eq!(text, serde_json::to_string(&value).unwrap());
+    }
+    // Whatever became of the connector: nothing of it is needed.
+    let other = Call::from_text(
+        connector("github://cofferdam/probe@9.9.9"),
+        "post",
+        format!(r#" {{"body": "\u0062", "url": {}, "none": null}} "#, json!(world().upstream.url(path))),
+    );
+    assert_eq!(reported(&first, other.idempotency_key(key(path))).0.unwrap(), value);
+    assert_eq!(count(path), 1);
+}
+
+#[test]
+fn a_failure_that_stands_is_given_again_byte_for_byte() {
+    for (path, call) in [
+        ("/status/404?again", fetch as fn(&str) -> Call),
+        ("/status/403?again", post),
+        // That a service may be back later does not make it safe to post again.
+        ("/status/503?again", post),
+        ("/drop?again", post),
+    ] {
+        let first = failed(run(host().run(call(path))));
+        assert!(!first.retriable(), "{path}: {first}");
+        let (again, report) = reported(&host(), call(path));
+        let again = failed(again);
+        assert_eq!(serde_json::to_string(&again).unwrap(), serde_json::to_string(&first).unwrap());
+        assert_eq!((again.cause(), again.operator_notes()), (first.cause(), first.operator_notes()));
+        assert_eq!(report.replayed.as_ref(), Some(first.audit_id()));
+        assert_eq!(count(path), 1, "{path}");
+    }
+}
+
+#[test]
+fn a_key_is_not_frozen_to_what_passes() {
+    let path = "/flaky/2/key";
+    for n in 1..=2 {
+        assert!(failed(run(host().run(fetch(path)))).retriable());
+        assert_eq!(count(path), n);
+    }
+    let value = run(host().run(fetch(path))).unwrap();
+    let (again, report) = reported(&host(), fetch(path));
+    assert_eq!((again.unwrap(), report.replayed.is_some(), count(path)), (value, true, 3));
+}
+
+#[test]
+fn what_was_refused_before_it_ran_leaves_its_key() {
+    let path = "/text/refused?key";
+    let wrong = Call::new(example("probe"), "post", json!({"url": world().upstream.url(path), "body": 1}));
+    not_run(&host(), wrong.idempotency_key(key(path)), HostErrorKind::Validation, "do not fit");
+    let unknown = Call::from_text(example("probe"), "post", "no JSON").idempotency_key(key(path));
+    not_run(&host(), unknown, HostErrorKind::Validation, "do not fit");
+    run(host().run(post(path))).unwrap();
+    assert_eq!(count(path), 1);
+}
+
+#[test]
+fn another_call_with_the_key_is_refused_whatever_differs() {
+    let path = "/text/other?key";
+    let host = host();
+    run(host.run(post(path))).unwrap();
+    let url = world().upstream.url(path);
+    let with = |op: &str, args: Value| Call::new(example("probe"), op, args).idempotency_key(key(path));
+    for call in [
+        with("post", json!({"url": url, "body": "c"})),
+        with("fetch", json!({"url": url})),
+        with("post", json!({"url": url})),
+        post(path).identity("slack", "work"),
+        post(path).actor("somebody else"),
+        post(path).step_of("notify", "one"),
+        Call::new(example("hello"), "post", json!({"url": url, "body": "b"})).idempotency_key(key(path)),
+    ] {
+        let error = not_run(&host, call, HostErrorKind::IdempotencyConflict, "another call");
+        assert!(error.details().contains_key("call"));
+    }
+    assert_eq!(count(path), 1);
+    run(host.run(post(path).actor("host"))).unwrap();
+}
+
+#[test]
+fn an_outcome_stands_as_long_as_the_operator_says() {
+    let path = "/text/ttl?key";
+    let clock = Skipping::new();
+    let world = world();
+    let builder = world.home.builder_at(&clock).allow_private(world.upstream.host_port());
+    let host = builder.key_ttl(Duration::from_secs(3_600)).build().unwrap();
+    run(host.run(post(path))).unwrap();
+    clock.skip(Duration::from_secs(3_000));
+    assert!(reported(&host, post(path)).1.replayed.is_some());
+    clock.skip(Duration::from_secs(1_200));
+    // Given with another call now, it is that one's.
+    let other = Call::new(example("probe"), "fetch", json!({"url": world.upstream.url(path)}));
+    let (outcome, report) = reported(&host, other.idempotency_key(key(path)));
+    assert!(outcome.is_ok() && report.replayed.is_none());
+    assert_eq!(count(path), 2);
+    not_run(&host, post(path), HostErrorKind::IdempotencyConflict, "another call");
+    let names: Vec<_> = clock.steps().into_iter().map(|step| step.name).collect();
+    assert_eq!(names[5..8], ["received", "replayed", "final"]);
+}
+
+#[test]
+fn where_nothing_is_kept_a_key_still_stands_for_what_was_done() {
+    let path = "/text/kept?key";
+    let host = host_with(|builder| builder.keep_results(false));
+    run(host.run(post(path))).unwrap();
+    let error = not_run(&host, post(path), HostErrorKind::OutcomeUnknown, "not kept");
+    assert!(error.hint_text().unwrap().contains("audit show"), "{error}");
+    assert_eq!(count(path), 1);
+}
+
+#[test]
+fn who_does_not_wait_is_refused_and_who_does_is_not_for_ever() {
+    let path = "/slow/1500/running";
+    let host = Arc::new(host());
+    let running = {
+        let (host, call) = (Arc::clone(&host), post(path));
+        crate::world::begin(async move { host.run(call).await })
+    };
+    while count(path) == 0 {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let refuse = post(path).if_running(IfRunning::Refuse);
+    let error = not_run(&host, refuse, HostErrorKind::InProgress, "still running");
+    assert_eq!(error.kind().exit_code(), 75);
+    let short = cofferdam::LimitRequest::parse(None, Some("100ms"), None).unwrap();
+    not_run(&host, post(path).limits(short), HostErrorKind::InProgress, "was over");
+    let (outcome, report) = reported(&host, post(path));
+    assert_eq!(outcome.unwrap(), run(running).unwrap().unwrap());
+    assert!(report.replayed.is_some());
+    assert_eq!(count(path), 1);
+}

@@ -1,0 +1,70 @@
+//! What becomes of a key whose call has no outcome: it was cancelled, or dropped, before or after it may have had its
+//! effect.
+
+use std::time::Duration;
+
+use cofferdam::{Cancellation, HostErrorKind};
+
+use super::{count, fetch, host, not_run, post, reported};
+use crate::world::{begin, refused, run};
+
+/// Ends the call once the server has been asked.
+fn ended(call: cofferdam::Call, path: &str, drops: bool) {
+    let (host, cancellation, before) = (host(), Cancellation::new(), count(path));
+    let call = call.cancelled_by(&cancellation);
+    let running = begin(async move {
+        let outcome = host.run(call).await;
+        host.settle().await;
+        outcome
+    });
+    while count(path) == before {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    match drops {
+        true => {
+            running.abort();
+            assert!(run(running).is_err_and(|error| error.is_cancelled()));
+        }
+        false => {
+            cancellation.cancel();
+            assert_eq!(refused(run(running).unwrap()).kind(), HostErrorKind::Cancelled);
+        }
+    }
+}
+
+#[test]
+fn what_may_have_had_its_effect_is_not_done_again() {
+    for (path, drops) in [("/hang/cancelled?post", false), ("/hang/dropped?post", true)] {
+        ended(post(path), path, drops);
+        for _ in 0..2 {
+            let error =
+                not_run(&host(), post(path), HostErrorKind::OutcomeUnknown, "may have had its effect");
+            assert!(error.hint_text().unwrap().contains("recover skip audit-"), "{error}");
+        }
+        assert_eq!(count(path), 1);
+    }
+}
+
+#[test]
+fn what_may_be_repeated_is() {
+    for (path, drops) in [("/hang/cancelled?fetch", false), ("/hang/dropped?fetch", true)] {
+        ended(fetch(path), path, drops);
+        // It hangs again, which is to say that it ran.
+        ended(fetch(path), path, drops);
+        let wall = cofferdam::LimitRequest::parse(None, Some("300ms"), None).unwrap();
+        let (outcome, report) = reported(&host(), fetch(path).limits(wall));
+        assert!(outcome.is_err() && report.replayed.is_none() && report.attempts.len() == 1);
+        assert_eq!(count(path), 3);
+    }
+}
+
+#[test]
+fn a_call_that_never_began_leaves_its_key() {
+    let path = "/text/never?key";
+    let cancellation = Cancellation::new();
+    cancellation.cancel();
+    let error = refused(run(host().run(post(path).cancelled_by(&cancellation))));
+    assert_eq!(error.kind(), HostErrorKind::Cancelled);
+    run(host().run(post(path))).unwrap();
+    assert_eq!(count(path), 1);
+}
