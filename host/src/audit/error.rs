@@ -21,6 +21,8 @@ pub enum AuditTrouble {
     TooNew,
     /// The host's key, which seals and signs, cannot be used.
     Key,
+    /// There is none: nothing was recorded yet.
+    Absent,
     /// Something else.
     Other,
 }
@@ -37,6 +39,7 @@ impl AuditTrouble {
             Self::Absent => "there is none yet",
             Self::TooNew => "a newer version of cofferdam made it",
             Self::Key => "host.key cannot be used",
+            Self::Absent => "there is none yet",
             Self::Other => "it cannot be written",
         }
     }
@@ -57,7 +60,7 @@ impl AuditError {
     }
 
     /// What the file system says.
-    pub(super) fn from_io(error: std::io::Error) -> Self {
+    pub(crate) fn from_io(error: std::io::Error) -> Self {
         use std::io::ErrorKind;
         let trouble = match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => AuditTrouble::Full,

@@ -132,7 +132,9 @@ impl OnRecord {
 
     /// One more event; written with what comes next.
     pub(super) fn event(&mut self, seq: u32, name: &'static str, payload: Map<String, Value>) {
-        self.lines.push(EventLine { at: self.clock.timestamp(), seq, name, payload });
+        // The first event is the call's beginning, to the microsecond.
+        let at = if seq == 1 { self.at } else { self.clock.timestamp() };
+        self.lines.push(EventLine { at, seq, name, payload });
     }
 
     /// How the call's key stands now.

@@ -1,5 +1,6 @@
 //! `audit`: what was called, and the proof that nobody edited it.
 
+mod key;
 mod verify;
 
 use crate::cli::report::Stop;
@@ -9,11 +10,15 @@ use crate::cli::session::Session;
 #[derive(Debug, clap::Subcommand)]
 pub(in crate::cli) enum Command {
     Verify(verify::Args),
+    Key(key::KeyArgs),
+    Checkpoint(key::CheckpointArgs),
 }
 
 /// Does one of them.
 pub(in crate::cli) fn run(command: Command, session: &Session<'_>) -> Result<(), Stop> {
     match command {
         Command::Verify(args) => verify::run(&args, session),
+        Command::Key(key::KeyArgs {}) => key::key(session),
+        Command::Checkpoint(key::CheckpointArgs {}) => key::checkpoint(session),
     }
 }
