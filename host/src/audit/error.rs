@@ -21,8 +21,6 @@ pub enum AuditTrouble {
     TooNew,
     /// The host's key, which seals and signs, cannot be used.
     Key,
-    /// There is none: nothing was recorded yet.
-    Absent,
     /// Something else.
     Other,
 }
@@ -39,7 +37,6 @@ impl AuditTrouble {
             Self::Absent => "there is none yet",
             Self::TooNew => "a newer version of cofferdam made it",
             Self::Key => "host.key cannot be used",
-            Self::Absent => "there is none yet",
             Self::Other => "it cannot be written",
         }
     }

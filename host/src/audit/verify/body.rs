@@ -120,7 +120,8 @@ impl Sum {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LogEvent {
-    pub(super) at: String,
+    #[serde(rename = "at")]
+    _at: IgnoredAny,
     #[serde(rename = "type")]
     pub(super) name: String,
     pub(super) payload: LogFacts,
