@@ -1,5 +1,7 @@
 //! One entry of the record: some events of one call, in canonical JSON, and the chain that holds entries together.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -11,7 +13,7 @@ use crate::failure::AuditId;
 pub const GENESIS: [u8; 32] = [0; 32];
 
 /// The version of the form of entries.
-const FORM: u8 = 1;
+pub(super) const FORM: u8 = 1;
 
 /// One event as it stands on record.
 #[derive(Debug, Clone, Serialize)]
@@ -31,8 +33,10 @@ pub struct EventLine {
 /// One entry: events of one call that are written together.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    body: String,
+    // Shared: an entry is handed over anew each time that writing it is tried.
+    body: Arc<String>,
     digest: [u8; 32],
+    is_empty: bool,
 }
 
 impl Entry {
@@ -46,11 +50,39 @@ impl Entry {
             events: &'a [EventLine],
             v: u8,
         }
-        let body = Body { audit_id, events, v: FORM };
+        Self::of(&Body { audit_id, events, v: FORM }, events.is_empty())
+    }
+
+    /// An entry that is of no call, but of the record itself: `{"log": {"at", "payload", "type"}, "v"}`.
+    #[must_use]
+    pub fn of_the_log(name: &'static str, at: Timestamp, payload: &Map<String, Value>) -> Self {
+        #[derive(Serialize)]
+        struct Said<'a> {
+            #[serde(serialize_with = "shown")]
+            at: Timestamp,
+            payload: &'a Map<String, Value>,
+            #[serde(rename = "type")]
+            name: &'static str,
+        }
+        #[derive(Serialize)]
+        struct Body<'a> {
+            log: Said<'a>,
+            v: u8,
+        }
+        Self::of(&Body { log: Said { at, payload, name }, v: FORM }, false)
+    }
+
+    fn of(body: &impl Serialize, is_empty: bool) -> Self {
         // Maps with text for keys and finite numbers always have a canonical form.
-        let body = serde_json_canonicalizer::to_string(&body).unwrap_or_default();
+        let body = serde_json_canonicalizer::to_string(body).unwrap_or_default();
         let digest = Sha256::digest(body.as_bytes()).into();
-        Self { body, digest }
+        Self { body: Arc::new(body), digest, is_empty }
+    }
+
+    /// Whether it has no events.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.is_empty
     }
 
     /// The canonical JSON.

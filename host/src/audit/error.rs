@@ -57,7 +57,7 @@ impl AuditError {
     }
 
     /// What the file system says.
-    pub(super) fn from_io(error: std::io::Error) -> Self {
+    pub(crate) fn from_io(error: std::io::Error) -> Self {
         use std::io::ErrorKind;
         let trouble = match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => AuditTrouble::Full,

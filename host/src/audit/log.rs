@@ -2,7 +2,8 @@
 
 use jiff::Timestamp;
 
-use super::error::AuditError;
+use super::error::{AuditError, AuditTrouble};
+use super::evidence::AuditEvidence;
 use super::order::{CallStatus, Order};
 use super::seal::Sealed;
 use super::stats::Stats;
@@ -20,6 +21,14 @@ pub trait AuditLog: Send + Sync + 'static {
     /// # Errors
     /// The record cannot be read.
     fn reader(&self) -> Result<Box<dyn AuditReader>, AuditError>;
+
+    /// All that a proof looks at, as it is now. It blocks: not for an executor's threads.
+    ///
+    /// # Errors
+    /// The record cannot be read, or keeps no chain.
+    fn evidence(&self) -> Result<Box<dyn AuditEvidence>, AuditError> {
+        Err(AuditError::new(AuditTrouble::Other, "this record keeps no chain that could be proved"))
+    }
 }
 
 /// Reads a record. Its methods block.

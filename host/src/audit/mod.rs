@@ -3,24 +3,36 @@
 //! A call is on record before anything of it runs, and its outcome is on record before anybody hears of it. The
 //! record is a chain of entries, each with the hash of the one before it, so that nobody edits it unseen.
 
+mod anchor;
+mod checkpoint;
 mod entry;
 mod error;
+mod evidence;
 mod histogram;
 mod log;
+mod note;
 mod order;
 mod seal;
 mod sqlite;
 mod stats;
+mod verify;
 
+pub(crate) use anchor::Anchor;
+pub use checkpoint::{Checkpoint, ORIGIN, Statement};
 pub use entry::{Entry, EventLine, GENESIS, chained};
 pub use error::{AuditError, AuditTrouble};
+pub use evidence::{AuditEvidence, KeptCall, KeptEntry, KeptKey, KeptNote};
 pub use histogram::Histogram;
 pub use log::{AuditLog, AuditReader, CallRow, Filter, StoredEntry};
+pub(crate) use note::NoteSigner;
+pub use note::{NoteFlaw, NoteKey};
 pub use order::{
     CallStatus, CloseCall, KeyClaim, KeyEnd, OpenCall, Opened, Order, Reply, Route, Standing, Verdict,
     Written, written,
 };
 pub(crate) use seal::Part;
 pub use seal::{Sealed, Sealer};
-pub use sqlite::{Durability, SqliteLog};
+pub use sqlite::{Durability, LogSettings, SqliteLog};
 pub use stats::{Stats, StatsGroup};
+pub use verify::{Finding, Flaw};
+pub(crate) use verify::{Outcome, nothing, whole};

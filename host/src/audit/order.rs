@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 use super::entry::Entry;
 use super::error::{AuditError, AuditTrouble};
 use super::seal::Sealed;
+use super::verify::Flaw;
 use crate::failure::AuditId;
 
 /// Where a call stands.
@@ -243,6 +244,18 @@ pub enum Order {
         claim: KeyClaim,
         /// The answer.
         reply: Reply<Standing>,
+    },
+    /// A statement about the chain as it is now, signed.
+    Sign {
+        /// The note.
+        reply: Reply<String>,
+    },
+    /// The operator knows of these flaws, by the number of an entry, and goes on: that is put on record and signed.
+    Accept {
+        /// The flaws.
+        flaws: Vec<(u64, Flaw)>,
+        /// The note about the chain afterwards.
+        reply: Reply<String>,
     },
     /// Nothing; answered when all orders before it are durable.
     Flush {

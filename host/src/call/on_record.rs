@@ -132,7 +132,9 @@ impl OnRecord {
 
     /// One more event; written with what comes next.
     pub(super) fn event(&mut self, seq: u32, name: &'static str, payload: Map<String, Value>) {
-        self.lines.push(EventLine { at: self.clock.timestamp(), seq, name, payload });
+        // The first event is the call's beginning, to the microsecond.
+        let at = if seq == 1 { self.at } else { self.clock.timestamp() };
+        self.lines.push(EventLine { at, seq, name, payload });
     }
 
     /// How the call's key stands now.
@@ -222,13 +224,17 @@ impl OnRecord {
     }
 
     /// Writes the end of a call that did nothing, if that can be done at once.
-    pub(super) async fn close_once(&mut self, end: End) {
+    ///
+    /// # Errors
+    /// `audit_unavailable`: it cannot.
+    pub(super) async fn close_once(&mut self, end: End) -> Result<(), HostError> {
         let (open, close) = self.end(end);
         let (reply, answer) = written();
         self.recording.log().submit(Order::Close { open, call: Box::new(close), reply: Some(reply) });
-        if let Err(error) = answer.done().await {
+        answer.done().await.map_err(|error| {
             tracing::warn!(target: "cofferdam::audit", audit_id = self.audit_id.as_str(), %error, "a call that was not taken up is not on record");
-        }
+            unavailable(error)
+        })
     }
 
     /// Has the end written, with nobody to wait for it.

@@ -371,8 +371,8 @@ impl Record {
         let closed = match &outcome {
             // Nothing was done: why not is told, whatever becomes of the record.
             Err(_) if attempts == 0 => {
-                spans::recording(self.on_record.close_once(end)).instrument(span).await;
-                Ok(())
+                let told = spans::recording(self.on_record.close_once(end)).instrument(span).await;
+                told.or(Ok(()))
             }
             _ => spans::recording(self.on_record.close(end)).instrument(span).await,
         };

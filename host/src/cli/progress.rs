@@ -73,3 +73,39 @@ impl Drop for Spinner {
         }
     }
 }
+
+/// Says how much of something long is done: a bar on a terminal; elsewhere nothing, since it comes to an end.
+pub(super) struct Counted(Option<ProgressBar>);
+
+impl Counted {
+    /// Begins to count `what`.
+    pub(super) fn start(ui: &Ui, what: &str) -> Self {
+        if !ui.animates() {
+            return Self(None);
+        }
+        let bar = ProgressBar::no_length().with_message(safe_line(what, 200));
+        // The template is ours; a wrong one would leave the default.
+        if let Ok(style) =
+            ProgressStyle::with_template("{bar:30} {human_pos} of {human_len} {msg} ({elapsed})")
+        {
+            bar.set_style(style);
+        }
+        Self(Some(bar))
+    }
+
+    /// So many of so many.
+    pub(super) fn at(&mut self, done: u64, of: u64) {
+        if let Some(bar) = &self.0 {
+            bar.set_length(of);
+            bar.set_position(done);
+        }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -246,7 +246,9 @@ impl Step<'_> {
             Self::Suppressed { at, by, reason, cause } => {
                 json!({"at": at.to_string(), "by": by.name(), "reason": reason, "cause": cause})
             }
-            Self::Final { outcome, class, code } => json!({"outcome": outcome, "class": class, "code": code}),
+            Self::Final { outcome, class, code } => {
+                json!({"status": outcome, "outcome": outcome, "class": class, "code": code})
+            }
         };
         match facts {
             Value::Object(facts) => facts,

@@ -1,15 +1,53 @@
 //! The record of a host, as its operator reads, proves and prunes it.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use super::Host;
-use crate::audit::{AuditError, AuditLog, AuditReader, AuditTrouble};
+use crate::audit::{
+    Anchor, AuditError, AuditLog, AuditReader, AuditTrouble, Finding, Flaw, NoteKey, NoteSigner, Order,
+    Outcome, Sealer, written,
+};
 use crate::error::{HostError, HostErrorKind};
+use crate::host_key;
 
 /// The record of a host. Cheap to clone. What reads it blocks: not for an executor's threads.
 #[derive(Clone)]
 pub struct Audit {
     log: Arc<dyn AuditLog>,
+    home: PathBuf,
+}
+
+/// What a proof of the record found.
+#[derive(Debug, Clone, Serialize)]
+pub struct Proof {
+    /// Whether the record holds together, but for what the operator accepted.
+    pub holds: bool,
+    /// The number of the first entry that was looked at, and of the last. Those before the first were pruned, or are
+    /// in no export.
+    pub from: u64,
+    /// The number of the last entry.
+    pub to: u64,
+    /// That entry's hash, in hexadecimal.
+    pub head: String,
+    /// How many entries were looked at,
+    pub entries: u64,
+    /// how many calls,
+    pub calls: u64,
+    /// and how many signed statements that hold.
+    pub checkpoints: u64,
+    /// When the first of the calls was received,
+    pub since: Option<String>,
+    /// and the last.
+    pub until: Option<String>,
+    /// The public key that signed, and its id.
+    pub key: String,
+    /// What is wrong, the first entry first.
+    pub findings: Vec<Finding>,
+    /// How many more findings there are that are not listed.
+    pub more_findings: u64,
 }
 
 impl Host {
@@ -21,8 +59,8 @@ impl Host {
 }
 
 impl Audit {
-    pub(super) fn new(log: Arc<dyn AuditLog>) -> Self {
-        Self { log }
+    pub(super) fn new(log: Arc<dyn AuditLog>, home: PathBuf) -> Self {
+        Self { log, home }
     }
 
     /// A reader of its own, which sees all that was durable when it was asked for.
@@ -44,11 +82,100 @@ impl Audit {
             Err(error) => Err(unreadable(error)),
         }
     }
+
+    /// The public key of the signed statements, as an operator pins it elsewhere.
+    ///
+    /// # Errors
+    /// `audit_unavailable`: `host.key` cannot be used.
+    pub fn key(&self) -> Result<NoteKey, HostError> {
+        Ok(NoteSigner::new(&self.host_key()?).key())
+    }
+
+    /// Signs for the record as it is now: a note to keep elsewhere, by which it is known later whether any of what is
+    /// on record today was changed or cut off.
+    ///
+    /// # Errors
+    /// `audit_unavailable`: the record cannot be written.
+    pub async fn checkpoint(&self) -> Result<String, HostError> {
+        let (reply, note) = written();
+        self.log.submit(Order::Sign { reply });
+        note.done().await.map_err(unwritable)
+    }
+
+    /// Checks the whole record: its chain, its signed statements, those in `pinned` that were kept elsewhere, and that
+    /// the lists that are derived from it say the same. `progress` is told how many entries of how many were looked at.
+    ///
+    /// # Errors
+    /// `audit_unavailable`: the record cannot be read. What is wrong with it is no error, but in the proof.
+    pub fn verify(&self, pinned: &[String], progress: &mut dyn FnMut(u64, u64)) -> Result<Proof, HostError> {
+        // Before the view is taken: hosts that go on sign for more.
+        let file = Anchor::of(&self.home).read().map_err(|error| unreadable(AuditError::from_io(error)))?;
+        let host_key = self.host_key()?;
+        let (key, sealer) = (NoteSigner::new(&host_key).key(), Sealer::new(&host_key));
+        let outcome = match self.log.evidence() {
+            Ok(mut evidence) => {
+                crate::audit::whole(&mut *evidence, &key, &sealer, file.as_deref(), pinned, progress)
+                    .map_err(unreadable)?
+            }
+            // A record that is gone is a record that was cut off at its beginning.
+            Err(error)
+                if error.trouble() == AuditTrouble::Absent && (file.is_some() || !pinned.is_empty()) =>
+            {
+                crate::audit::nothing(&key, file.as_deref(), pinned)
+            }
+            Err(error) => return Err(unreadable(error)),
+        };
+        Ok(proof(outcome, &key))
+    }
+
+    /// Puts on record, signed, that the operator knows of these findings, and goes on from there.
+    ///
+    /// # Errors
+    /// `audit_unavailable`: the record cannot be written.
+    pub async fn accept(&self, findings: &[Finding]) -> Result<(), HostError> {
+        let (reply, note) = written();
+        let flaws: Vec<(u64, Flaw)> = findings.iter().map(|finding| (finding.n, finding.flaw)).collect();
+        self.log.submit(Order::Accept { flaws, reply });
+        note.done().await.map(drop).map_err(unwritable)
+    }
+
+    fn host_key(&self) -> Result<[u8; 32], HostError> {
+        let key = host_key::read_or_make(&self.home.join("host.key"));
+        key.map_err(|error| unreadable(AuditError::new(AuditTrouble::Key, error)))
+    }
+}
+
+/// The proof that this outcome is, by this key.
+fn proof(outcome: Outcome, key: &NoteKey) -> Proof {
+    let mut findings = outcome.findings;
+    findings.sort_by_key(|finding| finding.n);
+    Proof {
+        holds: outcome.more == 0 && findings.iter().all(|finding| finding.accepted),
+        from: outcome.from,
+        to: outcome.n,
+        head: outcome.hash.iter().map(|byte| format!("{byte:02x}")).collect(),
+        entries: outcome.tally.entries,
+        calls: outcome.tally.calls,
+        checkpoints: outcome.tally.checkpoints,
+        since: outcome.tally.since.map(|at| format!("{at:.6}")),
+        until: outcome.tally.until.map(|at| format!("{at:.6}")),
+        key: key.to_string(),
+        findings,
+        more_findings: outcome.more,
+    }
 }
 
 /// The record cannot be read.
 pub(crate) fn unreadable(error: AuditError) -> HostError {
-    let message = format!("The record cannot be read: {}.", error.trouble().says());
+    trouble("read", error)
+}
+
+fn unwritable(error: AuditError) -> HostError {
+    trouble("written", error)
+}
+
+fn trouble(what: &str, error: AuditError) -> HostError {
+    let message = format!("The record cannot be {what}: {}.", error.trouble().says());
     HostError::new(HostErrorKind::AuditUnavailable, message)
         .hint("It is the file audit.db of the home directory; `--verbose` says more.")
         .because(error)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Audit, Host};
-use crate::audit::{AuditLog, Durability, SqliteLog};
+use crate::audit::{AuditLog, Durability, LogSettings, SqliteLog};
 use crate::call::{Loader, Pipeline, PipelineParts, RecordSettings, Recording, actor_name};
 use crate::chance::{Chance, SystemChance};
 use crate::clock::{Clock, SystemClock};
@@ -323,7 +323,10 @@ impl HostBuilder {
             Some(log) => log,
             None => {
                 let message = "The record cannot be begun.";
-                let log = SqliteLog::new(&home, self.durability);
+                let log = SqliteLog::new(
+                    &home,
+                    LogSettings { durability: self.durability, ..LogSettings::default() },
+                );
                 Arc::new(log.map_err(|error| {
                     HostError::new(HostErrorKind::AuditUnavailable, message).because(error)
                 })?)
@@ -349,7 +352,7 @@ impl HostBuilder {
         let registry = Registry::open(home.join("packages"));
         let keyring = KeyringFile::new(home.join("keyring.toml"));
         let loader = Loader::new(registry, keyring, sandbox, ceilings, self.clock);
-        let audit = Audit::new(log);
+        let audit = Audit::new(log, home.clone());
         let pipeline = Pipeline::new(PipelineParts {
             loader,
             broker,

@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-pub use audit::Audit;
 pub(crate) use audit::unreadable;
+pub use audit::{Audit, Proof};
 pub use binding_test::{BindingTest, TestAnswer};
 pub use binding_view::{BindingInspection, BindingView, STALE_AFTER_DAYS, Verdict};
 pub use bindings::{Asker, NewBinding};

@@ -1,6 +1,8 @@
 //! The record in a SQLite file: one writer thread a host, many commits in one, several hosts at once.
 
+mod evidence;
 mod find;
+mod kept;
 mod names;
 mod orders;
 mod owners;
@@ -9,14 +11,17 @@ mod queries;
 mod read;
 mod rollup;
 mod schema;
+mod signing;
 mod writer;
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use super::error::{AuditError, AuditTrouble};
+use super::evidence::AuditEvidence;
 use super::log::{AuditLog, AuditReader};
 use super::order::Order;
 
@@ -48,6 +53,27 @@ impl Durability {
     }
 }
 
+/// How a record is kept.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct LogSettings {
+    /// What it survives. Default: [`Durability::Process`].
+    pub durability: Durability,
+    /// How long another process that holds it is waited for, before whoever asked is told. Default: 2 seconds.
+    pub busy_timeout: Duration,
+    /// How long calls stay on record; none for as long as nobody prunes it. Default: none.
+    pub retention: Option<Duration>,
+}
+
+impl Default for LogSettings {
+    fn default() -> Self {
+        Self { durability: Durability::Process, busy_timeout: Duration::from_secs(2), retention: None }
+    }
+}
+
+/// The file's name in the home directory.
+const FILE: &str = "audit.db";
+
 /// The record of a host in `audit.db` of its home directory.
 pub struct SqliteLog {
     path: PathBuf,
@@ -63,11 +89,11 @@ impl SqliteLog {
     ///
     /// # Errors
     /// No thread can be started.
-    pub fn new(home: &Path, durability: Durability) -> Result<Self, AuditError> {
+    pub fn new(home: &Path, settings: LogSettings) -> Result<Self, AuditError> {
         let (orders, received) = channel();
-        let path = home.join("audit.db");
+        let path = home.join(FILE);
         let lives = home.join("running");
-        let writer = writer::Writer::new(path.clone(), lives.clone(), durability);
+        let writer = writer::Writer::new(home.to_owned(), lives.clone(), settings);
         let thread = std::thread::Builder::new().name("cofferdam-audit".into());
         let thread = thread.spawn(move || writer.run(&received));
         let thread = thread.map_err(|error| AuditError::new(AuditTrouble::Other, error))?;
@@ -86,6 +112,10 @@ impl AuditLog for SqliteLog {
     fn reader(&self) -> Result<Box<dyn AuditReader>, AuditError> {
         Ok(Box::new(read::Reader::open(&self.path, self.lives.clone())?))
     }
+
+    fn evidence(&self) -> Result<Box<dyn AuditEvidence>, AuditError> {
+        Ok(Box::new(evidence::Evidence::open(&self.path)?))
+    }
 }
 
 impl Drop for SqliteLog {
@@ -98,3 +128,6 @@ impl Drop for SqliteLog {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -23,6 +23,7 @@ pub(super) enum Answer {
     Done(Reply<()>),
     Settled(Reply<bool>, bool),
     Standing(Reply<Standing>, Option<Standing>),
+    Signed(Reply<String>),
     Nobody,
 }
 
@@ -37,6 +38,7 @@ impl Answer {
             Order::Settle { reply, .. } => Self::Settled(reply, false),
             Order::Look { reply, .. } => Self::Standing(reply, None),
             Order::Flush { reply } => Self::Done(reply),
+            Order::Sign { reply } | Order::Accept { reply, .. } => Self::Signed(reply),
         }
     }
 
@@ -66,6 +68,7 @@ impl Answer {
             Self::Done(reply) => send(reply, Some(()), error),
             Self::Settled(reply, settled) => send(reply, Some(settled), error),
             Self::Standing(reply, standing) => send(reply, standing, error),
+            Self::Signed(reply) => send(reply, None, error),
             Self::Nobody => {}
         }
     }
@@ -118,6 +121,8 @@ pub(super) fn carry_out(
             Err(error) => (Answer::Standing(reply, None), Err(error)),
         },
         Order::Flush { reply } => (Answer::Done(reply), Ok(())),
+        // Done by themselves, after all that came before them.
+        Order::Sign { reply } | Order::Accept { reply, .. } => (Answer::Signed(reply), Ok(())),
     }
 }
 
@@ -173,7 +178,11 @@ impl At<'_> {
     fn close(&mut self, connection: &Connection, call: &CloseCall) -> rusqlite::Result<()> {
         let id = call.audit_id.bytes();
         let Some(prev) = self.last_open(connection, id)? else { return Ok(()) };
-        let n = self.entry(connection, prev, &call.entry, call.outcome.as_ref())?;
+        // What was begun and ended in one entry needs no other, unless something is kept of its end.
+        let n = match call.entry.is_empty() && call.outcome.is_none() {
+            true => prev,
+            false => self.entry(connection, prev, &call.entry, call.outcome.as_ref())?,
+        };
         let verdict = self.names.verdict(connection, &call.verdict)?;
         let update = "UPDATE calls SET last = ?2, verdict = ?3, duration = ?4, attempts = ?5 WHERE id = ?1 \
                       RETURNING key, at, route";

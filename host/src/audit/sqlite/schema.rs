@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
-use super::Durability;
+use super::LogSettings;
 use crate::audit::error::{AuditError, AuditTrouble};
 
 /// Every version, from the first on: what makes it of the one before. A released one is never edited.
@@ -17,18 +17,18 @@ const VERSIONS: [&str; 1] = [include_str!("v1.sql")];
 /// The number in `application_id` by which the file is known: `cfdm`.
 const APPLICATION: i64 = 0x6366_646d;
 
-/// How long SQLite itself waits for another process.
+/// How long a reader waits for another process.
 const BUSY: Duration = Duration::from_secs(2);
 
 /// Opens the record for writing; makes it, or brings it to the newest version.
-pub(super) fn open(path: &Path, durability: Durability) -> Result<Connection, AuditError> {
+pub(super) fn open(path: &Path, settings: &LogSettings) -> Result<Connection, AuditError> {
     make(path).map_err(AuditError::from_io)?;
     let mut connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    connection.busy_timeout(BUSY)?;
+    connection.busy_timeout(settings.busy_timeout)?;
     // Written once into the file, and then only looked at.
     connection.pragma_update(None, "journal_mode", "wal")?;
     // Of this connection alone.
-    connection.pragma_update(None, "synchronous", durability.synchronous())?;
+    connection.pragma_update(None, "synchronous", settings.durability.synchronous())?;
     connection.pragma_update(None, "temp_store", "memory")?;
     connection.pragma_update(None, "cache_size", -16_384)?;
     connection.set_prepared_statement_cache_capacity(64);

@@ -2,32 +2,46 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
+use rusqlite::{Connection, OptionalExtension as _};
 
+use super::kept::{Kept, worth_keeping};
 use super::names::Names;
 use super::orders::{Answer, At, carry_out};
 use super::owners::Life;
-use super::{Durability, rollup, schema};
+use super::signing::{self, Signing};
+use super::{Durability, LogSettings, rollup, schema};
+use crate::audit::anchor::Anchor;
 use crate::audit::entry::GENESIS;
 use crate::audit::error::{AuditError, AuditTrouble};
+use crate::audit::note::NoteSigner;
 use crate::audit::order::Order;
 use crate::failpoint;
+use crate::host_key;
 
 /// Most orders in one commit.
 const AT_ONCE: usize = 1024;
 
+/// How long nothing must have been asked for before what can wait is done.
+const IDLE: Duration = Duration::from_secs(1);
+
 /// Writes the record of one host, on a thread of its own.
 pub(super) struct Writer {
-    path: PathBuf,
+    home: PathBuf,
     lives: PathBuf,
-    durability: Durability,
+    settings: LogSettings,
     /// As long as this host lives, whatever becomes of the file: its calls are its own until then.
     life: Option<Life>,
+    signing: Option<Signing>,
     book: Option<Book>,
     /// Calls that got an end since they were last counted.
     ended: usize,
+    kept: Kept,
+    /// The last entry that this host wrote, and up to where it knows of a signed statement.
+    own: Option<Head>,
+    signed: u64,
 }
 
 /// The open record.
@@ -41,31 +55,62 @@ pub(super) struct Book {
 }
 
 /// The end of the chain.
+#[derive(Debug, Clone)]
 pub(super) struct Head {
     pub(super) n: u64,
     pub(super) hash: [u8; 32],
 }
 
 impl Writer {
-    pub(super) fn new(path: PathBuf, lives: PathBuf, durability: Durability) -> Self {
-        Self { path, lives, durability, life: None, book: None, ended: 0 }
+    pub(super) fn new(home: PathBuf, lives: PathBuf, settings: LogSettings) -> Self {
+        Self {
+            home,
+            lives,
+            settings,
+            life: None,
+            signing: None,
+            book: None,
+            ended: 0,
+            kept: Kept::default(),
+            own: None,
+            signed: 0,
+        }
     }
 
     /// Carries out orders until nobody can give any.
     pub(super) fn run(mut self, orders: &Receiver<Order>) {
         let mut batch = Vec::new();
-        while let Ok(first) = orders.recv() {
-            batch.push(first);
-            batch.extend(orders.try_iter().take(AT_ONCE - 1));
-            self.write(&mut batch);
-            if self.ended >= rollup::CALLS {
-                self.count(2 * rollup::CALLS);
+        loop {
+            let first = match self.has_more_to_do() {
+                true => orders.recv_timeout(IDLE),
+                false => orders.recv().map_err(RecvTimeoutError::from),
+            };
+            match first {
+                Ok(first) => {
+                    batch.push(first);
+                    batch.extend(orders.try_iter().take(AT_ONCE - 1));
+                    let own: Vec<_> = batch.extract_if(.., |order| is_of_the_log(order)).collect();
+                    self.write(&mut batch);
+                    own.into_iter().for_each(|order| self.do_own(order));
+                    if self.unsigned() >= signing::EVERY {
+                        self.sign();
+                    }
+                    if self.ended >= rollup::CALLS {
+                        self.count(2 * rollup::CALLS);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => self.tidy(),
+                Err(RecvTimeoutError::Disconnected) => break,
             }
         }
+        self.tidy();
         // Commands make one call each: who finds that there are many counts them.
         let behind = |book: &Book| rollup::is_behind(&book.connection, rollup::CALLS).unwrap_or(false);
         if self.ended > 0 && self.book.as_ref().is_some_and(behind) {
             self.count(2 * rollup::CALLS);
+        }
+        if !self.kept.is_empty() {
+            tracing::error!(target: "cofferdam::audit", "the ends of some calls could not be written: they are incomplete");
         }
     }
 
@@ -78,16 +123,93 @@ impl Writer {
         }
     }
 
+    fn has_more_to_do(&self) -> bool {
+        self.unsigned() > 0 || !self.kept.is_empty()
+    }
+
+    /// Carries out what is of the record itself, and has transactions of its own.
+    fn do_own(&mut self, order: Order) {
+        let done = self.open().and_then(|()| match (&self.book, &self.signing) {
+            (Some(book), Some(signing)) => Ok((book, signing)),
+            _ => Err(AuditError::new(AuditTrouble::Other, "it is not open")),
+        });
+        let (note, reply) = match order {
+            Order::Sign { reply } => {
+                let own = self.own.as_ref();
+                (done.and_then(|(book, signing)| signing.sign(&book.connection, own)), reply)
+            }
+            Order::Accept { flaws, reply } => {
+                let note = done.and_then(|(book, signing)| signing.accept(&book.connection, flaws));
+                // What this host wrote before may be what is lost.
+                self.own = None;
+                self.signed = 0;
+                (note, reply)
+            }
+            _ => return,
+        };
+        let _ = reply.send(note);
+    }
+
+    /// What can wait until nobody does.
+    fn tidy(&mut self) {
+        if !self.kept.is_empty() {
+            self.write(&mut Vec::new());
+        }
+        if self.unsigned() > 0 {
+            self.sign();
+        }
+    }
+
+    fn unsigned(&self) -> u64 {
+        self.own.as_ref().map_or(0, |own| own.n.saturating_sub(self.signed))
+    }
+
+    /// Signs for what was written. Where that fails it is tried again with the next entry.
+    fn sign(&mut self) {
+        let Self { book: Some(book), signing: Some(signing), own, .. } = self else { return };
+        self.signed = own.as_ref().map_or(0, |own| own.n);
+        failpoint::pass("checkpoint.before");
+        if let Err(error) = signing.sign(&book.connection, own.as_ref()) {
+            tracing::warn!(target: "cofferdam::audit", %error, "no checkpoint was signed");
+        }
+        failpoint::pass("checkpoint.after");
+    }
+
     fn write(&mut self, batch: &mut Vec<Order>) {
         let orders = std::mem::take(batch);
+        let kept = self.kept.take();
+        if !kept.is_empty() {
+            // In a transaction of their own: what cannot be written at all must not hold up what can.
+            if let Err(error) = self.write_down(kept)
+                && error.trouble() != AuditTrouble::Other
+            {
+                orders.iter().filter_map(worth_keeping).for_each(|order| self.kept.keep(order));
+                orders.into_iter().map(Answer::refused).for_each(|answer| answer.tell(Some(&error)));
+                return;
+            }
+        }
+        if !orders.is_empty() {
+            // Whoever waits was told.
+            let _ = self.write_down(orders);
+        }
+    }
+
+    /// Carries out these orders and answers them.
+    fn write_down(&mut self, orders: Vec<Order>) -> Result<(), AuditError> {
         let mut answers = Vec::with_capacity(orders.len());
+        // Copied before it is known whether they must be; what is long in them is shared.
+        let ends: Vec<_> = orders.iter().filter_map(worth_keeping).collect();
         let outcome = self.commit(orders, &mut answers);
         if let Err(error) = &outcome {
             tracing::warn!(target: "cofferdam::audit", %error, "the record was not written");
             // What is open may be what is wrong: a file that was replaced, a disk that was mounted anew.
             self.book = None;
+            if error.trouble() != AuditTrouble::Other {
+                ends.into_iter().for_each(|order| self.kept.keep(order));
+            }
         }
         answers.into_iter().for_each(|answer| answer.tell(outcome.as_ref().err()));
+        outcome
     }
 
     fn commit(&mut self, orders: Vec<Order>, answers: &mut Vec<Answer>) -> Result<(), AuditError> {
@@ -95,20 +217,22 @@ impl Writer {
             answers.extend(orders.into_iter().map(Answer::refused));
             return Err(error);
         }
-        let Self { lives, book: Some(book), ended, .. } = self else {
+        let Self { lives, book: Some(book), own, ended, .. } = self else {
             return Err(AuditError::new(AuditTrouble::Other, "it is not open"));
         };
         let Book { connection, names, open, owner } = book;
-        // Of a connection that nothing else uses: an unchecked transaction is one like any other.
-        let transaction = rusqlite::Transaction::new_unchecked(connection, TransactionBehavior::Immediate);
-        let transaction = match transaction {
-            Ok(transaction) => transaction,
+        let begun = signing::begin(connection).and_then(|transaction| {
+            let head = head(&transaction)?;
+            Ok((transaction, head))
+        });
+        let (transaction, head) = match begun {
+            Ok(begun) => begun,
             Err(error) => {
                 answers.extend(orders.into_iter().map(Answer::refused));
                 return Err(error.into());
             }
         };
-        let head = head(&transaction)?;
+        let before = head.n;
         let mut at = At { names, open, owner: *owner, lives, head, ended: 0, counted: None };
         let mut failed = None;
         for order in orders {
@@ -119,6 +243,7 @@ impl Writer {
             answers.push(answer);
             failed = failed.or(outcome.err());
         }
+        let head = at.head;
         match failed {
             Some(error) => Err(error.into()),
             None => {
@@ -128,6 +253,9 @@ impl Writer {
                 failpoint::pass("after.commit");
                 failpoint::pass_if("open.committed", || answers.iter().any(Answer::is_of_open));
                 failpoint::pass_if("close.committed", || answers.iter().any(Answer::is_of_more));
+                if head.n > before {
+                    *own = Some(head);
+                }
                 Ok(())
             }
         }
@@ -142,7 +270,14 @@ impl Writer {
             None => Life::begin(&self.lives).map_err(AuditError::from_io)?,
         };
         let life = self.life.insert(life);
-        let connection = schema::open(&self.path, self.durability)?;
+        if self.signing.is_none() {
+            let key = host_key::read_or_make(&self.home.join("host.key"));
+            let key = key.map_err(|error| AuditError::new(AuditTrouble::Key, error))?;
+            let power = self.settings.durability == Durability::Power;
+            let (signer, anchor) = (NoteSigner::new(&key), Anchor::of(&self.home));
+            self.signing = Some(Signing { signer, anchor, power });
+        }
+        let connection = schema::open(&self.home.join(super::FILE), &self.settings)?;
         connection.execute("INSERT INTO owners (name) VALUES (?1) ON CONFLICT DO NOTHING", [life.name()])?;
         let owner = "SELECT id FROM owners WHERE name = ?1";
         let owner = connection.query_row(owner, [life.name()], |row| row.get(0))?;
@@ -151,8 +286,12 @@ impl Writer {
     }
 }
 
+fn is_of_the_log(order: &Order) -> bool {
+    matches!(order, Order::Sign { .. } | Order::Accept { .. })
+}
+
 /// The end of the chain as it is now: another host may have written since.
-fn head(connection: &Connection) -> Result<Head, AuditError> {
+pub(super) fn head(connection: &Connection) -> rusqlite::Result<Head> {
     let mut last = connection.prepare_cached("SELECT n, hash FROM entries ORDER BY n DESC LIMIT 1")?;
     let last = last.query_row([], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
     let (n, hash) = last.unwrap_or((0, GENESIS));

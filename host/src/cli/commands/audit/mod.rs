@@ -3,6 +3,7 @@
 mod chart;
 mod filter;
 mod id;
+mod key;
 mod line;
 mod list;
 mod show;
@@ -25,6 +26,8 @@ pub(in crate::cli) enum Command {
     Tail(tail::Args),
     Stats(stats::Args),
     Verify(verify::Args),
+    Key(key::KeyArgs),
+    Checkpoint(key::CheckpointArgs),
 }
 
 /// Does one of them.
@@ -35,6 +38,8 @@ pub(in crate::cli) fn run(command: Command, session: &Session<'_>) -> Result<(),
         Command::Tail(args) => tail::run(&args, session),
         Command::Stats(args) => stats::run(args, session),
         Command::Verify(args) => verify::run(&args, session),
+        Command::Key(key::KeyArgs {}) => key::key(session),
+        Command::Checkpoint(key::CheckpointArgs {}) => key::checkpoint(session),
     }
 }
 

@@ -1,52 +1,117 @@
 //! `audit verify`: whether the record holds together.
 
-use serde::Serialize;
+use std::path::PathBuf;
 
-use crate::audit::{GENESIS, chained};
+use crate::audit::Finding;
+use crate::cli::files;
 use crate::cli::page::{Page, Tone};
+use crate::cli::progress::Counted;
 use crate::cli::report::Stop;
+use crate::cli::runtime::block_on;
 use crate::cli::session::Session;
-use crate::error::{HostError, HostErrorKind};
+use crate::error::HostErrorKind;
+use crate::host::{Audit, Proof};
 
 const EXAMPLES: &str = "\
+The record is a chain: each entry has the hash of the one before it, and the host signs for its end. So an
+entry that was edited, removed, inserted or moved shows, and so does an end that was cut off. Whoever can
+read host.key can sign anew: only a checkpoint kept elsewhere (`cofferdam audit checkpoint`) shows that.
+
 Examples:
   cofferdam audit verify
+  cofferdam audit verify --checkpoint 2026-11-22.checkpoint
   cofferdam audit verify --format json";
 
+/// Findings that are shown to people.
+const SHOWN: usize = 20;
+
+/// Longest statement, in bytes.
+const NOTE_BYTES: u64 = 64 * 1024;
+
 /// Checks that nothing in the record was edited, removed, inserted or put in another order.
+///
+/// The exit code is 0 where it holds together, and 86 where it does not.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub(in crate::cli) struct Args {}
+pub(in crate::cli) struct Args {
+    /// A checkpoint that was kept elsewhere: what it speaks of must be on record, unchanged.
+    #[arg(long, value_name = "FILE")]
+    checkpoint: Vec<PathBuf>,
 
-#[derive(Debug, Serialize)]
-struct Verified {
-    entries: u64,
+    /// Puts on record, signed, that you know of what is found, and goes on from there.
+    ///
+    /// What was found stays in every later proof, as accepted; what is changed after that is found anew.
+    #[arg(long)]
+    accept_loss: bool,
 }
 
-pub(super) fn run(_args: &Args, session: &Session<'_>) -> Result<(), Stop> {
+pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
     let host = session.host()?;
-    let mut reader = host.audit().reader()?;
-    let (mut n, mut hash) = (0, GENESIS);
-    loop {
-        let entries = reader.entries(n + 1, 1000).map_err(|error| {
-            HostError::new(HostErrorKind::AuditUnavailable, "The record cannot be read.").because(error)
-        })?;
-        if entries.is_empty() {
-            break;
-        }
-        for entry in entries {
-            n += 1;
-            hash = chained(&hash, n, crate::digest::Digest::of(entry.body.as_bytes()).as_bytes());
-            if entry.n != n || entry.hash != hash {
-                let message = format!("Entry {n} of the record was changed.");
-                return Err(HostError::new(HostErrorKind::AuditTampered, message).into());
-            }
-        }
+    let audit = host.audit();
+    let kept = args.checkpoint.iter().map(|path| files::bounded("The checkpoint", path, NOTE_BYTES));
+    // What is no text is no statement either, and is found to be none.
+    let kept = kept.map(|note| note.map(|note| String::from_utf8_lossy(&note).into_owned()));
+    let kept = kept.collect::<Result<Vec<_>, _>>()?;
+    let mut proof = proved(audit, &kept, session)?;
+    if args.accept_loss && !proof.holds {
+        let new: Vec<Finding> = proof.findings.iter().filter(|finding| !finding.accepted).cloned().collect();
+        block_on(async { Ok(audit.accept(&new).await?) })?;
+        proof = proved(audit, &kept, session)?;
     }
-    let verified = Verified { entries: n };
-    session.ui.result(&verified, || {
-        let mut page = Page::default();
-        page.toned_field("verified", Tone::Good, &format!("{n} entries"));
-        page
-    })
+    shown(&proof, session)
+}
+
+fn proved(audit: &Audit, kept: &[String], session: &Session<'_>) -> Result<Proof, Stop> {
+    let mut counted = Counted::start(session.ui, "entries verified");
+    Ok(audit.verify(kept, &mut |done, of| counted.at(done, of))?)
+}
+
+/// Shows a proof; one that fails ends the command.
+pub(super) fn shown(proof: &Proof, session: &Session<'_>) -> Result<(), Stop> {
+    session.ui.result(proof, || page(proof))?;
+    match proof.holds {
+        true => Ok(()),
+        false => Err(Stop::Shown(HostErrorKind::AuditTampered.exit_code())),
+    }
+}
+
+fn page(proof: &Proof) -> Page {
+    let mut page = Page::default();
+    match proof.holds {
+        true => page.toned_field("verified", Tone::Good, "the record holds together"),
+        false => page.toned_field("changed", Tone::Bad, "the record does not hold together"),
+    };
+    let entries = match proof.entries {
+        0 => "none".to_owned(),
+        some => format!("{some} (number {} to {})", proof.from, proof.to),
+    };
+    page.field("entries", &entries);
+    let times = match (&proof.since, &proof.until) {
+        (Some(since), Some(until)) => format!(", received {since} to {until}"),
+        _ => String::new(),
+    };
+    page.field("calls", &format!("{}{times}", proof.calls));
+    let checkpoints = match proof.checkpoints {
+        0 => "none: nothing signed says where the record ends".to_owned(),
+        some => format!("{some} that hold"),
+    };
+    page.field("checkpoints", &checkpoints);
+    page.field("signed by", &proof.key);
+    page.field("head", &proof.head);
+    for finding in proof.findings.iter().take(SHOWN) {
+        let call = finding.audit_id.as_ref().map(|id| match finding.seq {
+            Some(seq) => format!(" ({}, event {seq})", id.as_str()),
+            None => format!(" ({})", id.as_str()),
+        });
+        let text = format!("{}{}", finding.what, call.unwrap_or_default());
+        match finding.accepted {
+            true => page.toned_field("accepted", Tone::Doubtful, &text),
+            false => page.toned_field(finding.flaw.name(), Tone::Bad, &text),
+        };
+    }
+    let more = (proof.findings.len().saturating_sub(SHOWN) as u64).saturating_add(proof.more_findings);
+    if more > 0 {
+        page.line(&format!("and {more} more"));
+    }
+    page
 }

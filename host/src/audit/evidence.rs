@@ -1,0 +1,124 @@
+//! The trait by which a record shows all that a proof looks at.
+
+use jiff::Timestamp;
+
+use super::error::AuditError;
+use super::log::StoredEntry;
+use super::order::CallStatus;
+use super::seal::Sealed;
+use crate::failure::AuditId;
+
+/// One unchanging view of a record. Its methods block.
+pub trait AuditEvidence: Send {
+    /// The number of the last entry; 0 where there is none.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    fn last(&mut self) -> Result<u64, AuditError>;
+
+    /// Up to `most` entries, from the `from`-th on.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    fn entries(&mut self, from: u64, most: usize) -> Result<Vec<KeptEntry>, AuditError>;
+
+    /// All signed statements, in the order of the entries that they speak of.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    fn notes(&mut self) -> Result<Vec<KeptNote>, AuditError>;
+
+    /// The signed statement that the beginning was pruned, where it was.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    fn base(&mut self) -> Result<Option<String>, AuditError>;
+
+    /// What the list of calls says of this one.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    fn call(&mut self, audit_id: &AuditId) -> Result<Option<KeptCall>, AuditError>;
+
+    /// Up to `most` calls of the list, in order, after this one.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    fn calls(&mut self, after: Option<&AuditId>, most: usize) -> Result<Vec<KeptCall>, AuditError>;
+
+    /// How many calls the list has.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    fn count(&mut self) -> Result<u64, AuditError>;
+
+    /// Some of the keys that do not fit their calls.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    fn stray_keys(&mut self) -> Result<Vec<KeptKey>, AuditError>;
+}
+
+/// An entry, and what stands beside it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptEntry {
+    /// The entry.
+    pub entry: StoredEntry,
+    /// The entry of the same call before it; 0 for none.
+    pub prev: u64,
+    /// What is sealed of its call.
+    pub sealed: Option<Sealed>,
+}
+
+/// A signed statement, as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptNote {
+    /// The number that it is kept under.
+    pub n: u64,
+    /// The note.
+    pub note: String,
+    /// Whether it is kept as one about the beginning.
+    pub is_base: bool,
+}
+
+/// A row of the list of calls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptCall {
+    /// The call; none where that is no id.
+    pub audit_id: Option<AuditId>,
+    /// When it was received.
+    pub at: Timestamp,
+    /// The number of its first entry,
+    pub first: u64,
+    /// and of its last.
+    pub last: u64,
+    /// Who asked.
+    pub actor: String,
+    /// How many attempts were made; none while it has no end.
+    pub attempts: Option<u32>,
+    /// The connector.
+    pub connector: Option<String>,
+    /// The operation.
+    pub op: Option<String>,
+    /// The action.
+    pub action: Option<String>,
+    /// The step of it.
+    pub step: Option<String>,
+    /// Whether it may be repeated.
+    pub idempotent: bool,
+    /// Where it stands.
+    pub status: Option<CallStatus>,
+    /// The failure's class.
+    pub class: Option<String>,
+    /// The failure's or the error's code.
+    pub code: Option<String>,
+}
+
+/// A key that does not fit its call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptKey {
+    /// The call that it names; none where that is no id.
+    pub audit_id: Option<AuditId>,
+    /// That call's last entry; 0 where there is no such call.
+    pub last: u64,
+}

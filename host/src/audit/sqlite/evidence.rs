@@ -1,0 +1,121 @@
+//! What a proof looks at, from one unchanging view of the file: the chain, what was signed, and what is derived of it.
+
+use std::path::Path;
+
+use jiff::Timestamp;
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+
+use super::{schema, signing};
+use crate::audit::error::AuditError;
+use crate::audit::evidence::{AuditEvidence, KeptCall, KeptEntry, KeptKey, KeptNote};
+use crate::audit::log::StoredEntry;
+use crate::audit::order::CallStatus;
+use crate::audit::seal::Sealed;
+use crate::failure::AuditId;
+
+/// A view of one file, as it was when it was opened.
+pub(super) struct Evidence {
+    connection: Connection,
+}
+
+impl Evidence {
+    pub(super) fn open(path: &Path) -> Result<Self, AuditError> {
+        let connection = schema::open_to_read(path)?;
+        // Until it is closed: hosts go on writing, and none of that is seen.
+        connection.execute_batch("BEGIN")?;
+        connection.query_row("SELECT count(*) FROM owners", [], |_| Ok(()))?;
+        Ok(Self { connection })
+    }
+}
+
+impl AuditEvidence for Evidence {
+    fn last(&mut self) -> Result<u64, AuditError> {
+        let last = self
+            .connection
+            .query_row("SELECT max(n) FROM entries", [], |row| row.get::<_, Option<u64>>(0))?;
+        Ok(last.unwrap_or(0))
+    }
+
+    fn entries(&mut self, from: u64, most: usize) -> Result<Vec<KeptEntry>, AuditError> {
+        let select = "SELECT n, body, hash, prev, sealed FROM entries WHERE n >= ?1 ORDER BY n LIMIT ?2";
+        let mut select = self.connection.prepare_cached(select)?;
+        let rows = select.query_map(params![from, i64::try_from(most).unwrap_or(i64::MAX)], |row| {
+            let hash: Vec<u8> = row.get(2)?;
+            // What has another length is no hash of anything.
+            let hash = hash.try_into().unwrap_or([0; 32]);
+            let entry = StoredEntry { n: row.get(0)?, body: row.get(1)?, hash };
+            let sealed: Option<Vec<u8>> = row.get(4)?;
+            Ok(KeptEntry { entry, prev: row.get(3)?, sealed: sealed.map(Sealed::from_bytes) })
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    fn notes(&mut self) -> Result<Vec<KeptNote>, AuditError> {
+        let mut select =
+            self.connection.prepare("SELECT n, note, kind <> 'head' FROM checkpoints ORDER BY n")?;
+        let rows = select
+            .query_map([], |row| Ok(KeptNote { n: row.get(0)?, note: row.get(1)?, is_base: row.get(2)? }))?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    fn base(&mut self) -> Result<Option<String>, AuditError> {
+        Ok(signing::base(&self.connection)?.map(|(_, note)| note))
+    }
+
+    fn call(&mut self, audit_id: &AuditId) -> Result<Option<KeptCall>, AuditError> {
+        let mut select = self.connection.prepare_cached(&format!("{CALL} WHERE calls.id = ?1"))?;
+        Ok(select.query_row([audit_id.bytes()], kept_call).optional()?)
+    }
+
+    fn calls(&mut self, after: Option<&AuditId>, most: usize) -> Result<Vec<KeptCall>, AuditError> {
+        let after = after.map_or([0; 16], AuditId::bytes);
+        let select = format!("{CALL} WHERE calls.id > ?1 ORDER BY calls.id LIMIT ?2");
+        let mut select = self.connection.prepare_cached(&select)?;
+        let rows = select.query_map(params![after, i64::try_from(most).unwrap_or(i64::MAX)], kept_call)?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    fn count(&mut self) -> Result<u64, AuditError> {
+        Ok(self.connection.query_row("SELECT count(*) FROM calls", [], |row| row.get(0))?)
+    }
+
+    fn stray_keys(&mut self) -> Result<Vec<KeptKey>, AuditError> {
+        let select = "SELECT keys.call, calls.last FROM keys LEFT JOIN calls ON calls.id = keys.call \
+                      WHERE calls.id IS NULL OR calls.key IS NOT keys.key \
+                      OR (calls.verdict = 0) <> (keys.state = 0) LIMIT 100";
+        let mut select = self.connection.prepare(select)?;
+        let rows = select.query_map([], |row| {
+            let id: Vec<u8> = row.get(0)?;
+            let audit_id = id.try_into().map(AuditId::from_bytes).ok();
+            Ok(KeptKey { audit_id, last: row.get::<_, Option<u64>>(1)?.unwrap_or(0) })
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+}
+
+const CALL: &str = "SELECT calls.id, calls.at, calls.first, calls.last, calls.actor, calls.attempts, \
+                    routes.connector, routes.op, verdicts.status, verdicts.class, verdicts.code, routes.action, \
+                    routes.step, calls.idempotent FROM calls \
+                    LEFT JOIN routes ON routes.id = calls.route LEFT JOIN verdicts ON verdicts.id = calls.verdict";
+
+fn kept_call(row: &Row<'_>) -> rusqlite::Result<KeptCall> {
+    let text = |at: usize| row.get::<_, Option<String>>(at).map(|text| text.filter(|text| !text.is_empty()));
+    let status: Option<usize> = row.get(8)?;
+    let id: Vec<u8> = row.get(0)?;
+    Ok(KeptCall {
+        audit_id: id.try_into().map(AuditId::from_bytes).ok(),
+        at: Timestamp::from_microsecond(row.get(1)?).unwrap_or_default(),
+        first: row.get(2)?,
+        last: row.get(3)?,
+        actor: row.get(4)?,
+        attempts: row.get(5)?,
+        connector: text(6)?,
+        op: text(7)?,
+        status: status.and_then(|status| CallStatus::ALL.get(status).copied()),
+        class: text(9)?,
+        code: text(10)?,
+        action: text(11)?,
+        step: text(12)?,
+        idempotent: row.get(13)?,
+    })
+}

@@ -1,0 +1,164 @@
+//! The signed statements of the record: in the table `checkpoints`, and the newest in the file beside it.
+
+use jiff::Timestamp;
+use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
+use serde_json::{Map, Value};
+
+use super::writer::Head;
+use crate::audit::anchor::Anchor;
+use crate::audit::checkpoint::{Checkpoint, Statement};
+use crate::audit::entry::{Entry, chained};
+use crate::audit::error::{AuditError, AuditTrouble};
+use crate::audit::note::NoteSigner;
+use crate::audit::verify::Flaw;
+
+/// A statement at least every so many entries; of each such stretch, the newest is kept.
+pub(super) const EVERY: u64 = 1_000;
+
+/// What signs for one host.
+pub(super) struct Signing {
+    pub(super) signer: NoteSigner,
+    pub(super) anchor: Anchor,
+    /// Whether statements survive a power cut.
+    pub(super) power: bool,
+}
+
+/// A transaction that may write.
+pub(super) fn begin(connection: &Connection) -> rusqlite::Result<rusqlite::Transaction<'_>> {
+    // Of a connection that nothing else uses: an unchecked transaction is one like any other.
+    rusqlite::Transaction::new_unchecked(connection, TransactionBehavior::Immediate)
+}
+
+impl Signing {
+    /// Signs for the chain as it is, unless that was done, or unless what this host wrote (`own`) is not there any
+    /// more. The statement.
+    pub(super) fn sign(&self, connection: &Connection, own: Option<&Head>) -> Result<String, AuditError> {
+        let transaction = begin(connection)?;
+        let head = super::writer::head(&transaction)?;
+        if let Some(own) = own
+            && hash_at(&transaction, &head, own.n)?.is_some_and(|hash| hash != Some(own.hash))
+        {
+            return self.protest(own);
+        }
+        let newest = newest(&transaction)?;
+        let note = match newest {
+            Some((n, note)) if n == head.n && Checkpoint::read(&note, &self.signer.key()).is_ok() => {
+                self.anchor(&transaction, &head, &note)?;
+                return Ok(note);
+            }
+            _ => self.note(&head, Statement::Head),
+        };
+        // The file first: whoever finds the statement in the table finds one as new in the file, whatever happens in
+        // between. What it speaks of is committed already.
+        self.anchor(&transaction, &head, &note)?;
+        if let Some((n, _)) = newest
+            && n / EVERY == head.n / EVERY
+        {
+            let delete = "DELETE FROM checkpoints WHERE n = ?1 AND kind = 'head'";
+            transaction.prepare_cached(delete)?.execute([n])?;
+        }
+        let insert = "INSERT OR REPLACE INTO checkpoints (n, kind, note) VALUES (?1, 'head', ?2)";
+        transaction.prepare_cached(insert)?.execute(params![head.n, note])?;
+        transaction.commit()?;
+        Ok(note)
+    }
+
+    /// What this host wrote is not there any more: that it was is signed and put where it is not overwritten.
+    fn protest(&self, own: &Head) -> Result<String, AuditError> {
+        let note = self.note(own, Statement::Head);
+        self.anchor.write(&note, self.power).map_err(AuditError::from_io)?;
+        let what = "what this host wrote is not in it any more; `cofferdam audit verify` says more";
+        tracing::error!(target: "cofferdam::audit", n = own.n, "the record was changed: {what}");
+        Err(AuditError::new(AuditTrouble::Corrupt, what))
+    }
+
+    /// Puts the newest statement into the file. One that knows more than the record is evidence, and stays.
+    fn anchor(&self, connection: &Connection, head: &Head, note: &str) -> Result<(), AuditError> {
+        if let Some(there) = self.anchor.read().map_err(AuditError::from_io)? {
+            if there == note {
+                return Ok(());
+            }
+            let evidence = match Checkpoint::read(&there, &self.signer.key()) {
+                Ok(there) if there.n > head.n => Some("it signs for more than there is"),
+                Ok(there) => match hash_at(connection, head, there.n)? {
+                    Some(hash) if hash != Some(there.hash) => Some("it signs for another record"),
+                    _ => None,
+                },
+                Err(_) => Some("this host did not sign it"),
+            };
+            if let Some(why) = evidence {
+                tracing::warn!(target: "cofferdam::audit", "audit.checkpoint is left as it is: {why}; `cofferdam audit verify` says more");
+                return Ok(());
+            }
+        }
+        self.anchor.write(note, self.power).map_err(AuditError::from_io)
+    }
+
+    /// Puts on record that the operator accepts these flaws, and signs anew, whatever the file says.
+    pub(super) fn accept(
+        &self,
+        connection: &Connection,
+        flaws: Vec<(u64, Flaw)>,
+    ) -> Result<String, AuditError> {
+        let transaction = begin(connection)?;
+        let head = super::writer::head(&transaction)?;
+        let mut payload = Map::new();
+        payload.insert("note".into(), self.note(&head, Statement::Accepts(flaws)).into());
+        let there = self.anchor.read().map_err(AuditError::from_io)?;
+        payload.insert("file".into(), there.map_or(Value::Null, Value::from));
+        let ahead: Vec<String> = {
+            let mut select =
+                transaction.prepare("SELECT note FROM checkpoints WHERE n > ?1 ORDER BY n LIMIT 100")?;
+            let notes = select.query_map([head.n], |row| row.get(0))?;
+            notes.collect::<Result<_, _>>()?
+        };
+        payload.insert("removed".into(), ahead.into());
+        transaction.execute("DELETE FROM checkpoints WHERE n > ?1", [head.n])?;
+        let head = say(&transaction, &head, "loss_accepted", &payload)?;
+        let note = self.note(&head, Statement::Head);
+        let insert = "INSERT OR REPLACE INTO checkpoints (n, kind, note) VALUES (?1, 'head', ?2)";
+        transaction.execute(insert, params![head.n, note])?;
+        transaction.commit()?;
+        self.anchor.write(&note, self.power).map_err(AuditError::from_io)?;
+        Ok(note)
+    }
+
+    pub(super) fn note(&self, head: &Head, statement: Statement) -> String {
+        Checkpoint { n: head.n, hash: head.hash, at: Timestamp::now(), statement }.sign(&self.signer)
+    }
+}
+
+/// Adds an entry of the record itself.
+pub(super) fn say(
+    connection: &Connection,
+    head: &Head,
+    name: &'static str,
+    payload: &Map<String, Value>,
+) -> rusqlite::Result<Head> {
+    let entry = Entry::of_the_log(name, Timestamp::now(), payload);
+    let n = head.n.saturating_add(1);
+    let hash = chained(&head.hash, n, entry.digest());
+    let insert = "INSERT INTO entries (n, prev, body, hash) VALUES (?1, 0, ?2, ?3)";
+    connection.prepare_cached(insert)?.execute(params![n, entry.body(), hash])?;
+    Ok(Head { n, hash })
+}
+
+/// The hash of an entry that is or was there; none where nothing can be told, since it was pruned.
+fn hash_at(connection: &Connection, head: &Head, n: u64) -> rusqlite::Result<Option<Option<[u8; 32]>>> {
+    let select = "SELECT hash FROM entries WHERE n = ?1";
+    let hash = connection.prepare_cached(select)?.query_row([n], |row| row.get(0)).optional()?;
+    let pruned = n == 0 || base(connection)?.is_some_and(|(base, _)| n <= base && base <= head.n);
+    Ok(if hash.is_none() && pruned { None } else { Some(hash) })
+}
+
+/// The newest statement about the end of the chain.
+fn newest(connection: &Connection) -> rusqlite::Result<Option<(u64, String)>> {
+    let select = "SELECT n, note FROM checkpoints WHERE kind = 'head' ORDER BY n DESC LIMIT 1";
+    connection.prepare_cached(select)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?))).optional()
+}
+
+/// The statement about the beginning of the chain, where it was pruned.
+pub(super) fn base(connection: &Connection) -> rusqlite::Result<Option<(u64, String)>> {
+    let select = "SELECT n, note FROM checkpoints WHERE kind = 'base' ORDER BY n DESC LIMIT 1";
+    connection.prepare_cached(select)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?))).optional()
+}

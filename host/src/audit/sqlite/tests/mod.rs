@@ -1,0 +1,135 @@
+//! The record in real files: what the tests of this folder share.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+mod signed;
+mod written;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use rusqlite::Connection;
+use serde_json::{Map, Value, json};
+
+use super::{LogSettings, SqliteLog};
+use crate::audit::anchor::Anchor;
+use crate::audit::note::NoteSigner;
+use crate::audit::order::Written;
+use crate::audit::{
+    AuditError, AuditLog as _, CallStatus, CloseCall, Entry, EventLine, Finding, KeyEnd, OpenCall, Opened,
+    Order, Outcome, Route, Sealer, Verdict, whole, written as answer,
+};
+use crate::failure::AuditId;
+use crate::host_key;
+
+/// A record in this home that waits for nobody.
+pub(super) fn log(home: &Path) -> SqliteLog {
+    let busy_timeout = std::time::Duration::from_millis(50);
+    SqliteLog::new(home, LogSettings { busy_timeout, ..LogSettings::default() }).unwrap()
+}
+
+/// What comes of an order.
+pub(super) fn done<T>(answer: Written<T>) -> Result<T, AuditError> {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(answer.done())
+}
+
+fn facts(value: Value) -> Map<String, Value> {
+    value.as_object().unwrap().clone()
+}
+
+fn line(seq: u32, name: &'static str, at: Timestamp, payload: Value) -> EventLine {
+    EventLine { at, seq, name, payload: facts(payload) }
+}
+
+/// The beginning of a call.
+pub(super) fn opening(id: &AuditId, at: Timestamp) -> OpenCall {
+    let (connector, op) = ("github://acme/hello@0.1.0", "greet");
+    let received = json!({"connector": connector, "op": op, "actor": "tester"});
+    let lines = [line(1, "received", at, received), line(2, "attempt_started", at, json!({"attempt": 1}))];
+    OpenCall {
+        audit_id: id.clone(),
+        at,
+        route: Route { connector: connector.into(), op: op.into(), action: None, step: None },
+        actor: Arc::from("tester"),
+        idempotent: true,
+        key: None,
+        resumes: None,
+        entry: Entry::new(id, &lines),
+        request: None,
+    }
+}
+
+/// Its end, with a value.
+pub(super) fn closing(id: &AuditId, at: Timestamp) -> CloseCall {
+    let outcome = json!({"status": "value", "class": null, "code": null});
+    let lines = [line(3, "attempt_ended", at, json!({"attempt": 1})), line(4, "final", at, outcome)];
+    CloseCall {
+        audit_id: id.clone(),
+        at,
+        duration_us: 1_000,
+        attempts: 1,
+        verdict: Verdict { status: CallStatus::Value, class: None, code: None },
+        key: KeyEnd::Free,
+        entry: Entry::new(id, &lines),
+        outcome: None,
+    }
+}
+
+/// Has a call begun.
+pub(super) fn open(log: &SqliteLog, id: &AuditId) -> Result<Opened, AuditError> {
+    let (reply, opened) = answer();
+    log.submit(Order::Open { call: Box::new(opening(id, Timestamp::now())), reply });
+    done(opened)
+}
+
+/// Has a call ended.
+pub(super) fn close(log: &SqliteLog, id: &AuditId) -> Result<(), AuditError> {
+    let (reply, closed) = answer();
+    log.submit(Order::Close {
+        open: None,
+        call: Box::new(closing(id, Timestamp::now())),
+        reply: Some(reply),
+    });
+    done(closed)
+}
+
+/// Puts so many calls on record, and ends.
+pub(super) fn fill(home: &Path, calls: usize) -> Vec<AuditId> {
+    let log = log(home);
+    let ids: Vec<_> = (0..calls).map(|_| AuditId::mint()).collect();
+    for id in &ids {
+        open(&log, id).unwrap();
+        close(&log, id).unwrap();
+    }
+    ids
+}
+
+/// Has it signed for, as it is.
+pub(super) fn sign(log: &SqliteLog) -> Result<String, AuditError> {
+    let (reply, note) = answer();
+    log.submit(Order::Sign { reply });
+    done(note)
+}
+
+/// The proof of the record in this home.
+pub(super) fn proof(home: &Path) -> Outcome {
+    let host_key = host_key::read_or_make(&home.join("host.key")).unwrap();
+    let (key, sealer) = (NoteSigner::new(&host_key).key(), Sealer::new(&host_key));
+    let file = Anchor::of(home).read().unwrap();
+    let mut evidence = super::evidence::Evidence::open(&home.join(super::FILE)).unwrap();
+    whole(&mut evidence, &key, &sealer, file.as_deref(), &[], &mut |_, _| ()).unwrap()
+}
+
+/// What is found in this home.
+pub(super) fn findings(home: &Path) -> Vec<Finding> {
+    proof(home).findings
+}
+
+/// The file, as somebody sees it who is no host.
+pub(super) fn file(home: &Path) -> Connection {
+    Connection::open(home.join(super::FILE)).unwrap()
+}
+
+pub(super) fn count(home: &Path, table: &str) -> u64 {
+    file(home).query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
+}

@@ -1,0 +1,135 @@
+//! What an entry says, read from its text: as much of it as can be checked.
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+/// An entry's text.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Body {
+    /// The call; none for what is of no call.
+    pub(super) audit_id: Option<String>,
+    #[serde(default)]
+    pub(super) events: Vec<EventOf>,
+    /// What is said of the record itself.
+    pub(super) log: Option<LogEvent>,
+    pub(super) v: u8,
+}
+
+/// An event of a call.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EventOf {
+    pub(super) at: String,
+    pub(super) seq: u32,
+    #[serde(rename = "type")]
+    pub(super) name: String,
+    pub(super) payload: Facts,
+}
+
+/// The facts of an event that other places of the record repeat. Facts of other kinds are passed over.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct Facts {
+    pub(super) connector: Fact,
+    pub(super) op: Fact,
+    pub(super) actor: Fact,
+    pub(super) action: Fact,
+    pub(super) step: Fact,
+    pub(super) idempotent: Truth,
+    pub(super) status: Fact,
+    pub(super) class: Fact,
+    pub(super) code: Fact,
+    pub(super) arguments: Sum,
+    pub(super) outcome: Sum,
+}
+
+/// A text, or something else.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(super) enum Fact {
+    Text(String),
+    Other(IgnoredAny),
+}
+
+impl Default for Fact {
+    fn default() -> Self {
+        Self::Other(IgnoredAny)
+    }
+}
+
+impl Fact {
+    pub(super) fn text(self) -> Option<String> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Other(IgnoredAny) => None,
+        }
+    }
+}
+
+/// Yes or no, or something else.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(super) enum Truth {
+    Is(bool),
+    Other(IgnoredAny),
+}
+
+impl Default for Truth {
+    fn default() -> Self {
+        Self::Other(IgnoredAny)
+    }
+}
+
+impl Truth {
+    pub(super) fn is(&self) -> Option<bool> {
+        match self {
+            Self::Is(is) => Some(*is),
+            Self::Other(IgnoredAny) => None,
+        }
+    }
+}
+
+/// A SHA-256 of something that is sealed, or something else.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(super) enum Sum {
+    Of {
+        #[serde(default)]
+        sha256: Fact,
+    },
+    Other(IgnoredAny),
+}
+
+impl Default for Sum {
+    fn default() -> Self {
+        Self::Other(IgnoredAny)
+    }
+}
+
+impl Sum {
+    pub(super) fn sha256(self) -> Option<String> {
+        match self {
+            Self::Of { sha256 } => sha256.text(),
+            Self::Other(IgnoredAny) => None,
+        }
+    }
+}
+
+/// What is said of the record itself.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LogEvent {
+    #[serde(rename = "at")]
+    _at: IgnoredAny,
+    #[serde(rename = "type")]
+    pub(super) name: String,
+    pub(super) payload: LogFacts,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct LogFacts {
+    /// A signed statement.
+    pub(super) note: Fact,
+}

@@ -1,0 +1,88 @@
+//! What can be wrong with a record, and where.
+
+use serde::Serialize;
+
+use crate::failure::AuditId;
+
+macro_rules! flaws {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal;)+) => {
+        /// What is wrong.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum Flaw {
+            $($(#[doc = $doc])+ $variant,)+
+        }
+
+        impl Flaw {
+            /// Every flaw.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// The stable word.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)+ }
+            }
+        }
+    };
+}
+
+flaws! {
+    /// The entry, or the hash beside it, was changed, or it does not belong where it stands.
+    Edited = "edited";
+    /// Entries are missing.
+    Missing = "missing";
+    /// An entry stands out of its order, or twice.
+    Disordered = "disordered";
+    /// An entry has another form than the host writes.
+    Unreadable = "unreadable";
+    /// Events of a call are not numbered from 1 without gaps.
+    Sequence = "sequence";
+    /// A call has events after its end, or two ends.
+    AfterTheEnd = "after_the_end";
+    /// The end is missing: entries that the host signed for are gone.
+    Truncated = "truncated";
+    /// The chain has another hash than the host signed for.
+    Rewritten = "rewritten";
+    /// A signed statement does not hold, or another key signed it.
+    Signature = "signature";
+    /// The beginning is missing, and no signed statement says that it was pruned.
+    Beginning = "beginning";
+    /// The list of calls says something else than the chain.
+    Calls = "calls";
+    /// The list of idempotency keys says something else than the calls.
+    Keys = "keys";
+    /// What is sealed of a call is not what the chain says.
+    Sealed = "sealed";
+    /// A line of an export is not as it was written.
+    Line = "line";
+}
+
+impl Flaw {
+    /// The flaw of this word.
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|flaw| flaw.name() == name)
+    }
+}
+
+impl Serialize for Flaw {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// Something that is wrong with a record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// The number of the entry where it shows.
+    pub n: u64,
+    /// The call whose entry it is, where that is known.
+    pub audit_id: Option<AuditId>,
+    /// The number of the event within that call.
+    pub seq: Option<u32>,
+    /// What is wrong.
+    pub flaw: Flaw,
+    /// The same in a sentence.
+    pub what: String,
+    /// Whether the operator has accepted it, in a signed statement on record.
+    pub accepted: bool,
+}

@@ -1,0 +1,282 @@
+//! Whether a record holds together: pure, over entries as they go by, from a database or from an export.
+//!
+//! Memory stays the same however long the record is: what is kept are the calls without an end, the last calls that
+//! ended, and the signed statements ahead.
+
+mod body;
+mod calls;
+mod finding;
+mod whole;
+
+use std::collections::{BTreeMap, HashSet};
+
+use jiff::Timestamp;
+use sha2::{Digest as _, Sha256};
+
+use self::body::Body;
+pub(crate) use self::calls::CallFacts;
+use self::calls::{Calls, Step};
+pub use self::finding::{Finding, Flaw};
+pub(crate) use self::whole::{nothing, whole};
+use super::checkpoint::{Checkpoint, Statement};
+use super::entry::{FORM, GENESIS, chained};
+use super::log::StoredEntry;
+use super::note::{NoteFlaw, NoteKey};
+use crate::failure::AuditId;
+
+/// Most findings that are kept; more are counted.
+const FINDINGS: usize = 1_000;
+
+/// Checks a chain, entry by entry.
+pub(crate) struct Verifier<'k> {
+    key: &'k NoteKey,
+    /// The number and the hash of the last entry that went by.
+    n: u64,
+    hash: [u8; 32],
+    from: u64,
+    /// Whether it is open where the chain begins.
+    unknown: bool,
+    calls: Calls,
+    /// What was signed, by the number of the entry that it speaks of.
+    ahead: BTreeMap<u64, Vec<([u8; 32], &'static str)>>,
+    accepted: HashSet<(u64, Flaw)>,
+    findings: Vec<Finding>,
+    more: u64,
+    tally: Tally,
+}
+
+/// What was looked at.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) entries: u64,
+    pub(crate) calls: u64,
+    pub(crate) checkpoints: u64,
+    /// When the first call was received that has its beginning here,
+    pub(crate) since: Option<Timestamp>,
+    /// and the last.
+    pub(crate) until: Option<Timestamp>,
+}
+
+/// A call that is over, and what the chain says of it.
+pub(crate) type Over = (AuditId, Box<CallFacts>);
+
+/// What came of it.
+pub(crate) struct Outcome {
+    pub(crate) from: u64,
+    pub(crate) n: u64,
+    pub(crate) hash: [u8; 32],
+    pub(crate) tally: Tally,
+    /// In the order in which they were found.
+    pub(crate) findings: Vec<Finding>,
+    /// How many more there were.
+    pub(crate) more: u64,
+}
+
+impl<'k> Verifier<'k> {
+    /// Checks a chain whose statements `key` signed.
+    pub(crate) fn new(key: &'k NoteKey) -> Self {
+        Self {
+            key,
+            n: 0,
+            hash: GENESIS,
+            from: 1,
+            unknown: false,
+            calls: Calls::default(),
+            ahead: BTreeMap::new(),
+            accepted: HashSet::new(),
+            findings: Vec::new(),
+            more: 0,
+            tally: Tally::default(),
+        }
+    }
+
+    /// Begins after this entry instead of at the beginning.
+    pub(crate) fn begin_after(&mut self, n: u64, hash: [u8; 32]) {
+        (self.n, self.hash, self.from) = (n, hash, n.saturating_add(1));
+    }
+
+    /// Begins with the first entry that comes. If that is not the very first, it is a finding.
+    pub(crate) fn begin_anywhere(&mut self) {
+        self.unknown = true;
+    }
+
+    /// Takes a signed statement. `from` says where it is kept, for findings; what it says of an entry is checked when
+    /// that goes by. The statement, if it holds.
+    pub(crate) fn note(&mut self, note: &str, n: u64, from: &'static str) -> Option<Checkpoint> {
+        let checkpoint = match Checkpoint::read(note, self.key) {
+            Ok(checkpoint) => checkpoint,
+            Err(flaw) => {
+                let own = self.key.id();
+                let what = match flaw {
+                    NoteFlaw::Foreign => format!("the statement in {from}: another key than {own} signed it"),
+                    flaw => format!("the statement in {from}: {flaw}"),
+                };
+                self.find(n, None, None, Flaw::Signature, what);
+                return None;
+            }
+        };
+        self.tally.checkpoints += 1;
+        match checkpoint.n.cmp(&self.n) {
+            std::cmp::Ordering::Greater => {
+                let ahead = self.ahead.entry(checkpoint.n).or_default();
+                if !ahead.iter().any(|(hash, _)| *hash == checkpoint.hash) {
+                    ahead.push((checkpoint.hash, from));
+                }
+            }
+            std::cmp::Ordering::Equal => self.compare(checkpoint.hash, from),
+            // What it speaks of was pruned, or lies before this part.
+            std::cmp::Ordering::Less => {}
+        }
+        Some(checkpoint)
+    }
+
+    /// Takes the next entry; `prev` is the entry of its call before it, where that is kept beside the chain. What is
+    /// known of a call that is over with it.
+    pub(crate) fn entry(&mut self, entry: &StoredEntry, prev: Option<u64>) -> Option<Over> {
+        let due = self.n.saturating_add(1);
+        if entry.n < due {
+            let what = format!("entry {} stands where entry {due} is due", entry.n);
+            self.find(entry.n, None, None, Flaw::Disordered, what);
+            return None;
+        }
+        let body = serde_json::from_str::<Body>(&entry.body);
+        let id = body.as_ref().ok().and_then(|body| AuditId::parse(body.audit_id.as_deref()?));
+        let seq = body.as_ref().ok().and_then(|body| body.events.first()).map(|event| event.seq);
+        // Of a beginning that is not there nothing can be told but that.
+        let unknown = std::mem::take(&mut self.unknown);
+        if unknown && entry.n > 1 {
+            let what = format!(
+                "the record begins with entry {}, and nothing signed says that those before it were pruned",
+                entry.n
+            );
+            self.find(entry.n, None, None, Flaw::Beginning, what);
+        } else if entry.n != due {
+            let last = entry.n - 1;
+            let what = match last - due {
+                0 => format!("entry {due} is missing"),
+                _ => format!("entries {due} to {last} are missing"),
+            };
+            self.find(due, None, None, Flaw::Missing, what);
+        } else if entry.hash != chained(&self.hash, entry.n, &Sha256::digest(entry.body.as_bytes()).into()) {
+            let what = format!("entry {due} was changed, or does not belong there: its hash does not fit");
+            self.find(due, id.clone(), seq, Flaw::Edited, what);
+        }
+        // What is signed of entries that are missing is signed of nothing else.
+        self.ahead = self.ahead.split_off(&entry.n);
+        if unknown {
+            self.from = entry.n;
+        }
+        (self.n, self.hash) = (entry.n, entry.hash);
+        self.tally.entries += 1;
+        for (hash, from) in self.ahead.remove(&self.n).unwrap_or_default() {
+            self.compare(hash, from);
+        }
+        match body {
+            Ok(body) if body.v == FORM => self.body(body, id, prev),
+            _ => {
+                let what = format!("entry {due} has another form than a host writes");
+                self.find(entry.n, None, None, Flaw::Unreadable, what);
+                None
+            }
+        }
+    }
+
+    fn body(&mut self, body: Body, id: Option<AuditId>, prev: Option<u64>) -> Option<Over> {
+        let (n, seq) = (self.n, body.events.first().map(|event| event.seq));
+        match (id, body.log, body.audit_id) {
+            (Some(id), None, Some(_)) => match self.calls.entry(n, &id, body.events, prev) {
+                Ok(Step::Ended(call)) => {
+                    self.count(call.at);
+                    return Some((id, call));
+                }
+                Ok(Step::Open) => {}
+                Err((flaw, seq, what)) => self.find(n, Some(id), seq, flaw, format!("entry {n}: {what}")),
+            },
+            (None, Some(log), None) if body.events.is_empty() => {
+                if log.name == "loss_accepted"
+                    && let Some(note) = log.payload.note.text()
+                    && let Some(checkpoint) = self.note(&note, n, "an entry")
+                    && let Statement::Accepts(flaws) = checkpoint.statement
+                {
+                    self.accepted.extend(flaws);
+                }
+            }
+            (id, ..) => {
+                let what = format!("entry {n} has another form than a host writes");
+                self.find(n, id, seq, Flaw::Unreadable, what);
+            }
+        }
+        None
+    }
+
+    fn count(&mut self, at: Timestamp) {
+        self.tally.calls += 1;
+        let tally = &mut self.tally;
+        tally.since = Some(tally.since.map_or(at, |since| since.min(at)));
+        tally.until = Some(tally.until.map_or(at, |until| until.max(at)));
+    }
+
+    fn compare(&mut self, hash: [u8; 32], from: &'static str) {
+        if hash != self.hash {
+            let n = self.n;
+            let what = format!("the chain up to entry {n} is not the one that was signed in {from}");
+            self.find(n, None, None, Flaw::Rewritten, what);
+        }
+    }
+
+    /// Notes what is wrong.
+    pub(crate) fn find(
+        &mut self,
+        n: u64,
+        audit_id: Option<AuditId>,
+        seq: Option<u32>,
+        flaw: Flaw,
+        what: String,
+    ) {
+        if self.findings.len() < FINDINGS {
+            self.findings.push(Finding { n, audit_id, seq, flaw, what, accepted: false });
+        } else {
+            self.more += 1;
+        }
+    }
+
+    /// The calls that have no end so far. Once all entries went by.
+    pub(crate) fn without_an_end(&mut self) -> Vec<([u8; 16], CallFacts)> {
+        let mut open: Vec<_> = std::mem::take(&mut self.calls.open).into_iter().collect();
+        open.sort_by_key(|(_, call)| call.first);
+        open.iter().for_each(|(_, call)| self.count(call.at));
+        open
+    }
+
+    /// What is known so far of a call without an end.
+    pub(crate) fn open(&self, id: &AuditId) -> Option<&CallFacts> {
+        self.calls.open.get(&id.bytes())
+    }
+
+    /// How many calls went by.
+    pub(crate) fn calls(&self) -> u64 {
+        self.tally.calls
+    }
+
+    /// The number of the last entry that went by.
+    pub(crate) fn n(&self) -> u64 {
+        self.n
+    }
+
+    /// Once all entries went by: what was signed and is not there, and all that was found.
+    pub(crate) fn end(mut self) -> Outcome {
+        let last = self.n;
+        if let Some((signed, notes)) = self.ahead.pop_last() {
+            let from = notes.first().map_or("a statement", |(_, from)| from);
+            let what = format!(
+                "the record ends with entry {last}, and {from} signs for entry {signed}: its end is missing"
+            );
+            self.find(last.saturating_add(1), None, None, Flaw::Truncated, what);
+        }
+        for finding in &mut self.findings {
+            finding.accepted = self.accepted.contains(&(finding.n, finding.flaw));
+        }
+        let Self { from, n, hash, tally, findings, more, .. } = self;
+        Outcome { from, n, hash, tally, findings, more }
+    }
+}

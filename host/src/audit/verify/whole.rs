@@ -1,0 +1,259 @@
+//! The proof of a whole record: its chain, what was signed of it, and that what is derived says the same.
+
+use super::calls::CallFacts;
+use super::finding::Flaw;
+use super::{Outcome, Verifier};
+use crate::audit::checkpoint::{Checkpoint, Statement};
+use crate::audit::entry::Entry;
+use crate::audit::error::AuditError;
+use crate::audit::evidence::{AuditEvidence, KeptCall};
+use crate::audit::log::StoredEntry;
+use crate::audit::note::NoteKey;
+use crate::audit::order::CallStatus;
+use crate::audit::seal::{Part, Sealed, Sealer};
+use crate::digest::Digest;
+use crate::failure::AuditId;
+
+/// Entries that are read at once.
+const AT_ONCE: usize = 1_000;
+
+/// Entries that a host writes without signing for them, and room for several hosts at once.
+const UNSIGNED: u64 = 10_000;
+
+/// Most calls that are named that the chain has not.
+const STRAYS: u32 = 100;
+
+/// How far a proof is, in entries, and how far it goes.
+pub(crate) type Progress<'p> = &'p mut dyn FnMut(u64, u64);
+
+/// The proof of a record that is not there.
+pub(crate) fn nothing(key: &NoteKey, file: Option<&str>, pinned: &[String]) -> Outcome {
+    let mut verifier = Verifier::new(key);
+    file.into_iter().for_each(|note| drop(verifier.note(note, 0, "audit.checkpoint")));
+    pinned.iter().for_each(|note| drop(verifier.note(note, 0, "a checkpoint kept elsewhere")));
+    verifier.end()
+}
+
+/// Checks all of it. `pinned` are statements from elsewhere, and `file` the one in the file beside the record.
+pub(crate) fn whole(
+    evidence: &mut dyn AuditEvidence,
+    key: &NoteKey,
+    sealer: &Sealer,
+    file: Option<&str>,
+    pinned: &[String],
+    progress: Progress<'_>,
+) -> Result<Outcome, AuditError> {
+    let last = evidence.last()?;
+    let mut proof = Proof { evidence, verifier: Verifier::new(key), sealer };
+    proof.begin(key)?;
+    proof.signed(file, pinned, last)?;
+    let mut next = 0;
+    loop {
+        let entries = proof.evidence.entries(next, AT_ONCE)?;
+        let Some(newest) = entries.last() else { break };
+        next = newest.entry.n.saturating_add(1);
+        for kept in entries {
+            let over = proof.verifier.entry(&kept.entry, Some(kept.prev));
+            if let Some(sealed) = &kept.sealed {
+                proof.sealed(&kept.entry, sealed, over.as_ref().map(|(_, call)| &**call));
+            }
+            if let Some((id, call)) = over {
+                proof.call(&id, &call)?;
+            }
+        }
+        progress(proof.verifier.n(), last);
+    }
+    for (id, call) in proof.verifier.without_an_end() {
+        proof.call(&AuditId::from_bytes(id), &call)?;
+    }
+    proof.derived()?;
+    Ok(proof.verifier.end())
+}
+
+struct Proof<'e, 'k> {
+    evidence: &'e mut dyn AuditEvidence,
+    verifier: Verifier<'k>,
+    sealer: &'k Sealer,
+}
+
+impl Proof<'_, '_> {
+    /// Finds out where the chain begins.
+    fn begin(&mut self, key: &NoteKey) -> Result<(), AuditError> {
+        let Some(base) = self.evidence.base()? else {
+            self.verifier.begin_anywhere();
+            return Ok(());
+        };
+        match Checkpoint::read(&base, key) {
+            Ok(Checkpoint { n, hash, statement: Statement::Pruned, .. }) => {
+                self.verifier.begin_after(n, hash)
+            }
+            _ => {
+                drop(self.verifier.note(&base, 0, "the beginning"));
+                self.verifier.begin_anywhere();
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes all that was signed.
+    fn signed(&mut self, file: Option<&str>, pinned: &[String], last: u64) -> Result<(), AuditError> {
+        let notes = self.evidence.notes()?;
+        // A host signs soon after its first call, and puts the file there first.
+        let is_due = notes.iter().any(|note| !note.is_base) || last > UNSIGNED;
+        for note in notes.into_iter().filter(|note| !note.is_base) {
+            if let Some(checkpoint) = self.verifier.note(&note.note, note.n, "a checkpoint")
+                && (checkpoint.n != note.n || checkpoint.statement != Statement::Head)
+            {
+                let what = format!("the checkpoint at entry {} is one of another place", note.n);
+                self.verifier.find(note.n, None, None, Flaw::Signature, what);
+            }
+        }
+        match file {
+            Some(note) => drop(self.verifier.note(note, last, "audit.checkpoint")),
+            None if is_due => {
+                let what =
+                    "audit.checkpoint is missing: whether the end was cut off cannot be told".to_owned();
+                self.verifier.find(last, None, None, Flaw::Signature, what);
+            }
+            None => {}
+        }
+        for note in pinned {
+            drop(self.verifier.note(note, last, "a checkpoint kept elsewhere"));
+        }
+        Ok(())
+    }
+
+    /// Compares what is sealed of a call with what the chain says of it: its request stands beside its first entry, its
+    /// outcome beside its last.
+    fn sealed(&mut self, entry: &StoredEntry, sealed: &Sealed, over: Option<&CallFacts>) {
+        let id = entry.body.strip_prefix("{\"audit_id\":\"").and_then(|rest| rest.split('"').next());
+        let Some(id) = id.and_then(AuditId::parse) else { return };
+        let call = over.or(self.verifier.open(&id));
+        let part = match call {
+            Some(call) if call.first == entry.n => Part::Request,
+            _ => Part::Outcome,
+        };
+        let said = call.and_then(|call| match part {
+            Part::Request => call.arguments.clone(),
+            Part::Outcome => call.outcome.clone(),
+        });
+        let what = match self.sealer.open(&id, part, sealed) {
+            Err(_) => "what is sealed of the call was changed, or host.key was",
+            Ok(text) => {
+                // A line of the host's, and then what the digest is of.
+                let payload = text.iter().position(|byte| *byte == b'\n').and_then(|at| text.get(at + 1..));
+                match (payload, said) {
+                    (Some(payload), Some(said)) if Digest::of(payload).to_string() != said => {
+                        "what is sealed of the call is not what the chain says"
+                    }
+                    _ => return,
+                }
+            }
+        };
+        self.verifier.find(entry.n, Some(id), None, Flaw::Sealed, what.to_owned());
+    }
+
+    /// Compares the list of calls with what the chain says of one.
+    fn call(&mut self, id: &AuditId, call: &CallFacts) -> Result<(), AuditError> {
+        let wrong = match self.evidence.call(id)? {
+            None => Some("the list of calls lacks the call".to_owned()),
+            Some(kept) => self.difference(id, call, &kept)?,
+        };
+        if let Some(what) = wrong {
+            self.verifier.find(call.last, Some(id.clone()), None, Flaw::Calls, what);
+        }
+        Ok(())
+    }
+
+    fn difference(
+        &mut self,
+        id: &AuditId,
+        call: &CallFacts,
+        kept: &KeptCall,
+    ) -> Result<Option<String>, AuditError> {
+        let differs =
+            |what: &str| Ok(Some(format!("the list of calls has another {what} of the call than the chain")));
+        // What an event does not say cannot be compared.
+        let other = |chain: &Option<String>, list: Option<&str>| chain.is_some() && chain.as_deref() != list;
+        if kept.first != call.first {
+            return differs("beginning");
+        }
+        if kept.last != call.last && !self.is_beside(id, kept.last)? {
+            return differs("last entry");
+        }
+        if kept.at != call.at {
+            return differs("time");
+        }
+        if other(&call.connector, kept.connector.as_deref()) || other(&call.op, kept.op.as_deref()) {
+            return differs("operation");
+        }
+        let (action, step) = (kept.action.as_deref(), kept.step.as_deref());
+        if call.action.as_deref() != action || call.step.as_deref() != step {
+            return differs("action");
+        }
+        if call.idempotent.is_some_and(|idempotent| idempotent != kept.idempotent) {
+            return differs("word on whether it may be repeated");
+        }
+        if other(&call.actor, Some(&kept.actor)) {
+            return differs("actor");
+        }
+        let status = call.status.as_deref().unwrap_or(CallStatus::Running.name());
+        if kept.status.map(CallStatus::name) != Some(status) {
+            return differs("outcome");
+        }
+        if call.class != kept.class || call.code != kept.code {
+            return differs("class or code");
+        }
+        if kept.attempts.is_some_and(|attempts| attempts != call.attempts) {
+            return differs("number of attempts");
+        }
+        Ok(None)
+    }
+
+    /// Whether this entry is the call's and has no events: there only for what is sealed of its end.
+    fn is_beside(&mut self, id: &AuditId, n: u64) -> Result<bool, AuditError> {
+        let body = Entry::new(id, &[]);
+        let there = self.evidence.entries(n, 1)?;
+        Ok(there.iter().any(|kept| kept.entry.n == n && kept.entry.body == body.body()))
+    }
+
+    /// Looks for what is listed and is not in the chain.
+    fn derived(&mut self) -> Result<(), AuditError> {
+        for key in self.evidence.stray_keys()? {
+            let what = "the list of idempotency keys has a key that is not the call's".to_owned();
+            self.verifier.find(key.last, key.audit_id, None, Flaw::Keys, what);
+        }
+        if self.evidence.count()? == self.verifier.calls() {
+            return Ok(());
+        }
+        let (mut after, mut strays) = (None, 0);
+        loop {
+            let calls = self.evidence.calls(after.as_ref(), AT_ONCE)?;
+            let Some(newest) = calls.last() else { break };
+            after.clone_from(&newest.audit_id);
+            for call in calls {
+                if !self.is_of(&call)? && strays < STRAYS {
+                    strays += 1;
+                    let what = "the list of calls has a call that the chain has not".to_owned();
+                    self.verifier.find(call.first, call.audit_id, None, Flaw::Calls, what);
+                }
+            }
+            if after.is_none() {
+                break;
+            }
+        }
+        if strays == 0 {
+            let what = "the list of calls has not as many calls as the chain".to_owned();
+            self.verifier.find(self.verifier.n(), None, None, Flaw::Calls, what);
+        }
+        Ok(())
+    }
+
+    /// Whether the entry that is said to be its first is one of this call.
+    fn is_of(&mut self, call: &KeptCall) -> Result<bool, AuditError> {
+        let Some(id) = &call.audit_id else { return Ok(false) };
+        let begins = format!("{{\"audit_id\":\"{}\",", id.as_str());
+        let there = self.evidence.entries(call.first, 1)?;
+        Ok(there.iter().any(|kept| kept.entry.n == call.first && kept.entry.body.starts_with(&begins)))
+    }
+}
