@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cofferdam::AuditId;
 use cofferdam::audit::{
-    AuditLog as _, CallStatus, CloseCall, Durability, Entry, EventLine, KeyEnd, OpenCall, Order, Route,
+    AuditLog as _, CallStatus, CloseCall, LogSettings, Entry, EventLine, KeyEnd, OpenCall, Order, Route,
     SqliteLog, Verdict, written,
 };
 use jiff::{SignedDuration, Timestamp};
@@ -141,7 +141,7 @@ fn close(open: &OpenCall, lots: &mut Lots) -> CloseCall {
 /// # Panics
 /// They cannot be recorded.
 pub fn fill(home: &Path, calls: usize, days: u32, until: Timestamp) {
-    let log = SqliteLog::new(home, Durability::Process).unwrap();
+    let log = SqliteLog::new(home, LogSettings::default()).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let flush = || {
         let (reply, flushed) = written();
