@@ -17,6 +17,7 @@ mod report;
 mod request;
 mod same;
 mod spans;
+mod tell;
 mod trail;
 mod verify;
 mod vet;

@@ -239,11 +239,9 @@ impl Pipeline {
         let mut attempts: u32 = 0;
         loop {
             let asked = clock.now();
-            let admitting = spans::admit(candidate);
-            let admitted =
-                self.admit(call, candidate, &plan, course, record).instrument(admitting.clone()).await;
-            spans::admitted(&admitting, &admitted);
-            drop(admitting);
+            let span = spans::admit(candidate);
+            let admitted = self.admit(call, candidate, &plan, course, record).instrument(span.clone()).await;
+            spans::admitted(span, &admitted);
             record.took("admit_us", asked, clock.now());
             let ended = match admitted {
                 Ok(admitted)
