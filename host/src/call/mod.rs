@@ -16,6 +16,7 @@ mod redact;
 mod report;
 mod request;
 mod same;
+mod settle;
 mod spans;
 mod tell;
 mod trail;
