@@ -67,8 +67,11 @@ fn calls_attempts_and_what_they_used_are_counted_by_what_was_called() {
     outcome(Call::new(example("probe"), "no_such_op", json!({}))).0.unwrap_err();
 
     let again = || fetch("/text/metered-once").idempotency_key("metered-once");
-    used.extend(outcome(again()).1.attempts.into_iter().map(|attempt| attempt.usage.unwrap()));
-    assert!(outcome(again()).1.attempts.is_empty());
+    for _ in 0..2 {
+        let (value, report) = outcome(again());
+        value.unwrap();
+        used.extend(report.attempts.into_iter().map(|attempt| attempt.usage.unwrap()));
+    }
 
     let text = metrics.encode();
     let samples = samples(&text);

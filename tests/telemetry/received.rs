@@ -20,7 +20,9 @@ pub(super) struct Span {
     pub(super) id: Vec<u8>,
     pub(super) parent: Vec<u8>,
     pub(super) trace: Vec<u8>,
-    pub(super) nanos: u64,
+    /// Nanoseconds since 1970.
+    pub(super) start: u64,
+    pub(super) end: u64,
     /// `2` is an error.
     pub(super) status: i32,
     pub(super) attributes: Attributes,
@@ -51,7 +53,8 @@ pub(super) fn spans(collector: &Upstream) -> Vec<Span> {
             for span in of_scope.spans {
                 assert!(span.events.is_empty() && span.links.is_empty(), "{span:?}");
                 spans.push(Span {
-                    nanos: span.end_time_unix_nano - span.start_time_unix_nano,
+                    start: span.start_time_unix_nano,
+                    end: span.end_time_unix_nano,
                     status: span.status.map_or(0, |status| status.code),
                     attributes: attributes(&span.attributes),
                     name: span.name,

@@ -19,11 +19,11 @@ use super::record::{AdmittedFacts, Record};
 use super::recording::Recording;
 use super::report::Report;
 use super::request::{Call, idempotency_key};
+use super::settle::{forbidden, settle, tell_changes};
 use super::spans;
 use super::trail::{Trail, said};
 use crate::audit::{Route, Standing};
 use crate::chance::Chance;
-use crate::clock::Clock;
 use crate::credentials::Broker;
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::event::{Listener, Step};
@@ -239,11 +239,9 @@ impl Pipeline {
         let mut attempts: u32 = 0;
         loop {
             let asked = clock.now();
-            let admitting = spans::admit(candidate);
-            let admitted =
-                self.admit(call, candidate, &plan, course, record).instrument(admitting.clone()).await;
-            spans::admitted(&admitting, &admitted);
-            drop(admitting);
+            let span = spans::admit(candidate);
+            let admitted = self.admit(call, candidate, &plan, course, record).instrument(span.clone()).await;
+            spans::admitted(span, &admitted);
             record.took("admit_us", asked, clock.now());
             let ended = match admitted {
                 Ok(admitted)
@@ -486,23 +484,4 @@ async fn telling<E>(
 fn replaced(connector: &str) -> HostError {
     HostError::new(HostErrorKind::Conflict, format!("{connector} was replaced while a call of it waited."))
         .hint("Call it again.")
-}
-
-fn forbidden(visit: Option<&Arc<Visit>>, clock: &dyn Clock) -> bool {
-    visit.is_some_and(|visit| visit.forbids_retry(clock.timestamp()))
-}
-
-/// Counts what the candidate's attempts saw, and tells what that changed.
-fn settle(visit: Option<&Arc<Visit>>, clock: &dyn Clock, connector: &str, record: &mut Record) {
-    if let Some(visit) = visit {
-        visit.settle(clock.timestamp());
-        tell_changes(visit, connector, record);
-    }
-}
-
-fn tell_changes(visit: &Visit, connector: &str, record: &mut Record) {
-    for change in visit.take_changes() {
-        let (host, from, to) = (change.host.as_str(), change.from, change.to);
-        record.step(Step::CircuitChanged { connector, host, from, to, cause: change.cause });
-    }
 }

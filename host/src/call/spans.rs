@@ -144,9 +144,10 @@ fn ended_as<T>(span: &Span, outcome: &Result<T, Error>, good: &'static str) {
     }
 }
 
-/// What came of an admission.
-pub(super) fn admitted<T>(span: &Span, outcome: &Result<T, Error>) {
-    ended_as(span, outcome, "admitted");
+/// What came of an admission, which is over.
+#[allow(clippy::needless_pass_by_value, reason = "a span ends when it is dropped")]
+pub(super) fn admitted<T>(span: Span, outcome: &Result<T, Error>) {
+    ended_as(&span, outcome, "admitted");
 }
 
 /// What came of an attempt, and what it used.
