@@ -222,13 +222,17 @@ impl OnRecord {
     }
 
     /// Writes the end of a call that did nothing, if that can be done at once.
-    pub(super) async fn close_once(&mut self, end: End) {
+    ///
+    /// # Errors
+    /// `audit_unavailable`: it cannot.
+    pub(super) async fn close_once(&mut self, end: End) -> Result<(), HostError> {
         let (open, close) = self.end(end);
         let (reply, answer) = written();
         self.recording.log().submit(Order::Close { open, call: Box::new(close), reply: Some(reply) });
-        if let Err(error) = answer.done().await {
+        answer.done().await.map_err(|error| {
             tracing::warn!(target: "cofferdam::audit", audit_id = self.audit_id.as_str(), %error, "a call that was not taken up is not on record");
-        }
+            unavailable(error)
+        })
     }
 
     /// Has the end written, with nobody to wait for it.

@@ -371,7 +371,7 @@ impl Record {
         let closed = match &outcome {
             // Nothing was done: why not is told, whatever becomes of the record.
             Err(_) if attempts == 0 => {
-                spans::recording(self.on_record.close_once(end)).instrument(span).await;
+                drop(spans::recording(self.on_record.close_once(end)).instrument(span).await);
                 Ok(())
             }
             _ => spans::recording(self.on_record.close(end)).instrument(span).await,
