@@ -189,5 +189,5 @@ fn s8_the_command_line_shows_the_operators_view_when_told_to() {
     let events = events(&home, &id);
     assert_eq!(payload(&events, "final")["failure"]["stderr"], json["debug"]["stderr"]);
     assert!(payload(&events, "received")["actor"].as_str().unwrap().starts_with("cli:"));
-    cli.run(&[&panic[..], &["--debug", "--as-tool-result"]].concat()).fails(64).said("--debug");
+    cli.run(&[&panic[..], &["--debug", "--as-tool-result"]].concat()).fails(2).said("--debug");
 }

@@ -7,7 +7,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cofferdam::audit::{AuditError, AuditLog, AuditReader, AuditTrouble, Durability, Opened, Order, Standing};
+use cofferdam::audit::{
+    AuditError, AuditLog, AuditReader, AuditTrouble, Durability, Opened, Order, Standing,
+};
 use cofferdam::{Call, Compiler, ConnectorRef, Host};
 use cofferdam_test_support::package::guest_package;
 use cofferdam_test_support::{Home, Signer, connector};
@@ -76,7 +78,10 @@ fn main() {
     let builder = || home.builder_alone().concurrency(64);
     // Each has one runtime thread for guests, beside the one of its writer.
     let hosts = [
-        ("thrown away, unsealed", builder().audit_log(Arc::new(Discard)).keep_results(false).build().unwrap()),
+        (
+            "thrown away, unsealed",
+            builder().audit_log(Arc::new(Discard)).keep_results(false).build().unwrap(),
+        ),
         ("thrown away", builder().audit_log(Arc::new(Discard)).build().unwrap()),
         ("process", builder().build().unwrap()),
         ("power", builder().durability(Durability::Power).build().unwrap()),
@@ -92,7 +97,10 @@ fn main() {
         let floor = best.first().copied().map(us).unwrap_or_default();
         for ((name, _), best) in hosts.iter().zip(best) {
             let (own, calls) = (us(best), 1e6 / us(best));
-            println!("{callers:2} callers, {name:22} {own:8.1} us a call, {calls:8.0} a second, {:.2} x", own / floor);
+            println!(
+                "{callers:2} callers, {name:22} {own:8.1} us a call, {calls:8.0} a second, {:.2} x",
+                own / floor
+            );
         }
     }
 }

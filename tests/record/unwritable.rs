@@ -195,6 +195,6 @@ fn a_full_or_read_only_disk_stops_a_call_before_it_runs() {
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     let said = |words: &str| stdout.lines().any(|line| line.contains(words));
     assert!(said("first 0") && said("full 84") && said("read-only 84"), "{stdout}");
-    assert!(said("there is no room for it") && said("it may not be written"), "{stdout}");
+    assert!(said("audit_unavailable") && said("it may not be written"), "{stdout}");
     assert_eq!(count("/text/unwritable?disk"), 1);
 }
