@@ -21,7 +21,9 @@ const STEPS: [&str; 12] = [
 ];
 
 fn jobs(op: Op, name: &str, n: usize) -> Vec<Job> {
-    (0..n).map(|n| Job { name: format!("{}-{name}-{n}", op.name()), op, keyed: KEYED && n % 2 == 0 }).collect()
+    (0..n)
+        .map(|n| Job { name: format!("{}-{name}-{n}", op.name()), op, keyed: KEYED && n % 2 == 0 })
+        .collect()
 }
 
 #[test]

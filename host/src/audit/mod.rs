@@ -17,8 +17,8 @@ pub use error::{AuditError, AuditTrouble};
 pub use histogram::Histogram;
 pub use log::{AuditLog, AuditReader, CallRow, Filter, StoredEntry};
 pub use order::{
-    CallStatus, CloseCall, KeyClaim, KeyEnd, OpenCall, Opened, Order, Reply, Route, Standing, Verdict,
-    Written, written,
+    CallStatus, CloseCall, Decision, KeyClaim, KeyEnd, OpenCall, Opened, Order, Reply, Route, Standing,
+    Verdict, Written, written,
 };
 pub(crate) use seal::Part;
 pub use seal::{Sealed, Sealer};

@@ -9,6 +9,7 @@ mod queries;
 mod read;
 mod rollup;
 mod schema;
+mod settled;
 mod writer;
 
 use std::path::{Path, PathBuf};
