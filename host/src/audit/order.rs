@@ -126,8 +126,8 @@ pub struct OpenCall {
     /// The key, where the caller gave one.
     pub key: Option<KeyClaim>,
     /// The incomplete call that this one does again. It is settled as resumed in the same commit; where it was
-    /// settled before, nothing is opened.
-    pub resumes: Option<AuditId>,
+    /// settled before, nothing is opened. Beside it, who says so.
+    pub resumes: Option<(AuditId, Arc<str>)>,
     /// Its first events.
     pub entry: Entry,
     /// All that is needed to do it again.

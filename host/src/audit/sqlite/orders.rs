@@ -12,9 +12,7 @@ use super::settled::resumed_by;
 use super::writer::Head;
 use crate::audit::entry::{Entry, chained};
 use crate::audit::error::AuditError;
-use crate::audit::order::{
-    CallStatus, CloseCall, KeyClaim, KeyEnd, OpenCall, Opened, Order, Reply, Standing, Verdict,
-};
+use crate::audit::order::{CloseCall, KeyClaim, KeyEnd, OpenCall, Opened, Order, Reply, Standing};
 use crate::audit::seal::Sealed;
 use crate::failure::AuditId;
 
@@ -134,15 +132,15 @@ impl At<'_> {
                 taken => return Ok(Opened::Taken(taken)),
             }
         }
-        if let Some(before) = &call.resumes
-            && !self.settle(connection, before.bytes(), &resumed_by(call))?
+        if let Some((before, actor)) = &call.resumes
+            && !self.settle(connection, before.bytes(), &resumed_by(call, actor))?
         {
             return Ok(Opened::Decided);
         }
         if let Some(claim) = &call.key {
             // Whose key was free although somebody has it, was cut short: this call does it again.
             if let Some(before) = self.holder(connection, &claim.key)? {
-                self.settle(connection, before, &resumed_by(call))?;
+                self.settle(connection, before, &resumed_by(call, &call.actor))?;
             }
             let insert = "INSERT INTO keys (key, fingerprint, call, state) VALUES (?1, ?2, ?3, 0) \
                           ON CONFLICT DO UPDATE SET fingerprint = ?2, call = ?3, state = 0, until = NULL";

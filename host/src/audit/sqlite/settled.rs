@@ -10,9 +10,9 @@ use crate::audit::entry::{Entry, EventLine};
 use crate::audit::order::{CallStatus, Decision, OpenCall, Verdict};
 use crate::failure::AuditId;
 
-/// That this call does another again.
-pub(super) fn resumed_by(call: &OpenCall) -> Decision {
-    let facts = [("by", call.audit_id.as_str()), ("actor", &call.actor)];
+/// That this call does another again, as `actor` says.
+pub(super) fn resumed_by(call: &OpenCall, actor: &str) -> Decision {
+    let facts = [("by", call.audit_id.as_str()), ("actor", actor)];
     let facts = facts.map(|(name, fact)| (name.to_owned(), Value::from(fact)));
     Decision { status: CallStatus::Resumed, at: call.at, facts: Map::from_iter(facts), frees_key: true }
 }
@@ -115,8 +115,12 @@ mod tests {
             },
             actor: text("ada"),
             idempotent: true,
-            key: key.map(|key| KeyClaim { key: text(key), fingerprint: [7; 32] }),
-            resumes: resumes.cloned(),
+            key: key.map(|key| KeyClaim {
+                key: text(key),
+                fingerprint: [7; 32],
+                at: jiff::Timestamp::UNIX_EPOCH,
+            }),
+            resumes: resumes.map(|before| (before.clone(), text("bob"))),
             request: None,
             audit_id,
         }
@@ -177,7 +181,7 @@ mod tests {
         let (now, events) = status(&log, &before.audit_id);
         assert_eq!(now, CallStatus::Resumed);
         let said =
-            format!("{{\"actor\":\"ada\",\"by\":\"{}\"}},\"seq\":3,\"type\":\"resumed\"", first.audit_id);
+            format!("{{\"actor\":\"bob\",\"by\":\"{}\"}},\"seq\":3,\"type\":\"resumed\"", first.audit_id);
         assert!(events.contains(&said), "{events}");
         assert!(!skip(&log, &before.audit_id, true), "it is decided");
         assert_eq!(log.reader().unwrap().list(&incomplete).unwrap(), []);
