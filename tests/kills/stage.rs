@@ -53,15 +53,23 @@ pub(super) struct Stage {
 
 impl Stage {
     pub(super) fn new() -> Self {
-        let (home, upstream, signer) = (Home::new(COFFERDAM), Upstream::start(), Signer::new());
-        home.trust(&signer.public(), "github://cofferdam/*");
-        run(home.install(&package::guest_package("probe", &[upstream.grant()]), &signer)).unwrap();
+        let (home, upstream) = (Home::new(COFFERDAM), Upstream::start());
         let config = format!(
             "[network]\nallow_private = [\"{}\"]\n[retry]\nprofile = \"none\"\n",
             upstream.host_port()
         );
         std::fs::write(home.path().join("config.toml"), config).unwrap();
-        Self { home, upstream }
+        let stage = Self { home, upstream };
+        stage.installs();
+        stage
+    }
+
+    /// Installs the connector.
+    pub(super) fn installs(&self) {
+        let signer = Signer::new();
+        self.home.trust(&signer.public(), "github://cofferdam/*");
+        let package = package::guest_package("probe", &[self.upstream.grant()]);
+        run(self.home.install(&package, &signer)).unwrap();
     }
 
     pub(super) fn cli(&self) -> Cli {
@@ -178,6 +186,17 @@ impl Load {
             match self.told.recv_timeout(Duration::from_secs(120)) {
                 Ok(line) => self.lines.push(line),
                 Err(_) => return,
+            }
+        }
+    }
+
+    /// Waits until an error was printed, or it has ended.
+    pub(super) fn fails(&mut self) {
+        while let Ok(line) = self.told.recv_timeout(Duration::from_secs(120)) {
+            let failed = line.contains("\"error\"");
+            self.lines.push(line);
+            if failed {
+                return;
             }
         }
     }

@@ -15,6 +15,8 @@ pub(super) struct Found {
     pub(super) hash: Option<Digest>,
     /// The call that does it again.
     pub(super) resumed_by: Option<String>,
+    /// The call whose outcome it was given, for its key.
+    pub(super) replayed_of: Option<AuditId>,
     pub(super) request: Option<Sealed>,
     pub(super) outcome: Option<Sealed>,
 }
@@ -54,6 +56,7 @@ struct Payload {
     hash: Option<String>,
     candidate: u32,
     by: Option<String>,
+    of: Option<String>,
     usage: Usage,
 }
 
@@ -81,8 +84,15 @@ pub(super) fn whole(reader: &mut dyn AuditReader, row: CallRow) -> Result<Found,
     let (request, outcome) = reader.sealed(&row.audit_id)?;
     // Before its end, the last entry of a call has nothing that is an outcome.
     let outcome = outcome.filter(|_| has_outcome(row.status));
-    let mut found =
-        Found { row, attempts: Attempts::default(), hash: None, resumed_by: None, request, outcome };
+    let mut found = Found {
+        row,
+        attempts: Attempts::default(),
+        hash: None,
+        resumed_by: None,
+        replayed_of: None,
+        request,
+        outcome,
+    };
     entries.iter().for_each(|entry| found.reads(entry));
     Ok(found)
 }
@@ -105,6 +115,7 @@ impl Found {
                     self.attempts.requests = self.attempts.requests.saturating_add(payload.usage.requests);
                 }
                 "resumed" => self.resumed_by = payload.by,
+                "replayed" => self.replayed_of = payload.of.as_deref().and_then(AuditId::parse),
                 _ => {}
             }
         }

@@ -13,7 +13,12 @@ use crate::sandbox::Answer;
 /// `audit_not_found`; `not_replayable`, and why: `still_running`, `execution_incomplete`, `cancelled`, `not_kept` or
 /// `sealed_under_another_key`; `audit_unavailable`: the record cannot be read.
 pub(crate) fn replay<A: Answer>(pipeline: &Pipeline, audit_id: &AuditId) -> Result<Recorded<A>, HostError> {
-    let found = find(&**pipeline.log(), audit_id)?;
+    let mut found = find(&**pipeline.log(), audit_id)?;
+    if let (None, Some(of)) = (&found.outcome, &found.replayed_of) {
+        // The outcome is kept once: with the call that ran.
+        found = find(&**pipeline.log(), of)?;
+    }
+    let audit_id = &found.row.audit_id;
     let Some(outcome) = &found.outcome else { return Err(without_outcome(&found)) };
     pipeline.recorded(audit_id, outcome).map_err(|error| {
         let message = format!("The outcome of {audit_id} does not open.");
