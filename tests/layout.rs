@@ -35,6 +35,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("credentials", 3),
     ("call", 4),
     ("agent", 5),
+    ("flow", 5),
     ("host", 6),
     ("cli", 8),
     ("lib", 9),

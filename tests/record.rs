@@ -2,7 +2,7 @@
 
 mod unwritable;
 
-use cofferdam::audit::{AuditLog, Durability, SqliteLog};
+use cofferdam::audit::{AuditLog, LogSettings, SqliteLog};
 use cofferdam::{AuditId, Call, Host, InstallOptions};
 use cofferdam_test_support::{Cli, Home, Signer, connector, package};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use crate::world::{example, failed, refused, run, world};
 
 /// The events of a call, in order, as the record in `home` has them.
 fn events(home: &Home, audit_id: &AuditId) -> Vec<Value> {
-    let log = SqliteLog::new(home.path(), Durability::Process).unwrap();
+    let log = SqliteLog::new(home.path(), LogSettings::default()).unwrap();
     let entries = log.reader().unwrap().entries_of(audit_id).unwrap();
     let bodies = entries.iter().map(|entry| serde_json::from_str::<Value>(&entry.body).unwrap());
     let events: Vec<Value> = bodies.flat_map(|body| body["events"].as_array().unwrap().clone()).collect();

@@ -19,6 +19,7 @@ pub mod event;
 pub mod explain;
 mod failpoint;
 pub mod failure;
+pub mod flow;
 pub mod host;
 mod host_key;
 pub mod limits;

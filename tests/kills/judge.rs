@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use cofferdam::AuditId;
 use cofferdam::audit::{GENESIS, chained};
 use rusqlite::{Connection, OpenFlags};
 use serde_json::Value;
@@ -37,10 +38,12 @@ pub(super) struct Judge {
     effects: BTreeMap<String, usize>,
     seen: usize,
     jobs: BTreeMap<String, Job>,
-    /// What was told of calls, by audit id.
-    pub(super) told: BTreeMap<String, Value>,
+    /// What was told of calls, by audit id: the line as it was, and what it says.
+    pub(super) told: BTreeMap<String, (String, Value)>,
     /// The jobs of which an outcome with a value was told.
     pub(super) done: BTreeSet<String>,
+    /// The jobs of which it was told that somebody has to decide.
+    pub(super) undecided: BTreeSet<String>,
 }
 
 impl Judge {
@@ -54,6 +57,7 @@ impl Judge {
             jobs: BTreeMap::new(),
             told: BTreeMap::new(),
             done: BTreeSet::new(),
+            undecided: BTreeSet::new(),
         }
     }
 
@@ -67,8 +71,20 @@ impl Judge {
                 assert_eq!(told["value"]["body"], job.name, "the outcome of another call: {line}");
                 self.done.insert(job.name.clone());
             }
-            self.told.insert(told["audit_id"].as_str().unwrap().to_owned(), told);
+            if told["error"]["code"] == "outcome_unknown" {
+                self.undecided.insert(job.name.clone());
+            }
+            self.told.insert(told["audit_id"].as_str().unwrap().to_owned(), (line.clone(), told));
         }
+    }
+
+    /// Hears what a recovery told before it ended; whether it was killed.
+    pub(super) fn hears_of_recovery(&mut self, left: &Left) -> bool {
+        for line in &left.lines {
+            let told: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+            self.told.insert(told["audit_id"].as_str().unwrap().to_owned(), (line.clone(), told));
+        }
+        left.was_killed()
     }
 
     /// Everything that does not agree.
@@ -169,7 +185,7 @@ impl Judge {
                 findings.push(format!("{} was done twice", job.name));
             }
         }
-        for (audit_id, told) in &self.told {
+        for (audit_id, (_, told)) in &self.told {
             let call = self.calls.get(audit_id);
             let unknown =
                 told["error"]["code"] == "outcome_unknown" || told["error"]["code"] == "audit_unavailable";
@@ -177,6 +193,26 @@ impl Judge {
                 findings.push(format!("{audit_id} was told, and is not on record: {told}"));
             }
         }
+    }
+
+    /// That what was told of these calls is on record byte for byte, and is given again without anything happening.
+    pub(super) fn replays<'i>(&self, stage: &Stage, ids: impl Iterator<Item = &'i String>) {
+        let (host, before) = (stage.home.host(), stage.upstream.seen_after(0).len());
+        for audit_id in ids {
+            let (line, told) = &self.told[audit_id];
+            if told["error"]["code"] == "outcome_unknown" || told["error"]["code"] == "cancelled" {
+                continue;
+            }
+            let replayed = host.replay(&AuditId::parse(audit_id).unwrap());
+            let payload = match replayed.unwrap_or_else(|error| panic!("{error}: {line}")) {
+                Ok(value) => format!(",\"value\":{value}}}\n"),
+                Err(error) => {
+                    format!(",{}\n", serde_json::to_string(&error).unwrap().trim_start_matches('{'))
+                }
+            };
+            assert!(line.ends_with(&payload), "{line} was told, and {payload} is on record");
+        }
+        assert_eq!(stage.upstream.seen_after(0).len(), before, "a replay had an effect");
     }
 
     /// The calls that have no end.

@@ -4,7 +4,6 @@ use super::judge::Judge;
 use super::stage::{Job, Op, Stage};
 
 /// The steps that a load passes, each between two things that a crash must not tear apart.
-const KEYED: bool = false;
 const STEPS: [&str; 12] = [
     "received",
     "admitted",
@@ -21,9 +20,7 @@ const STEPS: [&str; 12] = [
 ];
 
 fn jobs(op: Op, name: &str, n: usize) -> Vec<Job> {
-    (0..n)
-        .map(|n| Job { name: format!("{}-{name}-{n}", op.name()), op, keyed: KEYED && n % 2 == 0 })
-        .collect()
+    (0..n).map(|n| Job { name: format!("{}-{name}-{n}", op.name()), op, keyed: n % 2 == 0 }).collect()
 }
 
 #[test]
@@ -38,10 +35,27 @@ fn row_150_killed_at_each_step_nothing_told_is_lost_and_nothing_is_done_twice() 
                 judge.hears(&left);
                 let findings = judge.finds(&stage);
                 assert!(findings.is_empty(), "{step}:{count} {op:?}: {findings:#?}");
+                again(&stage, &mut judge, op, &jobs);
             }
         }
     }
     assert!(!judge.without_end().is_empty());
+    judge.replays(&stage, judge.told.keys());
+    stage.is_recovered(&mut judge);
+}
+
+/// The jobs with keys, once more: now each has an outcome, or somebody has to decide about it.
+fn again(stage: &Stage, judge: &mut Judge, op: Op, jobs: &[Job]) {
+    let keyed: Vec<_> = jobs.iter().filter(|job| job.keyed).cloned().collect();
+    let left = stage.start(keyed.clone(), 4, "").end();
+    judge.hears(&left);
+    let findings = judge.finds(stage);
+    assert!(findings.is_empty(), "{op:?}: {findings:#?}");
+    for job in keyed {
+        let decided = judge.done.contains(&job.name);
+        let undecided = op == Op::OrderOnce && judge.undecided.contains(&job.name);
+        assert!(decided || undecided, "{} was given again, and has no outcome: {:#?}", job.name, left.lines);
+    }
 }
 
 /// What a broken host leaves behind: the judge is worth nothing if it finds nothing.

@@ -1,14 +1,18 @@
 //! A home, a service that counts, and processes that are loaded with calls and killed.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use cofferdam::AuditId;
+use cofferdam::flow::Skip;
 use cofferdam_test_support::{Cli, Home, Signer, Upstream, package};
 use serde_json::{Value, json};
 
+use super::judge::Judge;
 use crate::COFFERDAM;
 use crate::world::run;
 
@@ -49,15 +53,23 @@ pub(super) struct Stage {
 
 impl Stage {
     pub(super) fn new() -> Self {
-        let (home, upstream, signer) = (Home::new(COFFERDAM), Upstream::start(), Signer::new());
-        home.trust(&signer.public(), "github://cofferdam/*");
-        run(home.install(&package::guest_package("probe", &[upstream.grant()]), &signer)).unwrap();
+        let (home, upstream) = (Home::new(COFFERDAM), Upstream::start());
         let config = format!(
             "[network]\nallow_private = [\"{}\"]\n[retry]\nprofile = \"none\"\n",
             upstream.host_port()
         );
         std::fs::write(home.path().join("config.toml"), config).unwrap();
-        Self { home, upstream }
+        let stage = Self { home, upstream };
+        stage.installs();
+        stage
+    }
+
+    /// Installs the connector.
+    pub(super) fn installs(&self) {
+        let signer = Signer::new();
+        self.home.trust(&signer.public(), "github://cofferdam/*");
+        let package = package::guest_package("probe", &[self.upstream.grant()]);
+        run(self.home.install(&package, &signer)).unwrap();
     }
 
     pub(super) fn cli(&self) -> Cli {
@@ -90,6 +102,48 @@ impl Stage {
         let mut command = self.command(&jobs, concurrency);
         command.env("COFFERDAM_FAILPOINTS", points);
         Load::of(command, jobs)
+    }
+
+    /// Starts `recover resume --all`.
+    pub(super) fn recovers(&self) -> Load {
+        Load::of(self.cli().command(&["recover", "resume", "--all"]), Vec::new())
+    }
+
+    /// What was cut short is done again where that is as good as once, then somebody decides about the rest, and then
+    /// nothing is left to decide.
+    pub(super) fn is_recovered(&self, judge: &mut Judge) {
+        let list = || self.cli().run(&["recover", "list", "--format", "json"]).json();
+        let open =
+            |judge: &Judge| judge.without_end().into_iter().map(str::to_owned).collect::<BTreeSet<_>>();
+        let listed: BTreeSet<_> = list()
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|call| call["audit_id"].as_str().unwrap().to_owned())
+            .collect();
+        assert_eq!(listed, open(judge), "what is without an end is listed, and nothing else");
+        assert!(!judge.hears_of_recovery(&self.recovers().end()));
+        let findings = judge.finds(self);
+        assert!(findings.is_empty(), "{findings:#?}");
+        let left = list();
+        let left = left.as_array().unwrap();
+        assert_eq!(left.len(), open(judge).len());
+        let host = self.home.host();
+        for call in left {
+            assert_eq!((&call["op"], &call["idempotent"]), (&json!("order_once"), &json!(false)), "{call}");
+            assert_eq!(call["replayable"], false);
+            assert_eq!(call["reason"], "execution_incomplete");
+            let audit_id = AuditId::parse(call["audit_id"].as_str().unwrap()).unwrap();
+            let (outcome, _) = run(host.resume(&audit_id, "test", None));
+            assert_eq!(outcome.unwrap_err().exit_code(), 85, "what must not be repeated is not: {call}");
+            let skip = Skip { actor: "test".into(), reason: "looked at".into(), frees_key: false };
+            run(host.skip(&audit_id, skip)).unwrap();
+        }
+        drop(host);
+        assert_eq!(list(), json!([]));
+        let findings = judge.finds(self);
+        assert!(findings.is_empty() && judge.without_end().is_empty(), "{findings:#?}");
+        self.cli().run(&["audit", "verify"]).ok();
     }
 }
 
@@ -132,6 +186,17 @@ impl Load {
             match self.told.recv_timeout(Duration::from_secs(120)) {
                 Ok(line) => self.lines.push(line),
                 Err(_) => return,
+            }
+        }
+    }
+
+    /// Waits until an error was printed, or it has ended.
+    pub(super) fn fails(&mut self) {
+        while let Ok(line) = self.told.recv_timeout(Duration::from_secs(120)) {
+            let failed = line.contains("\"error\"");
+            self.lines.push(line);
+            if failed {
+                return;
             }
         }
     }

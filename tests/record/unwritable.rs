@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use cofferdam::audit::{AuditLog, CallStatus, Durability, SqliteLog};
+use cofferdam::audit::{AuditLog, CallStatus, LogSettings, SqliteLog};
 use cofferdam::call::IfRunning;
 use cofferdam::clock::{Clock, Sleep, SystemClock};
 use cofferdam::{Call, Host, HostErrorKind};
@@ -154,7 +154,7 @@ fn a_record_that_another_holds_is_waited_for_and_no_outcome_goes_unrecorded() {
     assert!(error.message().contains("another process holds it"), "{error}");
     assert_eq!(desk.waits(), [2, 4, 6]);
     drop(held);
-    let log = SqliteLog::new(desk.home.path(), Durability::Process).unwrap();
+    let log = SqliteLog::new(desk.home.path(), LogSettings::default()).unwrap();
     let row = log.reader().unwrap().call(&report.audit_id).unwrap().unwrap();
     assert_eq!((row.status, row.attempts), (CallStatus::Running, None));
     let again = || post(path).idempotency_key(key).if_running(IfRunning::Refuse);

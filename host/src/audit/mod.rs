@@ -27,8 +27,8 @@ pub use log::{AuditLog, AuditReader, CallRow, Filter, StoredEntry};
 pub(crate) use note::NoteSigner;
 pub use note::{NoteFlaw, NoteKey};
 pub use order::{
-    CallStatus, CloseCall, KeyClaim, KeyEnd, OpenCall, Opened, Order, Reply, Route, Standing, Verdict,
-    Written, written,
+    CallStatus, CloseCall, Decision, KeyClaim, KeyEnd, OpenCall, Opened, Order, Reply, Route, Standing,
+    Verdict, Written, written,
 };
 pub(crate) use seal::Part;
 pub use seal::{Sealed, Sealer};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use serde_json::{Map, Value};
 use tokio::sync::oneshot;
 
 use super::entry::Entry;
@@ -125,8 +126,9 @@ pub struct OpenCall {
     pub idempotent: bool,
     /// The key, where the caller gave one.
     pub key: Option<KeyClaim>,
-    /// The incomplete call that this one does again, and what is said there of it.
-    pub resumes: Option<(AuditId, Entry)>,
+    /// The incomplete call that this one does again. It is settled as resumed in the same commit; where it was
+    /// settled before, nothing is opened. Beside it, who says so.
+    pub resumes: Option<(AuditId, Arc<str>)>,
     /// Its first events.
     pub entry: Entry,
     /// All that is needed to do it again.
@@ -152,6 +154,19 @@ pub struct CloseCall {
     pub entry: Entry,
     /// Its outcome, to be given again.
     pub outcome: Option<Sealed>,
+}
+
+/// What is decided about a call that never ended.
+#[derive(Debug, Clone)]
+pub struct Decision {
+    /// Resumed or skipped.
+    pub status: CallStatus,
+    /// When.
+    pub at: Timestamp,
+    /// What is said of it on record: who decided, and why.
+    pub facts: Map<String, Value>,
+    /// Whether the key that its caller gave may be used again. Where not, nobody ever runs under it.
+    pub frees_key: bool,
 }
 
 /// What came of opening a call.
@@ -231,10 +246,8 @@ pub enum Order {
     Settle {
         /// The call.
         audit_id: AuditId,
-        /// Resumed or skipped.
-        status: CallStatus,
-        /// What is said of it.
-        entry: Entry,
+        /// What.
+        decision: Box<Decision>,
         /// Whether it was still to be decided.
         reply: Reply<bool>,
     },

@@ -108,7 +108,6 @@ impl Pipeline {
     ///
     /// # Errors
     /// It does not open: it was changed, or the host's key was.
-    #[expect(dead_code, reason = "what recovers calls uses it")]
     pub(crate) fn recorded_call(&self, of: &AuditId, sealed: &Sealed) -> Result<Call, HostError> {
         let text = self.opened(of, Part::Request, sealed)?;
         let call = kept::call(&text, |name| self.settings.profile(name));

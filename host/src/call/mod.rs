@@ -25,6 +25,7 @@ mod vet;
 
 pub use cancellation::Cancellation;
 pub use chain::Alternate;
+pub(crate) use kept::Recorded;
 pub(crate) use loader::{Loader, REBUILD};
 pub(crate) use pipeline::{Pipeline, PipelineParts};
 pub(crate) use recording::{RecordSettings, Recording};

@@ -34,6 +34,7 @@ pub(super) struct OnRecord {
     actor: Arc<str>,
     idempotent: bool,
     claim: Option<KeyClaim>,
+    resumes: Option<(AuditId, Arc<str>)>,
     request: Option<Sealed>,
     /// Events that are not written yet.
     lines: Vec<EventLine>,
@@ -74,6 +75,7 @@ impl OnRecord {
             actor,
             idempotent: false,
             claim: None,
+            resumes: None,
             request: None,
             lines: Vec::with_capacity(4),
             beginning: Beginning::Unwritten,
@@ -114,6 +116,11 @@ impl OnRecord {
     /// The key under which the call is to run.
     pub(super) fn claims(&mut self, claim: KeyClaim) {
         self.claim = Some(claim);
+    }
+
+    /// The call that this one does again, and who says so.
+    pub(super) fn resumes(&mut self, before: Option<(AuditId, Arc<str>)>) {
+        self.resumes = before;
     }
 
     /// Keeps all that is needed to do the call again.
@@ -174,6 +181,8 @@ impl OnRecord {
         let mut lines = std::mem::take(&mut self.lines);
         let mut open = self.open(Entry::new(&self.audit_id, &lines));
         open.key = self.claim_now();
+        // What is refused before its first attempt does nothing again.
+        open.resumes = self.resumes.clone();
         self.beginning = Beginning::Asked(Box::new(open.clone()));
         let opened = self.tried(|| {
             let (reply, answer) = written();
@@ -249,7 +258,7 @@ impl OnRecord {
         let (open, entry) = match std::mem::replace(&mut self.beginning, Beginning::Written) {
             Beginning::Written => (None, entry),
             // Whoever may have been first with the key: this call is over, and goes without.
-            Beginning::Asked(open) => (Some(Box::new(OpenCall { key: None, ..*open })), entry),
+            Beginning::Asked(open) => (Some(Box::new(OpenCall { key: None, resumes: None, ..*open })), entry),
             // What was never opened has all its events in one entry; the end has then none of its own.
             Beginning::Unwritten => (Some(Box::new(self.open(entry))), Entry::new(&self.audit_id, &[])),
         };

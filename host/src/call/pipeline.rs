@@ -22,6 +22,7 @@ use super::request::{Call, idempotency_key};
 use super::settle::{forbidden, settle, tell_changes};
 use super::spans;
 use super::trail::{Trail, said};
+use crate::audit::AuditLog;
 use crate::audit::{Route, Standing};
 use crate::chance::Chance;
 use crate::credentials::Broker;
@@ -102,6 +103,16 @@ impl Pipeline {
         }
     }
 
+    /// Where calls are recorded.
+    pub(crate) fn log(&self) -> &Arc<dyn AuditLog> {
+        self.recording.log()
+    }
+
+    /// The time, for the record.
+    pub(crate) fn now(&self) -> jiff::Timestamp {
+        self.loader.clock.timestamp()
+    }
+
     /// One call: its value, its failure, or why it was not taken up, and beside it how it came to that.
     /// Dropping the future cancels it.
     pub(crate) async fn run<A: Answer>(&self, call: Call) -> (Result<A, Error>, Report) {
@@ -117,7 +128,8 @@ impl Pipeline {
         };
         let (recording, clock) = (Arc::clone(&self.recording), Arc::clone(&self.loader.clock));
         let actor = call.actor.clone().unwrap_or_else(|| Arc::clone(&recording.settings().actor));
-        let on_record = OnRecord::new(recording, clock, audit_id.clone(), route, actor);
+        let mut on_record = OnRecord::new(recording, clock, audit_id.clone(), route, actor);
+        on_record.resumes(call.resumes.clone());
         let mut record = Record::open(audit_id.clone(), connector, op, on_record, self.listener.clone());
         failpoint::pass("received");
         let span = record.span();

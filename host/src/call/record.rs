@@ -4,12 +4,11 @@
 //! The log's targets are `cofferdam::event` (each step) and `cofferdam::record` (the end). What they say has what the
 //! envelope must not have (operator notes), and neither arguments nor results.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
-use tracing::{Instrument as _, Level, Span};
+use tracing::{Instrument as _, Span};
 
 use super::kept::{self, Whole};
 use super::on_record::{End, OnRecord, verdict};
@@ -17,9 +16,10 @@ use super::operator_view;
 use super::redact::Redactor;
 use super::report::{AttemptOutcome, AttemptReport, Report};
 use super::spans;
+use super::tell::tell;
 use crate::audit::{CallStatus, KeyEnd, Opened, Part, Standing, Verdict};
 use crate::error::{Error, HostError, HostErrorKind};
-use crate::event::{Event, Listener, Step, shown_wait};
+use crate::event::{Listener, Step};
 use crate::failure::{AuditId, Failure};
 use crate::limits::Limits;
 use crate::sandbox::{Answer, Ended, Suppressed};
@@ -371,8 +371,8 @@ impl Record {
         let closed = match &outcome {
             // Nothing was done: why not is told, whatever becomes of the record.
             Err(_) if attempts == 0 => {
-                drop(spans::recording(self.on_record.close_once(end)).instrument(span).await);
-                Ok(())
+                let told = spans::recording(self.on_record.close_once(end)).instrument(span).await;
+                told.or(Ok(()))
             }
             _ => spans::recording(self.on_record.close(end)).instrument(span).await,
         };
@@ -495,30 +495,5 @@ impl Drop for Record {
             spans::called(&self.span, attempts, &verdict, None);
             self.on_record.abandon(End { attempts, verdict, key, outcome: None });
         }
-    }
-}
-
-/// Tells the log and the listener; neither can fail the call.
-fn tell(audit_id: &AuditId, seq: u32, listener: Option<&dyn Listener>, step: Step<'_>) {
-    if tracing::enabled!(target: "cofferdam::event", Level::INFO) {
-        let facts = || serde_json::Value::Object(step.facts()).to_string();
-        match step {
-            Step::RetryScheduled { failure, retry, of, delay, .. } => {
-                let wait = shown_wait(delay);
-                tracing::info!(target: "cofferdam::event", audit_id = audit_id.as_str(), seq, step = step.name(), facts = facts(), "{failure} Retry {retry}/{of} in {wait}");
-            }
-            Step::FallbackTriggered { .. } | Step::CircuitChanged { .. } | Step::Suppressed { .. } => {
-                tracing::info!(target: "cofferdam::event", audit_id = audit_id.as_str(), seq, step = step.name(), facts = facts(), "step");
-            }
-            _ if tracing::enabled!(target: "cofferdam::event", Level::DEBUG) => {
-                tracing::debug!(target: "cofferdam::event", audit_id = audit_id.as_str(), seq, step = step.name(), facts = facts(), "step");
-            }
-            _ => {}
-        }
-    }
-    if let Some(listener) = listener
-        && catch_unwind(AssertUnwindSafe(|| listener.event(&Event::new(audit_id, seq, step)))).is_err()
-    {
-        tracing::warn!(target: "cofferdam::event", audit_id = audit_id.as_str(), seq, "a listener panicked");
     }
 }

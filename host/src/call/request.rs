@@ -13,7 +13,7 @@ use super::chain::Alternate;
 use crate::action::ActionScope;
 use crate::digest::Digest;
 use crate::error::{HostError, HostErrorKind};
-use crate::failure::safe_line;
+use crate::failure::{AuditId, safe_line};
 use crate::limits::LimitRequest;
 use crate::manifest::ConnectorName;
 use crate::resilience::Profile;
@@ -129,6 +129,8 @@ pub struct Call {
     pub(super) step: Option<(Arc<str>, Option<Arc<str>>)>,
     /// The key that its attempts carry where nobody gave one: that of the call that it does again.
     pub(super) carries: Option<Arc<str>>,
+    /// The call that it does again, which was cut short, and who says so.
+    pub(super) resumes: Option<(AuditId, Arc<str>)>,
 }
 
 /// What becomes of a call whose idempotency key belongs to one that is still running.
@@ -176,12 +178,22 @@ impl Call {
             actor: None,
             step: None,
             carries: None,
+            resumes: None,
         }
     }
 
     /// The same call with these arguments, as JSON text.
     pub(crate) fn asking(mut self, args: String) -> Self {
         self.args = Args::Text(args);
+        self
+    }
+
+    /// The same call as one that does `before` again, with the package that it had, because `actor` says so.
+    pub(crate) fn resuming(mut self, before: AuditId, package: Option<Digest>, actor: Arc<str>) -> Self {
+        if let Some(package) = package {
+            self.connector = self.connector.pinned(package);
+        }
+        self.resumes = Some((before, actor));
         self
     }
 

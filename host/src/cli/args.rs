@@ -150,6 +150,9 @@ pub(super) enum Command {
     #[command(subcommand)]
     Binding(commands::binding::Command),
     Call(commands::call::Args),
+    Replay(commands::replay::Args),
+    #[command(subcommand)]
+    Recover(commands::recover::Command),
     #[command(subcommand)]
     Audit(commands::audit::Command),
     #[command(subcommand)]

@@ -61,6 +61,7 @@ macro_rules! kinds {
                         | Self::AuditUnavailable
                         | Self::OutcomeUnknown
                         | Self::AuditNotFound
+                        | Self::NotReplayable
                         | Self::IdempotencyConflict
                         | Self::InProgress
                         | Self::Cancelled
@@ -106,6 +107,8 @@ kinds! {
     OutcomeUnknown = "outcome_unknown", exit 85;
     /// The record has no such call.
     AuditNotFound = "audit_not_found", exit 66;
+    /// The call has no outcome, or no request, that is kept: it cannot be given, or done, again.
+    NotReplayable = "not_replayable", exit 87;
     /// The idempotency key was given before, with another call.
     IdempotencyConflict = "idempotency_conflict", exit 67;
     /// The call with this idempotency key is still running.

@@ -74,6 +74,11 @@ fn advice(kind: HostErrorKind) -> (Again, Mender, &'static str) {
             "Look at the service whether it was done, then decide with `cofferdam recover`; calling again may do it twice.",
         ),
         HostErrorKind::AuditNotFound => (No, Caller, "Name a call that `cofferdam audit list` shows."),
+        HostErrorKind::NotReplayable => (
+            No,
+            Caller,
+            "See with `cofferdam audit show` what is known of the call; where it was cut short, `cofferdam recover` decides.",
+        ),
         HostErrorKind::IdempotencyConflict => (No, Caller, "Give a new call a new idempotency key."),
         HostErrorKind::InProgress => (Backoff, Caller, "Wait for the call that runs, or ask again later."),
         HostErrorKind::AuditTampered => (

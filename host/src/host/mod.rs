@@ -8,6 +8,7 @@ mod builder;
 mod circuits;
 mod inspection;
 mod install;
+mod recovery;
 mod why;
 
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cofferdam::AuditId;
 use cofferdam::audit::{
-    AuditLog as _, CallStatus, CloseCall, LogSettings, Entry, EventLine, KeyEnd, OpenCall, Order, Route,
+    AuditLog as _, CallStatus, CloseCall, Entry, EventLine, KeyEnd, LogSettings, OpenCall, Order, Route,
     SqliteLog, Verdict, written,
 };
 use jiff::{SignedDuration, Timestamp};

@@ -11,6 +11,7 @@ mod queries;
 mod read;
 mod rollup;
 mod schema;
+mod settled;
 mod signing;
 mod writer;
 

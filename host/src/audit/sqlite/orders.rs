@@ -8,12 +8,11 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use super::names::Names;
 use super::owners;
 use super::rollup::{self, Ended};
+use super::settled::resumed_by;
 use super::writer::Head;
 use crate::audit::entry::{Entry, chained};
 use crate::audit::error::AuditError;
-use crate::audit::order::{
-    CallStatus, CloseCall, KeyClaim, KeyEnd, OpenCall, Opened, Order, Reply, Standing, Verdict,
-};
+use crate::audit::order::{CloseCall, KeyClaim, KeyEnd, OpenCall, Opened, Order, Reply, Standing};
 use crate::audit::seal::Sealed;
 use crate::failure::AuditId;
 
@@ -110,8 +109,8 @@ pub(super) fn carry_out(
             let outcome = opened.and_then(|()| at.close(connection, &call));
             (reply.map_or(Answer::Nobody, Answer::Done), outcome)
         }
-        Order::Settle { audit_id, status, entry, reply } => {
-            match at.settle(connection, &audit_id, status, &entry) {
+        Order::Settle { audit_id, decision, reply } => {
+            match at.settle(connection, audit_id.bytes(), &decision) {
                 Ok(settled) => (Answer::Settled(reply, settled), Ok(())),
                 Err(error) => (Answer::Settled(reply, false), Err(error)),
             }
@@ -138,12 +137,16 @@ impl At<'_> {
                 taken => return Ok(Opened::Taken(taken)),
             }
         }
-        if let Some((before, entry)) = &call.resumes
-            && !self.settle(connection, before, CallStatus::Resumed, entry)?
+        if let Some((before, actor)) = &call.resumes
+            && !self.settle(connection, before.bytes(), &resumed_by(call, actor))?
         {
             return Ok(Opened::Decided);
         }
         if let Some(claim) = &call.key {
+            // Whose key was free although somebody has it, was cut short: this call does it again.
+            if let Some(before) = self.holder(connection, &claim.key)? {
+                self.settle(connection, before, &resumed_by(call, &call.actor))?;
+            }
             let insert = "INSERT INTO keys (key, fingerprint, call, state) VALUES (?1, ?2, ?3, 0) \
                           ON CONFLICT DO UPDATE SET fingerprint = ?2, call = ?3, state = 0, until = NULL";
             connection.prepare_cached(insert)?.execute(params![&*claim.key, claim.fingerprint, id])?;
@@ -209,30 +212,7 @@ impl At<'_> {
         Ok(())
     }
 
-    /// Decides about a call that never ended; false where that was done, or it has an end, or its host lives.
-    fn settle(
-        &mut self,
-        connection: &Connection,
-        audit_id: &AuditId,
-        status: CallStatus,
-        entry: &Entry,
-    ) -> rusqlite::Result<bool> {
-        let id = audit_id.bytes();
-        if !self.is_incomplete(connection, id)? {
-            return Ok(false);
-        }
-        let prev = self.last(connection, id)?.unwrap_or(0);
-        let n = self.entry(connection, prev, entry, None)?;
-        let verdict = self.names.verdict(connection, &Verdict { status, class: None, code: None })?;
-        let (at, route) = connection
-            .prepare_cached("UPDATE calls SET last = ?2, verdict = ?3 WHERE id = ?1 RETURNING at, route")?
-            .query_row(params![id, n, verdict], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        self.ended(connection, Ended { id, at, route, verdict, duration: None })?;
-        connection.prepare_cached("DELETE FROM keys WHERE call = ?1")?.execute([id])?;
-        Ok(true)
-    }
-
-    fn ended(&mut self, connection: &Connection, call: Ended) -> rusqlite::Result<()> {
+    pub(super) fn ended(&mut self, connection: &Connection, call: Ended) -> rusqlite::Result<()> {
         self.ended += 1;
         rollup::ended(connection, &mut self.counted, call)
     }
@@ -270,7 +250,7 @@ impl At<'_> {
         })
     }
 
-    fn is_incomplete(&self, connection: &Connection, id: [u8; 16]) -> rusqlite::Result<bool> {
+    pub(super) fn is_incomplete(&self, connection: &Connection, id: [u8; 16]) -> rusqlite::Result<bool> {
         let select = "SELECT owners.id, owners.name FROM calls JOIN owners ON owners.id = calls.owner \
                       WHERE calls.id = ?1 AND calls.verdict = 0";
         let owner = connection.prepare_cached(select)?;
@@ -279,7 +259,7 @@ impl At<'_> {
         Ok(owner.is_some_and(|(owner, name)| owner != self.owner && !owners::lives(self.lives, &name)))
     }
 
-    fn last(&self, connection: &Connection, id: [u8; 16]) -> rusqlite::Result<Option<u64>> {
+    pub(super) fn last(&self, connection: &Connection, id: [u8; 16]) -> rusqlite::Result<Option<u64>> {
         if let Some(last) = self.open.get(&id) {
             return Ok(Some(*last));
         }
@@ -296,7 +276,7 @@ impl At<'_> {
     }
 
     /// Adds an entry to the chain.
-    fn entry(
+    pub(super) fn entry(
         &mut self,
         connection: &Connection,
         prev: u64,

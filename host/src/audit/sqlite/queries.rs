@@ -14,7 +14,7 @@ use rusqlite::Connection;
 use super::find::Scan;
 use super::read::Reader;
 use super::{rollup, schema};
-use crate::audit::{AuditReader as _, CallRow, CallStatus, Durability, Filter, Histogram, Stats};
+use crate::audit::{AuditReader as _, CallRow, CallStatus, Filter, Histogram, LogSettings, Stats};
 
 const CALLS: usize = 20_000;
 
@@ -208,7 +208,7 @@ fn what_was_counted_once_is_what_is_counted_anew() {
     let dir = tempfile::tempdir().unwrap();
     traffic::fill(dir.path(), 6_000, 2, until());
     let path = dir.path().join("audit.db");
-    let connection = schema::open(&path, Durability::Process).unwrap();
+    let connection = schema::open(&path, &LogSettings::default()).unwrap();
     let stats = || {
         let mut reader = Reader::open(&path, dir.path().join("running")).unwrap();
         reader.stats(&Filter { since: Some(until_moment(30 * 3600)), ..Filter::default() }).unwrap()

@@ -17,7 +17,9 @@ pub(super) mod list;
 pub(super) mod man;
 pub(super) mod pack;
 mod packaging;
+pub(super) mod recover;
 pub(super) mod remove;
+pub(super) mod replay;
 pub(super) mod sign;
 pub(super) mod trust;
 pub(super) mod verify;
@@ -45,6 +47,8 @@ pub(super) fn run(command: Command, session: &Session<'_>) -> Result<(), Stop> {
         Command::Binding(command) => binding::run(command, session),
         Command::Call(args) => call::run(args, session),
         Command::Audit(command) => audit::run(command, session),
+        Command::Replay(args) => replay::run(args, session),
+        Command::Recover(command) => recover::run(command, session),
         Command::Breaker(command) => breaker::run(command, session),
         Command::Completions(args) => completions::run(args, session),
         Command::Man(args) => man::run(args, session),

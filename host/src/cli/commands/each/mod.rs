@@ -179,7 +179,9 @@ impl Done {
             (None, Err(Error::Host(error))) => error.request_id().as_str(),
             (None, _) => "",
         };
-        let head = format!("{{\"line\":{},\"audit_id\":\"{id}\"", self.line);
+        let replayed = self.report.as_ref().and_then(|report| report.replayed.as_ref());
+        let replayed = replayed.map(|of| format!(",\"replayed\":\"{of}\"")).unwrap_or_default();
+        let head = format!("{{\"line\":{},\"audit_id\":\"{id}\"{replayed}", self.line);
         match &self.outcome {
             Ok(value) => format!("{head},\"value\":{value}}}"),
             Err(error) => {

@@ -1,0 +1,225 @@
+//! What becomes of a call that never ended: it is done again, or it is left as it is.
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::orders::At;
+use super::rollup::Ended;
+use crate::audit::entry::{Entry, EventLine};
+use crate::audit::order::{CallStatus, Decision, OpenCall, Verdict};
+use crate::failure::AuditId;
+
+/// That this call does another again, as `actor` says.
+pub(super) fn resumed_by(call: &OpenCall, actor: &str) -> Decision {
+    let facts = [("by", call.audit_id.as_str()), ("actor", actor)];
+    let facts = facts.map(|(name, fact)| (name.to_owned(), Value::from(fact)));
+    Decision { status: CallStatus::Resumed, at: call.at, facts: Map::from_iter(facts), frees_key: true }
+}
+
+impl At<'_> {
+    /// Decides about a call that never ended; false where that was done, or it has an end, or its host lives.
+    pub(super) fn settle(
+        &mut self,
+        connection: &Connection,
+        id: [u8; 16],
+        decision: &Decision,
+    ) -> rusqlite::Result<bool> {
+        if !self.is_incomplete(connection, id)? {
+            return Ok(false);
+        }
+        let prev = self.last(connection, id)?.unwrap_or(0);
+        let line = EventLine {
+            at: decision.at,
+            seq: last_event(connection, prev)?.saturating_add(1),
+            name: decision.status.name(),
+            payload: decision.facts.clone(),
+        };
+        let entry = Entry::new(&AuditId::from_bytes(id), &[line]);
+        let n = self.entry(connection, prev, &entry, None)?;
+        let verdict = Verdict { status: decision.status, class: None, code: None };
+        let verdict = self.names.verdict(connection, &verdict)?;
+        let (at, route) = connection
+            .prepare_cached("UPDATE calls SET last = ?2, verdict = ?3 WHERE id = ?1 RETURNING at, route")?
+            .query_row(params![id, n, verdict], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        self.ended(connection, Ended { id, at, route, verdict, duration: None })?;
+        let key = match decision.frees_key {
+            true => "DELETE FROM keys WHERE call = ?1",
+            // What was done under it is as unknown as before.
+            false => "UPDATE keys SET state = 2, until = NULL WHERE call = ?1",
+        };
+        connection.prepare_cached(key)?.execute([id])?;
+        Ok(true)
+    }
+
+    /// The call without an end that has this key.
+    pub(super) fn holder(&self, connection: &Connection, key: &str) -> rusqlite::Result<Option<[u8; 16]>> {
+        let mut select = connection.prepare_cached("SELECT call FROM keys WHERE key = ?1 AND state = 0")?;
+        select.query_row([key], |row| row.get(0)).optional()
+    }
+}
+
+/// The number of the last event of a call whose last entry is the `n`-th.
+fn last_event(connection: &Connection, n: u64) -> rusqlite::Result<u32> {
+    #[derive(Deserialize)]
+    struct Body {
+        events: Vec<Event>,
+    }
+    #[derive(Deserialize)]
+    struct Event {
+        seq: u32,
+    }
+    let mut select = connection.prepare_cached("SELECT body, prev FROM entries WHERE n = ?1")?;
+    let mut next = n;
+    while next > 0 {
+        let found: Option<(String, u64)> =
+            select.query_row([next], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+        let Some((body, prev)) = found else { break };
+        let events = serde_json::from_str::<Body>(&body).map(|body| body.events).unwrap_or_default();
+        if let Some(last) = events.iter().map(|event| event.seq).max() {
+            return Ok(last);
+        }
+        // Backwards and nowhere else: a record that was tampered with has no loops either.
+        next = prev.min(next.saturating_sub(1));
+    }
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::audit::{
+        AuditLog, Filter, KeyClaim, LogSettings, Opened, Order, Route, SqliteLog, Standing, Written, written,
+    };
+
+    fn log(home: &Path) -> SqliteLog {
+        SqliteLog::new(home, LogSettings::default()).unwrap()
+    }
+
+    fn call(key: Option<&str>, resumes: Option<&AuditId>) -> OpenCall {
+        let audit_id = AuditId::mint();
+        let text = |text: &str| Arc::from(text);
+        let line = |seq, name| EventLine { at: jiff::Timestamp::UNIX_EPOCH, seq, name, payload: Map::new() };
+        OpenCall {
+            entry: Entry::new(&audit_id, &[line(1, "received"), line(2, "attempt_started")]),
+            at: jiff::Timestamp::UNIX_EPOCH,
+            route: Route {
+                connector: text("github://acme/a@1.0.0"),
+                op: text("b"),
+                action: None,
+                step: None,
+            },
+            actor: text("ada"),
+            idempotent: true,
+            key: key.map(|key| KeyClaim {
+                key: text(key),
+                fingerprint: [7; 32],
+                at: jiff::Timestamp::UNIX_EPOCH,
+            }),
+            resumes: resumes.map(|before| (before.clone(), text("bob"))),
+            request: None,
+            audit_id,
+        }
+    }
+
+    fn done<T>(answer: Written<T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(answer.done()).unwrap()
+    }
+
+    fn opened(log: &SqliteLog, call: &OpenCall) -> Opened {
+        let (reply, answer) = written();
+        log.submit(Order::Open { call: Box::new(call.clone()), reply });
+        done(answer)
+    }
+
+    fn skip(log: &SqliteLog, audit_id: &AuditId, frees_key: bool) -> bool {
+        let decision = Decision {
+            status: CallStatus::Skipped,
+            at: jiff::Timestamp::UNIX_EPOCH,
+            facts: Map::from_iter([("reason".to_owned(), "it is there".into())]),
+            frees_key,
+        };
+        let (reply, answer) = written();
+        log.submit(Order::Settle { audit_id: audit_id.clone(), decision: Box::new(decision), reply });
+        done(answer)
+    }
+
+    fn status(log: &SqliteLog, audit_id: &AuditId) -> (CallStatus, String) {
+        let mut reader = log.reader().unwrap();
+        let events: String =
+            reader.entries_of(audit_id).unwrap().into_iter().map(|entry| entry.body).collect();
+        (reader.call(audit_id).unwrap().unwrap().status, events)
+    }
+
+    /// What a host leaves behind that was killed: calls without an end, and nobody who holds its lock.
+    fn left_behind(home: &Path, calls: &[&OpenCall]) {
+        let gone = log(home);
+        for call in calls {
+            assert!(matches!(opened(&gone, call), Opened::Begun));
+        }
+        assert!(!skip(&gone, &calls[0].audit_id, false), "its own host lives");
+        assert!(!skip(&log(home), &calls[0].audit_id, false), "another host sees that it lives");
+    }
+
+    #[test]
+    fn a_call_is_done_again_by_one_other_call() {
+        let home = tempfile::tempdir().unwrap();
+        let before = call(None, None);
+        left_behind(home.path(), &[&before]);
+        let log = log(home.path());
+        let incomplete = Filter { incomplete: true, ..Filter::default() };
+        assert_eq!(log.reader().unwrap().list(&incomplete).unwrap().len(), 1);
+        let (first, second) = (call(None, Some(&before.audit_id)), call(None, Some(&before.audit_id)));
+        assert!(matches!(opened(&log, &first), Opened::Begun));
+        assert!(matches!(opened(&log, &second), Opened::Decided));
+        assert_eq!(log.reader().unwrap().call(&second.audit_id).unwrap(), None);
+        let (now, events) = status(&log, &before.audit_id);
+        assert_eq!(now, CallStatus::Resumed);
+        let said =
+            format!("{{\"actor\":\"bob\",\"by\":\"{}\"}},\"seq\":3,\"type\":\"resumed\"", first.audit_id);
+        assert!(events.contains(&said), "{events}");
+        assert!(!skip(&log, &before.audit_id, true), "it is decided");
+        assert_eq!(log.reader().unwrap().list(&incomplete).unwrap(), []);
+    }
+
+    #[test]
+    fn who_gives_the_key_of_a_call_that_was_cut_short_does_it_again() {
+        let home = tempfile::tempdir().unwrap();
+        let before = call(Some("k"), None);
+        left_behind(home.path(), &[&before]);
+        let log = log(home.path());
+        let (by_key, resumption) = (call(Some("k"), None), call(Some("k"), Some(&before.audit_id)));
+        assert!(matches!(opened(&log, &by_key), Opened::Begun));
+        assert_eq!(status(&log, &before.audit_id).0, CallStatus::Resumed);
+        match opened(&log, &resumption) {
+            Opened::Taken(Standing::Running { audit_id }) => assert_eq!(audit_id, by_key.audit_id),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_skipped_keeps_its_key_unless_it_is_freed() {
+        for frees_key in [false, true] {
+            let home = tempfile::tempdir().unwrap();
+            let before = call(Some("k"), None);
+            left_behind(home.path(), &[&before]);
+            let log = log(home.path());
+            assert!(skip(&log, &before.audit_id, frees_key));
+            let (now, events) = status(&log, &before.audit_id);
+            assert_eq!(now, CallStatus::Skipped);
+            assert!(events.contains("it is there") && events.contains("\"seq\":3"), "{events}");
+            match (frees_key, opened(&log, &call(Some("k"), None))) {
+                (true, Opened::Begun) => {}
+                (false, Opened::Taken(Standing::Unknown { audit_id })) => {
+                    assert_eq!(audit_id, before.audit_id);
+                }
+                (_, other) => panic!("{other:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! `recover list`: the calls that were cut short.
+
+use crate::cli::page::{Page, Tone};
+use crate::cli::report::Stop;
+use crate::cli::session::Session;
+use crate::flow::Incomplete;
+
+const EXAMPLES: &str = "\
+A call that is listed has no outcome: it cannot be replayed. One whose operation may be repeated can
+be resumed; for one that must not be, look at the service first.
+
+Examples:
+  cofferdam recover list
+  cofferdam recover list --format json";
+
+/// Shows the calls that a crash cut short, and what is known of each.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(in crate::cli) struct Args {}
+
+pub(super) fn run(Args {}: &Args, session: &Session<'_>) -> Result<(), Stop> {
+    let found = session.host()?.incomplete()?;
+    session.ui.result(&found, || page(&found))?;
+    match found.iter().filter(|call| call.resumable).count() {
+        _ if found.is_empty() => session.ui.note("No call was cut short."),
+        0 => session.ui.note("Look at the services; then: cofferdam recover skip ID --reason TEXT"),
+        _ => session.ui.note("Do again what may be repeated: cofferdam recover resume --all"),
+    }
+    Ok(())
+}
+
+fn page(found: &[Incomplete]) -> Page {
+    let mut page = Page::default();
+    for call in found {
+        page.heading(call.audit_id.as_str());
+        page.field("received", &format!("{:.3}", call.at));
+        page.field("call", &format!("{} {}", call.connector, call.op));
+        if let Some(action) = &call.action {
+            page.field("action", &[action.as_str(), call.step.as_deref().unwrap_or_default()].join(" "));
+        }
+        page.field("asked by", &call.actor);
+        page.field("attempts", &call.attempts.to_string());
+        let (tone, sent) = match call.may_have_sent {
+            true => (Tone::Doubtful, "not known: it may have had its effect"),
+            false => (Tone::Good, "no request had left"),
+        };
+        page.toned_field("effect", tone, sent);
+        let (tone, next) = match (call.resumable, call.idempotent) {
+            (true, _) => (Tone::Good, "may be repeated: recover resume"),
+            (false, true) => (Tone::Doubtful, "may be repeated, but what was asked for is not kept"),
+            (false, false) => (Tone::Bad, "must not be repeated: look at the service, then recover skip"),
+        };
+        page.toned_field("next", tone, next);
+    }
+    page
+}

@@ -1,0 +1,45 @@
+//! `recover`: what a crash cut short, and what is done about it.
+
+mod list;
+mod resume;
+mod skip;
+
+use crate::cli::report::Stop;
+use crate::cli::session::Session;
+use crate::failure::AuditId;
+
+/// Shows which calls a crash cut short, and does them again or leaves them.
+///
+/// Such a call was begun and has no end: its host is gone. What it did is not known, and nothing is guessed.
+#[derive(Debug, clap::Subcommand)]
+pub(in crate::cli) enum Command {
+    List(list::Args),
+    Resume(resume::Args),
+    Skip(skip::Args),
+}
+
+/// Does one of them.
+pub(in crate::cli) fn run(command: Command, session: &Session<'_>) -> Result<(), Stop> {
+    match command {
+        Command::List(args) => list::run(&args, session),
+        Command::Resume(args) => resume::run(args, session),
+        Command::Skip(args) => skip::run(args, session),
+    }
+}
+
+/// A call's id, with or without `audit-`.
+pub(in crate::cli) fn audit_id(text: &str) -> Result<AuditId, String> {
+    let found = AuditId::parse(text).or_else(|| AuditId::parse(&format!("audit-{text}")));
+    found.ok_or_else(|| {
+        "write it as `cofferdam audit list` shows it, like audit-01890000-0000-7000-8000-000000000001"
+            .to_owned()
+    })
+}
+
+/// Who decides, for the record.
+fn actor() -> String {
+    match std::env::var("USER") {
+        Ok(user) if !user.is_empty() => format!("cli:{user}"),
+        _ => "cli".to_owned(),
+    }
+}

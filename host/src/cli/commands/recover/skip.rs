@@ -1,0 +1,48 @@
+//! `recover skip`: a call that was cut short is left as it is.
+
+use std::sync::Arc;
+
+use super::{actor, audit_id};
+use crate::cli::page::Page;
+use crate::cli::report::Stop;
+use crate::cli::runtime;
+use crate::cli::session::Session;
+use crate::failure::AuditId;
+use crate::flow::Skip;
+
+const EXAMPLES: &str = "\
+The reason goes on record, with your name. The call's idempotency key stays taken, so that nobody does
+it a second time by giving it again; with --free-key it may be given again, and then it runs.
+
+Examples:
+  cofferdam recover skip audit-01890000-0000-7000-8000-000000000001 --reason 'the message is in the channel'
+  cofferdam recover skip 01890000-0000-7000-8000-000000000001 --reason 'no order 17 there' --free-key";
+
+/// Leaves a call as it is that was cut short, and puts on record why.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(in crate::cli) struct Args {
+    /// The call, as `recover list` shows it.
+    #[arg(value_name = "ID", value_parser = audit_id)]
+    id: AuditId,
+
+    /// What you found at the service, or why nothing is to be done.
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+
+    /// Lets the call's idempotency key be used again: only where its effect is missing.
+    #[arg(long)]
+    free_key: bool,
+}
+
+pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
+    let host = session.host()?;
+    let skip = Skip { actor: Arc::from(actor()), reason: args.reason, frees_key: args.free_key };
+    runtime::block_on_with(&host, async { Ok(host.skip(&args.id, skip).await?) })?;
+    let skipped = serde_json::json!({"audit_id": args.id, "status": "skipped", "frees_key": args.free_key});
+    session.ui.result(&skipped, || {
+        let mut page = Page::default();
+        page.field("skipped", args.id.as_str());
+        page
+    })
+}

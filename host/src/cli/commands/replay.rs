@@ -1,0 +1,45 @@
+//! `replay`: the recorded outcome of a call, given again.
+
+use crate::cli::commands::recover::audit_id;
+use crate::cli::report::{Stop, exit_code};
+use crate::cli::session::Session;
+use crate::error::Error;
+use crate::failure::AuditId;
+
+const EXAMPLES: &str = "\
+Nothing runs and nothing is loaded: the connector need not be installed any more. What is printed, and
+the exit code, are what the call itself had. A call without a kept outcome is an error that says why.
+
+Examples:
+  cofferdam replay audit-01890000-0000-7000-8000-000000000001
+  cofferdam replay 01890000-0000-7000-8000-000000000001 --format json";
+
+/// Prints the recorded outcome of a call, byte for byte, without running anything.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(in crate::cli) struct Args {
+    /// The call, as `cofferdam audit list` shows it.
+    #[arg(value_name = "ID", value_parser = audit_id)]
+    id: AuditId,
+}
+
+/// Prints it.
+pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
+    match session.host()?.replay(&args.id)? {
+        Ok(value) if session.ui.json() => session.ui.text_of_json(&value),
+        Ok(value) => match serde_json::from_str(&value) {
+            Ok(value) => session.ui.value(&value),
+            Err(_) => session.ui.text_of_json(&value),
+        },
+        Err(error) => ended(session, error),
+    }
+}
+
+/// As `call` shows it.
+fn ended(session: &Session<'_>, error: Error) -> Result<(), Stop> {
+    if session.ui.json() {
+        session.ui.line_of_json(&error)?;
+        return Err(Stop::Shown(exit_code(&error)));
+    }
+    Err(Stop::Error(error))
+}

@@ -1,0 +1,142 @@
+//! A call as the record has it: where it stands, and what its events say of its attempts.
+
+use serde::Deserialize;
+
+use crate::audit::{AuditError, AuditLog, AuditReader, CallRow, CallStatus, Sealed, StoredEntry};
+use crate::digest::Digest;
+use crate::error::{HostError, HostErrorKind};
+use crate::failure::AuditId;
+
+/// A call that is on record.
+pub(super) struct Found {
+    pub(super) row: CallRow,
+    pub(super) attempts: Attempts,
+    /// The package that was to run.
+    pub(super) hash: Option<Digest>,
+    /// The call that does it again.
+    pub(super) resumed_by: Option<String>,
+    /// The call whose outcome it was given, for its key.
+    pub(super) replayed_of: Option<AuditId>,
+    pub(super) request: Option<Sealed>,
+    pub(super) outcome: Option<Sealed>,
+}
+
+/// What is known of a call's attempts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Attempts {
+    pub(super) begun: u32,
+    pub(super) ended: u32,
+    /// Requests of those that ended.
+    pub(super) requests: u64,
+}
+
+impl Attempts {
+    /// Whether a request may have left: of an attempt without an end that is not known.
+    pub(super) fn may_have_sent(self) -> bool {
+        self.requests > 0 || self.begun > self.ended
+    }
+}
+
+/// What is looked at of an entry. What is not there counts as nothing; the chain is what `audit verify` is for.
+#[derive(Deserialize)]
+struct Body {
+    events: Vec<Event>,
+}
+
+#[derive(Deserialize)]
+struct Event {
+    #[serde(rename = "type")]
+    name: String,
+    payload: Payload,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Payload {
+    hash: Option<String>,
+    candidate: u32,
+    by: Option<String>,
+    of: Option<String>,
+    usage: Usage,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Usage {
+    requests: u64,
+}
+
+/// Finds a call.
+///
+/// # Errors
+/// `audit_not_found`: the record has none of this id; `audit_unavailable`: it cannot be read.
+pub(super) fn find(log: &dyn AuditLog, audit_id: &AuditId) -> Result<Found, HostError> {
+    let mut reader = log.reader().map_err(unreadable)?;
+    let Some(row) = reader.call(audit_id).map_err(unreadable)? else {
+        return Err(not_found(audit_id));
+    };
+    whole(&mut *reader, row).map_err(unreadable)
+}
+
+/// What the record has of the call in this row.
+pub(super) fn whole(reader: &mut dyn AuditReader, row: CallRow) -> Result<Found, AuditError> {
+    let entries = reader.entries_of(&row.audit_id)?;
+    let (request, outcome) = reader.sealed(&row.audit_id)?;
+    // Before its end, the last entry of a call has nothing that is an outcome.
+    let outcome = outcome.filter(|_| has_outcome(row.status));
+    let mut found = Found {
+        row,
+        attempts: Attempts::default(),
+        hash: None,
+        resumed_by: None,
+        replayed_of: None,
+        request,
+        outcome,
+    };
+    entries.iter().for_each(|entry| found.reads(entry));
+    Ok(found)
+}
+
+fn has_outcome(status: CallStatus) -> bool {
+    !matches!(status, CallStatus::Running | CallStatus::Resumed | CallStatus::Skipped)
+}
+
+impl Found {
+    fn reads(&mut self, entry: &StoredEntry) {
+        let Ok(body) = serde_json::from_str::<Body>(&entry.body) else { return };
+        for Event { name, payload } in body.events {
+            match name.as_str() {
+                "admitted" if payload.candidate == 0 => {
+                    self.hash = payload.hash.as_deref().and_then(digest);
+                }
+                "attempt_started" => self.attempts.begun = self.attempts.begun.saturating_add(1),
+                "attempt_ended" => {
+                    self.attempts.ended = self.attempts.ended.saturating_add(1);
+                    self.attempts.requests = self.attempts.requests.saturating_add(payload.usage.requests);
+                }
+                "resumed" => self.resumed_by = payload.by,
+                "replayed" => self.replayed_of = payload.of.as_deref().and_then(AuditId::parse),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// A digest with or without the name of what made it.
+fn digest(text: &str) -> Option<Digest> {
+    Digest::parse(text).or_else(|| Digest::parse(&format!("sha256:{text}")))
+}
+
+/// The record has no such call.
+pub(super) fn not_found(audit_id: &AuditId) -> HostError {
+    HostError::new(HostErrorKind::AuditNotFound, format!("The record has no call {audit_id}."))
+        .hint("`cofferdam audit list` shows those it has; pruned ones are gone.")
+}
+
+/// The record cannot be read.
+pub(super) fn unreadable(error: AuditError) -> HostError {
+    let message = format!("The record cannot be read: {}.", error.trouble().says());
+    HostError::new(HostErrorKind::AuditUnavailable, message)
+        .hint("It is the file audit.db of the home directory; `--verbose` says more.")
+        .because(error)
+}

@@ -1,0 +1,243 @@
+//! Calls that a crash cut short: which there are, doing one again where that is as good as once, or leaving it.
+//!
+//! What such a call did is not known, and nothing here guesses. It is decided about exactly once: the commit that
+//! opens the call which does it again settles it, and so does the one in which somebody gives its key again; whoever
+//! comes second finds it decided, and runs nothing.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::found::{Found, find, unreadable, whole};
+use crate::audit::{AuditLog, AuditTrouble, CallStatus, Decision, Filter, Order, written};
+use crate::call::{Cancellation, Pipeline, Report};
+use crate::error::{Error, HostError, HostErrorKind};
+use crate::failure::{AuditId, safe_line};
+use crate::sandbox::Answer;
+
+/// The longest reason that is kept, in characters.
+const REASON_CHARS: usize = 1000;
+
+/// A call that has no end, and whose host is gone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Incomplete {
+    /// Its id.
+    pub audit_id: AuditId,
+    /// When it was received.
+    #[serde(serialize_with = "shown")]
+    pub at: Timestamp,
+    /// The connector, as `name@version`.
+    pub connector: String,
+    /// The operation.
+    pub op: String,
+    /// The action that it was a part of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub action: Option<String>,
+    /// Its step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
+    /// Who asked.
+    pub actor: String,
+    /// Whether its operation may be repeated.
+    pub idempotent: bool,
+    /// How many attempts were begun.
+    pub attempts: u32,
+    /// Whether a request may have left. Of an attempt that was cut short that is not known.
+    pub may_have_sent: bool,
+    /// Whether it can be done again: its operation may be repeated, and what was asked for is kept.
+    pub resumable: bool,
+    /// Whether it has an outcome that can be given again: it has not.
+    pub replayable: bool,
+    /// Why: `execution_incomplete`.
+    pub reason: &'static str,
+}
+
+/// How a call that was cut short is left as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skip {
+    /// Who decides.
+    pub actor: Arc<str>,
+    /// Why nothing is to be done about it.
+    pub reason: String,
+    /// Whether its idempotency key may be used again. Where not, nobody ever runs under it.
+    pub frees_key: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde asks for")]
+fn shown<S: serde::Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{at:.6}"))
+}
+
+impl Incomplete {
+    fn of(found: Found) -> Self {
+        let Found { row, attempts, request, .. } = found;
+        Self {
+            audit_id: row.audit_id,
+            at: row.at,
+            connector: row.connector,
+            op: row.op,
+            action: row.action,
+            step: row.step,
+            actor: row.actor,
+            idempotent: row.idempotent,
+            attempts: attempts.begun,
+            may_have_sent: attempts.may_have_sent(),
+            resumable: row.idempotent && request.is_some(),
+            replayable: false,
+            reason: "execution_incomplete",
+        }
+    }
+}
+
+/// Every call that was cut short and nobody decided about, the oldest first. Blocks.
+///
+/// # Errors
+/// `audit_unavailable`: the record cannot be read.
+pub(crate) fn incomplete(log: &dyn AuditLog) -> Result<Vec<Incomplete>, HostError> {
+    let mut reader = match log.reader() {
+        Ok(reader) => reader,
+        // Nothing was ever called.
+        Err(error) if error.trouble() == AuditTrouble::Absent => return Ok(Vec::new()),
+        Err(error) => return Err(unreadable(error)),
+    };
+    let filter = Filter { incomplete: true, limit: 0, ..Filter::default() };
+    let rows = reader.list(&filter).map_err(unreadable)?;
+    let found = rows.into_iter().rev().map(|row| whole(&mut *reader, row).map(Incomplete::of));
+    found.collect::<Result<_, _>>().map_err(unreadable)
+}
+
+/// A call that was cut short and nobody decided about. Blocks.
+///
+/// # Errors
+/// `audit_not_found`, `in_progress`, or `conflict`: it has an end, or it is decided.
+pub(crate) fn look(log: &dyn AuditLog, audit_id: &AuditId) -> Result<Incomplete, HostError> {
+    undecided(find(log, audit_id)?).map(Incomplete::of)
+}
+
+fn undecided(found: Found) -> Result<Found, HostError> {
+    let id = &found.row.audit_id;
+    match found.row.status {
+        CallStatus::Running if found.row.incomplete => Ok(found),
+        CallStatus::Running => {
+            let message = format!("The call {id} is still running.");
+            let hint = "Wait for its end; a host that is gone leaves it incomplete.";
+            Err(HostError::new(HostErrorKind::InProgress, message).hint(hint))
+        }
+        _ => Err(decided(&found)),
+    }
+}
+
+fn decided(found: &Found) -> HostError {
+    let id = &found.row.audit_id;
+    let what = match (found.row.status, &found.resumed_by) {
+        (CallStatus::Resumed, Some(by)) => format!("it was done again, as {}", safe_line(by, 60)),
+        (CallStatus::Resumed, None) => "it was done again".to_owned(),
+        (CallStatus::Skipped, _) => "it was skipped".to_owned(),
+        (status, _) => format!("it has an end: {}", status.name()),
+    };
+    let message = format!("There is nothing to decide about the call {id}: {what}.");
+    HostError::new(HostErrorKind::Conflict, message)
+        .hint(format!("`cofferdam audit show {id}` has all of it."))
+}
+
+/// Does a call again that was cut short, under the key that it had, with the package that it had.
+///
+/// # Errors
+/// Beside what any call may end with: as [`look`]; `outcome_unknown` where its operation must not be repeated;
+/// `not_replayable` where what was asked for is not kept.
+pub(crate) async fn resume<A: Answer>(
+    pipeline: &Pipeline,
+    audit_id: &AuditId,
+    actor: &Arc<str>,
+    cancellation: Option<&Cancellation>,
+) -> (Result<A, Error>, Report) {
+    let call = async {
+        let (log, id) = (Arc::clone(pipeline.log()), audit_id.clone());
+        let found = tokio::task::spawn_blocking(move || find(&*log, &id)).await;
+        let found = undecided(found.map_err(gone)??)?;
+        let id = &found.row.audit_id;
+        if !found.row.idempotent {
+            return Err(not_repeatable(&found));
+        }
+        let Some(request) = &found.request else {
+            let message = format!("The call {id} cannot be done again: what was asked for is not kept.");
+            let hint = format!("Call anew, and then: cofferdam recover skip {id} --reason TEXT");
+            return Err(HostError::new(HostErrorKind::NotReplayable, message)
+                .hint(hint)
+                .detail("reason", "not_kept"));
+        };
+        let call = pipeline.recorded_call(id, request)?;
+        Ok(call.resuming(id.clone(), found.hash, Arc::clone(actor)))
+    };
+    match call.await {
+        Ok(call) => {
+            let call = match cancellation {
+                Some(cancellation) => call.cancelled_by(cancellation),
+                None => call,
+            };
+            pipeline.run(call).await
+        }
+        Err(error) => {
+            let report = Report::new(error.request_id().clone());
+            (Err(error.into()), report)
+        }
+    }
+}
+
+/// What was begun may have had its effect, and a second one is not to be had by a command.
+fn not_repeatable(found: &Found) -> HostError {
+    let (id, op) = (&found.row.audit_id, safe_line(&found.row.op, 100));
+    let message = format!(
+        "The call {id} is not done again: `{op}` must not be repeated, and whether it had its effect is not known."
+    );
+    HostError::new(HostErrorKind::OutcomeUnknown, message)
+        .hint(format!(
+            "Look at the service. Where the effect is there, or nobody wants it any more: cofferdam recover skip \
+             {id} --reason TEXT. Where it is missing: call anew, and skip this one."
+        ))
+        .detail("call", id.as_str())
+        .detail("may_have_sent", found.attempts.may_have_sent())
+}
+
+/// Leaves a call as it is that was cut short, and puts on record who says so and why.
+///
+/// # Errors
+/// `validation`: there is no reason; else as [`look`]; `audit_unavailable`: it could not be written.
+pub(crate) async fn skip(pipeline: &Pipeline, audit_id: &AuditId, skip: Skip) -> Result<(), HostError> {
+    if skip.reason.trim().is_empty() {
+        let message = "There is no reason why the call is skipped.";
+        let hint = "Say what you found at the service: it is what is known of this call from now on.";
+        return Err(HostError::new(HostErrorKind::Validation, message).hint(hint));
+    }
+    let (log, id) = (Arc::clone(pipeline.log()), audit_id.clone());
+    let found = tokio::task::spawn_blocking(move || find(&*log, &id).and_then(undecided)).await;
+    let found = found.map_err(gone)??;
+    let facts = [("actor", &*skip.actor), ("reason", &*safe_line(&skip.reason, REASON_CHARS))];
+    let mut facts = Map::from_iter(facts.map(|(name, fact)| (name.to_owned(), Value::from(fact))));
+    facts.insert("frees_key".into(), skip.frees_key.into());
+    let decision =
+        Decision { status: CallStatus::Skipped, at: pipeline.now(), facts, frees_key: skip.frees_key };
+    let (reply, answer) = written();
+    pipeline.log().submit(Order::Settle { audit_id: audit_id.clone(), decision: Box::new(decision), reply });
+    match answer.done().await {
+        Ok(true) => Ok(()),
+        // Somebody was first, since it was looked at.
+        Ok(false) => Err(HostError::new(
+            HostErrorKind::Conflict,
+            format!("The call {} was decided about meanwhile.", found.row.audit_id),
+        )),
+        Err(error) => {
+            let message = format!("It could not be recorded: {}.", error.trouble().says());
+            Err(HostError::new(HostErrorKind::AuditUnavailable, message)
+                .hint("Mend the record (`cofferdam audit verify` looks at it), then try again.")
+                .because(error))
+        }
+    }
+}
+
+pub(super) fn gone(error: tokio::task::JoinError) -> HostError {
+    HostError::new(HostErrorKind::Internal, "The record could not be read.").because(error)
+}

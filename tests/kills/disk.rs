@@ -1,0 +1,48 @@
+//! A disk that is full under load: what was told stands, what ran is on record, and with room again all is decided.
+
+use std::process::Command;
+
+use super::judge::Judge;
+use super::stage::{Job, Load, Op, Stage};
+
+/// The command with a limit on the size of files, as a full disk is one; in blocks of 512 bytes.
+fn limited(command: &Command, blocks: u32) -> Command {
+    let mut limited = Command::new("sh");
+    // The signal would end the process; ignored, the write fails.
+    let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\" <\"$LINES\"");
+    limited.arg("-c").arg(script).arg(command.get_program()).args(command.get_args()).env_clear();
+    for (name, value) in command.get_envs() {
+        if let Some(value) = value {
+            limited.env(name, value);
+        }
+    }
+    limited
+}
+
+#[test]
+fn on_a_full_disk_nothing_runs_that_is_not_on_record_and_nothing_told_is_lost() {
+    let (stage, mut judge) = (Stage::new(), Judge::new());
+    for op in Op::BOTH {
+        let jobs = |name: &str, n: usize| -> Vec<Job> {
+            (0..n).map(|n| Job { name: format!("{}-{name}-{n}", op.name()), op, keyed: n % 2 == 0 }).collect()
+        };
+        // What the connector is compiled to is kept before the disk is full.
+        let room = stage.start(jobs("room", 4), 2, "").end();
+        assert!(room.status.success());
+        judge.hears(&room);
+        let full = jobs("full", 400);
+        let mut command = limited(&stage.command(&full, 8), 2 * 400);
+        command.env("LINES", stage.home.path().join(format!("{}.jsonl", op.name())));
+        let mut load = Load::of(command, full);
+        load.fails();
+        let left = load.kill();
+        let told = |word: &str| left.lines.iter().filter(|line| line.contains(word)).count();
+        assert!(told("\"value\"") > 0, "there was room for some: {:?}", left.lines);
+        assert!(told("audit_unavailable") + told("outcome_unknown") > 0, "{:?}", left.lines);
+        judge.hears(&left);
+        let findings = judge.finds(&stage);
+        assert!(findings.is_empty(), "{op:?}: {findings:#?}");
+    }
+    judge.replays(&stage, judge.told.keys().filter(|id| judge.told[*id].1.get("value").is_some()));
+    stage.is_recovered(&mut judge);
+}
