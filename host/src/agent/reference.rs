@@ -105,7 +105,9 @@ fn golden_error(name: &str, why: impl Into<Error>) {
 }
 
 fn report(partial: Option<u64>, attempts: Vec<AttemptReport>) -> Report {
-    Report { partial, attempts, ..Report::new(AuditId::mint()) }
+    let mut report = Report::new(AuditId::mint());
+    (report.partial, report.attempts) = (partial, attempts);
+    report
 }
 
 fn attempt(

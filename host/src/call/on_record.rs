@@ -161,20 +161,25 @@ impl OnRecord {
     /// is taken, the last event did not happen.
     ///
     /// # Errors
-    /// `audit_unavailable`: they are not.
+    /// `audit_unavailable`: they are not, and the last event does not happen.
     pub(super) async fn durable(&mut self) -> Result<Opened, HostError> {
         if failpoint::skips("skip.open") {
             return Ok(Opened::Begun);
         }
         if matches!(self.beginning, Beginning::Written) {
-            let entry = self.entry();
-            self.tried(|| {
+            let mut lines = std::mem::take(&mut self.lines);
+            let entry = Entry::new(&self.audit_id, &lines);
+            let appended = self.tried(|| {
                 let (reply, answer) = written();
                 let (audit_id, entry) = (self.audit_id.clone(), entry.clone());
                 (Order::Append { audit_id, entry, reply: Some(reply) }, answer)
-            })
-            .await
-            .map_err(unavailable)?;
+            });
+            if let Err(error) = appended.await {
+                // What came before goes with what is written next; what was announced does not happen.
+                lines.pop();
+                self.lines = lines;
+                return Err(unavailable(error));
+            }
             failpoint::pass("append.durable");
             return Ok(Opened::Begun);
         }
@@ -199,6 +204,11 @@ impl OnRecord {
             }
         }
         Ok(opened)
+    }
+
+    /// Whether the call's beginning is on record.
+    pub(super) fn goes_on(&self) -> bool {
+        matches!(self.beginning, Beginning::Written)
     }
 
     /// Has all events so far written, soon.

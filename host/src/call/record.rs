@@ -208,7 +208,12 @@ impl Record {
         let step = Step::AttemptStarted { connector, op, candidate, attempt };
         self.on_record.idempotent(idempotent);
         self.write_down(step, Map::new());
-        match spans::recording(self.on_record.durable()).await? {
+        let goes_on = self.on_record.goes_on();
+        let durable = spans::recording(self.on_record.durable()).await;
+        if durable.is_err() && goes_on {
+            self.seq = self.seq.saturating_sub(1);
+        }
+        match durable? {
             Opened::Begun => {}
             Opened::Taken(standing) => {
                 self.seq = self.seq.saturating_sub(1);

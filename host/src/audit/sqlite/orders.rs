@@ -171,7 +171,12 @@ impl At<'_> {
 
     fn append(&mut self, connection: &Connection, audit_id: &AuditId, entry: &Entry) -> rusqlite::Result<()> {
         let id = audit_id.bytes();
+        let known = self.open.contains_key(&id);
         let prev = self.last(connection, id)?.unwrap_or(0);
+        // A commit that failed may have been durable all the same: what stands there already is not written again.
+        if !known && self.stands(connection, prev, entry)? {
+            return Ok(());
+        }
         let n = self.entry(connection, prev, entry, None)?;
         connection.prepare_cached("UPDATE calls SET last = ?2 WHERE id = ?1")?.execute(params![id, n])?;
         self.open.entry(id).and_modify(|last| *last = n);
@@ -273,6 +278,12 @@ impl At<'_> {
         }
         let mut select = connection.prepare_cached("SELECT last FROM calls WHERE id = ?1 AND verdict = 0")?;
         select.query_row([id], |row| row.get(0)).optional()
+    }
+
+    /// Whether this is the `n`-th entry.
+    fn stands(&self, connection: &Connection, n: u64, entry: &Entry) -> rusqlite::Result<bool> {
+        let mut select = connection.prepare_cached("SELECT 1 FROM entries WHERE n = ?1 AND body = ?2")?;
+        select.exists(params![n, entry.body()])
     }
 
     /// Adds an entry to the chain.
