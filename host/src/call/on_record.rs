@@ -39,6 +39,8 @@ pub(super) struct OnRecord {
     /// Events that are not written yet.
     lines: Vec<EventLine>,
     beginning: Beginning,
+    /// How it ends, from when that is asked for.
+    ending: Option<(Option<Box<OpenCall>>, CloseCall)>,
 }
 
 /// Whether a call's beginning is written.
@@ -79,6 +81,7 @@ impl OnRecord {
             request: None,
             lines: Vec::with_capacity(4),
             beginning: Beginning::Unwritten,
+            ending: None,
         }
     }
 
@@ -225,7 +228,8 @@ impl OnRecord {
     /// `audit_unavailable` where nothing was run, `outcome_unknown` where something was: it is not.
     pub(super) async fn close(&mut self, end: End) -> Result<(), HostError> {
         let attempts = end.attempts;
-        let (open, close) = self.end(end);
+        self.ending = Some(self.end(end));
+        let Some((open, close)) = &self.ending else { return Ok(()) };
         if failpoint::skips("skip.close") {
             return Ok(());
         }
@@ -256,9 +260,12 @@ impl OnRecord {
         })
     }
 
-    /// Has the end written, with nobody to wait for it.
+    /// Has the end written, with nobody to wait for it: this one, unless one was asked for already.
     pub(super) fn abandon(&mut self, end: End) {
-        let (open, call) = self.end(end);
+        let (open, call) = match self.ending.take() {
+            Some(ending) => ending,
+            None => self.end(end),
+        };
         self.recording.log().submit(Order::Close { open, call: Box::new(call), reply: None });
     }
 

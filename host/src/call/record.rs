@@ -43,6 +43,8 @@ pub(super) struct Record {
     redactor: Redactor,
     /// Where the call's key was claimed and another call has it: how it stands.
     taken: Option<Standing>,
+    /// How the call ended, once that is written down.
+    ended: Option<Verdict>,
     /// What the last attempt took before it began, in microseconds.
     before: Vec<(&'static str, u64)>,
 }
@@ -84,6 +86,7 @@ impl Record {
             sent: false,
             redactor,
             taken: None,
+            ended: None,
             before: Vec::new(),
         };
         let route = record.on_record.route();
@@ -410,8 +413,12 @@ impl Record {
             // Nothing was done under it.
             _ if self.attempts() == 0 => KeyEnd::Free,
             Ok(_) => KeyEnd::Keeps(self.on_record.key_stands_until()),
-            // A key is not frozen to what passes.
-            Err(Error::Failure(failure)) if failure.retriable() => KeyEnd::Free,
+            // A key is not frozen to what passes; and nothing is done twice for that.
+            Err(Error::Failure(failure))
+                if failure.retriable() && (self.on_record.is_idempotent() || !self.sent) =>
+            {
+                KeyEnd::Free
+            }
             Err(Error::Failure(_)) => KeyEnd::Keeps(self.on_record.key_stands_until()),
             Err(Error::Host(_)) => self.key_without_outcome(),
         }
@@ -447,6 +454,7 @@ impl Record {
         }
         self.step_with(Step::Final { outcome, class, code }, more);
         let verdict = Verdict { class, code: code.map(Arc::from), ..verdict(status) };
+        self.ended = Some(verdict.clone());
         let Some(report) = &self.report else { return verdict };
         let usage = report.last_usage();
         let detail = |key: &str| failure.and_then(|failure| failure.details().get(key));
@@ -494,7 +502,11 @@ impl Record {
 impl Drop for Record {
     fn drop(&mut self) {
         if self.report.is_some() {
-            let verdict = self.write(CallStatus::Cancelled, None, None, &[], Map::new());
+            // There is one end: where it was written down already, whoever waited for it is gone.
+            let verdict = match self.ended.take() {
+                Some(verdict) => verdict,
+                None => self.write(CallStatus::Cancelled, None, None, &[], Map::new()),
+            };
             let (attempts, key) = (self.number(), self.key_without_outcome());
             let key = if attempts == 0 { KeyEnd::Free } else { key };
             spans::called(&self.span, attempts, &verdict, None);

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::builder::{PossibleValue, TypedValueParser};
 
@@ -43,21 +44,31 @@ pub(super) fn profile(host: &Host, text: &str) -> Result<Arc<Profile>, HostError
     Profile::parse(&files::shown(path), &text).map_err(files::document_error)
 }
 
+/// The shortest wait for a turn under a rate limit that is told.
+const NOTICED: Duration = Duration::from_millis(500);
+
 /// Says on standard error that a call waits, when it does.
 pub(super) struct Told(pub(super) Ui);
 
 impl Listener for Told {
     fn event(&self, event: &Event<'_>) {
-        let Step::RetryScheduled { failure, retry, of, delay, wait, .. } = event.step else { return };
         // With -v the log says it.
         if self.0.verbose() {
             return;
         }
-        let why = match wait {
-            Wait::Backoff => "",
-            Wait::RetryAfter => ", as the service asks",
+        let line = match event.step {
+            Step::RetryScheduled { failure, retry, of, delay, wait, .. } => {
+                let why = match wait {
+                    Wait::Backoff => "",
+                    Wait::RetryAfter => ", as the service asks",
+                };
+                format!("{failure} Retry {retry}/{of} in {}{why}", shown_wait(delay))
+            }
+            Step::RateDelayed { host, delay } if delay >= NOTICED => {
+                format!("A request to {host} has its turn in {}: the rate limit in config.toml", shown_wait(delay))
+            }
+            _ => return,
         };
-        let line = format!("{failure} Retry {retry}/{of} in {}{why}", shown_wait(delay));
         progress::without_spinner(|| self.0.note(&line));
     }
 }
