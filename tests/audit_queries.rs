@@ -73,7 +73,7 @@ fn a_failed_call_is_found_by_all_that_it_is_and_shown_with_all_that_it_did() {
     for (filter, found) in [
         ("list --failed", 2),
         ("list --status failure", 1),
-        ("list --class external_server_error", 1),
+        ("list --class external_api_error", 1),
         ("list --code unavailable", 1),
         ("list --code op_not_found", 1),
         ("list --connector github://cofferdam/probe", 3),
@@ -107,8 +107,7 @@ fn a_failed_call_is_found_by_all_that_it_is_and_shown_with_all_that_it_did() {
     assert_eq!((names[0], *names.last().unwrap()), ("received", "final"));
     assert!(names.contains(&"attempt_started") && names.contains(&"attempt_ended"), "{names:?}");
     let page = stage.cli.run(&["audit", "show", &id]).ok();
-    for part in [&id, "external_server_error.unavailable", "what happened", "attempt_ended", "why it failed"]
-    {
+    for part in [&id, "external_api_error.unavailable", "what happened", "attempt_ended", "why it failed"] {
         assert!(page.contains(part), "{part}: {page}");
     }
 
@@ -117,7 +116,7 @@ fn a_failed_call_is_found_by_all_that_it_is_and_shown_with_all_that_it_did() {
     assert!(stats["p50_us"].as_u64() <= stats["max_us"].as_u64(), "{stats}");
     assert_eq!(stats["by_connector"][0]["calls"], 3, "{stats}");
     let page = stage.cli.run(&["audit", "stats"]).ok();
-    assert!(page.contains("external_server_error") && page.contains('#') && !page.contains('█'), "{page}");
+    assert!(page.contains("external_api_error") && page.contains('#') && !page.contains('█'), "{page}");
 
     let tail = stage.cli.run(&["audit", "tail", "-n", "2", "--format", "json"]).ok();
     let lines: Vec<Value> = tail.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
