@@ -10,6 +10,7 @@
 )]
 
 mod attacks;
+mod audit_queries;
 mod bindings;
 mod bombs;
 mod boundaries;

@@ -48,6 +48,26 @@ impl Histogram {
         }
     }
 
+    /// Counts all that `other` counts no more. The longest stays what it was, unless nothing is left.
+    pub(super) fn remove(&mut self, other: &Self) {
+        for (bucket, count) in &other.counts {
+            if let Ok(at) = self.counts.binary_search_by_key(bucket, |(own, _)| *own)
+                && let Some((_, own)) = self.counts.get_mut(at)
+            {
+                *own = own.saturating_sub(*count);
+            }
+        }
+        self.counts.retain(|(_, count)| *count > 0);
+        if self.counts.is_empty() {
+            self.longest = 0;
+        }
+    }
+
+    /// Whether this is what is left of more than `other` once: the same counts, and nothing longer in them.
+    pub(super) fn is_rest_like(&self, other: &Self) -> bool {
+        self.counts == other.counts && self.longest >= other.longest
+    }
+
     fn add(&mut self, bucket: u16, count: u64) {
         match self.counts.binary_search_by_key(&bucket, |(own, _)| *own) {
             Ok(at) => {

@@ -136,6 +136,10 @@ fn show_failure(failure: &Failure) {
     for line in facts::lines(failure.details()) {
         err_line(&line, DIM, "");
     }
+    // Calls are on record; what has no operation is an install.
+    if failure.details().contains_key("op") {
+        err_line("  more: ", DIM, &format!("cofferdam audit show {}", failure.audit_id()));
+    }
 }
 
 fn show_host_error(ui: &Ui, error: &HostError) {

@@ -15,12 +15,12 @@ use serde_json::json;
 /// The ends that are no value, the most frequent first; the last is so rare that few calls have it.
 const ENDS: [(CallStatus, Option<&str>, &str); 21] = [
     (CallStatus::Failure, Some("network_error"), "connection_refused"),
-    (CallStatus::Failure, Some("external_server_error"), "status_503"),
-    (CallStatus::Failure, Some("external_client_error"), "status_404"),
+    (CallStatus::Failure, Some("external_api_error"), "status_503"),
+    (CallStatus::Failure, Some("external_api_error"), "status_404"),
     (CallStatus::Failure, Some("network_error"), "timeout"),
-    (CallStatus::Failure, Some("external_client_error"), "status_429"),
-    (CallStatus::Failure, Some("external_client_error"), "status_401"),
-    (CallStatus::Failure, Some("external_server_error"), "status_500"),
+    (CallStatus::Failure, Some("external_api_error"), "status_429"),
+    (CallStatus::Failure, Some("external_api_error"), "status_401"),
+    (CallStatus::Failure, Some("external_api_error"), "status_500"),
     (CallStatus::Refused, None, "validation"),
     (CallStatus::Failure, Some("connector_runtime_error"), "trap"),
     (CallStatus::Failure, Some("connector_runtime_error"), "fuel"),
@@ -32,7 +32,7 @@ const ENDS: [(CallStatus, Option<&str>, &str); 21] = [
     (CallStatus::Failure, Some("binding_required"), "not_bound"),
     (CallStatus::Failure, Some("binding_failed"), "refused"),
     (CallStatus::Failure, Some("connector_runtime_error"), "memory"),
-    (CallStatus::Failure, Some("external_server_error"), "circuit_open"),
+    (CallStatus::Failure, Some("external_api_error"), "circuit_open"),
     (CallStatus::Refused, None, "busy"),
     (CallStatus::Failure, Some("hash_mismatch"), "hash"),
 ];

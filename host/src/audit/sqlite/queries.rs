@@ -31,7 +31,7 @@ fn home() -> PathBuf {
 
 /// Its end: not on the hour.
 fn until() -> Timestamp {
-    "2026-11-22T11:30:00Z".parse().unwrap()
+    "2024-11-22T11:30:00Z".parse().unwrap()
 }
 
 fn reader() -> Reader {
@@ -119,7 +119,10 @@ proptest! {
         let wanted: Vec<_> = all().iter().filter(|row| fits(&filter, row)).cloned().collect();
         let first: Vec<_> = wanted.iter().take(limit).cloned().collect();
         prop_assert_eq!(reader.list(&Filter { limit, ..filter.clone() }).unwrap(), first);
-        // And page by page all of them.
+        // And page by page all of them, if they are not very many.
+        if wanted.len() > 2_000 {
+            return Ok(());
+        }
         let mut pages: Vec<CallRow> = Vec::new();
         let size = (wanted.len() / 3).max(1);
         loop {
@@ -229,8 +232,22 @@ fn what_was_counted_once_is_what_is_counted_anew() {
     // None of it.
     connection.execute_batch("UPDATE rolled SET upto = zeroblob(16); DELETE FROM rollup").unwrap();
     assert_eq!(stats(), before);
+    // What is pruned is counted no more.
+    rollup::advance(&connection, Timestamp::now(), 4_000).unwrap();
+    let transaction = connection.unchecked_transaction().unwrap();
+    let gone: Vec<_> = {
+        let delete = "DELETE FROM calls WHERE id IN (SELECT id FROM calls ORDER BY id LIMIT 1500) AND verdict <> 0 \
+                      RETURNING id, at, route, verdict, duration";
+        let mut delete = transaction.prepare(delete).unwrap();
+        delete.query_map([], rollup::call).unwrap().map(Result::unwrap).collect()
+    };
+    assert!(gone.len() > 1_400);
+    rollup::removed(&transaction, gone).unwrap();
+    transaction.commit().unwrap();
+    assert!(rollup::recount(&connection).unwrap());
+    connection.execute_batch("UPDATE rolled SET upto = zeroblob(16); DELETE FROM rollup").unwrap();
     // Somebody changes a count.
-    rollup::advance(&connection, Timestamp::now(), 1_000).unwrap();
+    rollup::advance(&connection, Timestamp::now(), 4_000).unwrap();
     assert!(rollup::recount(&connection).unwrap());
     connection.execute("UPDATE rollup SET calls = calls + 1 WHERE span = 3600 AND calls > 3", []).unwrap();
     assert!(!rollup::recount(&connection).unwrap());

@@ -112,7 +112,7 @@ pub(super) fn is_behind(connection: &Connection, by: usize) -> rusqlite::Result<
     Ok(connection.query_row(select, params![upto(connection)?, by], |_| Ok(())).optional()?.is_some())
 }
 
-fn call(row: &Row<'_>) -> rusqlite::Result<Ended> {
+pub(super) fn call(row: &Row<'_>) -> rusqlite::Result<Ended> {
     Ok(Ended {
         id: row.get(0)?,
         at: row.get(1)?,
@@ -149,6 +149,43 @@ fn add(connection: &Connection, calls: impl IntoIterator<Item = Ended>) -> rusql
     Ok(())
 }
 
+/// These calls are removed within this transaction, by what prunes the record: they are counted no more.
+#[allow(dead_code, reason = "for what prunes the record")]
+pub(super) fn removed(
+    connection: &Connection,
+    calls: impl IntoIterator<Item = Ended>,
+) -> rusqlite::Result<()> {
+    let upto = upto(connection)?;
+    let mut counts = HashMap::<_, Count>::new();
+    for call in calls.into_iter().filter(|call| call.verdict != 0 && call.id < upto) {
+        for row in rows_of(call) {
+            counts.entry(row).or_default().record(call.duration);
+        }
+    }
+    let delete = "DELETE FROM rollup WHERE span = ?1 AND start = ?2 AND route = ?3 AND verdict = ?4";
+    let update = "UPDATE rollup SET calls = ?5, durations = ?6 WHERE span = ?1 AND start = ?2 AND route = ?3 AND verdict = ?4";
+    for ((span, start, route, verdict), count) in counts {
+        let row = params![span, start, route, verdict];
+        let mut select = connection.prepare_cached(SELECT_COUNT)?;
+        let before =
+            select.query_row(row, |row| Ok((row.get::<_, u64>(0)?, histogram(row, 1)?))).optional()?;
+        let Some((calls, mut durations)) = before else { continue };
+        durations.remove(&count.durations);
+        match calls.saturating_sub(count.calls) {
+            0 => connection.prepare_cached(delete)?.execute(row)?,
+            calls => connection.prepare_cached(update)?.execute(params![
+                span,
+                start,
+                route,
+                verdict,
+                calls,
+                durations.to_bytes()
+            ])?,
+        };
+    }
+    Ok(())
+}
+
 /// Whether the counts are those of the calls, which are all looked at.
 pub(super) fn recount(connection: &Connection) -> rusqlite::Result<bool> {
     let mut counts = HashMap::<_, Count>::new();
@@ -169,7 +206,7 @@ pub(super) fn recount(connection: &Connection) -> rusqlite::Result<bool> {
     while let Some(row) = rows.next()? {
         let key = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
         let count = counts.remove(&key).unwrap_or_default();
-        if (count.calls, count.durations) != (row.get(4)?, histogram(row, 5)?) {
+        if count.calls != row.get::<_, u64>(4)? || !histogram(row, 5)?.is_rest_like(&count.durations) {
             return Ok(false);
         }
     }

@@ -36,6 +36,8 @@ pub(in crate::cli) struct Args {
 /// Lists.
 pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
     let mut filter = args.which.filter()?;
+    filter.limit = args.limit;
+    filter.before = args.before.map(|text| id::whole(&text)).transpose()?;
     let host = session.host()?;
     let Some(mut reader) = existing(&host)? else {
         check_code(&filter, None)?;
@@ -44,8 +46,6 @@ pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
         return Ok(());
     };
     check_code(&filter, Some(&mut *reader))?;
-    filter.limit = args.limit;
-    filter.before = args.before.map(|text| id::whole(&text)).transpose()?;
     let rows = read(reader.list(&filter))?;
     let lines: Vec<_> = rows.iter().map(Line::new).collect();
     session.ui.result(&lines, || {

@@ -121,19 +121,32 @@ fn page(row: &CallRow, error: Option<&Value>, events: &[EventOf]) -> Page {
         let since = u64::try_from(at.duration_since(row.at).as_micros()).map(when::length);
         let since = since.unwrap_or_default();
         page.line(&format!("{:>3}  {since:>9}  {}", event.seq, event.name));
-        // What the whole call failed with is said below.
-        let own = event.payload.iter().filter(|(_, value)| Some(*value) != error);
-        own.for_each(|(key, value)| add(&mut page, 18, key, value));
+        for (key, value) in &event.payload {
+            match value {
+                // All of the last one is said below.
+                Value::Object(failure) if key == "failure" => page.block(18, &in_short(failure)),
+                value => add(&mut page, 18, key, value),
+            };
+        }
     }
     if let Some(Value::Object(error)) = error {
         page.heading("why it failed");
-        error.iter().for_each(|(key, value)| add(&mut page, 2, key, value));
+        for (key, value) in error {
+            add(&mut page, 2, key, value);
+        }
     }
     page
 }
 
+/// A failure in a line.
+fn in_short(failure: &Map<String, Value>) -> String {
+    let word = |key: &str| failure.get(key).and_then(Value::as_str);
+    let words: Vec<_> = ["class", "code"].into_iter().filter_map(word).collect();
+    format!("failure: {}: {}", words.join("."), word("message").unwrap_or_default())
+}
+
 /// A fact, set in by `indent` columns; what it consists of is set in further.
-fn add(page: &mut Page, indent: usize, key: &str, value: &Value) {
+fn add<'p>(page: &'p mut Page, indent: usize, key: &str, value: &Value) -> &'p mut Page {
     let further = indent.saturating_add(2).min(40);
     let key = if key.is_empty() { "-".to_owned() } else { format!("{key}:") };
     match value {
@@ -147,11 +160,15 @@ fn add(page: &mut Page, indent: usize, key: &str, value: &Value) {
         }
         Value::Object(fields) => {
             page.block(indent, &key);
-            fields.iter().for_each(|(key, value)| add(page, further, key, value));
+            for (key, value) in fields {
+                add(page, further, key, value);
+            }
         }
         Value::Array(items) => {
             page.block(indent, &key);
-            items.iter().for_each(|item| add(page, further, "", item));
+            for item in items {
+                add(page, further, "", item);
+            }
         }
         value => {
             let text = plain(value);
@@ -162,6 +179,7 @@ fn add(page: &mut Page, indent: usize, key: &str, value: &Value) {
             });
         }
     }
+    page
 }
 
 /// Whether it fits on a line with others.
