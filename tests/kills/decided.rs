@@ -81,6 +81,32 @@ fn rows_128_i8_i9_c29_what_must_not_be_repeated_waits_for_somebody_to_decide() {
 }
 
 #[test]
+fn a_key_that_was_cancelled_with_its_request_under_way_waits_for_somebody_too() {
+    let stage = Stage::new();
+    let jobs = || job(Op::OrderOnce, "hang-cancelled", true);
+    let load = stage.start(jobs(), 1, "");
+    while stage.upstream.seen("/hang/").is_empty() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let left = load.interrupt();
+    assert_eq!((left.status.code(), &told(&left)["error"]["code"]), (Some(130), &json!("cancelled")));
+    let call = only(&stage);
+    assert_eq!((&call["reason"], &call["resumable"]), (&json!("cancelled"), &json!(false)), "{call}");
+    let id = call["audit_id"].as_str().unwrap();
+    assert_eq!(told(&left)["audit_id"], id);
+    let again = told(&stage.start(jobs(), 1, "").end());
+    assert_eq!(again["error"]["code"], "outcome_unknown", "{again}");
+    let _ = stage.cli().run(&["recover", "resume", id]).fails(85);
+    stage.cli().run(&["recover", "skip", id, "--reason", "it is there"]).ok();
+    assert_eq!(listed(&stage), Vec::<Value>::new());
+    let _ = stage.cli().run(&["recover", "skip", id, "--reason", "it is there"]).fails(67);
+    let again = told(&stage.start(jobs(), 1, "").end());
+    assert_eq!(again["error"]["code"], "outcome_unknown", "its key stays taken: {again}");
+    assert_eq!(stage.upstream.seen("/hang/").len(), 1);
+    stage.cli().run(&["audit", "verify"]).ok();
+}
+
+#[test]
 fn a_key_that_is_freed_runs_once_more() {
     let stage = Stage::new();
     killed(&stage, job(Op::OrderOnce, "freed", true), "attempt.begins");

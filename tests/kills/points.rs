@@ -44,6 +44,27 @@ fn row_150_killed_at_each_step_nothing_told_is_lost_and_nothing_is_done_twice() 
     stage.is_recovered(&mut judge);
 }
 
+#[test]
+fn killed_between_two_attempts_each_attempt_is_on_record() {
+    let (stage, mut judge) = (Stage::new(), Judge::new());
+    for step in ["append.durable", "attempt.begins", "request.answered", "attempt.ended", "before.commit"] {
+        for count in [2, 3, 5] {
+            let name = |n| format!("flaky-{step}-{count}-{n}");
+            let jobs: Vec<_> =
+                (0..4).map(|n| Job { name: name(n), op: Op::Order, keyed: n % 2 == 0 }).collect();
+            let left = stage.start(jobs.clone(), 2, &format!("{step}:{count}=kill")).end();
+            assert!(left.was_killed(), "{step} was not passed: {:?}", left.status);
+            judge.hears(&left);
+            let findings = judge.finds(&stage);
+            assert!(findings.is_empty(), "{step}:{count}: {findings:#?}");
+            again(&stage, &mut judge, Op::Order, &jobs);
+        }
+    }
+    assert!(judge.has_retried(), "no call was attempted twice");
+    judge.replays(&stage, judge.told.keys());
+    stage.is_recovered(&mut judge);
+}
+
 /// The jobs with keys, once more: now each has an outcome, or somebody has to decide about it.
 fn again(stage: &Stage, judge: &mut Judge, op: Op, jobs: &[Job]) {
     let keyed: Vec<_> = jobs.iter().filter(|job| job.keyed).cloned().collect();

@@ -18,6 +18,11 @@ use crate::world::run;
 
 pub(super) const PROBE: &str = "github://cofferdam/probe";
 
+/// Three attempts, with hardly a wait between them.
+const QUICK: &str = "[retry.profiles.quick]\nretryable = true\nmax_attempts = 3\n\
+                     backoff = { kind = \"fixed\", base = \"1ms\" }\n\
+                     classifier = { retry_on = [\"unavailable\"] }\n";
+
 /// What a job does: a post, as what may be repeated or as what must not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Op {
@@ -45,6 +50,17 @@ pub(super) struct Job {
     pub(super) keyed: bool,
 }
 
+impl Job {
+    /// Where it posts: a name that begins with `flaky` is answered the third time, one with `hang` never.
+    pub(super) fn path(&self) -> String {
+        match self.name.split('-').next() {
+            Some("flaky") => format!("/flaky/2/{}", self.name),
+            Some("hang") => format!("/hang/{}", self.name),
+            _ => format!("/text/{}", self.name),
+        }
+    }
+}
+
 /// The home and the service.
 pub(super) struct Stage {
     pub(super) home: Home,
@@ -55,7 +71,7 @@ impl Stage {
     pub(super) fn new() -> Self {
         let (home, upstream) = (Home::new(COFFERDAM), Upstream::start());
         let config = format!(
-            "[network]\nallow_private = [\"{}\"]\n[retry]\nprofile = \"none\"\n",
+            "[network]\nallow_private = [\"{}\"]\n[retry]\nprofile = \"quick\"\n{QUICK}",
             upstream.host_port()
         );
         std::fs::write(home.path().join("config.toml"), config).unwrap();
@@ -89,7 +105,7 @@ impl Stage {
     }
 
     fn line(&self, job: &Job) -> Value {
-        let url = self.upstream.url(&format!("/text/{}", job.name));
+        let url = self.upstream.url(&job.path());
         let args = json!({"url": url, "body": job.name, "labels": ["effect"]});
         match job.keyed {
             true => json!({"args": args, "idempotency_key": job.name}),
@@ -203,6 +219,13 @@ impl Load {
 
     pub(super) fn kill(mut self) -> Left {
         self.child.kill().unwrap();
+        self.end()
+    }
+
+    /// As Ctrl-C does.
+    pub(super) fn interrupt(self) -> Left {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
         self.end()
     }
 

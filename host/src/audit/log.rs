@@ -88,6 +88,13 @@ pub trait AuditReader: Send {
     /// The record cannot be read.
     fn entries(&mut self, from: u64, most: usize) -> Result<Vec<StoredEntry>, AuditError>;
 
+    /// The calls that have an end, and of which nobody knows what was done under their key, nor decided about it: all,
+    /// or this one if it is one of them.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    fn undecided_keys(&mut self, of: Option<&AuditId>) -> Result<Vec<AuditId>, AuditError>;
+
     /// What is sealed of a call: its request and its outcome.
     ///
     /// # Errors

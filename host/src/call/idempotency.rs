@@ -174,7 +174,7 @@ fn unknown(of: &AuditId) -> HostError {
          outcome."
     );
     HostError::new(HostErrorKind::OutcomeUnknown, message)
-        .hint(format!("Look at the service. `cofferdam recover skip {of}` then lets the key be used again."))
+        .hint(format!("Look at the service. `cofferdam recover skip {of} --reason TEXT` says what was found; with --free-key the key may be used again."))
         .detail("call", of.as_str())
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Every place, in the order in which a call passes them; then those of the writer and of the end of the process.
-pub(crate) const NAMES: [&str; 17] = [
+pub(crate) const NAMES: [&str; 19] = [
     "received",
     "admitted",
     "submitted",
@@ -21,6 +21,8 @@ pub(crate) const NAMES: [&str; 17] = [
     "after.commit",
     "open.committed",
     "close.committed",
+    "checkpoint.before",
+    "checkpoint.after",
     "skip.open",
     "skip.close",
 ];

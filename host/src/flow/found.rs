@@ -15,6 +15,8 @@ pub(super) struct Found {
     pub(super) hash: Option<Digest>,
     /// The call that does it again.
     pub(super) resumed_by: Option<String>,
+    /// Whether it has an end, and nobody knows what was done under its key, nor decided about that.
+    pub(super) key_is_undecided: bool,
     /// The call whose outcome it was given, for its key.
     pub(super) replayed_of: Option<AuditId>,
     pub(super) request: Option<Sealed>,
@@ -82,6 +84,9 @@ pub(super) fn find(log: &dyn AuditLog, audit_id: &AuditId) -> Result<Found, Host
 pub(super) fn whole(reader: &mut dyn AuditReader, row: CallRow) -> Result<Found, AuditError> {
     let entries = reader.entries_of(&row.audit_id)?;
     let (request, outcome) = reader.sealed(&row.audit_id)?;
+    let key_is_undecided = row.status != CallStatus::Running
+        && row.status != CallStatus::Value
+        && !reader.undecided_keys(Some(&row.audit_id))?.is_empty();
     // Before its end, the last entry of a call has nothing that is an outcome.
     let outcome = outcome.filter(|_| has_outcome(row.status));
     let mut found = Found {
@@ -89,6 +94,7 @@ pub(super) fn whole(reader: &mut dyn AuditReader, row: CallRow) -> Result<Found,
         attempts: Attempts::default(),
         hash: None,
         resumed_by: None,
+        key_is_undecided,
         replayed_of: None,
         request,
         outcome,

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::found::{Found, find, unreadable, whole};
-use crate::audit::{AuditLog, AuditTrouble, CallStatus, Decision, Filter, Order, written};
+use crate::audit::{AuditLog, AuditReader, AuditTrouble, CallStatus, Decision, Filter, Order, written};
 use crate::call::{Cancellation, Pipeline, Report};
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::{AuditId, safe_line};
@@ -20,7 +20,8 @@ use crate::sandbox::Answer;
 /// The longest reason that is kept, in characters.
 const REASON_CHARS: usize = 1000;
 
-/// A call that has no end, and whose host is gone.
+/// A call that was cut short: it has no end, and its host is gone; or it was cancelled, and what it did under its key is
+/// not known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Incomplete {
@@ -51,7 +52,7 @@ pub struct Incomplete {
     pub resumable: bool,
     /// Whether it has an outcome that can be given again: it has not.
     pub replayable: bool,
-    /// Why: `execution_incomplete`.
+    /// Why: `execution_incomplete`, or `cancelled`.
     pub reason: &'static str,
 }
 
@@ -85,9 +86,9 @@ impl Incomplete {
             idempotent: row.idempotent,
             attempts: attempts.begun,
             may_have_sent: attempts.may_have_sent(),
-            resumable: row.idempotent && request.is_some(),
+            resumable: row.incomplete && row.idempotent && request.is_some(),
             replayable: false,
-            reason: "execution_incomplete",
+            reason: if row.incomplete { "execution_incomplete" } else { "cancelled" },
         }
     }
 }
@@ -104,9 +105,16 @@ pub(crate) fn incomplete(log: &dyn AuditLog) -> Result<Vec<Incomplete>, HostErro
         Err(error) => return Err(unreadable(error)),
     };
     let filter = Filter { incomplete: true, limit: 0, ..Filter::default() };
-    let rows = reader.list(&filter).map_err(unreadable)?;
-    let found = rows.into_iter().rev().map(|row| whole(&mut *reader, row).map(Incomplete::of));
-    found.collect::<Result<_, _>>().map_err(unreadable)
+    let read = |reader: &mut dyn AuditReader| {
+        let mut rows = reader.list(&filter)?;
+        for audit_id in reader.undecided_keys(None)? {
+            rows.extend(reader.call(&audit_id)?);
+        }
+        // Ids are in the order of time.
+        rows.sort_by(|a, b| a.audit_id.as_str().cmp(b.audit_id.as_str()));
+        rows.into_iter().map(|row| whole(reader, row).map(Incomplete::of)).collect::<Result<_, _>>()
+    };
+    read(&mut *reader).map_err(unreadable)
 }
 
 /// A call that was cut short and nobody decided about. Blocks.
@@ -121,6 +129,7 @@ fn undecided(found: Found) -> Result<Found, HostError> {
     let id = &found.row.audit_id;
     match found.row.status {
         CallStatus::Running if found.row.incomplete => Ok(found),
+        _ if found.key_is_undecided => Ok(found),
         CallStatus::Running => {
             let message = format!("The call {id} is still running.");
             let hint = "Wait for its end; a host that is gone leaves it incomplete.";
@@ -159,7 +168,7 @@ pub(crate) async fn resume<A: Answer>(
         let found = tokio::task::spawn_blocking(move || find(&*log, &id)).await;
         let found = undecided(found.map_err(gone)??)?;
         let id = &found.row.audit_id;
-        if !found.row.idempotent {
+        if !found.row.idempotent || !found.row.incomplete {
             return Err(not_repeatable(&found));
         }
         let Some(request) = &found.request else {

@@ -127,6 +127,13 @@ impl AuditReader for Reader {
         Ok(rollup::stats(&transaction, filter, lives)?)
     }
 
+    fn undecided_keys(&mut self, of: Option<&AuditId>) -> Result<Vec<AuditId>, AuditError> {
+        let select = "SELECT call FROM keys WHERE state = 2 AND (?1 IS NULL OR call = ?1) ORDER BY call";
+        let mut select = self.connection.prepare_cached(select)?;
+        let rows = select.query_map([of.map(AuditId::bytes)], |row| row.get(0))?;
+        Ok(rows.map(|id| id.map(AuditId::from_bytes)).collect::<Result<_, _>>()?)
+    }
+
     fn entries_of(&mut self, audit_id: &AuditId) -> Result<Vec<StoredEntry>, AuditError> {
         let last = "SELECT last FROM calls WHERE id = ?1";
         let last = self.connection.query_row(last, [audit_id.bytes()], |row| row.get(0)).optional()?;

@@ -18,7 +18,8 @@ pub(super) fn resumed_by(call: &OpenCall, actor: &str) -> Decision {
 }
 
 impl At<'_> {
-    /// Decides about a call that never ended; false where that was done, or it has an end, or its host lives.
+    /// Decides about a call that never ended, or that ended without anybody knowing what was done under its key; false
+    /// where that was done, or there is nothing to decide, or its host lives.
     pub(super) fn settle(
         &mut self,
         connection: &Connection,
@@ -26,7 +27,7 @@ impl At<'_> {
         decision: &Decision,
     ) -> rusqlite::Result<bool> {
         if !self.is_incomplete(connection, id)? {
-            return Ok(false);
+            return self.settle_key(connection, id, decision);
         }
         let prev = self.last(connection, id)?.unwrap_or(0);
         let line = EventLine {
@@ -46,9 +47,31 @@ impl At<'_> {
         let key = match decision.frees_key {
             true => "DELETE FROM keys WHERE call = ?1",
             // What was done under it is as unknown as before.
-            false => "UPDATE keys SET state = 2, until = NULL WHERE call = ?1",
+            false => "UPDATE keys SET state = 3, until = NULL WHERE call = ?1",
         };
         connection.prepare_cached(key)?.execute([id])?;
+        Ok(true)
+    }
+
+    /// Decides about the key of a call that was cancelled, or whose end was not recorded in time: the call has an end,
+    /// so that what is decided is an entry of the record itself.
+    fn settle_key(
+        &mut self,
+        connection: &Connection,
+        id: [u8; 16],
+        decision: &Decision,
+    ) -> rusqlite::Result<bool> {
+        let change = match decision.frees_key {
+            true => "DELETE FROM keys WHERE call = ?1 AND state = 2",
+            false => "UPDATE keys SET state = 3 WHERE call = ?1 AND state = 2",
+        };
+        if decision.status != CallStatus::Skipped || connection.prepare_cached(change)?.execute([id])? == 0 {
+            return Ok(false);
+        }
+        let mut facts = decision.facts.clone();
+        facts.insert("call".into(), AuditId::from_bytes(id).as_str().into());
+        let entry = Entry::of_the_log("key_decided", decision.at, &facts);
+        self.entry(connection, 0, &entry, None)?;
         Ok(true)
     }
 
@@ -93,7 +116,8 @@ mod tests {
 
     use super::*;
     use crate::audit::{
-        AuditLog, Filter, KeyClaim, LogSettings, Opened, Order, Route, SqliteLog, Standing, Written, written,
+        AuditLog, CloseCall, Filter, KeyClaim, KeyEnd, LogSettings, Opened, Order, Route, SqliteLog, Standing,
+        Written, written,
     };
 
     fn log(home: &Path) -> SqliteLog {
@@ -199,6 +223,41 @@ mod tests {
         match opened(&log, &resumption) {
             Opened::Taken(Standing::Running { audit_id }) => assert_eq!(audit_id, by_key.audit_id),
             other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_key_of_a_call_that_was_cancelled_is_decided_about_once() {
+        for frees_key in [false, true] {
+            let home = tempfile::tempdir().unwrap();
+            let log = log(home.path());
+            let before = call(Some("k"), None);
+            assert!(matches!(opened(&log, &before), Opened::Begun));
+            let (reply, answer) = written();
+            let end = CloseCall {
+                audit_id: before.audit_id.clone(),
+                at: jiff::Timestamp::UNIX_EPOCH,
+                duration_us: 1,
+                attempts: 1,
+                verdict: Verdict { status: CallStatus::Cancelled, class: None, code: None },
+                key: KeyEnd::Unknown,
+                entry: Entry::new(&before.audit_id, &[]),
+                outcome: None,
+            };
+            log.submit(Order::Close { open: None, call: Box::new(end), reply: Some(reply) });
+            done(answer);
+            let mut reader = log.reader().unwrap();
+            assert_eq!(reader.undecided_keys(None).unwrap(), std::slice::from_ref(&before.audit_id));
+            assert!(matches!(opened(&log, &call(None, Some(&before.audit_id))), Opened::Decided));
+            assert!(skip(&log, &before.audit_id, frees_key));
+            assert!(!skip(&log, &before.audit_id, frees_key));
+            assert_eq!(reader.undecided_keys(Some(&before.audit_id)).unwrap(), []);
+            let last = reader.length().unwrap();
+            let last = reader.entries(last, 1).unwrap().remove(0).body;
+            assert!(last.contains("key_decided") && last.contains(before.audit_id.as_str()), "{last}");
+            assert_eq!(status(&log, &before.audit_id).0, CallStatus::Cancelled);
+            let again = opened(&log, &call(Some("k"), None));
+            assert_eq!(frees_key, matches!(again, Opened::Begun), "{again:?}");
         }
     }
 

@@ -83,7 +83,8 @@ CREATE TABLE rolled (
 ) STRICT;
 INSERT INTO rolled (one, upto) VALUES (0, zeroblob(16));
 
--- Keys that callers gave. `state`: 0 running, 1 its outcome stands, 2 what it did is unknown.
+-- Keys that callers gave. `state`: 0 running, 1 its outcome stands, 2 what it did is unknown, 3 that is decided: nobody
+-- ever runs under it.
 CREATE TABLE keys (
   key         TEXT PRIMARY KEY,
   fingerprint BLOB NOT NULL,

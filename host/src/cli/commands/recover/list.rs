@@ -39,6 +39,7 @@ fn page(found: &[Incomplete]) -> Page {
             page.field("action", &[action.as_str(), call.step.as_deref().unwrap_or_default()].join(" "));
         }
         page.field("asked by", &call.actor);
+        page.field("why", if call.reason == "cancelled" { "cancelled" } else { "its host is gone" });
         page.field("attempts", &call.attempts.to_string());
         let (tone, sent) = match call.may_have_sent {
             true => (Tone::Doubtful, "not known: it may have had its effect"),

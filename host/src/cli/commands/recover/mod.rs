@@ -35,11 +35,3 @@ pub(in crate::cli) fn audit_id(text: &str) -> Result<AuditId, String> {
             .to_owned()
     })
 }
-
-/// Who decides, for the record.
-fn actor() -> String {
-    match std::env::var("USER") {
-        Ok(user) if !user.is_empty() => format!("cli:{user}"),
-        _ => "cli".to_owned(),
-    }
-}

@@ -3,11 +3,12 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{actor, audit_id};
+use super::audit_id;
 use crate::call::Cancellation;
 use crate::cli::report::{Stop, exit_code};
 use crate::cli::runtime;
 use crate::cli::session::Session;
+use crate::cli::user::actor;
 use crate::error::{Error, HostErrorKind};
 use crate::failpoint;
 use crate::failure::AuditId;

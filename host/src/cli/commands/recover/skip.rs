@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{actor, audit_id};
+use super::audit_id;
 use crate::cli::page::Page;
 use crate::cli::report::Stop;
 use crate::cli::runtime;
 use crate::cli::session::Session;
+use crate::cli::user::actor;
 use crate::failure::AuditId;
 use crate::flow::Skip;
 
