@@ -6,6 +6,7 @@ mod kept;
 mod names;
 mod orders;
 mod owners;
+mod prune;
 mod read;
 mod rollup;
 mod schema;
