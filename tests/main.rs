@@ -46,6 +46,7 @@ mod limits;
 mod network;
 mod outcomes;
 mod panics;
+mod proofs;
 mod proposals;
 mod rate;
 mod retries;

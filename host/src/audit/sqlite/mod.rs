@@ -129,4 +129,4 @@ impl Drop for SqliteLog {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
