@@ -179,7 +179,7 @@ fn calls_of_other_processes_are_followed_until_ctrl_c() {
     let mut next = || serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap();
     assert_eq!(stage.fetch("/text/one").code, Some(0));
     assert_eq!(next()["status"], "value");
-    stage.fetch("/status/503/two");
+    let _ = stage.fetch("/status/503/two");
     let second = next();
     assert_eq!((&second["status"], &second["code"]), (&json!("failure"), &json!("unavailable")), "{second}");
     let pid = tail.id().to_string();

@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cofferdam::audit::{AuditLog as _, AuditReader, CallStatus, Durability, Filter, SqliteLog};
+use cofferdam::audit::{AuditLog as _, AuditReader, CallStatus, Filter, LogSettings, SqliteLog};
 use cofferdam_test_support::traffic;
 use jiff::{SignedDuration, Timestamp};
 
@@ -32,7 +32,7 @@ fn main() {
     }
     let size = std::fs::metadata(home.join("audit.db")).unwrap().len();
     println!("{calls} calls, {size} bytes: {} a call", size / calls as u64);
-    let log = SqliteLog::new(&home, Durability::Process).unwrap();
+    let log = SqliteLog::new(&home, LogSettings::default()).unwrap();
     let mut reader = log.reader().unwrap();
     let ago = |hours: i64| Some(until - SignedDuration::from_hours(hours));
     let newest = || Filter { limit: 100, ..Filter::default() };

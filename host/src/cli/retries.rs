@@ -65,7 +65,10 @@ impl Listener for Told {
                 format!("{failure} Retry {retry}/{of} in {}{why}", shown_wait(delay))
             }
             Step::RateDelayed { host, delay } if delay >= NOTICED => {
-                format!("A request to {host} has its turn in {}: the rate limit in config.toml", shown_wait(delay))
+                format!(
+                    "A request to {host} has its turn in {}: the rate limit in config.toml",
+                    shown_wait(delay)
+                )
             }
             _ => return,
         };

@@ -6,6 +6,7 @@ mod kept;
 mod names;
 mod orders;
 mod owners;
+mod prune;
 #[cfg(test)]
 mod queries;
 mod read;
@@ -131,4 +132,4 @@ impl Drop for SqliteLog {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
