@@ -8,6 +8,7 @@ mod checkpoint;
 mod entry;
 mod error;
 mod evidence;
+mod export;
 mod histogram;
 mod log;
 mod note;
@@ -22,12 +23,13 @@ pub use checkpoint::{Checkpoint, ORIGIN, Statement};
 pub use entry::{Entry, EventLine, GENESIS, chained};
 pub use error::{AuditError, AuditTrouble};
 pub use evidence::{AuditEvidence, KeptCall, KeptEntry, KeptKey, KeptNote};
+pub(crate) use export::{ExportError, Exporter, check, hex};
 pub use histogram::Histogram;
 pub use log::{AuditLog, AuditReader, CallRow, Filter, StoredEntry};
 pub(crate) use note::NoteSigner;
 pub use note::{NoteFlaw, NoteKey};
 pub use order::{
-    CallStatus, CloseCall, Decision, KeyClaim, KeyEnd, OpenCall, Opened, Order, Reply, Route, Standing,
+    CallStatus, CloseCall, Decision, KeyClaim, KeyEnd, OpenCall, Opened, Order, Pruned, Reply, Route, Standing,
     Verdict, Written, written,
 };
 pub(crate) use seal::Part;
@@ -35,4 +37,4 @@ pub use seal::{Sealed, Sealer};
 pub use sqlite::{Durability, LogSettings, SqliteLog};
 pub use stats::{Stats, StatsGroup};
 pub use verify::{Finding, Flaw};
-pub(crate) use verify::{Outcome, nothing, whole};
+pub(crate) use verify::{Outcome, Verifier, nothing, whole};

@@ -209,6 +209,28 @@ pub enum Standing {
     Free,
 }
 
+/// What was pruned, or would be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Pruned {
+    /// How many entries.
+    pub entries: u64,
+    /// How many calls.
+    pub calls: u64,
+    /// The number of the last entry that went; 0 where none did.
+    pub through: u64,
+    /// When the last of those calls was received.
+    #[serde(serialize_with = "shown")]
+    pub until: Option<Timestamp>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde asks for")]
+fn shown<S: serde::Serializer>(at: &Option<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {
+    match at {
+        Some(at) => serializer.collect_str(&format_args!("{at:.6}")),
+        None => serializer.serialize_none(),
+    }
+}
+
 /// Where an answer goes.
 pub type Reply<T> = oneshot::Sender<Result<T, AuditError>>;
 
@@ -269,6 +291,15 @@ pub enum Order {
         flaws: Vec<(u64, Flaw)>,
         /// The note about the chain afterwards.
         reply: Reply<String>,
+    },
+    /// The oldest calls are removed, as far as they are older and nothing of them is needed.
+    Prune {
+        /// Calls that were received before.
+        before: Timestamp,
+        /// Whether only to say what would go.
+        dry_run: bool,
+        /// What went.
+        reply: Reply<Pruned>,
     },
     /// Nothing; answered when all orders before it are durable.
     Flush {

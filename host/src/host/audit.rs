@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde::Serialize;
 
 use super::Host;
 use crate::audit::{
     Anchor, AuditError, AuditLog, AuditReader, AuditTrouble, Finding, Flaw, NoteKey, NoteSigner, Order,
-    Outcome, Sealer, written,
+    Outcome, Pruned, Sealer, hex, written,
 };
 use crate::error::{HostError, HostErrorKind};
 use crate::host_key;
@@ -30,6 +31,8 @@ pub struct Proof {
     pub from: u64,
     /// The number of the last entry.
     pub to: u64,
+    /// Whether there is more of the record than this: an export may be a part.
+    pub part: bool,
     /// That entry's hash, in hexadecimal.
     pub head: String,
     /// How many entries were looked at,
@@ -139,21 +142,38 @@ impl Audit {
         note.done().await.map(drop).map_err(unwritable)
     }
 
-    fn host_key(&self) -> Result<[u8; 32], HostError> {
+    /// Removes the calls that were received before, from the oldest on, up to the first that has no end or holds an
+    /// idempotency key that is not free yet. A signed statement takes their place, so that the rest can be proved
+    /// still. With `dry_run` nothing is removed.
+    ///
+    /// # Errors
+    /// `audit_unavailable`: the record cannot be written, or what would go does not hold together.
+    pub async fn prune(&self, before: Timestamp, dry_run: bool) -> Result<Pruned, HostError> {
+        let (reply, pruned) = written();
+        self.log.submit(Order::Prune { before, dry_run, reply });
+        pruned.done().await.map_err(unwritable)
+    }
+
+    pub(super) fn log(&self) -> &Arc<dyn AuditLog> {
+        &self.log
+    }
+
+    pub(super) fn host_key(&self) -> Result<[u8; 32], HostError> {
         let key = host_key::read_or_make(&self.home.join("host.key"));
         key.map_err(|error| unreadable(AuditError::new(AuditTrouble::Key, error)))
     }
 }
 
 /// The proof that this outcome is, by this key.
-fn proof(outcome: Outcome, key: &NoteKey) -> Proof {
+pub(super) fn proof(outcome: Outcome, key: &NoteKey) -> Proof {
     let mut findings = outcome.findings;
     findings.sort_by_key(|finding| finding.n);
     Proof {
         holds: outcome.more == 0 && findings.iter().all(|finding| finding.accepted),
         from: outcome.from,
         to: outcome.n,
-        head: outcome.hash.iter().map(|byte| format!("{byte:02x}")).collect(),
+        part: false,
+        head: hex(&outcome.hash),
         entries: outcome.tally.entries,
         calls: outcome.tally.calls,
         checkpoints: outcome.tally.checkpoints,

@@ -6,6 +6,7 @@ mod binding_view;
 mod bindings;
 mod builder;
 mod circuits;
+mod export;
 mod inspection;
 mod install;
 mod recovery;
@@ -22,6 +23,7 @@ pub use binding_view::{BindingInspection, BindingView, STALE_AFTER_DAYS, Verdict
 pub use bindings::{Asker, NewBinding};
 pub(crate) use builder::CODE_CACHE_BYTES;
 pub use builder::HostBuilder;
+pub use export::{Exported, verify_export};
 pub use inspection::{CredentialView, ImportView, Inspection, LimitView, OperationView, SignatureView};
 pub use install::{InstallOptions, Installed};
 pub use why::Access;

@@ -6,6 +6,7 @@ mod kept;
 mod names;
 mod orders;
 mod owners;
+mod prune;
 #[cfg(test)]
 mod queries;
 mod read;

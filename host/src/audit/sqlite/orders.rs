@@ -12,7 +12,7 @@ use super::settled::resumed_by;
 use super::writer::Head;
 use crate::audit::entry::{Entry, chained};
 use crate::audit::error::AuditError;
-use crate::audit::order::{CloseCall, KeyClaim, KeyEnd, OpenCall, Opened, Order, Reply, Standing};
+use crate::audit::order::{CloseCall, KeyClaim, KeyEnd, OpenCall, Opened, Order, Pruned, Reply, Standing};
 use crate::audit::seal::Sealed;
 use crate::failure::AuditId;
 
@@ -23,6 +23,7 @@ pub(super) enum Answer {
     Settled(Reply<bool>, bool),
     Standing(Reply<Standing>, Option<Standing>),
     Signed(Reply<String>),
+    Pruned(Reply<Pruned>),
     Nobody,
 }
 
@@ -38,6 +39,7 @@ impl Answer {
             Order::Look { reply, .. } => Self::Standing(reply, None),
             Order::Flush { reply } => Self::Done(reply),
             Order::Sign { reply } | Order::Accept { reply, .. } => Self::Signed(reply),
+            Order::Prune { reply, .. } => Self::Pruned(reply),
         }
     }
 
@@ -68,6 +70,7 @@ impl Answer {
             Self::Settled(reply, settled) => send(reply, Some(settled), error),
             Self::Standing(reply, standing) => send(reply, standing, error),
             Self::Signed(reply) => send(reply, None, error),
+            Self::Pruned(reply) => send(reply, None, error),
             Self::Nobody => {}
         }
     }
@@ -122,6 +125,7 @@ pub(super) fn carry_out(
         Order::Flush { reply } => (Answer::Done(reply), Ok(())),
         // Done by themselves, after all that came before them.
         Order::Sign { reply } | Order::Accept { reply, .. } => (Answer::Signed(reply), Ok(())),
+        Order::Prune { reply, .. } => (Answer::Pruned(reply), Ok(())),
     }
 }
 

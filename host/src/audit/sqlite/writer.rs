@@ -11,6 +11,7 @@ use super::kept::{Kept, worth_keeping};
 use super::names::Names;
 use super::orders::{Answer, At, carry_out};
 use super::owners::Life;
+use super::prune::Pruning;
 use super::signing::{self, Signing};
 use super::{Durability, LogSettings, rollup, schema};
 use crate::audit::anchor::Anchor;
@@ -27,6 +28,12 @@ const AT_ONCE: usize = 1024;
 /// How long nothing must have been asked for before what can wait is done.
 const IDLE: Duration = Duration::from_secs(1);
 
+/// How often it is looked whether there is something to prune, where the operator says how long to keep calls.
+const EACH: Duration = Duration::from_secs(60 * 60);
+
+/// Steps of a pruning that a host makes that ends.
+const STEPS_AT_THE_END: usize = 4;
+
 /// Writes the record of one host, on a thread of its own.
 pub(super) struct Writer {
     home: PathBuf,
@@ -39,6 +46,9 @@ pub(super) struct Writer {
     /// Calls that got an end since they were last counted.
     ended: usize,
     kept: Kept,
+    pruning: Option<Pruning>,
+    /// When it was last looked whether there is something to prune.
+    pruned: Option<jiff::Timestamp>,
     /// The last entry that this host wrote, and up to where it knows of a signed statement.
     own: Option<Head>,
     signed: u64,
@@ -72,6 +82,8 @@ impl Writer {
             book: None,
             ended: 0,
             kept: Kept::default(),
+            pruning: None,
+            pruned: None,
             own: None,
             signed: 0,
         }
@@ -81,9 +93,10 @@ impl Writer {
     pub(super) fn run(mut self, orders: &Receiver<Order>) {
         let mut batch = Vec::new();
         loop {
-            let first = match self.has_more_to_do() {
-                true => orders.recv_timeout(IDLE),
-                false => orders.recv().map_err(RecvTimeoutError::from),
+            let first = match (self.pruning.is_some(), self.has_more_to_do()) {
+                (true, _) => orders.recv_timeout(Duration::ZERO),
+                (false, true) => orders.recv_timeout(IDLE),
+                (false, false) => orders.recv().map_err(RecvTimeoutError::from),
             };
             match first {
                 Ok(first) => {
@@ -99,11 +112,18 @@ impl Writer {
                         self.count(2 * rollup::CALLS);
                     }
                 }
-                Err(RecvTimeoutError::Timeout) => self.tidy(),
+                Err(RecvTimeoutError::Timeout) if self.pruning.is_none() => self.tidy(),
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
+            // Calls and steps take turns.
+            self.prune();
         }
         self.tidy();
+        // A process that makes one call prunes a little; the next one goes on.
+        for _ in 0..STEPS_AT_THE_END {
+            self.prune();
+        }
         // Commands make one call each: who finds that there are many counts them.
         let behind = |book: &Book| rollup::is_behind(&book.connection, rollup::CALLS).unwrap_or(false);
         if self.ended > 0 && self.book.as_ref().is_some_and(behind) {
@@ -123,12 +143,69 @@ impl Writer {
         }
     }
 
+    /// One step of a pruning, if there is one.
+    fn prune(&mut self) {
+        let Some(mut pruning) = self.pruning.take() else { return };
+        let stepped = match (&self.book, &self.signing) {
+            (Some(book), Some(signing)) => pruning.step(&book.connection, signing),
+            _ => Err(AuditError::new(AuditTrouble::Other, "it is not open")),
+        };
+        failpoint::pass("prune.step");
+        if matches!(stepped, Ok(true)) {
+            self.pruning = Some(pruning);
+            return;
+        }
+        let Some(book) = &self.book else { return };
+        match pruning.end(&book.connection, &self.lives, book.owner, stepped.map(drop)) {
+            Ok(Some(head)) => {
+                self.own = Some(head);
+                self.sign();
+            }
+            Ok(None) => {}
+            Err(error) => tracing::warn!(target: "cofferdam::audit", %error, "the record was not pruned"),
+        }
+    }
+
+    /// Begins to prune what is older than the operator keeps, once in a while.
+    fn prune_by_itself(&mut self) {
+        let Some(retention) = self.settings.retention else { return };
+        let now = jiff::Timestamp::now();
+        let recently = |last: jiff::Timestamp| now.duration_since(last).unsigned_abs() < EACH;
+        let Some(book) = &self.book else { return };
+        if self.pruning.is_some() || self.pruned.is_some_and(recently) {
+            return;
+        }
+        self.pruned = Some(now);
+        if let Ok(before) = now.checked_sub(retention)
+            && Pruning::is_due(&book.connection, before)
+        {
+            self.pruning = Some(Pruning::new(before, false, None));
+        }
+    }
+
     fn has_more_to_do(&self) -> bool {
         self.unsigned() > 0 || !self.kept.is_empty()
     }
 
     /// Carries out what is of the record itself, and has transactions of its own.
     fn do_own(&mut self, order: Order) {
+        let order =
+            match order {
+                Order::Prune { before, dry_run, reply } => {
+                    match (self.open(), &self.pruning) {
+                        (Err(error), _) => drop(reply.send(Err(error))),
+                        (Ok(()), Some(_)) => {
+                            drop(reply.send(Err(AuditError::new(
+                                AuditTrouble::Other,
+                                "it is being pruned already",
+                            ))));
+                        }
+                        (Ok(()), None) => self.pruning = Some(Pruning::new(before, dry_run, Some(reply))),
+                    }
+                    return;
+                }
+                order => order,
+            };
         let done = self.open().and_then(|()| match (&self.book, &self.signing) {
             (Some(book), Some(signing)) => Ok((book, signing)),
             _ => Err(AuditError::new(AuditTrouble::Other, "it is not open")),
@@ -158,6 +235,7 @@ impl Writer {
         if self.unsigned() > 0 {
             self.sign();
         }
+        self.prune_by_itself();
     }
 
     fn unsigned(&self) -> u64 {
@@ -287,7 +365,7 @@ impl Writer {
 }
 
 fn is_of_the_log(order: &Order) -> bool {
-    matches!(order, Order::Sign { .. } | Order::Accept { .. })
+    matches!(order, Order::Sign { .. } | Order::Accept { .. } | Order::Prune { .. })
 }
 
 /// The end of the chain as it is now: another host may have written since.

@@ -59,6 +59,8 @@ pub(super) enum Step {
 #[derive(Default)]
 pub(super) struct Calls {
     pub(super) open: HashMap<[u8; 16], CallFacts>,
+    /// Whether calls may have begun before.
+    pub(super) is_a_part: bool,
     ended: HashSet<[u8; 16]>,
     order: VecDeque<[u8; 16]>,
 }
@@ -83,8 +85,10 @@ impl Calls {
                 }
             };
         }
-        let mut call =
-            self.open.remove(&id).unwrap_or_else(|| CallFacts { first: n, ..CallFacts::default() });
+        let mut call = self.open.remove(&id).unwrap_or_else(|| {
+            let first_here = events.first().filter(|_| self.is_a_part).map_or(1, |event| event.seq);
+            CallFacts { first: n, seq: first_here.saturating_sub(1), ..CallFacts::default() }
+        });
         let before = std::mem::replace(&mut call.last, n);
         let mut wrong = prev.filter(|prev| *prev != before).map(|prev| {
             let what = format!("the entry before it of the same call is entry {before}, and not {prev}");

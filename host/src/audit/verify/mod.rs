@@ -100,6 +100,11 @@ impl<'k> Verifier<'k> {
         self.unknown = true;
     }
 
+    /// Calls may have begun before it.
+    pub(crate) fn is_a_part(&mut self) {
+        self.calls.is_a_part = true;
+    }
+
     /// Takes a signed statement. `from` says where it is kept, for findings; what it says of an entry is checked when
     /// that goes by. The statement, if it holds.
     pub(crate) fn note(&mut self, note: &str, n: u64, from: &'static str) -> Option<Checkpoint> {
@@ -256,6 +261,16 @@ impl<'k> Verifier<'k> {
     /// How many calls went by.
     pub(crate) fn calls(&self) -> u64 {
         self.tally.calls
+    }
+
+    /// The first finding after this entry.
+    pub(crate) fn finding_after(&self, n: u64) -> Option<&Finding> {
+        self.findings.iter().find(|finding| finding.n > n)
+    }
+
+    /// The hash of the last entry that went by.
+    pub(crate) fn hash(&self) -> [u8; 32] {
+        self.hash
     }
 
     /// The number of the last entry that went by.

@@ -1,11 +1,13 @@
 //! `audit`: what was called, and the proof that nobody edited it.
 
 mod chart;
+mod export;
 mod filter;
 mod id;
 mod key;
 mod line;
 mod list;
+mod prune;
 mod show;
 mod stats;
 mod tail;
@@ -26,6 +28,8 @@ pub(in crate::cli) enum Command {
     Tail(tail::Args),
     Stats(stats::Args),
     Verify(verify::Args),
+    Export(export::Args),
+    Prune(prune::Args),
     Key(key::KeyArgs),
     Checkpoint(key::CheckpointArgs),
 }
@@ -38,6 +42,8 @@ pub(in crate::cli) fn run(command: Command, session: &Session<'_>) -> Result<(),
         Command::Tail(args) => tail::run(&args, session),
         Command::Stats(args) => stats::run(args, session),
         Command::Verify(args) => verify::run(&args, session),
+        Command::Export(args) => export::run(&args, session),
+        Command::Prune(args) => prune::run(&args, session),
         Command::Key(key::KeyArgs {}) => key::key(session),
         Command::Checkpoint(key::CheckpointArgs {}) => key::checkpoint(session),
     }

@@ -1,8 +1,10 @@
 //! `audit verify`: whether the record holds together.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
 
-use crate::audit::Finding;
+use crate::audit::{Finding, NoteKey};
 use crate::cli::files;
 use crate::cli::page::{Page, Tone};
 use crate::cli::progress::Counted;
@@ -10,7 +12,7 @@ use crate::cli::report::Stop;
 use crate::cli::runtime::block_on;
 use crate::cli::session::Session;
 use crate::error::HostErrorKind;
-use crate::host::{Audit, Proof};
+use crate::host::{Audit, Proof, verify_export};
 
 const EXAMPLES: &str = "\
 The record is a chain: each entry has the hash of the one before it, and the host signs for its end. So an
@@ -20,6 +22,7 @@ read host.key can sign anew: only a checkpoint kept elsewhere (`cofferdam audit 
 Examples:
   cofferdam audit verify
   cofferdam audit verify --checkpoint 2026-11-22.checkpoint
+  cofferdam audit verify --export calls.jsonl --key \"$(cat audit.key)\"
   cofferdam audit verify --format json";
 
 /// Findings that are shown to people.
@@ -30,7 +33,8 @@ const NOTE_BYTES: u64 = 64 * 1024;
 
 /// Checks that nothing in the record was edited, removed, inserted or put in another order.
 ///
-/// The exit code is 0 where it holds together, and 86 where it does not.
+/// Looks at every entry, every signed statement, what is sealed, and the lists that are derived from the entries. The
+/// exit code is 0 where all of it holds together, and 86 where it does not.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
@@ -38,20 +42,34 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "FILE")]
     checkpoint: Vec<PathBuf>,
 
+    /// Checks this export instead of the record; `-` for standard input. Nothing else is needed for it.
+    #[arg(long, value_name = "FILE")]
+    export: Option<PathBuf>,
+
+    /// The public key that must have signed the export, as `cofferdam audit key` prints it.
+    ///
+    /// Without it the key is the one that the export names itself: then it holds together, and whose it is you judge
+    /// by the key that is shown.
+    #[arg(long, value_name = "KEY", requires = "export", value_parser = note_key)]
+    key: Option<NoteKey>,
+
     /// Puts on record, signed, that you know of what is found, and goes on from there.
     ///
     /// What was found stays in every later proof, as accepted; what is changed after that is found anew.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "export")]
     accept_loss: bool,
 }
 
 pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
-    let host = session.host()?;
-    let audit = host.audit();
     let kept = args.checkpoint.iter().map(|path| files::bounded("The checkpoint", path, NOTE_BYTES));
     // What is no text is no statement either, and is found to be none.
     let kept = kept.map(|note| note.map(|note| String::from_utf8_lossy(&note).into_owned()));
     let kept = kept.collect::<Result<Vec<_>, _>>()?;
+    if let Some(path) = &args.export {
+        return shown(&exported(path, args.key.as_ref(), &kept, session)?, session);
+    }
+    let host = session.host()?;
+    let audit = host.audit();
     let mut proof = proved(audit, &kept, session)?;
     if args.accept_loss && !proof.holds {
         let new: Vec<Finding> = proof.findings.iter().filter(|finding| !finding.accepted).cloned().collect();
@@ -64,6 +82,25 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
 fn proved(audit: &Audit, kept: &[String], session: &Session<'_>) -> Result<Proof, Stop> {
     let mut counted = Counted::start(session.ui, "entries verified");
     Ok(audit.verify(kept, &mut |done, of| counted.at(done, of))?)
+}
+
+fn exported(
+    path: &Path,
+    key: Option<&NoteKey>,
+    kept: &[String],
+    session: &Session<'_>,
+) -> Result<Proof, Stop> {
+    let mut counted = Counted::start(session.ui, "entries verified");
+    let mut progress = |done| counted.at(done, done);
+    if path.as_os_str() == "-" {
+        return Ok(verify_export(&mut std::io::stdin().lock(), key, kept, &mut progress)?);
+    }
+    let file = File::open(path).map_err(|error| files::unreadable("The export", path, error))?;
+    Ok(verify_export(&mut BufReader::new(file), key, kept, &mut progress)?)
+}
+
+fn note_key(text: &str) -> Result<NoteKey, String> {
+    NoteKey::parse(text).ok_or_else(|| "it is not a key as `cofferdam audit key` prints it".to_owned())
 }
 
 /// Shows a proof; one that fails ends the command.
@@ -86,6 +123,9 @@ fn page(proof: &Proof) -> Page {
         some => format!("{some} (number {} to {})", proof.from, proof.to),
     };
     page.field("entries", &entries);
+    if proof.part {
+        page.toned_field("part", Tone::Doubtful, "there is more of the record than this export has");
+    }
     let times = match (&proof.since, &proof.until) {
         (Some(since), Some(until)) => format!(", received {since} to {until}"),
         _ => String::new(),

@@ -1,0 +1,250 @@
+//! Pruning: the oldest stretch of the chain is removed, in small steps, and a signed statement takes its place.
+//!
+//! What is removed are whole calls that ended long ago, from the beginning of the chain up to the first one that must
+//! stay: one that is younger, has no end, or holds an idempotency key. Each step is a transaction that leaves a record
+//! that holds; between two of them calls go on. What does not hold together is never removed: it is evidence.
+//!
+//! What was removed is overwritten with zeros in the file. The file does not shrink; its room is used again.
+
+use std::path::Path;
+
+use jiff::Timestamp;
+use rusqlite::{Connection, OptionalExtension as _, params};
+use serde_json::Map;
+use sha2::{Digest as _, Sha256};
+
+use super::owners;
+use super::signing::{self, Signing};
+use super::writer::{self, Head};
+use crate::audit::checkpoint::{Checkpoint, Statement};
+use crate::audit::entry::{GENESIS, chained};
+use crate::audit::error::{AuditError, AuditTrouble};
+use crate::audit::order::{Pruned, Reply};
+use crate::failure::AuditId;
+
+/// Entries that one step looks at, and the most where calls overlap so much that no place to cut is among them.
+const STEP: u64 = 256;
+const MOST: u64 = 65_536;
+
+/// A pruning under way.
+pub(super) struct Pruning {
+    /// Calls that were received before go.
+    before: Timestamp,
+    dry_run: bool,
+    reply: Option<Reply<Pruned>>,
+    /// Where the chain begins, once that was looked up.
+    base: Option<Head>,
+    pruned: Pruned,
+}
+
+/// A place where the chain can be cut.
+struct Cut {
+    head: Head,
+    calls: Vec<[u8; 16]>,
+    until: Option<Timestamp>,
+}
+
+impl Pruning {
+    pub(super) fn new(before: Timestamp, dry_run: bool, reply: Option<Reply<Pruned>>) -> Self {
+        Self { before, dry_run, reply, base: None, pruned: Pruned::default() }
+    }
+
+    /// Whether the oldest call is older than that, so that there may be something to prune.
+    pub(super) fn is_due(connection: &Connection, before: Timestamp) -> bool {
+        let oldest = "SELECT at FROM calls ORDER BY id LIMIT 1";
+        let oldest = connection.query_row(oldest, [], |row| row.get::<_, i64>(0)).optional();
+        matches!(oldest, Ok(Some(at)) if at < before.as_microsecond())
+    }
+
+    /// One step; whether there is another.
+    pub(super) fn step(&mut self, connection: &Connection, signing: &Signing) -> Result<bool, AuditError> {
+        let base = match self.base.take() {
+            Some(base) => base,
+            None => base(connection, signing)?,
+        };
+        let mut most = STEP;
+        loop {
+            let (cut, is_all) = self.cut(connection, &base, most)?;
+            match cut {
+                Some(cut) => {
+                    if !self.dry_run {
+                        remove(connection, signing, &cut)?;
+                    }
+                    self.pruned.entries =
+                        self.pruned.entries.saturating_add(cut.head.n.saturating_sub(base.n));
+                    self.pruned.calls = self.pruned.calls.saturating_add(cut.calls.len() as u64);
+                    self.pruned.through = cut.head.n;
+                    self.pruned.until = self.pruned.until.max(cut.until);
+                    self.base = Some(cut.head);
+                    return Ok(!is_all);
+                }
+                None if is_all || most >= MOST => return Ok(false),
+                None => most = most.saturating_mul(4),
+            }
+        }
+    }
+
+    /// The furthest place to cut among the next entries; and whether what comes after it must stay.
+    fn cut(
+        &self,
+        connection: &Connection,
+        base: &Head,
+        most: u64,
+    ) -> Result<(Option<Cut>, bool), AuditError> {
+        let last = writer::head(connection)?.n;
+        let select = "SELECT n, body, hash FROM entries WHERE n > ?1 ORDER BY n LIMIT ?2";
+        let mut select = connection.prepare_cached(select)?;
+        let mut rows = select.query(params![base.n, most])?;
+        let (mut at, mut reach, mut calls) = (base.clone(), 0, Vec::new());
+        let (mut cut, mut until): (Option<(Head, usize, Option<Timestamp>)>, _) = (None, None);
+        let mut seen = 0;
+        let mut must_stay = false;
+        while let Some(row) = rows.next()? {
+            let (n, body, hash): (u64, String, [u8; 32]) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            let due = at.n.saturating_add(1);
+            if n != due || hash != chained(&at.hash, n, &Sha256::digest(body.as_bytes()).into()) {
+                return Err(evidence(due));
+            }
+            // The last entry stays: it says where the chain goes on.
+            if n == last {
+                must_stay = true;
+                break;
+            }
+            if let Some(id) = call_of(&body) {
+                let call = self.call(connection, id)?.ok_or_else(|| evidence(n))?;
+                if call.stays {
+                    must_stay = true;
+                    break;
+                }
+                if call.first == n {
+                    calls.push(id);
+                    until = until.max(Some(call.at));
+                }
+                reach = call.last.max(reach);
+            }
+            at = Head { n, hash };
+            if reach <= n {
+                cut = Some((at.clone(), calls.len(), until));
+            }
+            seen += 1;
+        }
+        let cut = cut.map(|(head, so_many, until)| {
+            calls.truncate(so_many);
+            Cut { head, calls, until }
+        });
+        Ok((cut, must_stay || seen < most))
+    }
+
+    fn call(&self, connection: &Connection, id: [u8; 16]) -> Result<Option<Call>, AuditError> {
+        let select = "SELECT calls.at, calls.first, calls.last, calls.verdict, keys.state, keys.until FROM calls \
+                      LEFT JOIN keys ON keys.key = calls.key AND keys.call = calls.id WHERE calls.id = ?1";
+        let now = Timestamp::now().as_microsecond();
+        let call = connection.prepare_cached(select)?.query_row([id], |row| {
+            let (at, verdict): (i64, i64) = (row.get(0)?, row.get(3)?);
+            let (state, until): (Option<i64>, Option<i64>) = (row.get(4)?, row.get(5)?);
+            let holds_a_key = state.is_some_and(|state| state != 1 || until.is_none_or(|until| until > now));
+            Ok(Call {
+                at: Timestamp::from_microsecond(at).unwrap_or_default(),
+                first: row.get(1)?,
+                last: row.get(2)?,
+                stays: at >= self.before.as_microsecond() || verdict == 0 || holds_a_key,
+            })
+        });
+        Ok(call.optional()?)
+    }
+
+    /// Ends it: puts on record what was done, and tells.
+    pub(super) fn end(
+        self,
+        connection: &Connection,
+        lives: &Path,
+        own: i64,
+        outcome: Result<(), AuditError>,
+    ) -> Result<Option<Head>, AuditError> {
+        let said = match outcome {
+            Ok(()) if self.pruned.entries > 0 && !self.dry_run => self.say(connection, lives, own).map(Some),
+            Ok(()) => Ok(None),
+            Err(error) => Err(error),
+        };
+        if let Some(reply) = self.reply {
+            let _ = reply.send(said.clone().map(|_| self.pruned));
+        }
+        said
+    }
+
+    fn say(&self, connection: &Connection, lives: &Path, own: i64) -> Result<Head, AuditError> {
+        let mut payload = Map::new();
+        payload.insert("through".into(), self.pruned.through.into());
+        payload.insert("entries".into(), self.pruned.entries.into());
+        payload.insert("calls".into(), self.pruned.calls.into());
+        payload.insert("before".into(), format!("{:.6}", self.before).into());
+        let transaction = signing::begin(connection)?;
+        let head = writer::head(&transaction)?;
+        let head = signing::say(&transaction, &head, "pruned", &payload)?;
+        let gone: Vec<i64> = {
+            let select = "SELECT id, name FROM owners WHERE id <> ?1 AND id NOT IN (SELECT owner FROM calls)";
+            let mut select = transaction.prepare(select)?;
+            let rows = select.query_map([own], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))?;
+            let rows = rows.collect::<Result<Vec<_>, _>>()?;
+            rows.into_iter().filter(|(_, name)| !owners::lives(lives, name)).map(|(id, _)| id).collect()
+        };
+        for id in gone {
+            transaction.prepare_cached("DELETE FROM owners WHERE id = ?1")?.execute([id])?;
+        }
+        transaction.commit()?;
+        Ok(head)
+    }
+}
+
+struct Call {
+    at: Timestamp,
+    first: u64,
+    last: u64,
+    stays: bool,
+}
+
+/// Where the chain begins: at the very beginning, or after what was pruned before.
+fn base(connection: &Connection, signing: &Signing) -> Result<Head, AuditError> {
+    let Some((_, note)) = signing::base(connection)? else { return Ok(Head { n: 0, hash: GENESIS }) };
+    match Checkpoint::read(&note, &signing.signer.key()) {
+        Ok(Checkpoint { n, hash, statement: Statement::Pruned, .. }) => Ok(Head { n, hash }),
+        _ => Err(evidence(1)),
+    }
+}
+
+fn remove(connection: &Connection, signing: &Signing, cut: &Cut) -> Result<(), AuditError> {
+    connection.pragma_update(None, "secure_delete", true)?;
+    let removed = remove_with(connection, signing, cut);
+    connection.pragma_update(None, "secure_delete", false)?;
+    removed
+}
+
+fn remove_with(connection: &Connection, signing: &Signing, cut: &Cut) -> Result<(), AuditError> {
+    let transaction = signing::begin(connection)?;
+    transaction.prepare_cached("DELETE FROM entries WHERE n <= ?1")?.execute([cut.head.n])?;
+    for id in &cut.calls {
+        transaction
+            .prepare_cached(
+                "DELETE FROM keys WHERE call = ?1 AND key = (SELECT key FROM calls WHERE id = ?1)",
+            )?
+            .execute([id])?;
+        transaction.prepare_cached("DELETE FROM calls WHERE id = ?1")?.execute([id])?;
+    }
+    let delete = "DELETE FROM checkpoints WHERE n <= ?1";
+    transaction.prepare_cached(delete)?.execute([cut.head.n])?;
+    let note = signing.note(&cut.head, Statement::Pruned);
+    let insert = "INSERT INTO checkpoints (n, kind, note) VALUES (?1, 'base', ?2)";
+    transaction.prepare_cached(insert)?.execute(params![cut.head.n, note])?;
+    Ok(transaction.commit()?)
+}
+
+fn call_of(body: &str) -> Option<[u8; 16]> {
+    let id = body.strip_prefix("{\"audit_id\":\"")?.split('"').next()?;
+    AuditId::parse(id).map(|id| id.bytes())
+}
+
+fn evidence(n: u64) -> AuditError {
+    let what =
+        format!("entry {n} does not hold together, and is not pruned; `cofferdam audit verify` says more");
+    AuditError::new(AuditTrouble::Corrupt, what)
+}
