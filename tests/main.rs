@@ -47,6 +47,7 @@ mod limits;
 mod network;
 mod outcomes;
 mod panics;
+mod proofs;
 mod proposals;
 mod rate;
 mod record;

@@ -47,7 +47,7 @@ pub struct Proof {
     pub until: Option<String>,
     /// The public key that signed, and its id.
     pub key: String,
-    /// What is wrong, the first entry first.
+    /// What is wrong: with the chain itself first, each by the number of its entry.
     pub findings: Vec<Finding>,
     /// How many more findings there are that are not listed.
     pub more_findings: u64,
@@ -166,8 +166,7 @@ impl Audit {
 
 /// The proof that this outcome is, by this key.
 pub(super) fn proof(outcome: Outcome, key: &NoteKey) -> Proof {
-    let mut findings = outcome.findings;
-    findings.sort_by_key(|finding| finding.n);
+    let findings = outcome.findings;
     Proof {
         holds: outcome.more == 0 && findings.iter().all(|finding| finding.accepted),
         from: outcome.from,

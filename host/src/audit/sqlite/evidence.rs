@@ -20,11 +20,24 @@ pub(super) struct Evidence {
 
 impl Evidence {
     pub(super) fn open(path: &Path) -> Result<Self, AuditError> {
-        let connection = schema::open_to_read(path)?;
+        Self::of(schema::open_to_read(path)?)
+    }
+
+    /// The view of an open file.
+    pub(super) fn of(connection: Connection) -> Result<Self, AuditError> {
         // Until it is closed: hosts go on writing, and none of that is seen.
-        connection.execute_batch("BEGIN")?;
+        if connection.is_autocommit() {
+            connection.execute_batch("BEGIN")?;
+        }
         connection.query_row("SELECT count(*) FROM owners", [], |_| Ok(()))?;
         Ok(Self { connection })
+    }
+}
+
+#[cfg(test)]
+impl Evidence {
+    pub(super) fn into_inner(self) -> Connection {
+        self.connection
     }
 }
 
@@ -41,9 +54,10 @@ impl AuditEvidence for Evidence {
         let mut select = self.connection.prepare_cached(select)?;
         let rows = select.query_map(params![from, i64::try_from(most).unwrap_or(i64::MAX)], |row| {
             let hash: Vec<u8> = row.get(2)?;
-            // What has another length is no hash of anything.
+            // What has another length is no hash of anything, and what is no text was none when it was hashed.
             let hash = hash.try_into().unwrap_or([0; 32]);
-            let entry = StoredEntry { n: row.get(0)?, body: row.get(1)?, hash };
+            let body = String::from_utf8_lossy(row.get_ref(1)?.as_bytes().unwrap_or_default()).into_owned();
+            let entry = StoredEntry { n: row.get(0)?, body, hash };
             let sealed: Option<Vec<u8>> = row.get(4)?;
             Ok(KeptEntry { entry, prev: row.get(3)?, sealed: sealed.map(Sealed::from_bytes) })
         })?;

@@ -132,4 +132,4 @@ impl Drop for SqliteLog {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -23,8 +23,13 @@ const BUSY: Duration = Duration::from_secs(2);
 /// Opens the record for writing; makes it, or brings it to the newest version.
 pub(super) fn open(path: &Path, settings: &LogSettings) -> Result<Connection, AuditError> {
     make(path).map_err(AuditError::from_io)?;
+    plain(path)?;
     let mut connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     connection.busy_timeout(settings.busy_timeout)?;
+    // Before anything is changed in it.
+    let there = version(&connection)?;
+    ours(&connection, there)?;
+    check(there)?;
     // Written once into the file, and then only looked at.
     connection.pragma_update(None, "journal_mode", "wal")?;
     // Of this connection alone.
@@ -42,16 +47,44 @@ pub(super) fn open_to_read(path: &Path) -> Result<Connection, AuditError> {
     if !path.try_exists().map_err(AuditError::from_io)? {
         return Err(absent());
     }
+    plain(path)?;
     // Reading takes part in the locks of the file, for which it has to write beside it.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)
         .or_else(|_| Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY))?;
     connection.busy_timeout(BUSY)?;
     connection.pragma_update(None, "query_only", true)?;
+    ours(&connection, version(&connection)?)?;
     match check(version(&connection)?)? {
         // Made, and not filled yet.
         0 => Err(absent()),
         _ => Ok(connection),
+    }
+}
+
+/// Refuses what is no file of its own: a link to one elsewhere, a directory, a pipe.
+fn plain(path: &Path) -> Result<(), AuditError> {
+    let kind = std::fs::symlink_metadata(path).map_err(AuditError::from_io)?.file_type();
+    match (kind.is_file(), kind.is_symlink()) {
+        (true, _) => Ok(()),
+        (false, true) => {
+            Err(AuditError::new(AuditTrouble::Corrupt, "audit.db is a link; put the file in its place"))
+        }
+        (false, false) => Err(AuditError::new(AuditTrouble::Corrupt, "audit.db is no file; move it away")),
+    }
+}
+
+/// Refuses a database that is somebody else's.
+fn ours(connection: &Connection, version: i64) -> Result<(), AuditError> {
+    let application: i64 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    match (application, version) {
+        (APPLICATION, _) => Ok(()),
+        (0, 0) if tables == 0 => Ok(()),
+        _ => Err(AuditError::new(
+            AuditTrouble::Corrupt,
+            "audit.db is another program's database; move it away",
+        )),
     }
 }
 

@@ -47,6 +47,9 @@ pub(crate) struct CallFacts {
     seq: u32,
 }
 
+/// What is wrong with an entry of a call, and with which event.
+type Wrong = (Flaw, Option<u32>, String);
+
 /// What an entry does to its call.
 pub(super) enum Step {
     /// It goes on.
@@ -66,22 +69,22 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// One more entry of a call. What is wrong, and with which event.
+    /// One more entry of a call: what it does to it, and what is wrong.
     pub(super) fn entry(
         &mut self,
         n: u64,
         id: &AuditId,
         events: Vec<EventOf>,
         prev: Option<u64>,
-    ) -> Result<Step, (Flaw, Option<u32>, String)> {
+    ) -> (Step, Option<Wrong>) {
         let id = id.bytes();
         if self.ended.contains(&id) {
             return match events.first() {
                 // What was begun and ended in one entry may have another for what is sealed alone.
-                None => Ok(Step::Open),
+                None => (Step::Open, None),
                 Some(event) => {
                     let what = format!("the call has an event `{}` after its end", event.name);
-                    Err((Flaw::AfterTheEnd, Some(event.seq), what))
+                    (Step::Open, Some((Flaw::AfterTheEnd, Some(event.seq), what)))
                 }
             };
         }
@@ -112,11 +115,8 @@ impl Calls {
         } else {
             self.open.insert(id, call.clone());
         }
-        match wrong {
-            Some(wrong) => Err(wrong),
-            None if ended => Ok(Step::Ended(Box::new(call))),
-            None => Ok(Step::Open),
-        }
+        let step = if ended { Step::Ended(Box::new(call)) } else { Step::Open };
+        (step, wrong)
     }
 
     fn remember(&mut self, id: [u8; 16]) {

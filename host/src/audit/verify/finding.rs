@@ -58,6 +58,21 @@ flaws! {
 }
 
 impl Flaw {
+    /// Whether an entry itself is wrong, or where it stands, rather than something that is said of it.
+    pub(super) const fn is_of_the_chain(self) -> bool {
+        matches!(
+            self,
+            Self::Edited
+                | Self::Missing
+                | Self::Disordered
+                | Self::Unreadable
+                | Self::Sequence
+                | Self::AfterTheEnd
+                | Self::Beginning
+                | Self::Line
+        )
+    }
+
     /// The flaw of this word.
     pub(crate) fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|flaw| flaw.name() == name)

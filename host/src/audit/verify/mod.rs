@@ -66,7 +66,7 @@ pub(crate) struct Outcome {
     pub(crate) n: u64,
     pub(crate) hash: [u8; 32],
     pub(crate) tally: Tally,
-    /// In the order in which they were found.
+    /// Those of the chain first, each by its number.
     pub(crate) findings: Vec<Finding>,
     /// How many more there were.
     pub(crate) more: u64,
@@ -141,7 +141,7 @@ impl<'k> Verifier<'k> {
         let due = self.n.saturating_add(1);
         if entry.n < due {
             let what = format!("entry {} stands where entry {due} is due", entry.n);
-            self.find(entry.n, None, None, Flaw::Disordered, what);
+            self.find(due, None, None, Flaw::Disordered, what);
             return None;
         }
         let body = serde_json::from_str::<Body>(&entry.body);
@@ -189,14 +189,16 @@ impl<'k> Verifier<'k> {
     fn body(&mut self, body: Body, id: Option<AuditId>, prev: Option<u64>) -> Option<Over> {
         let (n, seq) = (self.n, body.events.first().map(|event| event.seq));
         match (id, body.log, body.audit_id) {
-            (Some(id), None, Some(_)) => match self.calls.entry(n, &id, body.events, prev) {
-                Ok(Step::Ended(call)) => {
+            (Some(id), None, Some(_)) => {
+                let (step, wrong) = self.calls.entry(n, &id, body.events, prev);
+                if let Some((flaw, seq, what)) = wrong {
+                    self.find(n, Some(id.clone()), seq, flaw, format!("entry {n}: {what}"));
+                }
+                if let Step::Ended(call) = step {
                     self.count(call.at);
                     return Some((id, call));
                 }
-                Ok(Step::Open) => {}
-                Err((flaw, seq, what)) => self.find(n, Some(id), seq, flaw, format!("entry {n}: {what}")),
-            },
+            }
             (None, Some(log), None) if body.events.is_empty() => {
                 if log.name == "loss_accepted"
                     && let Some(note) = log.payload.note.text()
@@ -291,6 +293,8 @@ impl<'k> Verifier<'k> {
         for finding in &mut self.findings {
             finding.accepted = self.accepted.contains(&(finding.n, finding.flaw));
         }
+        // What is wrong with the chain itself first: the rest may only follow from it.
+        self.findings.sort_by_key(|finding| (!finding.flaw.is_of_the_chain(), finding.n));
         let Self { from, n, hash, tally, findings, more, .. } = self;
         Outcome { from, n, hash, tally, findings, more }
     }

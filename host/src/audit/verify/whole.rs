@@ -87,8 +87,13 @@ impl Proof<'_, '_> {
             Ok(Checkpoint { n, hash, statement: Statement::Pruned, .. }) => {
                 self.verifier.begin_after(n, hash)
             }
-            _ => {
-                drop(self.verifier.note(&base, 0, "the beginning"));
+            said => {
+                let why = match said {
+                    Ok(_) => "it speaks of something else".to_owned(),
+                    Err(flaw) => flaw.to_string(),
+                };
+                let what = format!("the statement that the beginning was pruned does not hold: {why}");
+                self.verifier.find(0, None, None, Flaw::Signature, what);
                 self.verifier.begin_anywhere();
             }
         }

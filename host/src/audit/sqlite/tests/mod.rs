@@ -1,7 +1,10 @@
 //! The record in real files: what the tests of this folder share.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
+mod opened;
+mod pruned;
 mod signed;
+mod tampered;
 mod written;
 
 use std::path::Path;
@@ -23,13 +26,13 @@ use crate::failure::AuditId;
 use crate::host_key;
 
 /// A record in this home that waits for nobody.
-pub(super) fn log(home: &Path) -> SqliteLog {
+pub(crate) fn log(home: &Path) -> SqliteLog {
     let busy_timeout = std::time::Duration::from_millis(50);
     SqliteLog::new(home, LogSettings { busy_timeout, ..LogSettings::default() }).unwrap()
 }
 
 /// What comes of an order.
-pub(super) fn done<T>(answer: Written<T>) -> Result<T, AuditError> {
+pub(crate) fn done<T>(answer: Written<T>) -> Result<T, AuditError> {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(answer.done())
 }
 
@@ -42,10 +45,16 @@ fn line(seq: u32, name: &'static str, at: Timestamp, payload: Value) -> EventLin
 }
 
 /// The beginning of a call.
-pub(super) fn opening(id: &AuditId, at: Timestamp) -> OpenCall {
+pub(crate) fn opening(id: &AuditId, at: Timestamp) -> OpenCall {
     let (connector, op) = ("github://acme/hello@0.1.0", "greet");
     let received = json!({"connector": connector, "op": op, "actor": "tester"});
-    let lines = [line(1, "received", at, received), line(2, "attempt_started", at, json!({"attempt": 1}))];
+    let admitted =
+        json!({"connector": connector, "idempotent": true, "arguments": {"bytes": 2, "sha256": "x"}});
+    let lines = [
+        line(1, "received", at, received),
+        line(2, "admitted", at, admitted),
+        line(3, "attempt_started", at, json!({"attempt": 1})),
+    ];
     OpenCall {
         audit_id: id.clone(),
         at,
@@ -60,9 +69,9 @@ pub(super) fn opening(id: &AuditId, at: Timestamp) -> OpenCall {
 }
 
 /// Its end, with a value.
-pub(super) fn closing(id: &AuditId, at: Timestamp) -> CloseCall {
+pub(crate) fn closing(id: &AuditId, at: Timestamp) -> CloseCall {
     let outcome = json!({"status": "value", "class": null, "code": null});
-    let lines = [line(3, "attempt_ended", at, json!({"attempt": 1})), line(4, "final", at, outcome)];
+    let lines = [line(4, "attempt_ended", at, json!({"attempt": 1})), line(5, "final", at, outcome)];
     CloseCall {
         audit_id: id.clone(),
         at,
@@ -76,14 +85,14 @@ pub(super) fn closing(id: &AuditId, at: Timestamp) -> CloseCall {
 }
 
 /// Has a call begun.
-pub(super) fn open(log: &SqliteLog, id: &AuditId) -> Result<Opened, AuditError> {
+pub(crate) fn open(log: &SqliteLog, id: &AuditId) -> Result<Opened, AuditError> {
     let (reply, opened) = answer();
     log.submit(Order::Open { call: Box::new(opening(id, Timestamp::now())), reply });
     done(opened)
 }
 
 /// Has a call ended.
-pub(super) fn close(log: &SqliteLog, id: &AuditId) -> Result<(), AuditError> {
+pub(crate) fn close(log: &SqliteLog, id: &AuditId) -> Result<(), AuditError> {
     let (reply, closed) = answer();
     log.submit(Order::Close {
         open: None,
@@ -94,42 +103,57 @@ pub(super) fn close(log: &SqliteLog, id: &AuditId) -> Result<(), AuditError> {
 }
 
 /// Puts so many calls on record, and ends.
-pub(super) fn fill(home: &Path, calls: usize) -> Vec<AuditId> {
-    let log = log(home);
-    let ids: Vec<_> = (0..calls).map(|_| AuditId::mint()).collect();
-    for id in &ids {
-        open(&log, id).unwrap();
-        close(&log, id).unwrap();
-    }
-    ids
+pub(crate) fn fill(home: &Path, calls: usize) -> Vec<AuditId> {
+    fill_at(home, calls, Timestamp::now())
 }
 
 /// Has it signed for, as it is.
-pub(super) fn sign(log: &SqliteLog) -> Result<String, AuditError> {
+pub(crate) fn sign(log: &SqliteLog) -> Result<String, AuditError> {
     let (reply, note) = answer();
     log.submit(Order::Sign { reply });
     done(note)
 }
 
+/// Puts so many calls on record that were received then, and ends.
+pub(crate) fn fill_at(home: &Path, calls: usize, at: Timestamp) -> Vec<AuditId> {
+    let log = log(home);
+    let ids: Vec<_> = (0..calls).map(|_| AuditId::mint()).collect();
+    for id in &ids {
+        let (reply, opened) = answer();
+        log.submit(Order::Open { call: Box::new(opening(id, at)), reply });
+        done(opened).unwrap();
+        let (reply, closed) = answer();
+        log.submit(Order::Close { open: None, call: Box::new(closing(id, at)), reply: Some(reply) });
+        done(closed).unwrap();
+    }
+    ids
+}
+
 /// The proof of the record in this home.
-pub(super) fn proof(home: &Path) -> Outcome {
+pub(crate) fn proof(home: &Path) -> Outcome {
+    let evidence = super::evidence::Evidence::open(&home.join(super::FILE)).unwrap();
+    proof_of(home, evidence).1
+}
+
+/// The proof of this view.
+fn proof_of(home: &Path, mut evidence: super::evidence::Evidence) -> (super::evidence::Evidence, Outcome) {
     let host_key = host_key::read_or_make(&home.join("host.key")).unwrap();
     let (key, sealer) = (NoteSigner::new(&host_key).key(), Sealer::new(&host_key));
     let file = Anchor::of(home).read().unwrap();
-    let mut evidence = super::evidence::Evidence::open(&home.join(super::FILE)).unwrap();
-    whole(&mut evidence, &key, &sealer, file.as_deref(), &[], &mut |_, _| ()).unwrap()
+    let outcome = whole(&mut evidence, &key, &sealer, file.as_deref(), &[], &mut |_, _| ()).unwrap();
+    (evidence, outcome)
 }
 
 /// What is found in this home.
-pub(super) fn findings(home: &Path) -> Vec<Finding> {
+pub(crate) fn findings(home: &Path) -> Vec<Finding> {
     proof(home).findings
 }
 
 /// The file, as somebody sees it who is no host.
-pub(super) fn file(home: &Path) -> Connection {
+pub(crate) fn file(home: &Path) -> Connection {
     Connection::open(home.join(super::FILE)).unwrap()
 }
 
-pub(super) fn count(home: &Path, table: &str) -> u64 {
+pub(crate) fn count(home: &Path, table: &str) -> u64 {
     file(home).query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
 }

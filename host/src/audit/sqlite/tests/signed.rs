@@ -35,8 +35,7 @@ fn a_host_signs_every_thousand_entries_and_soon_after_the_last() {
     let (reply, flushed) = answer();
     log.submit(Order::Flush { reply });
     done(flushed).unwrap();
-    assert!(anchored(home.path()).unwrap().n >= 1_000);
-    while anchored(home.path()).unwrap().n < 1_100 {
+    while anchored(home.path()).is_none_or(|signed| signed.n < 1_100) {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     let proof = proof(home.path());

@@ -1,0 +1,108 @@
+//! What is pruned: whole calls from the beginning on, and the rest can be proved still.
+
+use super::*;
+use crate::audit::{Flaw, Pruned};
+
+fn day(number: i64) -> Timestamp {
+    Timestamp::from_second(1_700_000_000 + number * 86_400).unwrap()
+}
+
+fn prune(home: &Path, before: Timestamp, dry_run: bool) -> Result<Pruned, AuditError> {
+    let log = log(home);
+    let (reply, pruned) = answer();
+    log.submit(Order::Prune { before, dry_run, reply });
+    done(pruned)
+}
+
+#[test]
+fn what_is_older_goes_and_the_rest_holds() {
+    let home = tempfile::tempdir().unwrap();
+    for number in 0..4 {
+        fill_at(home.path(), 200, day(number));
+    }
+    let would = prune(home.path(), day(2), true).unwrap();
+    assert_eq!((would.entries, would.calls, would.through, would.until), (800, 400, 800, Some(day(1))));
+    assert_eq!(count(home.path(), "entries"), 1_600);
+    assert_eq!(prune(home.path(), day(2), false).unwrap(), would);
+    // One more entry says that it was done.
+    assert_eq!((count(home.path(), "entries"), count(home.path(), "calls")), (801, 400));
+    let proof = proof(home.path());
+    assert!(proof.findings.is_empty(), "{:?}", proof.findings);
+    assert_eq!((proof.from, proof.n, proof.tally.calls), (801, 1_601, 400));
+    // And again, from there.
+    assert_eq!(prune(home.path(), day(3), false).unwrap().calls, 200);
+    assert!(findings(home.path()).is_empty());
+    assert_eq!(prune(home.path(), day(3), false).unwrap(), Pruned::default());
+    fill_at(home.path(), 1, day(4));
+    assert!(findings(home.path()).is_empty());
+}
+
+#[test]
+fn what_has_no_end_or_holds_a_key_stays_and_all_that_came_after_it() {
+    let home = tempfile::tempdir().unwrap();
+    fill_at(home.path(), 10, day(0));
+    let open = AuditId::mint();
+    {
+        let log = log(home.path());
+        let (reply, opened) = answer();
+        log.submit(Order::Open { call: Box::new(opening(&open, day(0))), reply });
+        done(opened).unwrap();
+    }
+    fill_at(home.path(), 10, day(0));
+    assert_eq!(prune(home.path(), day(9), false).unwrap().calls, 10);
+    assert_eq!(count(home.path(), "calls"), 11);
+    let key = "INSERT INTO keys SELECT 'mine', zeroblob(32), id, 2, NULL FROM calls WHERE first = 24; \
+               UPDATE calls SET key = 'mine' WHERE first = 24; UPDATE calls SET verdict = 1 WHERE verdict = 0";
+    file(home.path()).execute_batch(key).unwrap();
+    assert_eq!(prune(home.path(), day(9), false).unwrap().calls, 2, "up to the key");
+}
+
+#[test]
+fn a_beginning_that_is_missing_without_a_statement_is_a_finding() {
+    let home = tempfile::tempdir().unwrap();
+    for number in 0..2 {
+        fill_at(home.path(), 20, day(number));
+    }
+    prune(home.path(), day(1), false).unwrap();
+    let change = |change: &str| {
+        let copy = tempfile::tempdir().unwrap();
+        for name in ["audit.db", "audit.checkpoint", "host.key"] {
+            std::fs::copy(home.path().join(name), copy.path().join(name)).unwrap();
+        }
+        file(copy.path()).execute_batch(change).unwrap();
+        findings(copy.path()).first().map(|finding| (finding.n, finding.flaw))
+    };
+    assert_eq!(change(""), None);
+    assert_eq!(change("DELETE FROM checkpoints WHERE kind = 'base'"), Some((41, Flaw::Beginning)));
+    assert_eq!(
+        change("DELETE FROM entries WHERE n < 45; DELETE FROM calls WHERE first < 45"),
+        Some((41, Flaw::Missing))
+    );
+    // A statement about the end is none about the beginning.
+    let other = "DELETE FROM checkpoints WHERE kind = 'base'; UPDATE checkpoints SET kind = 'base'; DELETE FROM entries";
+    assert_eq!(change(other).map(|(_, flaw)| flaw), Some(Flaw::Signature));
+}
+
+#[test]
+fn what_does_not_hold_together_is_not_pruned() {
+    let home = tempfile::tempdir().unwrap();
+    fill_at(home.path(), 20, day(0));
+    fill_at(home.path(), 20, day(1));
+    file(home.path())
+        .execute_batch("UPDATE entries SET body = replace(body, 'tester', 'nobody') WHERE n = 7")
+        .unwrap();
+    assert!(prune(home.path(), day(1), false).unwrap_err().to_string().contains("entry 7"));
+    assert_eq!(count(home.path(), "entries"), 80);
+}
+
+#[test]
+fn a_host_prunes_by_itself_what_its_operator_does_not_keep() {
+    let home = tempfile::tempdir().unwrap();
+    fill_at(home.path(), 300, day(0));
+    let retention = Some(std::time::Duration::from_secs(86_400));
+    let log = SqliteLog::new(home.path(), LogSettings { retention, ..LogSettings::default() }).unwrap();
+    open(&log, &AuditId::mint()).unwrap();
+    drop(log);
+    assert_eq!(count(home.path(), "calls"), 1);
+    assert!(findings(home.path()).is_empty());
+}

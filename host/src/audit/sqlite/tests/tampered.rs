@@ -1,0 +1,139 @@
+//! What somebody changes who can write the file: each is found, and named by the number of the first entry.
+
+use rusqlite::params;
+
+use super::*;
+use crate::audit::Flaw;
+use crate::audit::sqlite::evidence::Evidence;
+
+/// A record of 20 calls, and what is found in it after `change`.
+fn after(change: &str) -> Vec<(u64, Flaw)> {
+    let home = tempfile::tempdir().unwrap();
+    fill(home.path(), 20);
+    file(home.path()).execute_batch(change).unwrap();
+    findings(home.path()).iter().map(|finding| (finding.n, finding.flaw)).collect()
+}
+
+#[test]
+fn row_147_and_148_edited_missing_moved_inserted_and_cut_off() {
+    let first = |change: &str| *after(change).first().unwrap();
+    assert_eq!(after(""), []);
+    assert_eq!(
+        first("UPDATE entries SET body = replace(body, 'tester', 'nobody') WHERE n = 7"),
+        (7, Flaw::Edited)
+    );
+    assert_eq!(first("UPDATE entries SET hash = zeroblob(32) WHERE n = 7"), (7, Flaw::Edited));
+    assert_eq!(first("DELETE FROM entries WHERE n = 7"), (7, Flaw::Missing));
+    let swap = "UPDATE entries SET n = 1000 WHERE n = 7; UPDATE entries SET n = 7 WHERE n = 9; \
+                UPDATE entries SET n = 9 WHERE n = 1000";
+    assert_eq!(first(swap), (7, Flaw::Edited));
+    let insert = "UPDATE entries SET n = n + 1000 WHERE n > 7; INSERT INTO entries (n, prev, body, hash) SELECT 8, prev, \
+                  body, hash FROM entries WHERE n = 3; UPDATE entries SET n = n - 999 WHERE n > 1000";
+    assert_eq!(first(insert), (8, Flaw::Edited));
+    assert_eq!(first("DELETE FROM entries WHERE n < 5"), (5, Flaw::Beginning));
+    let cut = "DELETE FROM entries WHERE n > 36; DELETE FROM calls WHERE last > 36; DELETE FROM checkpoints";
+    assert_eq!(after(cut), [(37, Flaw::Truncated)]);
+    assert_eq!(
+        first("DELETE FROM entries; DELETE FROM calls; DELETE FROM checkpoints"),
+        (1, Flaw::Truncated)
+    );
+    let forged = "UPDATE checkpoints SET note = replace(note, 'time 2', 'time 3')";
+    assert_eq!(after(forged), [(40, Flaw::Signature)]);
+    assert_eq!(first("UPDATE entries SET sealed = x'00' WHERE n = 7"), (7, Flaw::Sealed));
+}
+
+#[test]
+fn a_chain_that_is_made_anew_is_not_the_one_that_was_signed() {
+    let home = tempfile::tempdir().unwrap();
+    fill(home.path(), 20);
+    // Whoever knows the form needs no key for hashes.
+    let connection = file(home.path());
+    connection
+        .execute_batch("UPDATE entries SET body = replace(body, 'tester', 'nobody') WHERE n = 7")
+        .unwrap();
+    connection.execute_batch("UPDATE calls SET actor = 'nobody' WHERE first = 7").unwrap();
+    let mut hash = crate::audit::GENESIS;
+    for n in 1..=40_u64 {
+        let select = "SELECT body FROM entries WHERE n = ?1";
+        let body: String = connection.query_row(select, [n], |row| row.get(0)).unwrap();
+        hash = crate::audit::chained(&hash, n, crate::digest::Digest::of(body.as_bytes()).as_bytes());
+        connection.execute("UPDATE entries SET hash = ?2 WHERE n = ?1", params![n, hash]).unwrap();
+    }
+    drop(connection);
+    let found = findings(home.path());
+    assert_eq!(found.first().map(|finding| (finding.n, finding.flaw)), Some((40, Flaw::Rewritten)));
+}
+
+#[test]
+fn what_is_derived_says_what_the_chain_says() {
+    for change in [
+        "UPDATE calls SET at = at + 1 WHERE first = 7",
+        "UPDATE calls SET actor = 'nobody' WHERE first = 7",
+        "UPDATE calls SET idempotent = 0 WHERE first = 7",
+        "UPDATE calls SET first = 5 WHERE first = 7",
+        "UPDATE calls SET last = 10 WHERE first = 7",
+        "UPDATE calls SET verdict = 0 WHERE first = 7",
+        "UPDATE calls SET route = 99 WHERE first = 7",
+        "UPDATE calls SET attempts = 9 WHERE first = 7",
+        "DELETE FROM calls WHERE first = 7",
+        "UPDATE calls SET id = randomblob(16) WHERE first = 7",
+        "UPDATE entries SET prev = 5 WHERE n = 8",
+        "INSERT INTO verdicts VALUES (2, 2, 'network_error', 'refused'); UPDATE calls SET verdict = 2 WHERE first = 7",
+    ] {
+        let found = after(change);
+        assert_eq!(found.first(), Some(&(8, Flaw::Calls)), "{change}: {found:?}");
+    }
+    let more = "INSERT INTO calls SELECT randomblob(16), at, route, actor, idempotent, owner, first, last, verdict, \
+                duration, attempts, key FROM calls WHERE first = 7";
+    assert_eq!(after(more), [(7, Flaw::Calls)]);
+    let key = "INSERT INTO keys SELECT 'mine', zeroblob(32), id, 1, 0 FROM calls WHERE first = 7";
+    assert_eq!(after(key), [(8, Flaw::Keys)]);
+}
+
+#[test]
+fn a_thousand_changes_at_random_are_found_where_they_are() {
+    let home = tempfile::tempdir().unwrap();
+    fill(home.path(), 20);
+    let mut lots = fastrand::Rng::with_seed(6);
+    let mut connection = file(home.path());
+    for round in 0..1_000 {
+        let n = lots.u64(1..=40);
+        connection.execute_batch("BEGIN").unwrap();
+        let kind = lots.u8(0..6);
+        let flip = |column: &str, lots: &mut fastrand::Rng| {
+            let select = format!("SELECT CAST({column} AS BLOB) FROM entries WHERE n = ?1");
+            let mut bytes: Vec<u8> = connection.query_row(&select, [n], |row| row.get(0)).unwrap();
+            let at = lots.usize(..bytes.len());
+            bytes[at] ^= 1 << lots.u8(0..8);
+            bytes
+        };
+        match kind {
+            0 | 1 => {
+                let bytes = flip("body", &mut lots);
+                let update = "UPDATE entries SET body = CAST(?2 AS TEXT) WHERE n = ?1";
+                connection.execute(update, params![n, bytes]).unwrap();
+            }
+            2 => {
+                let bytes = flip("hash", &mut lots);
+                connection.execute("UPDATE entries SET hash = ?2 WHERE n = ?1", params![n, bytes]).unwrap();
+            }
+            3 => drop(connection.execute("DELETE FROM entries WHERE n = ?1", [n]).unwrap()),
+            4 => drop(connection.execute("UPDATE entries SET n = n + 1000 WHERE n = ?1", [n]).unwrap()),
+            _ => {
+                let update = "UPDATE entries SET prev = prev + ?2 WHERE n = ?1";
+                connection.execute(update, params![n, lots.u64(1..50)]).unwrap();
+            }
+        }
+        let (evidence, outcome) = proof_of(home.path(), Evidence::of(connection).unwrap());
+        connection = evidence.into_inner();
+        let named: Vec<_> = outcome.findings.iter().map(|finding| finding.n).collect();
+        // Where it was the first entry, nothing says that there was one.
+        let first = named.first().copied();
+        let beginning = matches!(kind, 3 | 4) && n == 1;
+        assert!(
+            first == Some(n) || (beginning && first == Some(2)),
+            "{round}: kind {kind} at {n}: {named:?}"
+        );
+        connection.execute_batch("ROLLBACK").unwrap();
+    }
+}
