@@ -116,8 +116,8 @@ mod tests {
 
     use super::*;
     use crate::audit::{
-        AuditLog, CloseCall, Filter, KeyClaim, KeyEnd, LogSettings, Opened, Order, Route, SqliteLog, Standing,
-        Written, written,
+        AuditLog, CloseCall, Filter, KeyClaim, KeyEnd, LogSettings, Opened, Order, Route, SqliteLog,
+        Standing, Written, written,
     };
 
     fn log(home: &Path) -> SqliteLog {
