@@ -32,7 +32,7 @@ fn on_a_full_disk_nothing_runs_that_is_not_on_record_and_nothing_told_is_lost() 
         judge.hears(&room);
         let full = jobs("full", 400);
         let mut command = limited(&stage.command(&full, 8), 2 * 400);
-        command.env("LINES", stage.home.path().join(format!("{}.jsonl", op.name())));
+        command.env("LINES", stage.lines(&full));
         let mut load = Load::of(command, full);
         load.fails();
         let left = load.kill();

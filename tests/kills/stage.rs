@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -95,13 +97,20 @@ impl Stage {
     /// A command that makes these jobs, all of one operation, from its standard input's file.
     pub(super) fn command(&self, jobs: &[Job], concurrency: u32) -> Command {
         let op = jobs[0].op.name();
-        let lines: String = jobs.iter().map(|job| format!("{}\n", self.line(job))).collect();
-        let file = self.home.path().join(format!("{op}.jsonl"));
-        std::fs::write(&file, lines).unwrap();
+        let file = self.lines(jobs);
         let at_once = concurrency.to_string();
         let mut command = self.cli().command(&["call", PROBE, op, "--each", "-", "--concurrency", &at_once]);
         command.stdin(std::fs::File::open(file).unwrap());
         command
+    }
+
+    /// A file of these jobs: one of its own each time, since another process may still read the one before.
+    pub(super) fn lines(&self, jobs: &[Job]) -> PathBuf {
+        static FILES: AtomicUsize = AtomicUsize::new(0);
+        let lines: String = jobs.iter().map(|job| format!("{}\n", self.line(job))).collect();
+        let file = self.home.path().join(format!("{}.jsonl", FILES.fetch_add(1, Ordering::Relaxed)));
+        std::fs::write(&file, lines).unwrap();
+        file
     }
 
     fn line(&self, job: &Job) -> Value {
