@@ -52,6 +52,14 @@ pub trait AuditEvidence: Send {
     /// The record cannot be read.
     fn count(&mut self) -> Result<u64, AuditError>;
 
+    /// Whether what is counted of calls is what counting them anew gives.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    fn counts_hold(&mut self) -> Result<bool, AuditError> {
+        Ok(true)
+    }
+
     /// Some of the keys that do not fit their calls.
     ///
     /// # Errors

@@ -133,6 +133,9 @@ fn recorded(mut builder: HostBuilder, audit: &settings::Audit) -> HostBuilder {
     if let Some(keep) = audit.results {
         builder = builder.keep_results(keep);
     }
+    if let Some(retention) = audit.retention {
+        builder = builder.retention(retention);
+    }
     if let Some(ttl) = audit.key_ttl {
         builder = builder.key_ttl(ttl);
     }

@@ -52,6 +52,7 @@ pub struct HostBuilder {
     resolver: Arc<dyn Resolve>,
     log: Option<Arc<dyn AuditLog>>,
     durability: Durability,
+    retention: Option<Duration>,
     record: RecordSettings,
     vault: Option<Arc<dyn Vault>>,
     vault_key_file: Option<PathBuf>,
@@ -78,6 +79,7 @@ impl Default for HostBuilder {
             resolver: Arc::new(SystemResolver::default()),
             log: None,
             durability: Durability::default(),
+            retention: None,
             record: RecordSettings::default(),
             vault: None,
             vault_key_file: None,
@@ -193,6 +195,14 @@ impl HostBuilder {
     #[must_use]
     pub fn resolver(mut self, resolver: Arc<dyn Resolve>) -> Self {
         self.resolver = resolver;
+        self
+    }
+
+    /// How long calls stay on record; the host prunes older ones by itself, from the oldest on, while nobody waits.
+    /// Default: for as long as nobody prunes it.
+    #[must_use]
+    pub fn retention(mut self, retention: Duration) -> Self {
+        self.retention = Some(retention);
         self
     }
 
@@ -325,7 +335,11 @@ impl HostBuilder {
                 let message = "The record cannot be begun.";
                 let log = SqliteLog::new(
                     &home,
-                    LogSettings { durability: self.durability, ..LogSettings::default() },
+                    LogSettings {
+                        durability: self.durability,
+                        retention: self.retention,
+                        ..LogSettings::default()
+                    },
                 );
                 Arc::new(log.map_err(|error| {
                     HostError::new(HostErrorKind::AuditUnavailable, message).because(error)

@@ -93,6 +93,10 @@ impl AuditEvidence for Evidence {
         Ok(self.connection.query_row("SELECT count(*) FROM calls", [], |row| row.get(0))?)
     }
 
+    fn counts_hold(&mut self) -> Result<bool, AuditError> {
+        Ok(super::rollup::recount(&self.connection)?)
+    }
+
     fn stray_keys(&mut self) -> Result<Vec<KeptKey>, AuditError> {
         let select = "SELECT keys.call, calls.last FROM keys LEFT JOIN calls ON calls.id = keys.call \
                       WHERE calls.id IS NULL OR calls.key IS NOT keys.key \

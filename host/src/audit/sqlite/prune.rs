@@ -14,6 +14,7 @@ use serde_json::Map;
 use sha2::{Digest as _, Sha256};
 
 use super::owners;
+use super::rollup::{self, Ended};
 use super::signing::{self, Signing};
 use super::writer::{self, Head};
 use crate::audit::checkpoint::{Checkpoint, Statement};
@@ -222,6 +223,15 @@ fn remove(connection: &Connection, signing: &Signing, cut: &Cut) -> Result<(), A
 fn remove_with(connection: &Connection, signing: &Signing, cut: &Cut) -> Result<(), AuditError> {
     let transaction = signing::begin(connection)?;
     transaction.prepare_cached("DELETE FROM entries WHERE n <= ?1")?.execute([cut.head.n])?;
+    let mut gone = Vec::with_capacity(cut.calls.len());
+    for id in &cut.calls {
+        let select = "SELECT at, route, verdict, duration FROM calls WHERE id = ?1";
+        gone.push(transaction.prepare_cached(select)?.query_row([id], |row| {
+            let (at, route, verdict, duration) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
+            Ok(Ended { id: *id, at, route, verdict, duration })
+        })?);
+    }
+    rollup::removed(&transaction, gone)?;
     for id in &cut.calls {
         transaction
             .prepare_cached(

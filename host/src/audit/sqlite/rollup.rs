@@ -150,7 +150,6 @@ fn add(connection: &Connection, calls: impl IntoIterator<Item = Ended>) -> rusql
 }
 
 /// These calls are removed within this transaction, by what prunes the record: they are counted no more.
-#[allow(dead_code, reason = "for what prunes the record")]
 pub(super) fn removed(
     connection: &Connection,
     calls: impl IntoIterator<Item = Ended>,

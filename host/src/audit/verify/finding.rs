@@ -49,6 +49,8 @@ flaws! {
     Beginning = "beginning";
     /// The list of calls says something else than the chain.
     Calls = "calls";
+    /// The statistics are not those of the calls.
+    Counts = "counts";
     /// The list of idempotency keys says something else than the calls.
     Keys = "keys";
     /// What is sealed of a call is not what the chain says.

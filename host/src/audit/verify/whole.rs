@@ -228,6 +228,10 @@ impl Proof<'_, '_> {
             let what = "the list of idempotency keys has a key that is not the call's".to_owned();
             self.verifier.find(key.last, key.audit_id, None, Flaw::Keys, what);
         }
+        if !self.evidence.counts_hold()? {
+            let what = "the statistics are not those of the calls".to_owned();
+            self.verifier.find(self.verifier.n(), None, None, Flaw::Counts, what);
+        }
         if self.evidence.count()? == self.verifier.calls() {
             return Ok(());
         }
