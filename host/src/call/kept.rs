@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(back.connector.hash(), Some(&pin));
         let value = Call::new(of("github://acme/slack@1.2.0"), "post", json!({"n": 1.1e300, "a": "ü"}));
         let whole = request(&value, "host", "audit-x");
-        assert_eq!(whole.payload(), "{\"n\":1.1e300,\"a\":\"ü\"}".as_bytes());
+        assert_eq!(whole.payload(), "{\"n\":1.1e+300,\"a\":\"ü\"}".as_bytes());
         assert!(super::call(b"{}\n{}", Profile::named).is_none());
     }
 
