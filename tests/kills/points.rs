@@ -1,7 +1,7 @@
 //! A kill at each named step, and faults on purpose, which the judge must find.
 
 use super::judge::Judge;
-use super::stage::{Job, Op, Stage};
+use super::stage::{Job, Load, Op, Stage};
 
 /// The steps that a load passes, each between two things that a crash must not tear apart.
 const STEPS: [&str; 15] = [
@@ -70,6 +70,27 @@ fn killed_between_two_attempts_each_attempt_is_on_record() {
     assert!(judge.has_retried(), "no call was attempted twice");
     judge.replays(&stage, judge.told.keys());
     stage.is_recovered(&mut judge);
+}
+
+#[test]
+fn killed_while_it_prunes_the_record_can_be_proved_and_pruned_on() {
+    let stage = Stage::new();
+    let jobs = (0..12).map(|n| Job { name: format!("pruned-{n}"), op: Op::Order, keyed: false }).collect();
+    assert!(stage.start(jobs, 4, "").end().status.success());
+    let prune = ["audit", "prune", "--older-than", "2100-01-01"];
+    for point in ["prune.step", "before.commit", "after.commit"] {
+        let mut command = stage.cli().command(&prune);
+        command.env("COFFERDAM_FAILPOINTS", format!("{point}=kill"));
+        let killed = Load::of(command, Vec::new()).end().was_killed();
+        assert!(killed || point != "prune.step", "{point} was not passed");
+        stage.cli().run(&["audit", "verify"]).ok();
+    }
+    stage.cli().run(&prune).ok();
+    stage.cli().run(&["audit", "verify"]).ok();
+    assert_eq!(
+        stage.cli().run(&["audit", "list", "--format", "json"]).json().as_array().map(Vec::len),
+        Some(0)
+    );
 }
 
 /// The jobs with keys, once more: now each has an outcome, or somebody has to decide about it.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Every place, in the order in which a call passes them; then those of the writer and of the end of the process.
-pub(crate) const NAMES: [&str; 19] = [
+pub(crate) const NAMES: [&str; 20] = [
     "received",
     "admitted",
     "submitted",
@@ -23,6 +23,7 @@ pub(crate) const NAMES: [&str; 19] = [
     "close.committed",
     "checkpoint.before",
     "checkpoint.after",
+    "prune.step",
     "skip.open",
     "skip.close",
 ];
