@@ -16,11 +16,11 @@ use super::operator_view;
 use super::redact::Redactor;
 use super::report::{AttemptOutcome, AttemptReport, Report};
 use super::spans;
-use super::tell::tell;
+use super::tell::{self, Who, tell};
 use crate::audit::{CallStatus, KeyEnd, Opened, Part, Standing, Verdict};
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::event::{Listener, Step};
-use crate::failure::{AuditId, Failure};
+use crate::failure::{AuditId, Cause, Failure};
 use crate::limits::Limits;
 use crate::sandbox::{Answer, Ended, Suppressed};
 
@@ -276,7 +276,12 @@ impl Record {
             more.insert("failure".to_owned(), operator_view::of(error, &self.redactor).into());
         }
         more.insert("request_sent".to_owned(), ended.request_sent.into());
-        self.step_with(Step::AttemptEnded { connector, attempt, failure, usage: &ended.usage }, more);
+        let refused = match &ended.outcome {
+            Err(Error::Host(error)) => Some(error.kind().code()),
+            _ => None,
+        };
+        let usage = &ended.usage;
+        self.step_with(Step::AttemptEnded { connector, attempt, failure, refused, usage }, more);
     }
 
     fn phases<A>(&mut self, ended: &Ended<A>) -> Map<String, Value> {
@@ -415,7 +420,7 @@ impl Record {
             Ok(_) => KeyEnd::Keeps(self.on_record.key_stands_until()),
             // A key is not frozen to what passes; and nothing is done twice for that.
             Err(Error::Failure(failure))
-                if failure.retriable() && (self.on_record.is_idempotent() || !self.sent) =>
+                if passes(failure) && (self.on_record.is_idempotent() || !self.sent) =>
             {
                 KeyEnd::Free
             }
@@ -456,47 +461,20 @@ impl Record {
         let verdict = Verdict { class, code: code.map(Arc::from), ..verdict(status) };
         self.ended = Some(verdict.clone());
         let Some(report) = &self.report else { return verdict };
-        let usage = report.last_usage();
-        let detail = |key: &str| failure.and_then(|failure| failure.details().get(key));
-        tracing::info!(
-            target: "cofferdam::record",
-            audit_id = report.audit_id.as_str(),
-            connector = &*self.connector,
-            hash = self.hash.as_deref(),
-            signer = self.signer.as_deref(),
-            unsigned = self.hash.is_some() && self.signer.is_none(),
-            op = &*self.op,
-            profile = report.attempts.last().map(|attempt| &*attempt.profile),
-            attempts = report.attempts.len(),
-            retried = report.retried(),
-            answered_by = report.answered_instead().map(|attempt| &*attempt.connector),
-            outcome,
-            class,
-            code,
-            partial = report.partial,
-            retry_stopped = detail("retry_stopped").and_then(|word| word.as_str()),
-            limit = detail("limit").and_then(|limit| limit.as_str()),
-            configured = detail("configured").and_then(|amount| amount.as_u64()),
-            used = detail("used").and_then(|amount| amount.as_u64()),
-            fuel = usage.map(|usage| usage.fuel),
-            fuel_limit = usage.map(|usage| usage.limits.fuel()),
-            memory_bytes = usage.map(|usage| usage.memory),
-            memory_limit_bytes = usage.map(|usage| usage.limits.memory()),
-            memory_grows = usage.map(|usage| usage.memory_grows),
-            wall_us = usage.map(|usage| usage.wall_us()),
-            wall_limit_ms = usage.map(|usage| usage.wall_limit_ms()),
-            requests = usage.map(|usage| usage.requests),
-            bytes_out = usage.map(|usage| usage.bytes_out),
-            bytes_in = usage.map(|usage| usage.bytes_in),
-            log_lines = usage.map(|usage| usage.log_lines),
-            log_lines_dropped = usage.map(|usage| usage.log_lines_dropped),
-            stdio_bytes = usage.map(|usage| usage.stdio_bytes),
-            stdio_bytes_dropped = usage.map(|usage| usage.stdio_bytes_dropped),
-            notes = (!notes.is_empty()).then(|| notes.join("; ")),
-            "call"
-        );
+        let who = Who {
+            connector: &self.connector,
+            op: &self.op,
+            hash: self.hash.as_deref(),
+            signer: self.signer.as_deref(),
+        };
+        tell::end(report, who, &verdict, failure, notes);
         verdict
     }
+}
+
+/// Whether another try may end otherwise: also where the call's own time was over, or a circuit open.
+fn passes(failure: &Failure) -> bool {
+    failure.retriable() || matches!(failure.cause(), Cause::WallTime | Cause::CircuitOpen)
 }
 
 impl Drop for Record {

@@ -82,8 +82,10 @@ pub enum Step<'e> {
         connector: &'e str,
         /// Which attempt of the call it was.
         attempt: u32,
-        /// Its failure; none where it has a value.
+        /// Its failure; none where it has a value, or was refused.
         failure: Option<&'e Failure>,
+        /// The code of the host's own error, where it could not be made after all.
+        refused: Option<&'e str>,
         /// What it used.
         usage: &'e Usage,
     },
@@ -219,12 +221,12 @@ impl Step<'_> {
             Self::AttemptStarted { connector, op, candidate, attempt } => {
                 json!({"connector": connector, "op": op, "candidate": candidate, "attempt": attempt})
             }
-            Self::AttemptEnded { connector, attempt, failure, usage } => json!({
+            Self::AttemptEnded { connector, attempt, failure, refused, usage } => json!({
                 "connector": connector,
                 "attempt": attempt,
-                "status": if failure.is_some() { "failure" } else { "value" },
+                "status": attempt_status(*failure, *refused),
                 "class": failure.map(|failure| failure.class().name()),
-                "code": failure.map(Failure::code),
+                "code": failure.map(Failure::code).or(*refused),
                 "usage": usage,
             }),
             Self::RetryScheduled { failure, retry, of, delay, wait, profile } => json!({
@@ -254,6 +256,15 @@ impl Step<'_> {
             Value::Object(facts) => facts,
             _ => Map::new(),
         }
+    }
+}
+
+/// How an attempt ended, in a word: `value`, `failure` or `refused`.
+pub(crate) const fn attempt_status(failure: Option<&Failure>, refused: Option<&str>) -> &'static str {
+    match (failure, refused) {
+        (Some(_), _) => "failure",
+        (None, Some(_)) => "refused",
+        (None, None) => "value",
     }
 }
 

@@ -12,7 +12,7 @@ use super::labels::{At, Because, By, Changed, Ended, Operation};
 use super::meters::Meters;
 use super::names::Names;
 use crate::clock::{Clock, SystemClock};
-use crate::event::{Event, Listener, Step};
+use crate::event::{Event, Listener, Step, attempt_status};
 use crate::failure::{Failure, FailureClass};
 use crate::limits::Usage;
 
@@ -97,7 +97,13 @@ impl Metrics {
         });
     }
 
-    fn attempt_ended(&self, event: &Event<'_>, failure: Option<&Failure>, usage: &Usage) {
+    fn attempt_ended(
+        &self,
+        event: &Event<'_>,
+        failure: Option<&Failure>,
+        outcome: &'static str,
+        usage: &Usage,
+    ) {
         let Some(of) = self.attempted(event) else { return };
         let meters = &self.meters;
         meters.attempt_seconds.get_or_create(&of).observe(usage.wall_time.as_secs_f64());
@@ -106,7 +112,6 @@ impl Metrics {
         meters.requests.get_or_create(&of).inc_by(usage.requests);
         meters.sent.get_or_create(&of).inc_by(usage.bytes_out);
         meters.received.get_or_create(&of).inc_by(usage.bytes_in);
-        let outcome = if failure.is_some() { "failure" } else { "value" };
         let class = failure.map_or(NONE, |failure| failure.class().name());
         meters.attempts.get_or_create(&Ended { of, outcome, class }).inc();
     }
@@ -162,7 +167,9 @@ impl Listener for Metrics {
             Step::AttemptStarted { connector, op, candidate, .. } => {
                 self.attempt_started(event, connector, op, candidate);
             }
-            Step::AttemptEnded { failure, usage, .. } => self.attempt_ended(event, failure, usage),
+            Step::AttemptEnded { failure, refused, usage, .. } => {
+                self.attempt_ended(event, failure, attempt_status(failure, refused), usage);
+            }
             Step::RetryScheduled { failure, delay, .. } => self.retry_scheduled(event, failure, delay),
             Step::FallbackTriggered { failure, .. } => self.fell_back(event, failure),
             Step::CircuitChanged { connector, host, to, .. } => self.circuit_changed(connector, host, to),
