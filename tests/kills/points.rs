@@ -87,10 +87,8 @@ fn killed_while_it_prunes_the_record_can_be_proved_and_pruned_on() {
     }
     stage.cli().run(&prune).ok();
     stage.cli().run(&["audit", "verify"]).ok();
-    assert_eq!(
-        stage.cli().run(&["audit", "list", "--format", "json"]).json().as_array().map(Vec::len),
-        Some(0)
-    );
+    let listed = stage.cli().run(&["audit", "list", "--format", "json"]).ok();
+    assert!(!listed.contains("audit_id"), "{listed}");
 }
 
 /// The jobs with keys, once more: now each has an outcome, or somebody has to decide about it.
