@@ -76,7 +76,8 @@ fn killed_between_two_attempts_each_attempt_is_on_record() {
 fn killed_while_it_prunes_the_record_can_be_proved_and_pruned_on() {
     let stage = Stage::new();
     let jobs = (0..12).map(|n| Job { name: format!("pruned-{n}"), op: Op::Order, keyed: false }).collect();
-    assert!(stage.start(jobs, 4, "").end().status.success());
+    // One after the other: a chain is cut between two calls, and never before its last entry.
+    assert!(stage.start(jobs, 1, "").end().status.success());
     let prune = ["audit", "prune", "--older-than", "2100-01-01"];
     for point in ["prune.step", "before.commit", "after.commit"] {
         let mut command = stage.cli().command(&prune);
@@ -87,10 +88,8 @@ fn killed_while_it_prunes_the_record_can_be_proved_and_pruned_on() {
     }
     stage.cli().run(&prune).ok();
     stage.cli().run(&["audit", "verify"]).ok();
-    assert_eq!(
-        stage.cli().run(&["audit", "list", "--format", "json"]).json().as_array().map(Vec::len),
-        Some(0)
-    );
+    let listed = stage.cli().run(&["audit", "list", "--format", "json"]).json();
+    assert_eq!(listed.as_array().unwrap().len(), 1, "{listed}");
 }
 
 /// The jobs with keys, once more: now each has an outcome, or somebody has to decide about it.
