@@ -71,6 +71,7 @@ impl Flaw {
                 | Self::Sequence
                 | Self::AfterTheEnd
                 | Self::Beginning
+                | Self::Truncated
                 | Self::Line
         )
     }
