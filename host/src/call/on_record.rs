@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::recording::Recording;
 use crate::audit::{
@@ -16,6 +16,7 @@ use crate::audit::{
     Route, Sealed, Standing, Verdict, Written, written,
 };
 use crate::clock::Clock;
+use crate::digest::Digest;
 use crate::error::{HostError, HostErrorKind};
 use crate::failpoint;
 use crate::failure::AuditId;
@@ -114,6 +115,14 @@ impl OnRecord {
 
     pub(super) fn is_idempotent(&self) -> bool {
         self.idempotent
+    }
+
+    /// The key under which the call is to run, as the record proves it: not the key itself, which may say too much.
+    pub(super) fn claimed(&self) -> Option<Value> {
+        let claim = self.claim.as_ref()?;
+        let key = Digest::of(claim.key.as_bytes());
+        let fingerprint = Digest::from_bytes(claim.fingerprint);
+        Some(json!({"key_sha256": key.to_string(), "fingerprint": fingerprint.to_string()}))
     }
 
     /// The key under which the call is to run.

@@ -148,6 +148,7 @@ impl Record {
             ("idempotency_key".to_owned(), carried.into()),
             ("key".to_owned(), if key_given { "given" } else { "minted" }.into()),
         ]);
+        more.extend(self.on_record.claimed().map(|claim| ("claim".to_owned(), claim)));
         if let Some(request) = request {
             more.insert("arguments".to_owned(), self.shown(request.payload()).into());
             self.on_record.keeps(request.text)?;
@@ -362,8 +363,9 @@ impl Record {
                 sealed = self.on_record.sealed(Part::Outcome, whole.text).ok().flatten();
             }
         }
+        let (attempts, key) = (self.number(), self.key_end(&outcome));
         let verdict = match &outcome {
-            Ok(_) => self.write(CallStatus::Value, None, None, &[], more),
+            Ok(_) => self.write(CallStatus::Value, None, None, key, more),
             Err(error) => {
                 let mut view = operator_view::of(error, &self.redactor);
                 let retried = self.report.as_ref().map_or(0, Report::retried);
@@ -374,10 +376,9 @@ impl Record {
                     report.operator = Some(view.clone());
                 }
                 more.insert("failure".to_owned(), view.into());
-                self.write_error(error, more)
+                self.write_error(error, key, more)
             }
         };
-        let (attempts, key) = (self.number(), self.key_end(&outcome));
         let told = verdict.clone();
         let end = End { attempts, verdict, key, outcome: sealed };
         let span = self.span.clone();
@@ -390,24 +391,32 @@ impl Record {
             _ => spans::recording(self.on_record.close(end)).instrument(span).await,
         };
         spans::called(&self.span, attempts, &told, closed.as_ref().err());
+        // Whoever listens hears what the caller hears, and no sooner than it is on record.
+        match &closed {
+            Ok(()) => self.told(&told, outcome.as_ref().err()),
+            Err(error) => {
+                let refused =
+                    Verdict { code: Some(error.kind().code().into()), ..super::on_record::verdict(CallStatus::Refused) };
+                self.told(&refused, None);
+            }
+        }
         let report = self.report.take().unwrap_or_else(|| Report::new(AuditId::mint()));
         // What is not on record nobody is told.
         (closed.map_err(Error::from).and(outcome), report)
     }
 
-    fn write_error(&mut self, error: &Error, more: Map<String, Value>) -> Verdict {
+    fn write_error(&mut self, error: &Error, key: KeyEnd, more: Map<String, Value>) -> Verdict {
         match error {
             Error::Failure(failure) => {
-                let notes = failure.operator_notes();
-                self.write(CallStatus::Failure, Some(failure), Some(failure.code()), notes, more)
+                let class = Some(failure.class().name());
+                self.write(CallStatus::Failure, class, Some(failure.code()), key, more)
             }
             Error::Host(error) => {
-                let cause = std::error::Error::source(error).map(|source| format!("cause: {source}"));
                 let status = match error.kind() {
                     HostErrorKind::Cancelled => CallStatus::Cancelled,
                     _ => CallStatus::Refused,
                 };
-                self.write(status, None, Some(error.kind().code()), cause.as_slice(), more)
+                self.write(status, None, Some(error.kind().code()), key, more)
             }
         }
     }
@@ -444,31 +453,49 @@ impl Record {
         u32::try_from(self.attempts()).unwrap_or(u32::MAX)
     }
 
+    /// Writes down how the call ended.
     fn write(
         &mut self,
         status: CallStatus,
-        failure: Option<&Failure>,
+        class: Option<&'static str>,
         code: Option<&str>,
-        notes: &[String],
+        key: KeyEnd,
         mut more: Map<String, Value>,
     ) -> Verdict {
-        let (outcome, class) = (status.name(), failure.map(|failure| failure.class().name()));
         if let Some(report) = &self.report {
             more.insert("attempts".to_owned(), report.attempts.len().into());
             more.insert("retried".to_owned(), report.retried().into());
         }
-        self.step_with(Step::Final { outcome, class, code }, more);
+        if self.on_record.claimed().is_some() {
+            more.insert("key_end".to_owned(), key_fact(key));
+        }
+        self.write_down(Step::Final { outcome: status.name(), class, code }, more);
         let verdict = Verdict { class, code: code.map(Arc::from), ..verdict(status) };
         self.ended = Some(verdict.clone());
-        let Some(report) = &self.report else { return verdict };
+        verdict
+    }
+
+    /// Tells how the call ended.
+    fn told(&self, verdict: &Verdict, error: Option<&Error>) {
+        let (outcome, class) = (verdict.status.name(), verdict.class);
+        self.tell(Step::Final { outcome, class, code: verdict.code.as_deref() });
+        let Some(report) = &self.report else { return };
         let who = Who {
             connector: &self.connector,
             op: &self.op,
             hash: self.hash.as_deref(),
             signer: self.signer.as_deref(),
         };
-        tell::end(report, who, &verdict, failure, notes);
-        verdict
+        tell::end(report, who, verdict, error);
+    }
+}
+
+/// What becomes of a key, as the record has it.
+fn key_fact(key: KeyEnd) -> Value {
+    match key {
+        KeyEnd::Keeps(until) => json!({"state": "keeps", "until": until.to_string()}),
+        KeyEnd::Free => json!({"state": "free", "until": null}),
+        KeyEnd::Unknown => json!({"state": "unknown", "until": null}),
     }
 }
 
@@ -480,13 +507,14 @@ fn passes(failure: &Failure) -> bool {
 impl Drop for Record {
     fn drop(&mut self) {
         if self.report.is_some() {
+            let (attempts, key) = (self.number(), self.key_without_outcome());
+            let key = if attempts == 0 { KeyEnd::Free } else { key };
             // There is one end: where it was written down already, whoever waited for it is gone.
             let verdict = match self.ended.take() {
                 Some(verdict) => verdict,
-                None => self.write(CallStatus::Cancelled, None, None, &[], Map::new()),
+                None => self.write(CallStatus::Cancelled, None, None, key, Map::new()),
             };
-            let (attempts, key) = (self.number(), self.key_without_outcome());
-            let key = if attempts == 0 { KeyEnd::Free } else { key };
+            self.told(&verdict, None);
             spans::called(&self.span, attempts, &verdict, None);
             self.on_record.abandon(End { attempts, verdict, key, outcome: None });
         }

@@ -233,7 +233,7 @@ impl Call {
     }
 
     /// Gives the idempotency key instead of having one minted; 1 to 200 printable ASCII characters other than `:` and
-    /// `~`, with which the keys of alternates and of single requests are made from it.
+    /// `~`, with which the keys of alternates and of single requests are made from it. It does not begin with `audit-`.
     ///
     /// Under one key something is done once: who gives it again with the same call gets the recorded outcome, and
     /// nothing runs; with another call it is refused (`docs/idempotency.md`).
@@ -344,6 +344,9 @@ pub(super) const KEY_BYTES: usize = 200;
 /// before the first `~` of that is the call's, whatever candidate comes after it. So no two keys can meet.
 const KEY_SEPARATORS: [char; 2] = [':', '~'];
 
+/// How the keys begin that the host makes: they are ids of calls.
+const MINTED: &str = "audit-";
+
 /// The key that every attempt of a call carries: the caller's, or the minted one.
 pub(super) fn idempotency_key(given: Option<&str>, minted: &Arc<str>) -> Result<Arc<str>, HostError> {
     match given {
@@ -353,6 +356,10 @@ pub(super) fn idempotency_key(given: Option<&str>, minted: &Arc<str>) -> Result<
                 "Write another character instead, like `-`: the host makes further keys of it with these two, and \
                  two that are meant to differ could become one.",
             ))
+        }
+        Some(key) if key.starts_with(MINTED) => {
+            Err(HostError::new(HostErrorKind::Validation, "The idempotency key begins like one that the host makes.")
+                .hint("Begin it with something else than `audit-`: two calls that are meant to differ could share a key."))
         }
         Some(key) if (1..=KEY_BYTES).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic()) => {
             Ok(key.into())

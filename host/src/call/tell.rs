@@ -1,13 +1,15 @@
 //! Who hears of a step as it happens, and of the end: the log and the listener, neither of which can fail the call.
 
+use std::error::Error as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tracing::Level;
 
 use super::report::Report;
 use crate::audit::Verdict;
+use crate::error::Error;
 use crate::event::{Event, Listener, Step, shown_wait};
-use crate::failure::{AuditId, Failure};
+use crate::failure::AuditId;
 
 /// Tells the log and the listener; neither can fail the call.
 pub(super) fn tell(audit_id: &AuditId, seq: u32, listener: Option<&dyn Listener>, step: Step<'_>) {
@@ -43,13 +45,15 @@ pub(super) struct Who<'a> {
 }
 
 /// Tells the log how the call ended, in one line.
-pub(super) fn end(
-    report: &Report,
-    who: Who<'_>,
-    verdict: &Verdict,
-    failure: Option<&Failure>,
-    notes: &[String],
-) {
+pub(super) fn end(report: &Report, who: Who<'_>, verdict: &Verdict, error: Option<&Error>) {
+    let failure = error.and_then(Error::failure);
+    let notes = match error {
+        Some(Error::Failure(failure)) => failure.operator_notes().to_vec(),
+        Some(Error::Host(error)) => {
+            error.source().map(|source| format!("cause: {source}")).into_iter().collect()
+        }
+        None => Vec::new(),
+    };
     let usage = report.last_usage();
     let detail = |key: &str| failure.and_then(|failure| failure.details().get(key));
     tracing::info!(

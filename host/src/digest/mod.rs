@@ -30,6 +30,12 @@ impl Digest {
         Some(Self(digest))
     }
 
+    /// The digest with these bytes.
+    #[must_use]
+    pub(crate) const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
     /// The 32 bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; 32] {
