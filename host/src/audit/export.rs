@@ -152,11 +152,12 @@ pub(crate) fn check(
             is_signed = false;
         } else if let Some(note) = note_of(&line) {
             let signed = verifier.note(&note, verifier.n(), "the export");
-            if signed.is_some_and(|signed| signed.n == verifier.n()) {
-                is_signed = true;
-            } else {
+            let (n, signed) = (verifier.n(), signed.map(|signed| signed.n));
+            is_signed |= signed == Some(n);
+            // One that does not hold is a finding already.
+            if let Some(signed) = signed.filter(|signed| *signed != n) {
                 let what = format!("the checkpoint in line {number} is not one about the entry before it");
-                verifier.find(verifier.n(), None, None, Flaw::Line, what);
+                verifier.find(if signed > n { n.saturating_add(1) } else { n }, None, None, Flaw::Line, what);
             }
         } else {
             let what = format!("line {number} is not as it was written");
