@@ -6,6 +6,7 @@ mod chain;
 mod fingerprint;
 mod idempotency;
 mod kept;
+mod key_end;
 mod loader;
 mod on_record;
 mod operator_view;

@@ -22,8 +22,7 @@ use super::request::{Call, idempotency_key};
 use super::settle::{forbidden, settle, tell_changes};
 use super::spans;
 use super::trail::{Trail, said};
-use crate::audit::AuditLog;
-use crate::audit::{Route, Standing};
+use crate::audit::{AuditLog, Standing};
 use crate::chance::Chance;
 use crate::credentials::Broker;
 use crate::error::{Error, HostError, HostErrorKind};
@@ -117,15 +116,8 @@ impl Pipeline {
     /// Dropping the future cancels it.
     pub(crate) async fn run<A: Answer>(&self, call: Call) -> (Result<A, Error>, Report) {
         let audit_id = AuditId::mint();
-        let (connector, op): (Arc<str>, Arc<str>) =
-            (Arc::clone(call.connector.text()), call.op.as_str().into());
-        let (action, step) = call.action_and_step();
-        let route = Route {
-            connector: Arc::clone(&connector),
-            op: Arc::clone(&op),
-            action: action.map(Arc::from),
-            step: step.map(Arc::from),
-        };
+        let route = call.route();
+        let (connector, op) = (Arc::clone(&route.connector), Arc::clone(&route.op));
         let (recording, clock) = (Arc::clone(&self.recording), Arc::clone(&self.loader.clock));
         let actor = call.actor.clone().unwrap_or_else(|| Arc::clone(&recording.settings().actor));
         let mut on_record = OnRecord::new(recording, clock, audit_id.clone(), route, actor);

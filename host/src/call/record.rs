@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use tracing::{Instrument as _, Span};
 
 use super::kept::{self, Whole};
+use super::key_end::{self, Done};
 use super::on_record::{End, OnRecord, verdict};
 use super::operator_view;
 use super::redact::Redactor;
@@ -20,7 +21,7 @@ use super::tell::{self, Who, tell};
 use crate::audit::{CallStatus, KeyEnd, Opened, Part, Standing, Verdict};
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::event::{Listener, Step};
-use crate::failure::{AuditId, Cause, Failure};
+use crate::failure::AuditId;
 use crate::limits::Limits;
 use crate::sandbox::{Answer, Ended, Suppressed};
 
@@ -363,7 +364,7 @@ impl Record {
                 sealed = self.on_record.sealed(Part::Outcome, whole.text).ok().flatten();
             }
         }
-        let (attempts, key) = (self.number(), self.key_end(&outcome));
+        let (attempts, key) = (self.number(), self.done().key(&outcome));
         let verdict = match &outcome {
             Ok(_) => self.write(CallStatus::Value, None, None, key, more),
             Err(error) => {
@@ -395,8 +396,10 @@ impl Record {
         match &closed {
             Ok(()) => self.told(&told, outcome.as_ref().err()),
             Err(error) => {
-                let refused =
-                    Verdict { code: Some(error.kind().code().into()), ..super::on_record::verdict(CallStatus::Refused) };
+                let refused = Verdict {
+                    code: Some(error.kind().code().into()),
+                    ..super::on_record::verdict(CallStatus::Refused)
+                };
                 self.told(&refused, None);
             }
         }
@@ -421,31 +424,15 @@ impl Record {
         }
     }
 
-    /// What becomes of the call's key.
-    fn key_end<A>(&self, outcome: &Result<A, Error>) -> KeyEnd {
-        match outcome {
-            // Nothing was done under it.
-            _ if self.attempts() == 0 => KeyEnd::Free,
-            Ok(_) => KeyEnd::Keeps(self.on_record.key_stands_until()),
-            // A key is not frozen to what passes; and nothing is done twice for that.
-            Err(Error::Failure(failure))
-                if passes(failure) && (self.on_record.is_idempotent() || !self.sent) =>
-            {
-                KeyEnd::Free
-            }
-            Err(Error::Failure(_)) => KeyEnd::Keeps(self.on_record.key_stands_until()),
-            Err(Error::Host(_)) => self.key_without_outcome(),
-        }
-    }
-
-    /// The same for a call that has no outcome of its own: it was cancelled, or the host could not go on.
-    fn key_without_outcome(&self) -> KeyEnd {
+    /// What decides about the call's key.
+    fn done(&self) -> Done {
         let ended = |attempt: &AttemptReport| attempt.outcome.is_some();
-        let all_ended = self.report.as_ref().is_none_or(|report| report.attempts.iter().all(ended));
-        // Of an attempt that never ended it is not known what it sent.
-        match self.on_record.is_idempotent() || (all_ended && !self.sent) {
-            true => KeyEnd::Free,
-            false => KeyEnd::Unknown,
+        Done {
+            attempts: self.attempts(),
+            all_ended: self.report.as_ref().is_none_or(|report| report.attempts.iter().all(ended)),
+            sent: self.sent,
+            idempotent: self.on_record.is_idempotent(),
+            until: self.on_record.key_stands_until(),
         }
     }
 
@@ -467,7 +454,7 @@ impl Record {
             more.insert("retried".to_owned(), report.retried().into());
         }
         if self.on_record.claimed().is_some() {
-            more.insert("key_end".to_owned(), key_fact(key));
+            more.insert("key_end".to_owned(), key_end::fact(key));
         }
         self.write_down(Step::Final { outcome: status.name(), class, code }, more);
         let verdict = Verdict { class, code: code.map(Arc::from), ..verdict(status) };
@@ -490,25 +477,10 @@ impl Record {
     }
 }
 
-/// What becomes of a key, as the record has it.
-fn key_fact(key: KeyEnd) -> Value {
-    match key {
-        KeyEnd::Keeps(until) => json!({"state": "keeps", "until": until.to_string()}),
-        KeyEnd::Free => json!({"state": "free", "until": null}),
-        KeyEnd::Unknown => json!({"state": "unknown", "until": null}),
-    }
-}
-
-/// Whether another try may end otherwise: also where the call's own time was over, or a circuit open.
-fn passes(failure: &Failure) -> bool {
-    failure.retriable() || matches!(failure.cause(), Cause::WallTime | Cause::CircuitOpen)
-}
-
 impl Drop for Record {
     fn drop(&mut self) {
         if self.report.is_some() {
-            let (attempts, key) = (self.number(), self.key_without_outcome());
-            let key = if attempts == 0 { KeyEnd::Free } else { key };
+            let (attempts, key) = (self.number(), self.done().key_without_outcome());
             // There is one end: where it was written down already, whoever waited for it is gone.
             let verdict = match self.ended.take() {
                 Some(verdict) => verdict,

@@ -10,7 +10,9 @@ use serde_json::Value;
 
 use super::cancellation::Cancellation;
 use super::chain::Alternate;
+use super::redact::Redactor;
 use crate::action::ActionScope;
+use crate::audit::Route;
 use crate::digest::Digest;
 use crate::error::{HostError, HostErrorKind};
 use crate::failure::{AuditId, safe_line};
@@ -232,6 +234,17 @@ impl Call {
         self
     }
 
+    /// What is called, as the record has it.
+    pub(super) fn route(&self) -> Route {
+        let (action, step) = self.action_and_step();
+        Route {
+            connector: Arc::clone(self.connector.text()),
+            op: on_route(&self.op),
+            action: action.map(on_route),
+            step: step.map(on_route),
+        }
+    }
+
     /// Gives the idempotency key instead of having one minted; 1 to 200 printable ASCII characters other than `:` and
     /// `~`, with which the keys of alternates and of single requests are made from it. It does not begin with `audit-`.
     ///
@@ -329,12 +342,17 @@ impl Call {
     }
 }
 
-/// The longest name of an actor, an action or a step, in characters.
+/// The longest name of an actor, an operation, an action or a step on record, in characters.
 const NAME_CHARS: usize = 200;
 
 /// An actor's name, fit for the record.
 pub(crate) fn actor_name(name: &str) -> Arc<str> {
     safe_line(name, NAME_CHARS).into()
+}
+
+/// A name as the record has it, whoever made it up: what no connector has is put on record, too.
+fn on_route(name: &str) -> Arc<str> {
+    Redactor::new(0).text(&safe_line(name, NAME_CHARS)).into()
 }
 
 /// The longest idempotency key, in bytes.

@@ -1,0 +1,63 @@
+//! What becomes of an idempotency key at the end of its call: whether its outcome stands, it is free again, or nobody
+//! knows what was done under it.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::audit::KeyEnd;
+use crate::error::Error;
+use crate::failure::{Cause, Failure};
+
+/// What was done under a key.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Done {
+    pub(super) attempts: usize,
+    /// Whether each attempt came to an end.
+    pub(super) all_ended: bool,
+    /// Whether any request of those that did may have left.
+    pub(super) sent: bool,
+    /// Whether it may be done again.
+    pub(super) idempotent: bool,
+    /// Until when an outcome would stand.
+    pub(super) until: Timestamp,
+}
+
+impl Done {
+    /// What becomes of the key of a call with this outcome.
+    pub(super) fn key<A>(self, outcome: &Result<A, Error>) -> KeyEnd {
+        match outcome {
+            // Nothing was done under it.
+            _ if self.attempts == 0 => KeyEnd::Free,
+            Ok(_) => KeyEnd::Keeps(self.until),
+            // A key is not frozen to what passes; and nothing is done twice for that.
+            Err(Error::Failure(failure)) if passes(failure) && (self.idempotent || !self.sent) => {
+                KeyEnd::Free
+            }
+            Err(Error::Failure(_)) => KeyEnd::Keeps(self.until),
+            Err(Error::Host(_)) => self.key_without_outcome(),
+        }
+    }
+
+    /// The same for a call that has no outcome of its own: it was cancelled, or the host could not go on.
+    pub(super) fn key_without_outcome(self) -> KeyEnd {
+        // Of an attempt that never ended it is not known what it sent.
+        match self.attempts == 0 || self.idempotent || (self.all_ended && !self.sent) {
+            true => KeyEnd::Free,
+            false => KeyEnd::Unknown,
+        }
+    }
+}
+
+/// What becomes of a key, as the record has it.
+pub(super) fn fact(key: KeyEnd) -> Value {
+    match key {
+        KeyEnd::Keeps(until) => json!({"state": "keeps", "until": until.to_string()}),
+        KeyEnd::Free => json!({"state": "free", "until": null}),
+        KeyEnd::Unknown => json!({"state": "unknown", "until": null}),
+    }
+}
+
+/// Whether another try may end otherwise: also where the call's own time was over, or a circuit open.
+fn passes(failure: &Failure) -> bool {
+    failure.retriable() || matches!(failure.cause(), Cause::WallTime | Cause::CircuitOpen)
+}
