@@ -196,11 +196,12 @@ fn an_entry_that_is_not_this_hosts_is_compiled_again_and_reported() {
     // With another key everything under the old one is foreign.
     fs::remove_file(setup.home.path().join("host.key")).unwrap();
     assert_eq!(call(&setup.home.host()).unwrap(), Value::Null);
-    // A key that others can read is no key: nothing is kept under it, and calls run all the same.
+    // A key that others can read is no key: nothing is kept under it, and nothing is recorded, so that nothing runs.
     let key = setup.home.path().join("host.key");
     fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
     fs::remove_file(&entry).unwrap();
-    assert_eq!(call(&setup.home.host()).unwrap(), Value::Null);
+    let error = call(&setup.home.host()).unwrap_err();
+    assert!(matches!(&error, Error::Host(host) if host.kind() == HostErrorKind::AuditUnavailable), "{error}");
     assert!(!entry.exists());
 }
 
@@ -211,7 +212,10 @@ fn processes_that_start_at_once_share_the_cache() {
     for round in 0..3 {
         fs::remove_dir_all(setup.home.path().join("cache")).unwrap();
         if round == 1 {
-            fs::remove_file(setup.home.path().join("host.key")).unwrap();
+            // And with it what it signed.
+            for name in ["host.key", "audit.db", "audit.checkpoint"] {
+                fs::remove_file(setup.home.path().join(name)).unwrap();
+            }
         }
         let start = |_| {
             let mut command = cli.command(&["call", REFERENCE, "run"]);

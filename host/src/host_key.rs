@@ -20,7 +20,9 @@ const KEY_BYTES: usize = 32;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KeyError {
     /// The file is there and is not what it must be.
-    #[error("host.key {0}; remove it, and the next use makes a new one")]
+    #[error(
+        "host.key {0}: if nobody else has read it, `chmod 600` it and own it; else move it away, and a new one is made"
+    )]
     Unsafe(&'static str),
     /// The file system refuses.
     #[error("host.key: {0}")]
@@ -119,7 +121,7 @@ mod tests {
         let path = home.path().join("host.key");
         let refused = |what: &str| {
             let error = read_or_make(&path).unwrap_err().to_string();
-            assert!(error.contains(what) && error.contains("remove it"), "{error}");
+            assert!(error.contains(what) && error.contains("move it away"), "{error}");
             assert!(!error.contains(home.path().to_str().unwrap()), "{error}");
         };
         read_or_make(&path).unwrap();

@@ -42,6 +42,31 @@ impl AuditTrouble {
     }
 }
 
+impl AuditTrouble {
+    /// What is to be done about it.
+    #[must_use]
+    pub const fn fix(self) -> &'static str {
+        match self {
+            Self::Locked => "See which process holds `audit.db` of the home directory, and call again.",
+            Self::Full => "Make room on the disk of the home directory, and call again.",
+            Self::ReadOnly => {
+                "Make the home directory, and `audit.db` in it, writable for this user, and call again."
+            }
+            Self::Corrupt => {
+                "Keep what is there as evidence: move `audit.db`, those beside it and `audit.checkpoint` out of the \
+                 home directory while no host runs; the next call begins a new record."
+            }
+            Self::Absent => "The first call begins it.",
+            Self::TooNew => "Use a cofferdam that is as new.",
+            Self::Key => {
+                "Where nobody else has read it: `chmod 600 host.key`. Else move it away: a new one is made, under \
+                 which nothing that was sealed or signed before opens or proves anything."
+            }
+            Self::Other => "The log says more; `cofferdam audit verify` looks at the record.",
+        }
+    }
+}
+
 /// An error of the record. Cheap to clone: one failed commit is told to everybody who waited for it.
 #[derive(Debug, Clone)]
 pub struct AuditError {

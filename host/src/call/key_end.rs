@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::audit::KeyEnd;
 use crate::error::Error;
-use crate::failure::{Cause, Failure};
+use crate::failure::{Cause, Failure, FailureClass};
 
 /// What was done under a key.
 #[derive(Debug, Clone, Copy)]
@@ -57,7 +57,13 @@ pub(super) fn fact(key: KeyEnd) -> Value {
     }
 }
 
-/// Whether another try may end otherwise: also where the call's own time was over, or a circuit open.
+/// Whether another try may end otherwise: also where the call's own time was over, or a circuit open, and where the
+/// operator can allow, bind or mend what was missing.
 fn passes(failure: &Failure) -> bool {
-    failure.retriable() || matches!(failure.cause(), Cause::WallTime | Cause::CircuitOpen)
+    use FailureClass::{BindingFailed, BindingRequired, CapabilityDenied, HashMismatch, SignatureFailure};
+    let for_the_operator = matches!(
+        failure.class(),
+        CapabilityDenied | BindingRequired | BindingFailed | HashMismatch | SignatureFailure
+    );
+    failure.retriable() || for_the_operator || matches!(failure.cause(), Cause::WallTime | Cause::CircuitOpen)
 }

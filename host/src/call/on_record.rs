@@ -205,7 +205,16 @@ impl OnRecord {
             let (reply, answer) = written();
             (Order::Open { call: Box::new(open.clone()), reply }, answer)
         });
-        let opened = opened.await.map_err(unavailable)?;
+        let opened = match opened.await {
+            Ok(opened) => opened,
+            Err(error) => {
+                // What was announced does not happen.
+                lines.pop();
+                open.entry = Entry::new(&self.audit_id, &lines);
+                self.beginning = Beginning::Asked(Box::new(open));
+                return Err(unavailable(error));
+            }
+        };
         failpoint::pass("open.durable");
         match &opened {
             Opened::Begun => self.beginning = Beginning::Written,
@@ -216,11 +225,6 @@ impl OnRecord {
             }
         }
         Ok(opened)
-    }
-
-    /// Whether the call's beginning is on record.
-    pub(super) fn goes_on(&self) -> bool {
-        matches!(self.beginning, Beginning::Written)
     }
 
     /// Has all events so far written, soon.
@@ -280,13 +284,18 @@ impl OnRecord {
 
     fn end(&mut self, end: End) -> (Option<Box<OpenCall>>, CloseCall) {
         let taken = self.clock.now().saturating_duration_since(self.since);
-        let entry = self.entry();
         let (open, entry) = match std::mem::replace(&mut self.beginning, Beginning::Written) {
-            Beginning::Written => (None, entry),
+            Beginning::Written => (None, self.entry()),
             // Whoever may have been first with the key: this call is over, and goes without.
-            Beginning::Asked(open) => (Some(Box::new(OpenCall { key: None, resumes: None, ..*open })), entry),
-            // What was never opened has all its events in one entry; the end has then none of its own.
-            Beginning::Unwritten => (Some(Box::new(self.open(entry))), Entry::new(&self.audit_id, &[])),
+            Beginning::Asked(open) => {
+                (Some(Box::new(OpenCall { key: None, resumes: None, ..*open })), self.entry())
+            }
+            // What was never opened is opened and closed at once.
+            Beginning::Unwritten => {
+                let last = self.lines.pop();
+                let begun = self.entry();
+                (Some(Box::new(self.open(begun))), Entry::new(&self.audit_id, last.as_slice()))
+            }
         };
         let End { attempts, verdict, key, outcome } = end;
         let close = CloseCall {
@@ -350,9 +359,7 @@ pub(super) fn verdict(status: CallStatus) -> Verdict {
 pub(super) fn unavailable(error: AuditError) -> HostError {
     let message =
         format!("The call was not run, since it could not be recorded: {}.", error.trouble().says());
-    HostError::new(HostErrorKind::AuditUnavailable, message)
-        .hint("Mend the record (`cofferdam audit verify` looks at it), then call again.")
-        .because(error)
+    HostError::new(HostErrorKind::AuditUnavailable, message).hint(error.trouble().fix()).because(error)
 }
 
 fn unknown(error: AuditError) -> HostError {

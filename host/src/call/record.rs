@@ -213,9 +213,8 @@ impl Record {
         let step = Step::AttemptStarted { connector, op, candidate, attempt };
         self.on_record.idempotent(idempotent);
         self.write_down(step, Map::new());
-        let goes_on = self.on_record.goes_on();
         let durable = spans::recording(self.on_record.durable()).await;
-        if durable.is_err() && goes_on {
+        if durable.is_err() {
             self.seq = self.seq.saturating_sub(1);
         }
         match durable? {

@@ -84,7 +84,7 @@ fn advice(kind: HostErrorKind) -> (Again, Mender, &'static str) {
         HostErrorKind::AuditTampered => (
             No,
             Operator,
-            "Keep the record as it is, and find out who changed it; bring it back from an export.",
+            "Keep the record as it is, and find out who changed it; `cofferdam audit verify` names what. Exports and checkpoints that were kept elsewhere say what stood there.",
         ),
         HostErrorKind::OutputUnwritable => (No, Caller, "Name a place that can be written."),
         HostErrorKind::Busy => (Backoff, Caller, "Ask for less at once, or try again later."),

@@ -104,7 +104,8 @@ pub(super) fn whole(reader: &mut dyn AuditReader, row: CallRow) -> Result<Found,
 }
 
 fn has_outcome(status: CallStatus) -> bool {
-    !matches!(status, CallStatus::Running | CallStatus::Resumed | CallStatus::Skipped)
+    use CallStatus::{Cancelled, Resumed, Running, Skipped};
+    !matches!(status, Running | Cancelled | Resumed | Skipped)
 }
 
 impl Found {
@@ -142,7 +143,5 @@ pub(super) fn not_found(audit_id: &AuditId) -> HostError {
 /// The record cannot be read.
 pub(super) fn unreadable(error: AuditError) -> HostError {
     let message = format!("The record cannot be read: {}.", error.trouble().says());
-    HostError::new(HostErrorKind::AuditUnavailable, message)
-        .hint("It is the file audit.db of the home directory; `--verbose` says more.")
-        .because(error)
+    HostError::new(HostErrorKind::AuditUnavailable, message).hint(error.trouble().fix()).because(error)
 }

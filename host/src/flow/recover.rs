@@ -241,7 +241,7 @@ pub(crate) async fn skip(pipeline: &Pipeline, audit_id: &AuditId, skip: Skip) ->
         Err(error) => {
             let message = format!("It could not be recorded: {}.", error.trouble().says());
             Err(HostError::new(HostErrorKind::AuditUnavailable, message)
-                .hint("Mend the record (`cofferdam audit verify` looks at it), then try again.")
+                .hint(error.trouble().fix())
                 .because(error))
         }
     }

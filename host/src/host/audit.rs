@@ -195,7 +195,5 @@ fn unwritable(error: AuditError) -> HostError {
 
 fn trouble(what: &str, error: AuditError) -> HostError {
     let message = format!("The record cannot be {what}: {}.", error.trouble().says());
-    HostError::new(HostErrorKind::AuditUnavailable, message)
-        .hint("It is the file audit.db of the home directory; `--verbose` says more.")
-        .because(error)
+    HostError::new(HostErrorKind::AuditUnavailable, message).hint(error.trouble().fix()).because(error)
 }

@@ -41,7 +41,8 @@ pub(super) struct Facts {
     pub(super) class: Fact,
     pub(super) code: Fact,
     pub(super) arguments: Sum,
-    pub(super) outcome: Sum,
+    pub(super) result: Sum,
+    pub(super) attempts: Number,
 }
 
 /// A text, or something else.
@@ -85,6 +86,29 @@ impl Truth {
     pub(super) fn is(&self) -> Option<bool> {
         match self {
             Self::Is(is) => Some(*is),
+            Self::Other(IgnoredAny) => None,
+        }
+    }
+}
+
+/// A count, or something else.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(super) enum Number {
+    Is(u32),
+    Other(IgnoredAny),
+}
+
+impl Default for Number {
+    fn default() -> Self {
+        Self::Other(IgnoredAny)
+    }
+}
+
+impl Number {
+    pub(super) fn number(&self) -> Option<u32> {
+        match self {
+            Self::Is(number) => Some(*number),
             Self::Other(IgnoredAny) => None,
         }
     }

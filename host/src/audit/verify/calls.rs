@@ -150,7 +150,9 @@ impl CallFacts {
             "attempt_started" => self.attempts = self.attempts.saturating_add(1),
             "final" => {
                 (self.status, self.class) = (facts.status.text(), facts.class.text());
-                (self.code, self.outcome) = (facts.code.text(), facts.outcome.sha256());
+                (self.code, self.outcome) = (facts.code.text(), facts.result.sha256());
+                // An attempt that was announced is not made where the announcement itself is what is cut short.
+                self.attempts = facts.attempts.number().unwrap_or(self.attempts);
                 return true;
             }
             // What is decided about a call that never ended.

@@ -26,10 +26,9 @@ Examples:
 /// Does calls again that were cut short, where they may be repeated.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-#[group(id = "which", required = true, multiple = false)]
 pub(in crate::cli) struct Args {
     /// The calls, as `recover list` shows them.
-    #[arg(value_name = "ID", value_parser = audit_id)]
+    #[arg(value_name = "ID", value_parser = audit_id, required_unless_present = "all", conflicts_with = "all")]
     ids: Vec<AuditId>,
 
     /// Every one that may be repeated, the oldest first.
