@@ -13,12 +13,20 @@ pub enum AuditTrouble {
     Full,
     /// It may not be written.
     ReadOnly,
+    /// The file system failed, or refuses for a reason of its own: a quota, a limit, a disk that fails.
+    Io,
+    /// Others than its owner can read or write it.
+    Exposed,
     /// It is damaged, or no record at all.
     Corrupt,
     /// There is none: nothing was recorded yet.
     Absent,
     /// A newer version of this program made it.
     TooNew,
+    /// It was removed or replaced while a host used it; or what a call is added to is not in it any more.
+    Replaced,
+    /// Somebody else decided about the call.
+    Decided,
     /// The host's key, which seals and signs, cannot be used.
     Key,
     /// Something else.
@@ -33,12 +41,21 @@ impl AuditTrouble {
             Self::Locked => "another process holds it",
             Self::Full => "there is no room for it",
             Self::ReadOnly => "it may not be written",
+            Self::Exposed => "others can read or write it",
             Self::Corrupt => "it is damaged",
             Self::Absent => "there is none yet",
             Self::TooNew => "a newer version of cofferdam made it",
+            Self::Replaced => "it was removed or replaced while a host used it",
+            Self::Decided => "somebody else decided about the call meanwhile",
             Self::Key => "host.key cannot be used",
-            Self::Other => "it cannot be written",
+            Self::Io | Self::Other => "it cannot be written",
         }
+    }
+
+    /// Whether it may pass, so that what could not be written is worth to be tried again.
+    #[must_use]
+    pub const fn may_pass(self) -> bool {
+        !matches!(self, Self::Corrupt | Self::TooNew | Self::Decided)
     }
 }
 
@@ -87,7 +104,7 @@ impl AuditError {
         let trouble = match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => AuditTrouble::Full,
             ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => AuditTrouble::ReadOnly,
-            _ => AuditTrouble::Other,
+            _ => AuditTrouble::Io,
         };
         Self::new(trouble, error)
     }
@@ -115,6 +132,7 @@ impl From<rusqlite::Error> for AuditError {
                 AuditTrouble::Locked
             }
             Some(Code::DiskFull) => AuditTrouble::Full,
+            Some(Code::SystemIoFailure) => AuditTrouble::Io,
             Some(Code::ReadOnly | Code::CannotOpen | Code::PermissionDenied) => AuditTrouble::ReadOnly,
             Some(Code::DatabaseCorrupt | Code::NotADatabase) => AuditTrouble::Corrupt,
             _ => AuditTrouble::Other,

@@ -6,6 +6,7 @@ mod kept;
 mod names;
 mod orders;
 mod owners;
+mod place;
 mod prune;
 #[cfg(test)]
 mod queries;
@@ -18,7 +19,7 @@ mod writer;
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -83,6 +84,8 @@ pub struct SqliteLog {
     // None once the writer is told to end.
     orders: Option<Sender<Order>>,
     writer: Mutex<Option<JoinHandle<()>>>,
+    // Held here as well: a writer that fails does not make its calls look as if their host were gone.
+    _life: Arc<Mutex<Option<owners::Life>>>,
 }
 
 impl SqliteLog {
@@ -95,11 +98,12 @@ impl SqliteLog {
         let (orders, received) = channel();
         let path = home.join(FILE);
         let lives = home.join("running");
-        let writer = writer::Writer::new(home.to_owned(), lives.clone(), settings);
+        let life = Arc::default();
+        let writer = writer::Writer::new(home.to_owned(), lives.clone(), settings, Arc::clone(&life));
         let thread = std::thread::Builder::new().name("cofferdam-audit".into());
         let thread = thread.spawn(move || writer.run(&received));
         let thread = thread.map_err(|error| AuditError::new(AuditTrouble::Other, error))?;
-        Ok(Self { path, lives, orders: Some(orders), writer: Mutex::new(Some(thread)) })
+        Ok(Self { path, lives, orders: Some(orders), writer: Mutex::new(Some(thread)), _life: life })
     }
 }
 

@@ -7,19 +7,22 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::names::Names;
 use super::owners;
+use super::place::replaced;
 use super::rollup::{self, Ended};
 use super::settled::resumed_by;
 use super::writer::Head;
 use crate::audit::entry::{Entry, chained};
-use crate::audit::error::AuditError;
-use crate::audit::order::{CloseCall, KeyClaim, KeyEnd, OpenCall, Opened, Order, Pruned, Reply, Standing};
+use crate::audit::error::{AuditError, AuditTrouble};
+use crate::audit::order::{
+    CallStatus, CloseCall, KeyClaim, KeyEnd, OpenCall, Opened, Order, Pruned, Reply, Standing,
+};
 use crate::audit::seal::Sealed;
 use crate::failure::AuditId;
 
 /// An answer that waits for the commit.
 pub(super) enum Answer {
-    Opened(Reply<Opened>, Option<Opened>),
-    Done(Reply<()>),
+    Opened(Reply<Opened>, Option<Result<Opened, AuditError>>),
+    Done(Reply<()>, Result<(), AuditError>),
     Settled(Reply<bool>, bool),
     Standing(Reply<Standing>, Option<Standing>),
     Signed(Reply<String>),
@@ -33,11 +36,11 @@ impl Answer {
         match order {
             Order::Open { reply, .. } => Self::Opened(reply, None),
             Order::Append { reply, .. } | Order::Close { reply, .. } => {
-                reply.map_or(Self::Nobody, Self::Done)
+                reply.map_or(Self::Nobody, |reply| Self::Done(reply, Ok(())))
             }
             Order::Settle { reply, .. } => Self::Settled(reply, false),
             Order::Look { reply, .. } => Self::Standing(reply, None),
-            Order::Flush { reply } => Self::Done(reply),
+            Order::Flush { reply } => Self::Done(reply, Ok(())),
             Order::Sign { reply } | Order::Accept { reply, .. } => Self::Signed(reply),
             Order::Prune { reply, .. } => Self::Pruned(reply),
         }
@@ -50,7 +53,7 @@ impl Answer {
 
     /// Whether it is of a call that goes on, or ends.
     pub(super) fn is_of_more(&self) -> bool {
-        matches!(self, Self::Done(_) | Self::Nobody)
+        matches!(self, Self::Done(..) | Self::Nobody)
     }
 
     /// Tells whoever waits; whoever does no more is not told.
@@ -65,8 +68,10 @@ impl Answer {
             let _ = reply.send(answer);
         }
         match self {
-            Self::Opened(reply, opened) => send(reply, opened, error),
-            Self::Done(reply) => send(reply, Some(()), error),
+            Self::Opened(reply, Some(Err(own))) => send(reply, None, Some(error.unwrap_or(&own))),
+            Self::Opened(reply, Some(Ok(opened))) => send(reply, Some(opened), error),
+            Self::Opened(reply, None) => send(reply, None, error),
+            Self::Done(reply, done) => send(reply, Some(()), error.or(done.as_ref().err())),
             Self::Settled(reply, settled) => send(reply, Some(settled), error),
             Self::Standing(reply, standing) => send(reply, standing, error),
             Self::Signed(reply) => send(reply, None, error),
@@ -100,17 +105,19 @@ pub(super) fn carry_out(
             Ok(opened) => (Answer::Opened(reply, Some(opened)), Ok(())),
             Err(error) => (Answer::Opened(reply, None), Err(error)),
         },
-        Order::Append { audit_id, entry, reply } => {
-            let outcome = at.append(connection, &audit_id, &entry);
-            (reply.map_or(Answer::Nobody, Answer::Done), outcome)
-        }
+        Order::Append { audit_id, entry, reply } => added(reply, at.append(connection, &audit_id, &entry)),
         Order::Close { open, call, reply } => {
             let opened = match open {
-                Some(open) => at.open(connection, &open).map(drop),
-                None => Ok(()),
+                Some(open) => at.open(connection, &open),
+                None => Ok(Ok(Opened::Begun)),
             };
-            let outcome = opened.and_then(|()| at.close(connection, &call));
-            (reply.map_or(Answer::Nobody, Answer::Done), outcome)
+            let outcome = opened.and_then(|opened| match opened {
+                Ok(Opened::Begun) => at.close(connection, &call),
+                // Nothing of it ran, and nothing is to be said.
+                Ok(Opened::Taken(_) | Opened::Decided) => Ok(Ok(())),
+                Err(error) => Ok(Err(error)),
+            });
+            added(reply, outcome)
         }
         Order::Settle { audit_id, decision, reply } => {
             match at.settle(connection, audit_id.bytes(), &decision) {
@@ -122,29 +129,63 @@ pub(super) fn carry_out(
             Ok(standing) => (Answer::Standing(reply, Some(standing)), Ok(())),
             Err(error) => (Answer::Standing(reply, None), Err(error)),
         },
-        Order::Flush { reply } => (Answer::Done(reply), Ok(())),
+        Order::Flush { reply } => (Answer::Done(reply, Ok(())), Ok(())),
         // Done by themselves, after all that came before them.
         Order::Sign { reply } | Order::Accept { reply, .. } => (Answer::Signed(reply), Ok(())),
         Order::Prune { reply, .. } => (Answer::Pruned(reply), Ok(())),
     }
 }
 
+/// The answer to an order that adds to a call; an error of its own is no reason to write nothing of the others.
+fn added(
+    reply: Option<Reply<()>>,
+    outcome: rusqlite::Result<Result<(), AuditError>>,
+) -> (Answer, rusqlite::Result<()>) {
+    let (own, outcome) = match outcome {
+        Ok(own) => (own, Ok(())),
+        Err(error) => (Ok(()), Err(error)),
+    };
+    let answer = match (reply, own) {
+        (Some(reply), own) => Answer::Done(reply, own),
+        (None, Ok(())) => Answer::Nobody,
+        (None, Err(error)) => {
+            tracing::error!(target: "cofferdam::audit", %error, "what came of a call is not on record");
+            Answer::Nobody
+        }
+    };
+    (answer, outcome)
+}
+
+/// What is on record of a call that something is to be added to.
+enum There {
+    /// It is open; its last entry.
+    Open(u64),
+    /// It has the end that its host gave it.
+    Ended,
+}
+
 impl At<'_> {
-    fn open(&mut self, connection: &Connection, call: &OpenCall) -> rusqlite::Result<Opened> {
+    fn open(
+        &mut self,
+        connection: &Connection,
+        call: &OpenCall,
+    ) -> rusqlite::Result<Result<Opened, AuditError>> {
         let id = call.audit_id.bytes();
-        if self.last(connection, id)?.is_some() {
-            return Ok(Opened::Begun);
+        match self.there(connection, id)? {
+            Ok(Some(_)) => return Ok(Ok(Opened::Begun)),
+            Ok(None) => {}
+            Err(error) => return Ok(Err(error)),
         }
         if let Some(claim) = &call.key {
             match self.standing(connection, claim)? {
                 Standing::Free => {}
-                taken => return Ok(Opened::Taken(taken)),
+                taken => return Ok(Ok(Opened::Taken(taken))),
             }
         }
         if let Some((before, actor)) = &call.resumes
             && !self.settle(connection, before.bytes(), &resumed_by(call, actor))?
         {
-            return Ok(Opened::Decided);
+            return Ok(Ok(Opened::Decided));
         }
         if let Some(claim) = &call.key {
             // Whose key was free although somebody has it, was cut short: this call does it again.
@@ -170,26 +211,46 @@ impl At<'_> {
             call.key.as_ref().map(|claim| &*claim.key),
         ])?;
         self.open.insert(id, n);
-        Ok(Opened::Begun)
+        Ok(Ok(Opened::Begun))
     }
 
-    fn append(&mut self, connection: &Connection, audit_id: &AuditId, entry: &Entry) -> rusqlite::Result<()> {
+    fn append(
+        &mut self,
+        connection: &Connection,
+        audit_id: &AuditId,
+        entry: &Entry,
+    ) -> rusqlite::Result<Result<(), AuditError>> {
         let id = audit_id.bytes();
         let known = self.open.contains_key(&id);
-        let prev = self.last(connection, id)?.unwrap_or(0);
+        let prev = match self.there(connection, id)? {
+            Ok(Some(There::Open(last))) => last,
+            // It came before the end, which may have been durable although its commit failed.
+            Ok(Some(There::Ended)) => return Ok(Ok(())),
+            Ok(None) => return Ok(Err(unknown(audit_id))),
+            Err(error) => return Ok(Err(error)),
+        };
         // A commit that failed may have been durable all the same: what stands there already is not written again.
         if !known && self.stands(connection, prev, entry)? {
-            return Ok(());
+            return Ok(Ok(()));
         }
         let n = self.entry(connection, prev, entry, None)?;
         connection.prepare_cached("UPDATE calls SET last = ?2 WHERE id = ?1")?.execute(params![id, n])?;
         self.open.entry(id).and_modify(|last| *last = n);
-        Ok(())
+        Ok(Ok(()))
     }
 
-    fn close(&mut self, connection: &Connection, call: &CloseCall) -> rusqlite::Result<()> {
+    fn close(
+        &mut self,
+        connection: &Connection,
+        call: &CloseCall,
+    ) -> rusqlite::Result<Result<(), AuditError>> {
         let id = call.audit_id.bytes();
-        let Some(prev) = self.last_open(connection, id)? else { return Ok(()) };
+        let prev = match self.there(connection, id)? {
+            Ok(Some(There::Open(last))) => last,
+            Ok(Some(There::Ended)) => return Ok(Ok(())),
+            Ok(None) => return Ok(Err(unknown(&call.audit_id))),
+            Err(error) => return Ok(Err(error)),
+        };
         // What was begun and ended in one entry needs no other, unless something is kept of its end.
         let n = match call.entry.is_empty() && call.outcome.is_none() {
             true => prev,
@@ -218,7 +279,7 @@ impl At<'_> {
             connection.prepare_cached(end)?.execute(params![key, id, state, until])?;
         }
         self.open.remove(&id);
-        Ok(())
+        Ok(Ok(()))
     }
 
     pub(super) fn ended(&mut self, connection: &Connection, call: Ended) -> rusqlite::Result<()> {
@@ -276,12 +337,29 @@ impl At<'_> {
         select.query_row([id], |row| row.get(0)).optional()
     }
 
-    fn last_open(&self, connection: &Connection, id: [u8; 16]) -> rusqlite::Result<Option<u64>> {
-        if let Some(last) = self.open.get(&id) {
-            return Ok(Some(*last));
-        }
-        let mut select = connection.prepare_cached("SELECT last FROM calls WHERE id = ?1 AND verdict = 0")?;
-        select.query_row([id], |row| row.get(0)).optional()
+    /// What is on record of this host's call, whatever this host knows of it: the file may be another, and somebody
+    /// may have taken this host for dead.
+    fn there(
+        &self,
+        connection: &Connection,
+        id: [u8; 16],
+    ) -> rusqlite::Result<Result<Option<There>, AuditError>> {
+        let select = "SELECT calls.last, calls.verdict, verdicts.status FROM calls \
+                      LEFT JOIN verdicts ON verdicts.id = calls.verdict WHERE calls.id = ?1";
+        let found = connection.prepare_cached(select)?;
+        let found: Option<(u64, i64, Option<u8>)> =
+            { found }.query_row([id], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()?;
+        let decided = [CallStatus::Resumed, CallStatus::Skipped].map(CallStatus::number);
+        Ok(Ok(match found {
+            None => None,
+            Some((last, 0, _)) => Some(There::Open(last)),
+            Some((_, _, Some(status))) if decided.contains(&status) => {
+                let id = AuditId::from_bytes(id);
+                let what = format_args!("{id} is resumed or skipped: its host was taken for gone");
+                return Ok(Err(AuditError::new(AuditTrouble::Decided, what)));
+            }
+            Some(_) => Some(There::Ended),
+        }))
     }
 
     /// Whether this is the `n`-th entry.
@@ -311,6 +389,10 @@ impl At<'_> {
         self.head = Head { n, hash };
         Ok(n)
     }
+}
+
+fn unknown(audit_id: &AuditId) -> AuditError {
+    replaced(format_args!("{audit_id} has no beginning in it"))
 }
 
 fn saturated(number: u64) -> i64 {

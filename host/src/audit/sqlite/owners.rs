@@ -1,50 +1,213 @@
 //! Which hosts live: each holds a lock on a file of its own, which the kernel lets go of however the host ends.
+//!
+//! A file is removed only where its host has no open call any more. One that is missing although there is one was
+//! removed by somebody, or lost with a disk. That alone is no death: a host that lives makes its file again before it
+//! writes, and at least every second while a call is open. So who misses a file leaves a mark in its place, and only a
+//! mark that stood for [`PATIENCE`] and was not taken is a death.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// How long a file must have been missed: longer than a host that lives takes to make it again, its waits for other
+/// writers and for a slow disk included.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What stands in a mark; the file of a host is empty.
+const MARK: &[u8] = b"missing\n";
+
+/// Most files of dead hosts that one host looks at.
+const MOST: usize = 1_000;
+
+/// How often, and how long apart, a lock is tried for that somebody else looks at.
+const TRIES: (u32, Duration) = (40, Duration::from_millis(5));
 
 /// The sign of life of this host.
 pub(super) struct Life {
     name: String,
     path: PathBuf,
     // Locked until it is closed.
-    _file: File,
+    file: File,
 }
 
 impl Life {
     /// Makes the file, and locks it.
     pub(super) fn begin(dir: &Path) -> io::Result<Self> {
-        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         let name = uuid::Uuid::now_v7().to_string();
         let path = dir.join(&name);
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
-        file.lock()?;
-        Ok(Self { name, path, _file: file })
+        Ok(Self { name, file: claim(dir, &path)?, path })
     }
 
     pub(super) fn name(&self) -> &str {
         &self.name
     }
-}
 
-impl Drop for Life {
-    fn drop(&mut self) {
-        // What is left behind is found unlocked, and says the same.
+    /// Makes the file again if it is not there any more.
+    pub(super) fn hold(&mut self, dir: &Path) -> io::Result<()> {
+        let own = self.file.metadata()?;
+        match fs::symlink_metadata(&self.path) {
+            Ok(there) if (there.dev(), there.ino()) == (own.dev(), own.ino()) => return Ok(()),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        tracing::warn!(target: "cofferdam::audit", "this host's file in `running` was removed: it is made again");
+        self.file = claim(dir, &self.path)?;
+        Ok(())
+    }
+
+    /// Ends it, where no call of this host is open. Without that, what is left behind is found unlocked.
+    pub(super) fn end(self) {
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Whether the host of this name still lives. What cannot be told counts as living: nothing is done twice on a guess.
+/// A file that is locked from its first instant on.
+fn claim(dir: &Path, path: &Path) -> io::Result<File> {
+    let file = new_file(dir)?;
+    file.as_file().lock()?;
+    match file.persist_noclobber(path) {
+        Ok(file) => Ok(file),
+        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => take(path),
+        Err(error) => Err(error.error),
+    }
+}
+
+/// Takes back what somebody put in the place of this host's file.
+fn take(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().write(true).open(path)?;
+    let (tries, pause) = TRIES;
+    for _ in 0..tries {
+        match file.try_lock() {
+            Ok(()) => {
+                file.set_len(0)?;
+                return Ok(file);
+            }
+            Err(TryLockError::WouldBlock) => std::thread::sleep(pause),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+    Err(io::Error::other("this host's file in `running` is locked by somebody else"))
+}
+
+fn new_file(dir: &Path) -> io::Result<tempfile::NamedTempFile> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    tempfile::Builder::new().permissions(Permissions::from_mode(0o600)).tempfile_in(dir)
+}
+
+/// Whether the host of this name, which has an open call, still lives. What cannot be told counts as living: nothing is
+/// done twice on a guess.
 pub(super) fn lives(dir: &Path, name: &str) -> bool {
     // Names come from the record, and are looked up as nothing but ids.
     let Ok(id) = uuid::Uuid::try_parse(name) else { return false };
-    match OpenOptions::new().write(true).open(dir.join(id.to_string())) {
+    let path = dir.join(id.to_string());
+    match OpenOptions::new().write(true).open(&path) {
         Ok(file) => match file.try_lock_shared() {
-            Ok(()) => false,
+            Ok(()) => is_missed_lately(&file),
             Err(TryLockError::WouldBlock | TryLockError::Error(_)) => true,
         },
+        Err(error) => {
+            if error.kind() == io::ErrorKind::NotFound
+                && let Err(error) = mark(dir, &path)
+            {
+                tracing::debug!(target: "cofferdam::audit", %error, "that a file is missing cannot be marked");
+            }
+            true
+        }
+    }
+}
+
+/// Whether the host of this name, which has no open call, holds its file.
+pub(super) fn holds(dir: &Path, name: &str) -> bool {
+    let Ok(id) = uuid::Uuid::try_parse(name) else { return false };
+    match OpenOptions::new().write(true).open(dir.join(id.to_string())) {
+        Ok(file) => file.try_lock_shared().is_err(),
         Err(error) => error.kind() != io::ErrorKind::NotFound,
+    }
+}
+
+fn mark(dir: &Path, path: &Path) -> io::Result<()> {
+    let mut file = new_file(dir)?;
+    file.write_all(MARK)?;
+    match file.persist_noclobber(path) {
+        Err(error) if error.error.kind() != io::ErrorKind::AlreadyExists => Err(error.error),
+        _ => Ok(()),
+    }
+}
+
+fn is_missed_lately(file: &File) -> bool {
+    let Ok(there) = file.metadata() else { return true };
+    if there.len() == 0 {
+        return false;
+    }
+    match there.modified().ok().and_then(|at| at.elapsed().ok()) {
+        Some(since) => since < PATIENCE,
+        // The clock was set back: it counts anew.
+        None => {
+            let _ = file.set_modified(SystemTime::now());
+            true
+        }
+    }
+}
+
+/// Removes the files of hosts that are gone and that nothing is to be known of any more.
+pub(super) fn sweep(dir: &Path, is_needed: impl Fn(&str) -> bool) {
+    let Ok(files) = fs::read_dir(dir) else { return };
+    for file in files.flatten().take(MOST) {
+        let name = file.file_name();
+        let Some(name) = name.to_str().filter(|name| uuid::Uuid::try_parse(name).is_ok()) else { continue };
+        let Ok(lock) = OpenOptions::new().write(true).open(file.path()) else { continue };
+        if lock.try_lock().is_ok() && !is_needed(name) {
+            let _ = fs::remove_file(file.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_missing_is_a_death_only_after_a_while() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().join("running");
+        let mut life = Life::begin(&dir).unwrap();
+        let name = life.name().to_owned();
+        fs::remove_dir_all(&dir).unwrap();
+        assert!(lives(&dir, &name), "it is missed");
+        // A mark stands there: whoever looks again does not know more, until it stood for long.
+        assert!(lives(&dir, &name));
+        let later = SystemTime::now() - PATIENCE - PATIENCE;
+        let set = |at| File::options().write(true).open(dir.join(&name)).unwrap().set_modified(at).unwrap();
+        set(later);
+        assert!(!lives(&dir, &name));
+        // A clock that was set back.
+        set(SystemTime::now() + PATIENCE * 60);
+        assert!(lives(&dir, &name));
+        set(later);
+        // The host takes the mark.
+        life.hold(&dir).unwrap();
+        assert!(lives(&dir, &name));
+        assert_eq!(fs::metadata(dir.join(&name)).unwrap().len(), 0);
+        drop(life);
+        assert!(!lives(&dir, &name), "killed");
+    }
+
+    #[test]
+    fn files_of_the_dead_are_swept_unless_they_are_needed() {
+        let dir = tempfile::tempdir().unwrap();
+        let [living, needed, dead, ended] = [(); 4].map(|()| Life::begin(dir.path()).unwrap());
+        let names = [&living, &needed, &dead].map(|life| life.name().to_owned());
+        ended.end();
+        drop((needed, dead));
+        fs::write(dir.path().join("notes"), "mine").unwrap();
+        sweep(dir.path(), |name| name == names[1]);
+        let there = |name: &str| dir.path().join(name).exists();
+        assert_eq!(names.each_ref().map(|name| there(name)), [true, true, false]);
+        assert!(there("notes"));
+        assert!(holds(dir.path(), &names[0]) && !holds(dir.path(), &names[1]));
     }
 }

@@ -187,7 +187,7 @@ impl Pruning {
             let mut select = transaction.prepare(select)?;
             let rows = select.query_map([own], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))?;
             let rows = rows.collect::<Result<Vec<_>, _>>()?;
-            rows.into_iter().filter(|(_, name)| !owners::lives(lives, name)).map(|(id, _)| id).collect()
+            rows.into_iter().filter(|(_, name)| !owners::holds(lives, name)).map(|(id, _)| id).collect()
         };
         for id in gone {
             transaction.prepare_cached("DELETE FROM owners WHERE id = ?1")?.execute([id])?;

@@ -3,14 +3,17 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::kept::{Kept, worth_keeping};
 use super::names::Names;
 use super::orders::{Answer, At, carry_out};
-use super::owners::Life;
+use super::owners::{self, Life};
+use super::place::{Place, replaced};
 use super::prune::Pruning;
 use super::signing::{self, Signing};
 use super::{Durability, LogSettings, rollup, schema};
@@ -39,10 +42,12 @@ pub(super) struct Writer {
     home: PathBuf,
     lives: PathBuf,
     settings: LogSettings,
-    /// As long as this host lives, whatever becomes of the file: its calls are its own until then.
-    life: Option<Life>,
+    /// As long as this host lives, whatever becomes of the file or of this thread: its calls are its own until then.
+    life: Arc<Mutex<Option<Life>>>,
     signing: Option<Signing>,
     book: Option<Book>,
+    /// Whether a book was open before this one, so that calls may be open that this one does not know.
+    was_open: bool,
     /// Calls that got an end since they were last counted.
     ended: usize,
     kept: Kept,
@@ -62,6 +67,9 @@ pub(super) struct Book {
     pub(super) open: HashMap<[u8; 16], u64>,
     /// This host's number.
     pub(super) owner: i64,
+    place: Place,
+    /// The end of the chain, as it was last seen.
+    seen: u64,
 }
 
 /// The end of the chain.
@@ -72,14 +80,20 @@ pub(super) struct Head {
 }
 
 impl Writer {
-    pub(super) fn new(home: PathBuf, lives: PathBuf, settings: LogSettings) -> Self {
+    pub(super) fn new(
+        home: PathBuf,
+        lives: PathBuf,
+        settings: LogSettings,
+        life: Arc<Mutex<Option<Life>>>,
+    ) -> Self {
         Self {
             home,
             lives,
             settings,
-            life: None,
+            life,
             signing: None,
             book: None,
+            was_open: false,
             ended: 0,
             kept: Kept::default(),
             pruning: None,
@@ -113,7 +127,7 @@ impl Writer {
                     }
                 }
                 Err(RecvTimeoutError::Timeout) if self.pruning.is_none() => self.tidy(),
-                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Timeout) => self.hold(),
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             // Calls and steps take turns.
@@ -129,6 +143,7 @@ impl Writer {
         if self.ended > 0 && self.book.as_ref().is_some_and(behind) {
             self.count(2 * rollup::CALLS);
         }
+        self.end_life();
         if !self.kept.is_empty() {
             tracing::error!(target: "cofferdam::audit", "the ends of some calls could not be written: they are incomplete");
         }
@@ -147,7 +162,9 @@ impl Writer {
     fn prune(&mut self) {
         let Some(mut pruning) = self.pruning.take() else { return };
         let stepped = match (&self.book, &self.signing) {
-            (Some(book), Some(signing)) => pruning.step(&book.connection, signing),
+            (Some(book), Some(signing)) => {
+                book.place.check().and_then(|()| pruning.step(&book.connection, signing))
+            }
             _ => Err(AuditError::new(AuditTrouble::Other, "it is not open")),
         };
         failpoint::pass("prune.step");
@@ -184,7 +201,51 @@ impl Writer {
     }
 
     fn has_more_to_do(&self) -> bool {
-        self.unsigned() > 0 || !self.kept.is_empty()
+        self.unsigned() > 0 || !self.kept.is_empty() || self.has_open_calls()
+    }
+
+    /// Whether calls of this host may be open, so that its sign of life must stand.
+    fn has_open_calls(&self) -> bool {
+        self.was_open || self.book.as_ref().is_some_and(|book| !book.open.is_empty())
+    }
+
+    fn hold(&self) {
+        if let Err(error) = self.live() {
+            tracing::warn!(target: "cofferdam::audit", %error, "this host has no sign of life");
+        }
+    }
+
+    /// Has the sign of life of this host stand.
+    fn live(&self) -> Result<(), AuditError> {
+        let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = match &mut *life {
+            Some(life) => life.hold(&self.lives),
+            None => Life::begin(&self.lives).map(|begun| *life = Some(begun)),
+        };
+        held.map_err(AuditError::from_io)
+    }
+
+    /// Leaves the sign of life behind where a call is open: that nobody holds it says that the call has no end.
+    fn end_life(&mut self) {
+        let Some(life) = self.life.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        let has_open_calls = match &self.book {
+            Some(book) => has_open_calls(&book.connection, life.name()),
+            None => self.was_open,
+        };
+        if !has_open_calls {
+            life.end();
+        }
+    }
+
+    /// Lets go of the file: what is open may be what is wrong.
+    fn drop_book(&mut self) {
+        let Some(book) = self.book.take() else { return };
+        self.was_open = true;
+        if book.place.check().is_err() {
+            // What stands there now is not this one's to be tidied up.
+            let kept_as_it_is = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+            let _ = book.connection.set_db_config(kept_as_it_is, true);
+        }
     }
 
     /// Carries out what is of the record itself, and has transactions of its own.
@@ -235,6 +296,9 @@ impl Writer {
         if self.unsigned() > 0 {
             self.sign();
         }
+        if self.has_open_calls() {
+            self.hold();
+        }
         self.prune_by_itself();
     }
 
@@ -247,7 +311,8 @@ impl Writer {
         let Self { book: Some(book), signing: Some(signing), own, .. } = self else { return };
         self.signed = own.as_ref().map_or(0, |own| own.n);
         failpoint::pass("checkpoint.before");
-        if let Err(error) = signing.sign(&book.connection, own.as_ref()) {
+        let signed = book.place.check().and_then(|()| signing.sign(&book.connection, own.as_ref()));
+        if let Err(error) = signed {
             tracing::warn!(target: "cofferdam::audit", %error, "no checkpoint was signed");
         }
         failpoint::pass("checkpoint.after");
@@ -281,7 +346,7 @@ impl Writer {
         if let Err(error) = &outcome {
             tracing::warn!(target: "cofferdam::audit", %error, "the record was not written");
             // What is open may be what is wrong: a file that was replaced, a disk that was mounted anew.
-            self.book = None;
+            self.drop_book();
             if error.trouble() != AuditTrouble::Other {
                 ends.into_iter().for_each(|order| self.kept.keep(order));
             }
@@ -298,7 +363,7 @@ impl Writer {
         let Self { lives, book: Some(book), own, ended, .. } = self else {
             return Err(AuditError::new(AuditTrouble::Other, "it is not open"));
         };
-        let Book { connection, names, open, owner } = book;
+        let Book { connection, names, open, owner, place, seen } = book;
         let begun = signing::begin(connection).and_then(|transaction| {
             let head = head(&transaction)?;
             Ok((transaction, head))
@@ -310,6 +375,10 @@ impl Writer {
                 return Err(error.into());
             }
         };
+        if head.n < *seen {
+            answers.extend(orders.into_iter().map(Answer::refused));
+            return Err(replaced("it is shorter than it was"));
+        }
         let before = head.n;
         let mut at = At { names, open, owner: *owner, lives, head, ended: 0, counted: None };
         let mut failed = None;
@@ -328,6 +397,9 @@ impl Writer {
                 *ended += at.ended;
                 failpoint::pass("before.commit");
                 transaction.commit()?;
+                *seen = head.n;
+                // What is told to be on record is in the file that is found there.
+                place.check()?;
                 failpoint::pass("after.commit");
                 failpoint::pass_if("open.committed", || answers.iter().any(Answer::is_of_open));
                 failpoint::pass_if("close.committed", || answers.iter().any(Answer::is_of_more));
@@ -340,14 +412,14 @@ impl Writer {
     }
 
     fn open(&mut self) -> Result<(), AuditError> {
-        if self.book.is_some() {
-            return Ok(());
+        self.live()?;
+        if let Some(book) = &self.book {
+            let there = book.place.check();
+            if there.is_err() {
+                self.drop_book();
+            }
+            return there;
         }
-        let life = match self.life.take() {
-            Some(life) => life,
-            None => Life::begin(&self.lives).map_err(AuditError::from_io)?,
-        };
-        let life = self.life.insert(life);
         if self.signing.is_none() {
             let key = host_key::read_or_make(&self.home.join("host.key"));
             let key = key.map_err(|error| AuditError::new(AuditTrouble::Key, error))?;
@@ -356,12 +428,28 @@ impl Writer {
             self.signing = Some(Signing { signer, anchor, power });
         }
         let connection = schema::open(&self.home.join(super::FILE), &self.settings)?;
-        connection.execute("INSERT INTO owners (name) VALUES (?1) ON CONFLICT DO NOTHING", [life.name()])?;
+        let name = {
+            let life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
+            life.as_ref().map(|life| life.name().to_owned()).unwrap_or_default()
+        };
+        connection.execute("INSERT INTO owners (name) VALUES (?1) ON CONFLICT DO NOTHING", [&name])?;
         let owner = "SELECT id FROM owners WHERE name = ?1";
-        let owner = connection.query_row(owner, [life.name()], |row| row.get(0))?;
-        self.book = Some(Book { connection, names: Names::default(), open: HashMap::new(), owner });
+        let owner = connection.query_row(owner, [&name], |row| row.get(0))?;
+        let place = Place::of(&self.home).map_err(AuditError::from_io)?;
+        if !self.was_open {
+            owners::sweep(&self.lives, |name| has_open_calls(&connection, name));
+        }
+        let (names, open) = (Names::default(), HashMap::new());
+        self.book = Some(Book { connection, names, open, owner, place, seen: 0 });
         Ok(())
     }
+}
+
+/// Whether a call of this host has no end. Where that cannot be told, it may have.
+fn has_open_calls(connection: &Connection, owner: &str) -> bool {
+    let select = "SELECT 1 FROM calls JOIN owners ON owners.id = calls.owner \
+                  WHERE calls.verdict = 0 AND owners.name = ?1";
+    connection.prepare_cached(select).and_then(|mut select| select.exists([owner])).unwrap_or(true)
 }
 
 fn is_of_the_log(order: &Order) -> bool {

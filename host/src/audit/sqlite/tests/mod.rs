@@ -3,6 +3,7 @@
 
 mod opened;
 mod pruned;
+mod replaced;
 mod signed;
 mod tampered;
 mod written;
