@@ -165,6 +165,30 @@ enum There {
 }
 
 impl At<'_> {
+    /// Answers who only asks, without a transaction; what that cannot tell for certain is left.
+    pub(super) fn look(
+        &self,
+        connection: &Connection,
+        orders: Vec<Order>,
+        answers: &mut Vec<Answer>,
+    ) -> Vec<Order> {
+        let mut left = Vec::new();
+        for order in orders {
+            let standing = match &order {
+                Order::Look { claim, .. } => self.standing(connection, claim).ok(),
+                _ => None,
+            };
+            match (order, standing) {
+                (Order::Flush { reply }, _) => answers.push(Answer::Done(reply, Ok(()))),
+                // Its host may have ended it between two glances.
+                (order, None | Some(Standing::Free | Standing::Unknown { .. })) => left.push(order),
+                (Order::Look { reply, .. }, standing) => answers.push(Answer::Standing(reply, standing)),
+                (order, _) => left.push(order),
+            }
+        }
+        left
+    }
+
     fn open(
         &mut self,
         connection: &Connection,

@@ -168,6 +168,11 @@ impl Writer {
             _ => Err(AuditError::new(AuditTrouble::Other, "it is not open")),
         };
         failpoint::pass("prune.step");
+        if matches!(stepped, Ok(false))
+            && let Some(book) = &self.book
+        {
+            empty_log(&book.connection, self.settings.busy_timeout);
+        }
         if matches!(stepped, Ok(true)) {
             self.pruning = Some(pruning);
             return;
@@ -323,9 +328,7 @@ impl Writer {
         let kept = self.kept.take();
         if !kept.is_empty() {
             // In a transaction of their own: what cannot be written at all must not hold up what can.
-            if let Err(error) = self.write_down(kept)
-                && error.trouble() != AuditTrouble::Other
-            {
+            if let Err(error) = self.write_again(kept) {
                 orders.iter().filter_map(worth_keeping).for_each(|order| self.kept.keep(order));
                 orders.into_iter().map(Answer::refused).for_each(|answer| answer.tell(Some(&error)));
                 return;
@@ -335,6 +338,27 @@ impl Writer {
             // Whoever waits was told.
             let _ = self.write_down(orders);
         }
+    }
+
+    /// Carries out what was kept. Where it is not the record that fails but one of these orders, the others go without
+    /// it, and it is lost.
+    fn write_again(&mut self, kept: Vec<Order>) -> Result<(), AuditError> {
+        let alone: Vec<_> = kept.iter().filter_map(worth_keeping).collect();
+        match self.write_down(kept) {
+            Err(error) if error.trouble() == AuditTrouble::Other => {}
+            outcome => return outcome,
+        }
+        drop(self.kept.take());
+        for order in alone {
+            match self.write_down(vec![order]) {
+                Err(error) if error.trouble() == AuditTrouble::Other => {
+                    drop(self.kept.take());
+                    tracing::error!(target: "cofferdam::audit", %error, "what came of a call cannot be written: it is incomplete");
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Carries out these orders and answers them.
@@ -347,7 +371,7 @@ impl Writer {
             tracing::warn!(target: "cofferdam::audit", %error, "the record was not written");
             // What is open may be what is wrong: a file that was replaced, a disk that was mounted anew.
             self.drop_book();
-            if error.trouble() != AuditTrouble::Other {
+            if error.trouble().may_pass() {
                 ends.into_iter().for_each(|order| self.kept.keep(order));
             }
         }
@@ -364,6 +388,19 @@ impl Writer {
             return Err(AuditError::new(AuditTrouble::Other, "it is not open"));
         };
         let Book { connection, names, open, owner, place, seen } = book;
+        // Who asks again and again how a key stands holds up no writer.
+        let orders = if orders.iter().all(|order| matches!(order, Order::Look { .. } | Order::Flush { .. })) {
+            let head = Head { n: 0, hash: GENESIS };
+            let at = At { names, open, owner: *owner, lives, head, ended: 0, counted: None };
+            let left = at.look(connection, orders, answers);
+            place.check()?;
+            if left.is_empty() {
+                return Ok(());
+            }
+            left
+        } else {
+            orders
+        };
         let begun = signing::begin(connection).and_then(|transaction| {
             let head = head(&transaction)?;
             Ok((transaction, head))
@@ -450,6 +487,20 @@ fn has_open_calls(connection: &Connection, owner: &str) -> bool {
     let select = "SELECT 1 FROM calls JOIN owners ON owners.id = calls.owner \
                   WHERE calls.verdict = 0 AND owners.name = ?1";
     connection.prepare_cached(select).and_then(|mut select| select.exists([owner])).unwrap_or(true)
+}
+
+/// Works off what is in the log beside the file, and empties it: what was overwritten in the file is still there. Not
+/// while somebody reads.
+fn empty_log(connection: &Connection, busy_timeout: Duration) {
+    let emptied = connection
+        .busy_timeout(Duration::ZERO)
+        .and_then(|()| {
+            connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0))
+        })
+        .and_then(|busy| connection.busy_timeout(busy_timeout).map(|()| busy));
+    if !matches!(emptied, Ok(0)) {
+        tracing::debug!(target: "cofferdam::audit", ?emptied, "the log is not emptied");
+    }
 }
 
 fn is_of_the_log(order: &Order) -> bool {
