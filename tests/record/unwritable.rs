@@ -104,6 +104,8 @@ fn s20_d9_where_the_record_cannot_be_begun_nothing_runs() {
     fs::remove_dir(&file).unwrap();
     fs::write(&file, "no database, but a text that is long enough to be looked at as one".repeat(100))
         .unwrap();
+    refused_for("others can read");
+    fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     refused_for("damaged");
     fs::remove_file(&file).unwrap();
     assert_eq!(count(path), 0);

@@ -2,10 +2,12 @@
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use super::LogSettings;
@@ -27,9 +29,7 @@ pub(super) fn open(path: &Path, settings: &LogSettings) -> Result<Connection, Au
     let mut connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     connection.busy_timeout(settings.busy_timeout)?;
     // Before anything is changed in it.
-    let there = version(&connection)?;
-    ours(&connection, there)?;
-    check(there)?;
+    ours(&connection)?;
     // Written once into the file, and then only looked at.
     connection.pragma_update(None, "journal_mode", "wal")?;
     // Of this connection alone.
@@ -54,38 +54,87 @@ pub(super) fn open_to_read(path: &Path) -> Result<Connection, AuditError> {
         .or_else(|_| Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY))?;
     connection.busy_timeout(BUSY)?;
     connection.pragma_update(None, "query_only", true)?;
-    ours(&connection, version(&connection)?)?;
-    match check(version(&connection)?)? {
+    match ours(&connection)? {
         // Made, and not filled yet.
         0 => Err(absent()),
         _ => Ok(connection),
     }
 }
 
-/// Refuses what is no file of its own: a link to one elsewhere, a directory, a pipe.
+/// Refuses what is no file of its own: a link to one elsewhere, a directory, a pipe; and one that is not its owner's
+/// alone.
 fn plain(path: &Path) -> Result<(), AuditError> {
-    let kind = std::fs::symlink_metadata(path).map_err(AuditError::from_io)?.file_type();
-    match (kind.is_file(), kind.is_symlink()) {
-        (true, _) => Ok(()),
-        (false, true) => {
-            Err(AuditError::new(AuditTrouble::Corrupt, "audit.db is a link; put the file in its place"))
+    let there = std::fs::symlink_metadata(path).map_err(AuditError::from_io)?;
+    let refused = |trouble, what| Err(AuditError::new(trouble, what));
+    match there.file_type() {
+        kind if kind.is_symlink() => {
+            refused(AuditTrouble::Corrupt, "audit.db is a link; put the file in its place")
         }
-        (false, false) => Err(AuditError::new(AuditTrouble::Corrupt, "audit.db is no file; move it away")),
+        kind if !kind.is_file() => refused(AuditTrouble::Corrupt, "audit.db is no file; move it away"),
+        _ if there.permissions().mode() & 0o077 != 0 => refused(
+            AuditTrouble::Exposed,
+            "audit.db can be read or written by others than its owner; `chmod 600` it and what is beside it",
+        ),
+        _ => Ok(()),
     }
 }
 
-/// Refuses a database that is somebody else's.
-fn ours(connection: &Connection, version: i64) -> Result<(), AuditError> {
+/// The version of the database, which is refused if it is somebody else's, or not as it was made.
+fn ours(connection: &Connection) -> Result<usize, AuditError> {
+    // Nothing that the file itself says is carried out: no trigger, no view, no function of a default or an index.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    // As it is at one instant: another process may be making it.
+    let connection = connection.unchecked_transaction()?;
+    let there = version(&connection)?;
     let application: i64 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
-    let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-    match (application, version) {
-        (APPLICATION, _) => Ok(()),
-        (0, 0) if tables == 0 => Ok(()),
-        _ => Err(AuditError::new(
+    let things = things(&connection)?;
+    if application != APPLICATION && (application != 0 || there != 0 || !things.is_empty()) {
+        return Err(AuditError::new(
             AuditTrouble::Corrupt,
             "audit.db is another program's database; move it away",
-        )),
+        ));
     }
+    let there = check(there)?;
+    let made = made(there)?;
+    if let Some((kind, name, ..)) = things.iter().find(|thing| !made.contains(thing)) {
+        let what = format!("it has things in it that cofferdam did not make, like the {kind} {name:?}");
+        return Err(AuditError::new(AuditTrouble::Corrupt, what));
+    }
+    if let Some((kind, name, ..)) = made.iter().find(|thing| !things.contains(thing)) {
+        return Err(AuditError::new(AuditTrouble::Corrupt, format!("its {kind} {name:?} is gone")));
+    }
+    Ok(there)
+}
+
+/// A thing in a database: its kind, its name, its table, and the text that made it.
+type Thing = (String, String, String, Option<String>);
+
+fn things(connection: &Connection) -> rusqlite::Result<Vec<Thing>> {
+    let mut select = connection.prepare("SELECT type, name, tbl_name, sql FROM sqlite_schema")?;
+    let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?;
+    rows.collect()
+}
+
+/// What a database of this version has in it.
+fn made(version: usize) -> Result<Vec<Thing>, AuditError> {
+    static NEWEST: OnceLock<Vec<Thing>> = OnceLock::new();
+    if version == VERSIONS.len()
+        && let Some(newest) = NEWEST.get()
+    {
+        return Ok(newest.clone());
+    }
+    let connection = Connection::open_in_memory()?;
+    for step in VERSIONS.iter().take(version) {
+        connection.execute_batch(step)?;
+    }
+    let things = things(&connection)?;
+    if version == VERSIONS.len() {
+        let _ = NEWEST.set(things.clone());
+    }
+    Ok(things)
 }
 
 /// An empty file that nobody else can read; SQLite gives its companions the same mode.

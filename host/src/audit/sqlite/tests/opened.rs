@@ -16,12 +16,17 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src/audit/sqlite/fixtures")
 }
 
+/// Makes a file its owner's alone.
+fn private(path: &Path) {
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+}
+
 /// A home with this key.
 fn home_with_key() -> tempfile::TempDir {
     let home = tempfile::tempdir().unwrap();
     let key = home.path().join("host.key");
     fs::write(&key, [7; 32]).unwrap();
-    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    private(&key);
     home
 }
 
@@ -38,6 +43,7 @@ fn a_record_of_version_1_is_read_and_goes_on() {
     let home = home_with_key();
     fs::copy(fixtures().join("v1.db"), home.path().join("audit.db")).unwrap();
     fs::copy(fixtures().join("v1.checkpoint"), home.path().join("audit.checkpoint")).unwrap();
+    private(&home.path().join("audit.db"));
     let before = proof(home.path());
     assert!(before.findings.is_empty(), "{:?}", before.findings);
     assert_eq!((before.n, before.tally.calls), (6, 3));
@@ -51,6 +57,7 @@ fn a_record_of_version_1_is_read_and_goes_on() {
 fn an_empty_file_is_made_a_record_and_a_newer_version_is_refused() {
     let home = tempfile::tempdir().unwrap();
     fs::write(home.path().join("audit.db"), "").unwrap();
+    private(&home.path().join("audit.db"));
     fill(home.path(), 1);
     let version: i64 = file(home.path()).query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
     file(home.path()).pragma_update(None, "user_version", version + 1).unwrap();
@@ -65,14 +72,65 @@ fn what_is_no_database_or_somebody_elses_is_left_as_it_is() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("audit.db");
     fs::write(&path, "dear diary".repeat(1_000)).unwrap();
+    private(&path);
     assert_eq!(trouble(home.path()).trouble(), AuditTrouble::Corrupt);
     assert_eq!(fs::read_to_string(&path).unwrap(), "dear diary".repeat(1_000));
     fs::remove_file(&path).unwrap();
     let other = Connection::open(&path).unwrap();
     other.execute_batch("PRAGMA application_id = 7; CREATE TABLE recipes (name TEXT)").unwrap();
     drop(other);
+    private(&path);
     assert_eq!(trouble(home.path()).trouble(), AuditTrouble::Corrupt);
     assert_eq!(count(home.path(), "sqlite_schema"), 1);
+}
+
+#[test]
+fn what_cofferdam_did_not_make_is_refused_and_not_obeyed() {
+    let home = tempfile::tempdir().unwrap();
+    let host = log(home.path());
+    open(&host, &AuditId::mint()).unwrap();
+    let trigger = "CREATE TRIGGER t AFTER INSERT ON calls BEGIN DELETE FROM calls; END";
+    file(home.path()).execute_batch(trigger).unwrap();
+    // Not by a host that lives,
+    open(&host, &AuditId::mint()).unwrap();
+    assert_eq!(count(home.path(), "calls"), 2);
+    // and the next one says so, as does who reads.
+    let error = trouble(home.path());
+    assert_eq!(error.trouble(), AuditTrouble::Corrupt);
+    assert!(error.to_string().contains("trigger \"t\""), "{error}");
+    assert_eq!(log(home.path()).reader().err().map(|error| error.trouble()), Some(AuditTrouble::Corrupt));
+    assert_eq!(log(home.path()).evidence().err().map(|error| error.trouble()), Some(AuditTrouble::Corrupt));
+    for change in ["CREATE VIEW t AS SELECT 1", "CREATE INDEX t ON calls (actor)", "DROP INDEX calls_open"] {
+        let home = tempfile::tempdir().unwrap();
+        fill(home.path(), 1);
+        file(home.path()).execute_batch(change).unwrap();
+        assert_eq!(trouble(home.path()).trouble(), AuditTrouble::Corrupt, "{change}");
+    }
+}
+
+#[test]
+fn a_record_that_others_can_read_is_refused_with_the_fix() {
+    let home = tempfile::tempdir().unwrap();
+    fill(home.path(), 1);
+    let path = home.path().join("audit.db");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+    let error = trouble(home.path());
+    assert_eq!(error.trouble(), AuditTrouble::Exposed);
+    assert!(error.to_string().contains("chmod 600"), "{error}");
+    assert!(log(home.path()).reader().is_err());
+    private(&path);
+    fill(home.path(), 1);
+    assert!(findings(home.path()).is_empty());
+}
+
+#[test]
+fn what_the_disk_refuses_may_pass_and_is_not_said_to_be_full() {
+    use rusqlite::ffi;
+    for code in [ffi::SQLITE_IOERR_WRITE, ffi::SQLITE_IOERR_SHMSIZE, ffi::SQLITE_IOERR_FSYNC] {
+        let trouble = AuditError::from(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)).trouble();
+        assert_eq!(trouble, AuditTrouble::Io);
+        assert!(trouble.may_pass() && !trouble.says().contains("room"));
+    }
 }
 
 #[test]
