@@ -38,6 +38,38 @@ fn what_is_older_goes_and_the_rest_holds() {
 }
 
 #[test]
+fn what_is_pruned_is_in_no_file_while_its_host_lives() {
+    let home = tempfile::tempdir().unwrap();
+    let log = log(home.path());
+    for number in 0..100 {
+        let id = AuditId::mint();
+        let (reply, opened) = answer();
+        let lines = [line(1, "received", day(0), json!({"actor": format!("canary-{number}")}))];
+        let call = OpenCall { entry: Entry::new(&id, &lines), ..opening(&id, day(0)) };
+        log.submit(Order::Open { call: Box::new(call), reply });
+        done(opened).unwrap();
+        let (reply, closed) = answer();
+        log.submit(Order::Close { open: None, call: Box::new(closing(&id, day(0))), reply: Some(reply) });
+        done(closed).unwrap();
+    }
+    open(&log, &AuditId::mint()).unwrap();
+    let all = || {
+        let files = std::fs::read_dir(home.path()).unwrap().flatten().map(|file| file.path());
+        let files =
+            files.filter(|path| path.is_file() && path.extension().is_some_and(|end| end != "db-shm"));
+        let is_there = |path: &std::path::PathBuf| {
+            std::fs::read(path).unwrap().windows(7).any(|bytes| bytes == b"canary-")
+        };
+        files.filter(is_there).collect::<Vec<_>>()
+    };
+    assert_ne!(all(), Vec::<std::path::PathBuf>::new());
+    let (reply, pruned) = answer();
+    log.submit(Order::Prune { before: day(5), dry_run: false, reply });
+    assert_eq!(done(pruned).unwrap().calls, 100);
+    assert_eq!(all(), Vec::<std::path::PathBuf>::new());
+}
+
+#[test]
 fn what_has_no_end_or_holds_a_key_stays_and_all_that_came_after_it() {
     let home = tempfile::tempdir().unwrap();
     fill_at(home.path(), 10, day(0));
