@@ -144,7 +144,11 @@ pub(super) fn say(
 }
 
 /// The hash of an entry that is or was there; none where nothing can be told, since it was pruned.
-fn hash_at(connection: &Connection, head: &Head, n: u64) -> rusqlite::Result<Option<Option<[u8; 32]>>> {
+pub(super) fn hash_at(
+    connection: &Connection,
+    head: &Head,
+    n: u64,
+) -> rusqlite::Result<Option<Option<[u8; 32]>>> {
     let select = "SELECT hash FROM entries WHERE n = ?1";
     let hash = connection.prepare_cached(select)?.query_row([n], |row| row.get(0)).optional()?;
     let pruned = n == 0 || base(connection)?.is_some_and(|(base, _)| n <= base && base <= head.n);
