@@ -356,6 +356,9 @@ impl Writer {
             self.signing = Some(Signing { signer, anchor, power });
         }
         let connection = schema::open(&self.home.join(super::FILE), &self.settings)?;
+        if let Some(signing) = &self.signing {
+            signing.begin(&connection)?;
+        }
         connection.execute("INSERT INTO owners (name) VALUES (?1) ON CONFLICT DO NOTHING", [life.name()])?;
         let owner = "SELECT id FROM owners WHERE name = ?1";
         let owner = connection.query_row(owner, [life.name()], |row| row.get(0))?;
