@@ -233,7 +233,7 @@ impl Proof<'_, '_> {
     /// Whether this entry is the call's and has no events: there only for what is sealed of its end.
     fn is_beside(&mut self, id: &AuditId, n: u64) -> Result<bool, AuditError> {
         let body = Entry::new(id, &[]);
-        let there = self.evidence.entries(n, 1)?;
+        let there = self.evidence.chain(n, 1)?;
         Ok(there.iter().any(|kept| kept.entry.n == n && kept.entry.body == body.body()))
     }
 
@@ -277,7 +277,7 @@ impl Proof<'_, '_> {
     fn is_of(&mut self, call: &KeptCall) -> Result<bool, AuditError> {
         let Some(id) = &call.audit_id else { return Ok(false) };
         let begins = format!("{{\"audit_id\":\"{}\",", id.as_str());
-        let there = self.evidence.entries(call.first, 1)?;
+        let there = self.evidence.chain(call.first, 1)?;
         Ok(there.iter().any(|kept| kept.entry.n == call.first && kept.entry.body.starts_with(&begins)))
     }
 }
