@@ -57,9 +57,7 @@ impl AuditTrouble {
     pub const fn may_pass(self) -> bool {
         !matches!(self, Self::Corrupt | Self::TooNew | Self::Decided)
     }
-}
 
-impl AuditTrouble {
     /// What is to be done about it.
     #[must_use]
     pub const fn fix(self) -> &'static str {
@@ -78,6 +76,18 @@ impl AuditTrouble {
             Self::Key => {
                 "Where nobody else has read it: `chmod 600 host.key`. Else move it away: a new one is made, under \
                  which nothing that was sealed or signed before opens or proves anything."
+            }
+            Self::Exposed => {
+                "Where nobody else has changed it: `chmod 600` for `audit.db` and what is beside it. `cofferdam audit \
+                 verify` says whether anybody has."
+            }
+            Self::Replaced => {
+                "Look who moves the files of the home directory while a host uses them. What ran meanwhile is in \
+                 `cofferdam recover list`, if its record is still there."
+            }
+            Self::Decided => "`cofferdam audit show` with the call's id says how.",
+            Self::Io => {
+                "See that the disk of the home directory works and has room and quota, and call again."
             }
             Self::Other => "The log says more; `cofferdam audit verify` looks at the record.",
         }

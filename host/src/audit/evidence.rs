@@ -16,11 +16,18 @@ pub trait AuditEvidence: Send {
     /// The record cannot be read.
     fn last(&mut self) -> Result<u64, AuditError>;
 
-    /// Up to `most` entries, from the `from`-th on.
+    /// Up to `most` entries, from the `from`-th on, with what is sealed beside them: at least one if there is any, and
+    /// fewer where they are long.
     ///
     /// # Errors
     /// The record cannot be read.
     fn entries(&mut self, from: u64, most: usize) -> Result<Vec<KeptEntry>, AuditError>;
+
+    /// The same without what is sealed.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    fn chain(&mut self, from: u64, most: usize) -> Result<Vec<KeptEntry>, AuditError>;
 
     /// All signed statements, in the order of the entries that they speak of.
     ///

@@ -112,10 +112,17 @@ impl Audit {
     /// `audit_unavailable`: the record cannot be read. What is wrong with it is no error, but in the proof.
     pub fn verify(&self, pinned: &[String], progress: &mut dyn FnMut(u64, u64)) -> Result<Proof, HostError> {
         // Before the view is taken: hosts that go on sign for more.
-        let file = Anchor::of(&self.home).read().map_err(|error| unreadable(AuditError::from_io(error)))?;
+        let anchor = || Anchor::of(&self.home).read().map_err(|error| unreadable(AuditError::from_io(error)));
+        let mut file = anchor()?;
+        let mut evidence = self.log.evidence();
+        if file.is_none() && evidence.is_ok() {
+            // A record that was just made: its file is older than its first entry, and so than any view with one.
+            file = anchor()?;
+            evidence = self.log.evidence();
+        }
         let host_key = self.host_key()?;
         let (key, sealer) = (NoteSigner::new(&host_key).key(), Sealer::new(&host_key));
-        let outcome = match self.log.evidence() {
+        let outcome = match evidence {
             Ok(mut evidence) => {
                 crate::audit::whole(&mut *evidence, &key, &sealer, file.as_deref(), pinned, progress)
                     .map_err(unreadable)?

@@ -62,7 +62,7 @@ impl Audit {
         let mut exported = Exported { from: 0, to: 0, entries: 0 };
         let mut out = Some(out);
         'all: loop {
-            let entries = evidence.entries(verifier.n().saturating_add(1), AT_ONCE).map_err(unreadable)?;
+            let entries = evidence.chain(verifier.n().saturating_add(1), AT_ONCE).map_err(unreadable)?;
             if entries.is_empty() {
                 break;
             }

@@ -13,6 +13,9 @@ use crate::audit::order::CallStatus;
 use crate::audit::seal::Sealed;
 use crate::failure::AuditId;
 
+/// What is read at once: no more entries once they have so many bytes.
+const PAGE_BYTES: usize = 8 * 1024 * 1024;
+
 /// A view of one file, as it was when it was opened.
 pub(super) struct Evidence {
     connection: Connection,
@@ -41,6 +44,29 @@ impl Evidence {
     }
 }
 
+impl Evidence {
+    /// Some entries, as many as fit.
+    fn page(&self, select: &str, from: u64, most: usize) -> Result<Vec<KeptEntry>, AuditError> {
+        let mut select = self.connection.prepare_cached(select)?;
+        let mut rows = select.query(params![from, i64::try_from(most).unwrap_or(i64::MAX)])?;
+        let (mut entries, mut bytes) = (Vec::new(), 0_usize);
+        while let Some(row) = rows.next()? {
+            let hash: Vec<u8> = row.get(2)?;
+            // What has another length is no hash of anything, and what is no text was none when it was hashed.
+            let hash = hash.try_into().unwrap_or([0; 32]);
+            let body = String::from_utf8_lossy(row.get_ref(1)?.as_bytes().unwrap_or_default()).into_owned();
+            let entry = StoredEntry { n: row.get(0)?, body, hash };
+            let sealed: Option<Vec<u8>> = row.get(4)?;
+            bytes = bytes.saturating_add(entry.body.len() + sealed.as_ref().map_or(0, Vec::len));
+            entries.push(KeptEntry { entry, prev: row.get(3)?, sealed: sealed.map(Sealed::from_bytes) });
+            if bytes >= PAGE_BYTES {
+                break;
+            }
+        }
+        Ok(entries)
+    }
+}
+
 impl AuditEvidence for Evidence {
     fn last(&mut self) -> Result<u64, AuditError> {
         let last = self
@@ -50,18 +76,19 @@ impl AuditEvidence for Evidence {
     }
 
     fn entries(&mut self, from: u64, most: usize) -> Result<Vec<KeptEntry>, AuditError> {
-        let select = "SELECT n, body, hash, prev, sealed FROM entries WHERE n >= ?1 ORDER BY n LIMIT ?2";
-        let mut select = self.connection.prepare_cached(select)?;
-        let rows = select.query_map(params![from, i64::try_from(most).unwrap_or(i64::MAX)], |row| {
-            let hash: Vec<u8> = row.get(2)?;
-            // What has another length is no hash of anything, and what is no text was none when it was hashed.
-            let hash = hash.try_into().unwrap_or([0; 32]);
-            let body = String::from_utf8_lossy(row.get_ref(1)?.as_bytes().unwrap_or_default()).into_owned();
-            let entry = StoredEntry { n: row.get(0)?, body, hash };
-            let sealed: Option<Vec<u8>> = row.get(4)?;
-            Ok(KeptEntry { entry, prev: row.get(3)?, sealed: sealed.map(Sealed::from_bytes) })
-        })?;
-        Ok(rows.collect::<Result<_, _>>()?)
+        self.page(
+            "SELECT n, body, hash, prev, sealed FROM entries WHERE n >= ?1 ORDER BY n LIMIT ?2",
+            from,
+            most,
+        )
+    }
+
+    fn chain(&mut self, from: u64, most: usize) -> Result<Vec<KeptEntry>, AuditError> {
+        self.page(
+            "SELECT n, body, hash, prev, NULL FROM entries WHERE n >= ?1 ORDER BY n LIMIT ?2",
+            from,
+            most,
+        )
     }
 
     fn notes(&mut self) -> Result<Vec<KeptNote>, AuditError> {

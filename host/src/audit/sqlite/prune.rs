@@ -2,7 +2,8 @@
 //!
 //! What is removed are whole calls that ended long ago, from the beginning of the chain up to the first one that must
 //! stay: one that is younger, has no end, or holds an idempotency key. Each step is a transaction that leaves a record
-//! that holds; between two of them calls go on. What does not hold together is never removed: it is evidence.
+//! that holds; between two of them calls go on. When a call was received and that it ended is taken from the chain
+//! itself, not from the list of calls. What does not hold together is never removed: it is evidence.
 //!
 //! What was removed is overwritten with zeros in the file. The file does not shrink; its room is used again.
 
@@ -11,16 +12,17 @@ use std::path::Path;
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, params};
 use serde_json::Map;
-use sha2::{Digest as _, Sha256};
 
 use super::owners;
 use super::rollup::{self, Ended};
 use super::signing::{self, Signing};
 use super::writer::{self, Head};
 use crate::audit::checkpoint::{Checkpoint, Statement};
-use crate::audit::entry::{GENESIS, chained};
+use crate::audit::entry::GENESIS;
 use crate::audit::error::{AuditError, AuditTrouble};
+use crate::audit::log::StoredEntry;
 use crate::audit::order::{Pruned, Reply};
+use crate::audit::verify::Verifier;
 use crate::failure::AuditId;
 
 /// Entries that one step looks at, and the most where calls overlap so much that no place to cut is among them.
@@ -65,7 +67,7 @@ impl Pruning {
         };
         let mut most = STEP;
         loop {
-            let (cut, is_all) = self.cut(connection, &base, most)?;
+            let (cut, is_all) = self.cut(connection, signing, &base, most)?;
             match cut {
                 Some(cut) => {
                     if !self.dry_run {
@@ -86,46 +88,67 @@ impl Pruning {
     }
 
     /// The furthest place to cut among the next entries; and whether what comes after it must stay.
+    ///
+    /// What goes is decided by the chain, as the proof reads it. The list of calls can only have more stay, and where it
+    /// says something else, nothing goes.
     fn cut(
         &self,
         connection: &Connection,
+        signing: &Signing,
         base: &Head,
         most: u64,
     ) -> Result<(Option<Cut>, bool), AuditError> {
-        let last = writer::head(connection)?.n;
-        let select = "SELECT n, body, hash FROM entries WHERE n > ?1 ORDER BY n LIMIT ?2";
+        let head = writer::head(connection)?;
+        let key = signing.signer.key();
+        let mut chain = Verifier::new(&key);
+        chain.begin_after(base.n, base.hash);
+        self.signed(connection, signing, &head, &mut chain)?;
+        let select = "SELECT n, body, hash, prev FROM entries WHERE n > ?1 ORDER BY n LIMIT ?2";
         let mut select = connection.prepare_cached(select)?;
         let mut rows = select.query(params![base.n, most])?;
-        let (mut at, mut reach, mut calls) = (base.clone(), 0, Vec::new());
+        let (mut reach, mut calls) = (0, Vec::new());
         let (mut cut, mut until): (Option<(Head, usize, Option<Timestamp>)>, _) = (None, None);
         let mut seen = 0;
         let mut must_stay = false;
         while let Some(row) = rows.next()? {
             let (n, body, hash): (u64, String, [u8; 32]) = (row.get(0)?, row.get(1)?, row.get(2)?);
-            let due = at.n.saturating_add(1);
-            if n != due || hash != chained(&at.hash, n, &Sha256::digest(body.as_bytes()).into()) {
-                return Err(evidence(due));
-            }
+            let id = call_of(&body);
             // The last entry stays: it says where the chain goes on.
-            if n == last {
+            if n == head.n {
                 must_stay = true;
                 break;
             }
-            if let Some(id) = call_of(&body) {
-                let call = self.call(connection, id)?.ok_or_else(|| evidence(n))?;
-                if call.stays {
+            let over = chain.entry(&StoredEntry { n, body, hash }, Some(row.get(3)?));
+            if chain.finding_after(0).is_some() {
+                return Err(evidence(base.n.max(n.saturating_sub(1)).saturating_add(1)));
+            }
+            if let Some(id) = id {
+                let kept = self.call(connection, id.bytes())?.ok_or_else(|| evidence(n))?;
+                let said = over.as_ref().map(|(_, call)| &**call).or(chain.open(&id));
+                if let Some(said) = said.filter(|said| said.first == n) {
+                    if said.at != kept.at || kept.first != n {
+                        return Err(evidence(n));
+                    }
+                    if said.at >= self.before {
+                        must_stay = true;
+                        break;
+                    }
+                    calls.push(id.bytes());
+                    until = until.max(Some(said.at));
+                }
+                if kept.stays {
                     must_stay = true;
                     break;
                 }
-                if call.first == n {
-                    calls.push(id);
-                    until = until.max(Some(call.at));
+                // Only what is sealed of its end may come after it.
+                let is_over = chain.open(&id).is_none();
+                if is_over && kept.last < n || !is_over && kept.last <= n {
+                    return Err(evidence(n));
                 }
-                reach = call.last.max(reach);
+                reach = kept.last.max(reach);
             }
-            at = Head { n, hash };
-            if reach <= n {
-                cut = Some((at.clone(), calls.len(), until));
+            if reach <= n && chain.has_none_open() {
+                cut = Some((Head { n, hash }, calls.len(), until));
             }
             seen += 1;
         }
@@ -134,6 +157,37 @@ impl Pruning {
             Cut { head, calls, until }
         });
         Ok((cut, must_stay || seen < most))
+    }
+
+    /// What was signed of the next entries, for the chain to be compared with: a history that was written anew is not
+    /// signed for.
+    fn signed(
+        &self,
+        connection: &Connection,
+        signing: &Signing,
+        head: &Head,
+        chain: &mut Verifier<'_>,
+    ) -> Result<(), AuditError> {
+        let key = signing.signer.key();
+        let file = signing.anchor.read().map_err(AuditError::from_io)?;
+        if let Some(file) = file.as_deref()
+            && let Ok(said) = Checkpoint::read(file, &key)
+        {
+            let there = signing::hash_at(connection, head, said.n)?;
+            if said.n > head.n || there.is_some_and(|hash| hash != Some(said.hash)) {
+                return Err(evidence(said.n));
+            }
+        }
+        let select = "SELECT note FROM checkpoints WHERE kind = 'head' AND n > ?1 ORDER BY n LIMIT 100";
+        let mut select = connection.prepare_cached(select)?;
+        let mut notes = select.query([chain.n()])?;
+        while let Some(note) = notes.next()? {
+            let note: String = note.get(0)?;
+            if Checkpoint::read(&note, &key).is_ok() {
+                drop(chain.note(&note, 0, "a checkpoint"));
+            }
+        }
+        Ok(())
     }
 
     fn call(&self, connection: &Connection, id: [u8; 16]) -> Result<Option<Call>, AuditError> {
@@ -148,7 +202,7 @@ impl Pruning {
                 at: Timestamp::from_microsecond(at).unwrap_or_default(),
                 first: row.get(1)?,
                 last: row.get(2)?,
-                stays: at >= self.before.as_microsecond() || verdict == 0 || holds_a_key,
+                stays: verdict == 0 || holds_a_key,
             })
         });
         Ok(call.optional()?)
@@ -248,9 +302,9 @@ fn remove_with(connection: &Connection, signing: &Signing, cut: &Cut) -> Result<
     Ok(transaction.commit()?)
 }
 
-fn call_of(body: &str) -> Option<[u8; 16]> {
+fn call_of(body: &str) -> Option<AuditId> {
     let id = body.strip_prefix("{\"audit_id\":\"")?.split('"').next()?;
-    AuditId::parse(id).map(|id| id.bytes())
+    AuditId::parse(id)
 }
 
 fn evidence(n: u64) -> AuditError {

@@ -30,8 +30,31 @@ pub(super) fn begin(connection: &Connection) -> rusqlite::Result<rusqlite::Trans
 }
 
 impl Signing {
+    /// Signs for a record that has no entry yet, before the first: whatever it has later, there is a statement about it,
+    /// and one that has none was tampered with.
+    pub(super) fn begin(&self, connection: &Connection) -> Result<(), AuditError> {
+        let is_signed = "SELECT 1 FROM checkpoints UNION ALL SELECT 1 FROM entries LIMIT 1";
+        if connection.prepare_cached(is_signed)?.exists([])? {
+            return Ok(());
+        }
+        let transaction = begin(connection)?;
+        if transaction.prepare_cached(is_signed)?.exists([])? {
+            return Ok(());
+        }
+        let head = super::writer::head(&transaction)?;
+        let note = self.note(&head, Statement::Head);
+        // The file first, on the disk: a statement without it is one whose file was removed. One that is there already
+        // is of this record, whose maker was killed, or of one that is gone: then it is evidence.
+        if self.anchor.read().map_err(AuditError::from_io)?.is_none() {
+            self.anchor.write(&note, true).map_err(AuditError::from_io)?;
+        }
+        let insert = "INSERT INTO checkpoints (n, kind, note) VALUES (?1, 'head', ?2)";
+        transaction.execute(insert, params![head.n, note])?;
+        Ok(transaction.commit()?)
+    }
+
     /// Signs for the chain as it is, unless that was done, or unless what this host wrote (`own`) is not there any
-    /// more. The statement.
+    /// more, or nothing was signed although there are entries. The statement.
     pub(super) fn sign(&self, connection: &Connection, own: Option<&Head>) -> Result<String, AuditError> {
         let transaction = begin(connection)?;
         let head = super::writer::head(&transaction)?;
@@ -41,6 +64,11 @@ impl Signing {
             return self.protest(own);
         }
         let newest = newest(&transaction)?;
+        if newest.is_none() && base(&transaction)?.is_none() {
+            let what = "its signed statements were removed; `cofferdam audit verify` says more";
+            tracing::error!(target: "cofferdam::audit", n = head.n, "the record was changed: {what}");
+            return Err(AuditError::new(AuditTrouble::Corrupt, what));
+        }
         let note = match newest {
             Some((n, note)) if n == head.n && Checkpoint::read(&note, &self.signer.key()).is_ok() => {
                 self.anchor(&transaction, &head, &note)?;
@@ -72,9 +100,14 @@ impl Signing {
         Err(AuditError::new(AuditTrouble::Corrupt, what))
     }
 
-    /// Puts the newest statement into the file. One that knows more than the record is evidence, and stays.
+    /// Puts the newest statement into the file. One that knows more than the record is evidence, and stays; so is that
+    /// there is none, since there was one before the first entry.
     fn anchor(&self, connection: &Connection, head: &Head, note: &str) -> Result<(), AuditError> {
-        if let Some(there) = self.anchor.read().map_err(AuditError::from_io)? {
+        let Some(there) = self.anchor.read().map_err(AuditError::from_io)? else {
+            tracing::warn!(target: "cofferdam::audit", "audit.checkpoint was removed, and is not made anew; `cofferdam audit verify` says more");
+            return Ok(());
+        };
+        {
             if there == note {
                 return Ok(());
             }
@@ -144,7 +177,11 @@ pub(super) fn say(
 }
 
 /// The hash of an entry that is or was there; none where nothing can be told, since it was pruned.
-fn hash_at(connection: &Connection, head: &Head, n: u64) -> rusqlite::Result<Option<Option<[u8; 32]>>> {
+pub(super) fn hash_at(
+    connection: &Connection,
+    head: &Head,
+    n: u64,
+) -> rusqlite::Result<Option<Option<[u8; 32]>>> {
     let select = "SELECT hash FROM entries WHERE n = ?1";
     let hash = connection.prepare_cached(select)?.query_row([n], |row| row.get(0)).optional()?;
     let pruned = n == 0 || base(connection)?.is_some_and(|(base, _)| n <= base && base <= head.n);

@@ -465,6 +465,9 @@ impl Writer {
             self.signing = Some(Signing { signer, anchor, power });
         }
         let connection = schema::open(&self.home.join(super::FILE), &self.settings)?;
+        if let Some(signing) = &self.signing {
+            signing.begin(&connection)?;
+        }
         let name = {
             let life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
             life.as_ref().map(|life| life.name().to_owned()).unwrap_or_default()

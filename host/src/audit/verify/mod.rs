@@ -260,6 +260,11 @@ impl<'k> Verifier<'k> {
         self.calls.open.get(&id.bytes())
     }
 
+    /// Whether all calls that went by have an end.
+    pub(crate) fn has_none_open(&self) -> bool {
+        self.calls.open.is_empty()
+    }
+
     /// How many calls went by.
     pub(crate) fn calls(&self) -> u64 {
         self.tally.calls

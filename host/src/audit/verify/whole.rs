@@ -103,15 +103,30 @@ impl Proof<'_, '_> {
     /// Takes all that was signed.
     fn signed(&mut self, file: Option<&str>, pinned: &[String], last: u64) -> Result<(), AuditError> {
         let notes = self.evidence.notes()?;
-        // A host signs soon after its first call, and puts the file there first.
-        let is_due = notes.iter().any(|note| !note.is_base) || last > UNSIGNED;
-        for note in notes.into_iter().filter(|note| !note.is_base) {
-            if let Some(checkpoint) = self.verifier.note(&note.note, note.n, "a checkpoint")
-                && (checkpoint.n != note.n || checkpoint.statement != Statement::Head)
-            {
-                let what = format!("the checkpoint at entry {} is one of another place", note.n);
-                self.verifier.find(note.n, None, None, Flaw::Signature, what);
+        // Before the first entry something is signed, and the file is there before that.
+        let is_due = last > 0 || !notes.is_empty();
+        let mut newest = None;
+        for note in notes {
+            if note.is_base {
+                // That it holds is looked at where the chain begins.
+                newest = newest.max(Some(note.n));
+            } else if let Some(checkpoint) = self.verifier.note(&note.note, note.n, "a checkpoint") {
+                newest = newest.max(Some(checkpoint.n));
+                if checkpoint.n != note.n || checkpoint.statement != Statement::Head {
+                    let what = format!("the checkpoint at entry {} is one of another place", note.n);
+                    self.verifier.find(note.n, None, None, Flaw::Signature, what);
+                }
             }
+        }
+        let missing = match newest {
+            None if is_due => Some("all signed statements are missing from the record".to_owned()),
+            Some(newest) if newest.saturating_add(UNSIGNED) < last => {
+                Some(format!("the signed statements about what came after entry {newest} are missing"))
+            }
+            _ => None,
+        };
+        if let Some(what) = missing {
+            self.verifier.find(last, None, None, Flaw::Signature, what);
         }
         match file {
             Some(note) => drop(self.verifier.note(note, last, "audit.checkpoint")),
@@ -218,7 +233,7 @@ impl Proof<'_, '_> {
     /// Whether this entry is the call's and has no events: there only for what is sealed of its end.
     fn is_beside(&mut self, id: &AuditId, n: u64) -> Result<bool, AuditError> {
         let body = Entry::new(id, &[]);
-        let there = self.evidence.entries(n, 1)?;
+        let there = self.evidence.chain(n, 1)?;
         Ok(there.iter().any(|kept| kept.entry.n == n && kept.entry.body == body.body()))
     }
 
@@ -262,7 +277,7 @@ impl Proof<'_, '_> {
     fn is_of(&mut self, call: &KeptCall) -> Result<bool, AuditError> {
         let Some(id) = &call.audit_id else { return Ok(false) };
         let begins = format!("{{\"audit_id\":\"{}\",", id.as_str());
-        let there = self.evidence.entries(call.first, 1)?;
+        let there = self.evidence.chain(call.first, 1)?;
         Ok(there.iter().any(|kept| kept.entry.n == call.first && kept.entry.body.starts_with(&begins)))
     }
 }

@@ -14,9 +14,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use rusqlite::Connection;
 use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::{LogSettings, SqliteLog};
 use crate::audit::anchor::Anchor;
+use crate::audit::entry::{GENESIS, chained};
 use crate::audit::note::NoteSigner;
 use crate::audit::order::Written;
 use crate::audit::{
@@ -148,6 +150,22 @@ fn proof_of(home: &Path, mut evidence: super::evidence::Evidence) -> (super::evi
 /// What is found in this home.
 pub(crate) fn findings(home: &Path) -> Vec<Finding> {
     proof(home).findings
+}
+
+/// Changes what every entry says, and chains them anew, as somebody can who has no key.
+pub(crate) fn rewritten(home: &Path, from: &str, to: &str, and: &str) {
+    let connection = file(home);
+    let mut select = connection.prepare("SELECT n, body FROM entries ORDER BY n").unwrap();
+    let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+    let entries: Vec<(u64, String)> = rows.collect::<Result<_, _>>().unwrap();
+    let mut hash = GENESIS;
+    for (n, body) in entries {
+        let body = body.replace(from, to);
+        hash = chained(&hash, n, &Sha256::digest(&body).into());
+        let update = "UPDATE entries SET body = ?2, hash = ?3 WHERE n = ?1";
+        connection.execute(update, rusqlite::params![n, body, hash]).unwrap();
+    }
+    connection.execute_batch(and).unwrap();
 }
 
 /// The file, as somebody sees it who is no host.

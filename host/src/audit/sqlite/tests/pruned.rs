@@ -81,12 +81,50 @@ fn what_has_no_end_or_holds_a_key_stays_and_all_that_came_after_it() {
         done(opened).unwrap();
     }
     fill_at(home.path(), 10, day(0));
-    assert_eq!(prune(home.path(), day(9), false).unwrap().calls, 10);
-    assert_eq!(count(home.path(), "calls"), 11);
-    let key = "INSERT INTO keys SELECT 'mine', zeroblob(32), id, 2, NULL FROM calls WHERE first = 24; \
-               UPDATE calls SET key = 'mine' WHERE first = 24; UPDATE calls SET verdict = 1 WHERE verdict = 0";
+    let key = "INSERT INTO keys SELECT 'mine', zeroblob(32), id, 2, NULL FROM calls WHERE first = 5; \
+               UPDATE calls SET key = 'mine' WHERE first = 5";
     file(home.path()).execute_batch(key).unwrap();
     assert_eq!(prune(home.path(), day(9), false).unwrap().calls, 2, "up to the key");
+    file(home.path()).execute_batch("DELETE FROM keys").unwrap();
+    assert_eq!(prune(home.path(), day(9), false).unwrap().calls, 8);
+    assert_eq!(count(home.path(), "calls"), 11);
+}
+
+#[test]
+fn what_the_list_of_calls_says_prunes_nothing() {
+    let ended = "UPDATE calls SET verdict = 1, last = first WHERE verdict = 0";
+    let changes = [
+        "UPDATE calls SET at = 0",
+        "UPDATE calls SET at = 0 WHERE first = 1",
+        "UPDATE calls SET first = first + 2",
+        "UPDATE calls SET last = first",
+        ended,
+    ];
+    for change in changes {
+        let home = tempfile::tempdir().unwrap();
+        let at = if change == ended { day(0) } else { day(10) };
+        if change == ended {
+            let (reply, opened) = answer();
+            let call = Box::new(opening(&AuditId::mint(), at));
+            log(home.path()).submit(Order::Open { call, reply });
+            done(opened).unwrap();
+        }
+        fill_at(home.path(), 30, at);
+        let before = if change.contains("at = 0") || change == ended { day(5) } else { day(11) };
+        file(home.path()).execute_batch(change).unwrap();
+        let error = prune(home.path(), before, false).unwrap_err().to_string();
+        assert!(error.contains("entry 1 does not hold together"), "{change}: {error}");
+        assert!(count(home.path(), "entries") >= 60, "{change}");
+    }
+}
+
+#[test]
+fn a_history_that_was_written_anew_is_not_pruned() {
+    let home = tempfile::tempdir().unwrap();
+    fill_at(home.path(), 30, day(10));
+    rewritten(home.path(), "2023-11-24", "2001-11-24", "UPDATE calls SET at = at - 694310400000000");
+    assert!(prune(home.path(), day(5), false).is_err());
+    assert!(findings(home.path()).iter().any(|finding| finding.flaw == Flaw::Rewritten));
 }
 
 #[test]
@@ -102,17 +140,18 @@ fn a_beginning_that_is_missing_without_a_statement_is_a_finding() {
             std::fs::copy(home.path().join(name), copy.path().join(name)).unwrap();
         }
         file(copy.path()).execute_batch(change).unwrap();
-        findings(copy.path()).first().map(|finding| (finding.n, finding.flaw))
+        findings(copy.path())
     };
-    assert_eq!(change(""), None);
-    assert_eq!(change("DELETE FROM checkpoints WHERE kind = 'base'"), Some((41, Flaw::Beginning)));
+    let first = |what: &str| change(what).first().map(|finding| (finding.n, finding.flaw));
+    assert_eq!(first(""), None);
+    assert_eq!(first("DELETE FROM checkpoints WHERE kind = 'base'"), Some((41, Flaw::Beginning)));
     assert_eq!(
-        change("DELETE FROM entries WHERE n < 45; DELETE FROM calls WHERE first < 45"),
+        first("DELETE FROM entries WHERE n < 45; DELETE FROM calls WHERE first < 45"),
         Some((41, Flaw::Missing))
     );
     // A statement about the end is none about the beginning.
-    let other = "DELETE FROM checkpoints WHERE kind = 'base'; UPDATE checkpoints SET kind = 'base'";
-    assert_eq!(change(other), Some((41, Flaw::Beginning)));
+    let other = "DELETE FROM checkpoints WHERE kind = 'base'; UPDATE checkpoints SET kind = 'base'; DELETE FROM entries";
+    assert!(change(other).iter().any(|finding| finding.flaw == Flaw::Signature));
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn a_statement_that_knows_more_than_the_record_is_never_overwritten() {
     let found = findings(home.path());
     assert_eq!(
         found.iter().map(|finding| (finding.n, finding.flaw)).collect::<Vec<_>>(),
-        [(9, Flaw::Truncated)]
+        [(9, Flaw::Truncated), (8, Flaw::Signature)]
     );
     // Grown past it, it is another record than was signed.
     fill(home.path(), 3);
@@ -67,7 +67,7 @@ fn a_statement_that_knows_more_than_the_record_is_never_overwritten() {
     let found = findings(home.path());
     assert_eq!(
         found.iter().map(|finding| (finding.n, finding.flaw)).collect::<Vec<_>>(),
-        [(10, Flaw::Rewritten)]
+        [(10, Flaw::Rewritten), (14, Flaw::Signature)]
     );
 }
 
@@ -114,4 +114,72 @@ fn what_the_operator_accepts_is_on_record_and_signed() {
         .unwrap();
     let found = findings(home.path());
     assert!(found.iter().any(|finding| finding.n == 5 && !finding.accepted), "{found:?}");
+}
+
+#[test]
+fn a_record_has_a_statement_before_its_first_entry() {
+    let home = tempfile::tempdir().unwrap();
+    let host = log(home.path());
+    // Whoever is told that something is on record can have the process killed right then.
+    open(&host, &AuditId::mint()).unwrap();
+    assert!(anchored(home.path()).is_some());
+    assert!(count(home.path(), "checkpoints") > 0);
+    assert!(findings(home.path()).is_empty());
+}
+
+#[test]
+fn a_history_without_any_statement_is_never_taken_for_a_young_one() {
+    let home = tempfile::tempdir().unwrap();
+    fill(home.path(), 20);
+    file(home.path())
+        .execute_batch(
+            "DELETE FROM entries WHERE n > 10; DELETE FROM calls WHERE last > 10; \
+        DELETE FROM rollup; UPDATE rolled SET upto = zeroblob(16); UPDATE calls SET actor = 'nobody'",
+        )
+        .unwrap();
+    rewritten(home.path(), "tester", "nobody", "DELETE FROM checkpoints");
+    fs::remove_file(home.path().join("audit.checkpoint")).unwrap();
+    let signatures = || findings(home.path()).iter().filter(|found| found.flaw == Flaw::Signature).count();
+    assert_eq!(signatures(), 2, "{:?}", findings(home.path()));
+    // And no host that comes by signs for it.
+    fill(home.path(), 5);
+    assert_eq!(signatures(), 2, "{:?}", findings(home.path()));
+    assert_eq!(anchored(home.path()), None);
+    assert!(sign(&log(home.path())).is_err());
+}
+
+#[test]
+fn a_file_that_was_removed_is_not_made_anew() {
+    let home = tempfile::tempdir().unwrap();
+    fill(home.path(), 5);
+    fs::remove_file(home.path().join("audit.checkpoint")).unwrap();
+    fill(home.path(), 5);
+    assert_eq!(findings(home.path()).iter().map(|found| found.flaw).collect::<Vec<_>>(), [Flaw::Signature]);
+    // Until the operator says that it may be.
+    let (reply, note) = answer();
+    let host = log(home.path());
+    host.submit(Order::Accept { flaws: vec![(20, Flaw::Signature)], reply });
+    done(note).unwrap();
+    drop(host);
+    assert!(findings(home.path()).is_empty());
+}
+
+#[test]
+fn a_host_that_was_killed_while_it_made_the_record_leaves_nothing_to_find() {
+    let home = tempfile::tempdir().unwrap();
+    fill(home.path(), 1);
+    // The file was there, and the transaction was not.
+    file(home.path())
+        .execute_batch(
+            "DELETE FROM entries; DELETE FROM calls; DELETE FROM checkpoints; \
+        DELETE FROM rollup; UPDATE rolled SET upto = zeroblob(16)",
+        )
+        .unwrap();
+    let key = host_key::read_or_make(&home.path().join("host.key")).unwrap();
+    let genesis =
+        Checkpoint { n: 0, hash: GENESIS, at: Timestamp::now(), statement: crate::audit::Statement::Head };
+    fs::write(home.path().join("audit.checkpoint"), genesis.sign(&NoteSigner::new(&key))).unwrap();
+    assert!(findings(home.path()).is_empty());
+    fill(home.path(), 2);
+    assert!(findings(home.path()).is_empty());
 }

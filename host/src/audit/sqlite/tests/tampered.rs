@@ -32,7 +32,7 @@ fn row_147_and_148_edited_missing_moved_inserted_and_cut_off() {
     assert_eq!(first(insert), (8, Flaw::Edited));
     assert_eq!(first("DELETE FROM entries WHERE n < 5"), (5, Flaw::Beginning));
     let cut = "DELETE FROM entries WHERE n > 36; DELETE FROM calls WHERE last > 36; DELETE FROM checkpoints";
-    assert_eq!(after(cut), [(37, Flaw::Truncated)]);
+    assert_eq!(after(cut), [(37, Flaw::Truncated), (36, Flaw::Signature)]);
     assert_eq!(
         first("DELETE FROM entries; DELETE FROM calls; DELETE FROM checkpoints"),
         (1, Flaw::Truncated)
