@@ -69,6 +69,17 @@ impl AuditTrouble {
             Self::ReadOnly => {
                 "Make the home directory, and `audit.db` in it, writable for this user, and call again."
             }
+            Self::Io => {
+                "See that the disk of the home directory works and that no quota is used up, and call again."
+            }
+            Self::Exposed => {
+                "If nobody else has changed it: `chmod 600` for `audit.db` of the home directory and those beside it."
+            }
+            Self::Replaced => {
+                "Put the record back while no host runs, if it is there still; `cofferdam audit verify` looks at what is \
+                 there now."
+            }
+            Self::Decided => "`cofferdam audit show` has who decided, and why.",
             Self::Corrupt => {
                 "Keep what is there as evidence: move `audit.db`, those beside it and `audit.checkpoint` out of the \
                  home directory while no host runs; the next call begins a new record."
