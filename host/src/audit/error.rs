@@ -67,6 +67,17 @@ impl AuditTrouble {
             Self::ReadOnly => {
                 "Make the home directory, and `audit.db` in it, writable for this user, and call again."
             }
+            Self::Io => {
+                "See that the disk of the home directory works and that no quota is used up, and call again."
+            }
+            Self::Exposed => {
+                "If nobody else has changed it: `chmod 600` for `audit.db` of the home directory and those beside it."
+            }
+            Self::Replaced => {
+                "Put the record back while no host runs, if it is there still; `cofferdam audit verify` looks at what is \
+                 there now."
+            }
+            Self::Decided => "`cofferdam audit show` has who decided, and why.",
             Self::Corrupt => {
                 "Keep what is there as evidence: move `audit.db`, those beside it and `audit.checkpoint` out of the \
                  home directory while no host runs; the next call begins a new record."
@@ -76,18 +87,6 @@ impl AuditTrouble {
             Self::Key => {
                 "Where nobody else has read it: `chmod 600 host.key`. Else move it away: a new one is made, under \
                  which nothing that was sealed or signed before opens or proves anything."
-            }
-            Self::Exposed => {
-                "Where nobody else has changed it: `chmod 600` for `audit.db` and what is beside it. `cofferdam audit \
-                 verify` says whether anybody has."
-            }
-            Self::Replaced => {
-                "Look who moves the files of the home directory while a host uses them. What ran meanwhile is in \
-                 `cofferdam recover list`, if its record is still there."
-            }
-            Self::Decided => "`cofferdam audit show` with the call's id says how.",
-            Self::Io => {
-                "See that the disk of the home directory works and has room and quota, and call again."
             }
             Self::Other => "The log says more; `cofferdam audit verify` looks at the record.",
         }

@@ -270,7 +270,7 @@ fn base(connection: &Connection, signing: &Signing) -> Result<Head, AuditError> 
 fn remove(connection: &Connection, signing: &Signing, cut: &Cut) -> Result<(), AuditError> {
     connection.pragma_update(None, "secure_delete", true)?;
     let removed = remove_with(connection, signing, cut);
-    connection.pragma_update(None, "secure_delete", false)?;
+    connection.pragma_update(None, "secure_delete", "fast")?;
     removed
 }
 

@@ -34,6 +34,8 @@ pub(super) fn open(path: &Path, settings: &LogSettings) -> Result<Connection, Au
     connection.pragma_update(None, "journal_mode", "wal")?;
     // Of this connection alone.
     connection.pragma_update(None, "synchronous", settings.durability.synchronous())?;
+    // So that no copy of a text stays behind where a page is split, which pruning would not find.
+    connection.pragma_update(None, "secure_delete", "fast")?;
     connection.pragma_update(None, "temp_store", "memory")?;
     connection.pragma_update(None, "cache_size", -16_384)?;
     connection.set_prepared_statement_cache_capacity(64);
