@@ -136,6 +136,28 @@ fn close(open: &OpenCall, lots: &mut Lots) -> CloseCall {
     }
 }
 
+/// Calls like those of [`fill`], one by one.
+pub struct Calls(Lots);
+
+impl Calls {
+    /// The same for the same seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(Lots(seed))
+    }
+
+    /// The next call, received at `at`: its beginning and its end.
+    ///
+    /// # Panics
+    /// `at` is before 1970.
+    pub fn next(&mut self, at: Timestamp) -> (OpenCall, CloseCall) {
+        let of = route(&mut self.0);
+        let open = open(at, of, &mut self.0);
+        let close = close(&open, &mut self.0);
+        (open, close)
+    }
+}
+
 /// Records `calls` calls in `home`, spread over the `days` before `until`, of which [`INCOMPLETE`] never end.
 ///
 /// # Panics

@@ -66,11 +66,20 @@ pub struct LogSettings {
     pub busy_timeout: Duration,
     /// How long calls stay on record; none for as long as nobody prunes it. Default: none.
     pub retention: Option<Duration>,
+    /// The file system that SQLite goes through, by its name. Default: the machine's.
+    #[cfg(test)]
+    pub(crate) vfs: Option<&'static str>,
 }
 
 impl Default for LogSettings {
     fn default() -> Self {
-        Self { durability: Durability::Process, busy_timeout: Duration::from_secs(2), retention: None }
+        Self {
+            durability: Durability::Process,
+            busy_timeout: Duration::from_secs(2),
+            retention: None,
+            #[cfg(test)]
+            vfs: None,
+        }
     }
 }
 

@@ -26,7 +26,14 @@ const BUSY: Duration = Duration::from_secs(2);
 pub(super) fn open(path: &Path, settings: &LogSettings) -> Result<Connection, AuditError> {
     make(path).map_err(AuditError::from_io)?;
     plain(path)?;
-    let mut connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE;
+    #[cfg(not(test))]
+    let mut connection = Connection::open_with_flags(path, flags)?;
+    #[cfg(test)]
+    let mut connection = match settings.vfs {
+        Some(vfs) => Connection::open_with_flags_and_vfs(path, flags, vfs)?,
+        None => Connection::open_with_flags(path, flags)?,
+    };
     connection.busy_timeout(settings.busy_timeout)?;
     // Before anything is changed in it.
     ours(&connection)?;

@@ -1,7 +1,9 @@
 //! The record in real files: what the tests of this folder share.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
+mod disk;
 mod opened;
+mod power;
 mod pruned;
 mod replaced;
 mod signed;
