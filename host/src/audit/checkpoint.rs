@@ -1,7 +1,7 @@
 //! Checkpoints: what the host signs about the chain, so that even a tail that is cut off is missed.
 //!
 //! The text of the note is C2SP's checkpoint form: the origin, how many entries, the hash of the last of them in
-//! base64, and a line with the time. A further line says more: `pruned` (the entries up to here were removed), or for
+//! base64, and a line with the time. A further line says more: `pruned` (the entries up to here were removed), `exported` (an export ends here), or for
 //! each flaw that the operator accepts `accepts <number> <flaw>`.
 
 use base64::Engine as _;
@@ -25,6 +25,8 @@ pub enum Statement {
     Head,
     /// The entries up to here were removed; the chain begins after them.
     Pruned,
+    /// An export ends here.
+    Exported,
     /// The operator knows of these flaws, by the number of an entry.
     Accepts(Vec<(u64, Flaw)>),
 }
@@ -65,6 +67,7 @@ impl Checkpoint {
         match &self.statement {
             Statement::Head => {}
             Statement::Pruned => text.push_str("pruned\n"),
+            Statement::Exported => text.push_str("exported\n"),
             Statement::Accepts(flaws) => {
                 for (n, flaw) in flaws {
                     text.push_str(&format!("accepts {n} {}\n", flaw.name()));
@@ -85,6 +88,7 @@ fn parse(text: &str) -> Option<Checkpoint> {
     for line in lines {
         statement = match (statement, line.strip_prefix("accepts ")) {
             (Statement::Head, None) if line == "pruned" => Statement::Pruned,
+            (Statement::Head, None) if line == "exported" => Statement::Exported,
             (Statement::Head, Some(flaw)) => Statement::Accepts(vec![accepted(flaw)?]),
             (Statement::Accepts(mut flaws), Some(flaw)) if flaws.len() < ACCEPTED => {
                 flaws.push(accepted(flaw)?);
@@ -113,6 +117,7 @@ mod tests {
         let statements = [
             Statement::Head,
             Statement::Pruned,
+            Statement::Exported,
             Statement::Accepts(vec![(3, Flaw::Edited), (9, Flaw::Truncated)]),
         ];
         for statement in statements {

@@ -127,6 +127,21 @@ pub struct KeptCall {
     pub class: Option<String>,
     /// The failure's or the error's code.
     pub code: Option<String>,
+    /// The key that its caller gave.
+    pub key: Option<String>,
+    /// How that key stands, while it is this call's.
+    pub held: Option<HeldKey>,
+}
+
+/// How a key stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldKey {
+    /// The SHA-256 of what it stands for; empty where it is none.
+    pub fingerprint: Vec<u8>,
+    /// 0 running, 1 its outcome stands, 2 what it did is unknown, 3 that is decided.
+    pub state: i64,
+    /// Until when its outcome stands.
+    pub until: Option<Timestamp>,
 }
 
 /// A key that does not fit its call.

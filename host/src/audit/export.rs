@@ -8,7 +8,8 @@
 //!
 //! A body stands there as the text that was hashed, which is JSON; so a line is checked as the bytes that it is, and
 //! has one spelling. The first line says after which entry the export begins: `base` is null at the very beginning, and
-//! else a signed statement. The last line is a signed statement about the last entry.
+//! else a signed statement. The last line is a signed statement about the last entry, which says that the export ends there:
+//! an export that was cut after a statement in its midst is not taken for a whole one.
 
 use std::io::{self, BufRead, Read as _, Write};
 
@@ -139,9 +140,13 @@ pub(crate) fn check(
         None => {}
     }
     pinned.iter().for_each(|note| drop(verifier.note(note, 0, "a checkpoint kept elsewhere")));
-    let (mut number, mut is_signed) = (1, header.base.is_none());
+    let (mut number, mut is_over) = (1, false);
     while let Some(line) = next(lines)? {
         number += 1_u64;
+        if std::mem::take(&mut is_over) {
+            let what = format!("line {number} comes after the end of the export");
+            verifier.find(verifier.n().saturating_add(1), None, None, Flaw::Line, what);
+        }
         if let Some(entry) = entry_of(&line) {
             let before = verifier.hash();
             if line_of_entry(&entry, &before) != line && entry.n == verifier.n().saturating_add(1) {
@@ -149,11 +154,12 @@ pub(crate) fn check(
                 verifier.find(entry.n, None, None, Flaw::Line, what);
             }
             drop(verifier.entry(&entry, None));
-            is_signed = false;
         } else if let Some(note) = note_of(&line) {
             let signed = verifier.note(&note, verifier.n(), "the export");
-            let (n, signed) = (verifier.n(), signed.map(|signed| signed.n));
-            is_signed |= signed == Some(n);
+            let n = verifier.n();
+            is_over =
+                signed.as_ref().is_some_and(|said| said.n == n && said.statement == Statement::Exported);
+            let signed = signed.map(|signed| signed.n);
             // One that does not hold is a finding already.
             if let Some(signed) = signed.filter(|signed| *signed != n) {
                 let what = format!("the checkpoint in line {number} is not one about the entry before it");
@@ -165,9 +171,9 @@ pub(crate) fn check(
         }
         progress(verifier.n());
     }
-    if !is_signed {
+    if !is_over {
         let what = format!(
-            "the export ends with entry {}, and not with a checkpoint: its end is missing",
+            "the export ends with entry {}, and not with the statement that it ends there: its end is missing",
             verifier.n()
         );
         verifier.find(verifier.n().saturating_add(1), None, None, Flaw::Truncated, what);

@@ -22,7 +22,7 @@ pub(crate) use anchor::Anchor;
 pub use checkpoint::{Checkpoint, ORIGIN, Statement};
 pub use entry::{Entry, EventLine, GENESIS, chained};
 pub use error::{AuditError, AuditTrouble};
-pub use evidence::{AuditEvidence, KeptCall, KeptEntry, KeptKey, KeptNote};
+pub use evidence::{AuditEvidence, HeldKey, KeptCall, KeptEntry, KeptKey, KeptNote};
 pub(crate) use export::{ExportError, Exporter, check, hex};
 pub use histogram::Histogram;
 pub use log::{AuditLog, AuditReader, CallRow, Filter, StoredEntry};

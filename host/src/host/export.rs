@@ -117,7 +117,7 @@ impl Audit {
             return Err(HostError::new(HostErrorKind::AuditNotFound, message));
         };
         let (n, hash, at) = (verifier.n(), verifier.hash(), Timestamp::now());
-        let note = Checkpoint { n, hash, at, statement: Statement::Head }.sign(&signer);
+        let note = Checkpoint { n, hash, at, statement: Statement::Exported }.sign(&signer);
         exporter.checkpoint(&note).map_err(unwritable)?;
         Ok(exported)
     }

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::{schema, signing};
 use crate::audit::error::AuditError;
-use crate::audit::evidence::{AuditEvidence, KeptCall, KeptEntry, KeptKey, KeptNote};
+use crate::audit::evidence::{AuditEvidence, HeldKey, KeptCall, KeptEntry, KeptKey, KeptNote};
 use crate::audit::log::StoredEntry;
 use crate::audit::order::CallStatus;
 use crate::audit::seal::Sealed;
@@ -140,13 +140,22 @@ impl AuditEvidence for Evidence {
 
 const CALL: &str = "SELECT calls.id, calls.at, calls.first, calls.last, calls.actor, calls.attempts, \
                     routes.connector, routes.op, verdicts.status, verdicts.class, verdicts.code, routes.action, \
-                    routes.step, calls.idempotent FROM calls \
+                    routes.step, calls.idempotent, calls.key, keys.fingerprint, keys.state, keys.until FROM calls \
+                    LEFT JOIN keys ON keys.key = calls.key AND keys.call = calls.id \
                     LEFT JOIN routes ON routes.id = calls.route LEFT JOIN verdicts ON verdicts.id = calls.verdict";
 
 fn kept_call(row: &Row<'_>) -> rusqlite::Result<KeptCall> {
     let text = |at: usize| row.get::<_, Option<String>>(at).map(|text| text.filter(|text| !text.is_empty()));
     let status: Option<usize> = row.get(8)?;
     let id: Vec<u8> = row.get(0)?;
+    let held = match row.get::<_, Option<i64>>(16)? {
+        Some(state) => Some(HeldKey {
+            fingerprint: row.get(15)?,
+            state,
+            until: row.get::<_, Option<i64>>(17)?.and_then(|until| Timestamp::from_microsecond(until).ok()),
+        }),
+        None => None,
+    };
     Ok(KeptCall {
         audit_id: id.try_into().map(AuditId::from_bytes).ok(),
         at: Timestamp::from_microsecond(row.get(1)?).unwrap_or_default(),
@@ -162,5 +171,7 @@ fn kept_call(row: &Row<'_>) -> rusqlite::Result<KeptCall> {
         action: text(11)?,
         step: text(12)?,
         idempotent: row.get(13)?,
+        key: row.get(14)?,
+        held,
     })
 }

@@ -43,6 +43,46 @@ pub(super) struct Facts {
     pub(super) arguments: Sum,
     pub(super) result: Sum,
     pub(super) attempts: Number,
+    pub(super) claim: Claim,
+    pub(super) key_end: KeyFact,
+}
+
+/// The key that a call runs under, or something else.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(super) enum Claim {
+    Of {
+        #[serde(default)]
+        key_sha256: Fact,
+        #[serde(default)]
+        fingerprint: Fact,
+    },
+    Other(IgnoredAny),
+}
+
+impl Default for Claim {
+    fn default() -> Self {
+        Self::Other(IgnoredAny)
+    }
+}
+
+/// What becomes of a key, or something else.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(super) enum KeyFact {
+    Of {
+        #[serde(default)]
+        state: Fact,
+        #[serde(default)]
+        until: Fact,
+    },
+    Other(IgnoredAny),
+}
+
+impl Default for KeyFact {
+    fn default() -> Self {
+        Self::Other(IgnoredAny)
+    }
 }
 
 /// A text, or something else.
@@ -156,4 +196,6 @@ pub(super) struct LogEvent {
 pub(super) struct LogFacts {
     /// A signed statement.
     pub(super) note: Fact,
+    /// A call.
+    pub(super) call: Fact,
 }

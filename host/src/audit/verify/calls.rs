@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use jiff::Timestamp;
 
-use super::body::EventOf;
+use super::body::{Claim, EventOf, KeyFact};
 use super::finding::Flaw;
 use crate::failure::AuditId;
 
@@ -33,6 +33,10 @@ pub(crate) struct CallFacts {
     pub(crate) class: Option<String>,
     /// The failure's or the error's code.
     pub(crate) code: Option<String>,
+    /// The SHA-256 of the key that its caller gave, and of all that the key stands for, in hexadecimal.
+    pub(crate) claim: Option<(String, String)>,
+    /// What becomes of that key, and until when.
+    pub(crate) key_end: Option<(String, Option<Timestamp>)>,
     /// How many attempts were begun.
     pub(crate) attempts: u32,
     /// The SHA-256 of its arguments, in hexadecimal.
@@ -145,6 +149,9 @@ impl CallFacts {
                 if self.attempts == 0 {
                     self.idempotent = facts.idempotent.is();
                 }
+                if let Claim::Of { key_sha256, fingerprint } = facts.claim {
+                    self.claim = self.claim.take().or(key_sha256.text().zip(fingerprint.text()));
+                }
                 self.arguments = self.arguments.take().or(facts.arguments.sha256());
             }
             "attempt_started" => self.attempts = self.attempts.saturating_add(1),
@@ -153,6 +160,10 @@ impl CallFacts {
                 (self.code, self.outcome) = (facts.code.text(), facts.result.sha256());
                 // An attempt that was announced is not made where the announcement itself is what is cut short.
                 self.attempts = facts.attempts.number().unwrap_or(self.attempts);
+                if let KeyFact::Of { state, until } = facts.key_end {
+                    let until = until.text().and_then(|until| until.parse().ok());
+                    self.key_end = state.text().map(|state| (state, until));
+                }
                 return true;
             }
             // What is decided about a call that never ended.

@@ -40,6 +40,8 @@ pub(crate) struct Verifier<'k> {
     /// What was signed, by the number of the entry that it speaks of.
     ahead: BTreeMap<u64, Vec<([u8; 32], &'static str)>>,
     accepted: HashSet<(u64, Flaw)>,
+    /// Calls about whose keys somebody decided.
+    decided: HashSet<String>,
     findings: Vec<Finding>,
     more: u64,
     tally: Tally,
@@ -84,6 +86,7 @@ impl<'k> Verifier<'k> {
             calls: Calls::default(),
             ahead: BTreeMap::new(),
             accepted: HashSet::new(),
+            decided: HashSet::new(),
             findings: Vec::new(),
             more: 0,
             tally: Tally::default(),
@@ -200,7 +203,11 @@ impl<'k> Verifier<'k> {
                 }
             }
             (None, Some(log), None) if body.events.is_empty() => {
-                if log.name == "loss_accepted"
+                if log.name == "key_decided"
+                    && let Some(call) = log.payload.call.text()
+                {
+                    self.decided.insert(call);
+                } else if log.name == "loss_accepted"
                     && let Some(note) = log.payload.note.text()
                     && let Some(checkpoint) = self.note(&note, n, "an entry")
                     && let Statement::Accepts(flaws) = checkpoint.statement

@@ -38,7 +38,8 @@ fn row_147_and_148_edited_missing_moved_inserted_and_cut_off() {
         (1, Flaw::Truncated)
     );
     let forged = "UPDATE checkpoints SET note = replace(note, 'time 2', 'time 3')";
-    assert_eq!(after(forged), [(40, Flaw::Signature)]);
+    // It does not hold, and there is no other.
+    assert_eq!(after(forged), [(40, Flaw::Signature), (40, Flaw::Signature)]);
     assert_eq!(first("UPDATE entries SET sealed = x'00' WHERE n = 7"), (7, Flaw::Sealed));
 }
 
@@ -135,5 +136,55 @@ fn a_thousand_changes_at_random_are_found_where_they_are() {
             "{round}: kind {kind} at {n}: {named:?}"
         );
         connection.execute_batch("ROLLBACK").unwrap();
+    }
+}
+
+#[test]
+fn a_key_that_is_gone_renamed_or_another_calls_is_found() {
+    let home = tempfile::tempdir().unwrap();
+    let until = Timestamp::now().checked_add(std::time::Duration::from_secs(86_400)).unwrap();
+    let (key, print) = ("order-17", [7; 32]);
+    {
+        let log = log(home.path());
+        let id = AuditId::mint();
+        let mut call = opening(&id, Timestamp::now());
+        call.key = Some(crate::audit::KeyClaim { key: key.into(), fingerprint: print, at: call.at });
+        let claim = json!({"key_sha256": crate::digest::Digest::of(key.as_bytes()).to_string(),
+            "fingerprint": crate::digest::Digest::from_bytes(print).to_string()});
+        let received = json!({"connector": "github://acme/hello@0.1.0", "op": "greet", "actor": "tester"});
+        let lines = [
+            line(1, "received", call.at, received),
+            line(2, "admitted", call.at, json!({"idempotent": true, "claim": claim})),
+            line(3, "attempt_started", call.at, json!({"attempt": 1})),
+        ];
+        call.entry = Entry::new(&id, &lines);
+        let (reply, opened) = answer();
+        log.submit(Order::Open { call: Box::new(call), reply });
+        done(opened).unwrap();
+        let mut end = closing(&id, Timestamp::now());
+        end.key = KeyEnd::Keeps(until);
+        let key_end = json!({"state": "keeps", "until": until.to_string()});
+        let last = json!({"status": "value", "class": null, "code": null, "key_end": key_end});
+        let lines = [line(4, "attempt_ended", end.at, json!({})), line(5, "final", end.at, last)];
+        end.entry = Entry::new(&id, &lines);
+        let (reply, closed) = answer();
+        log.submit(Order::Close { open: None, call: Box::new(end), reply: Some(reply) });
+        done(closed).unwrap();
+    }
+    assert_eq!(findings(home.path()), []);
+    for change in [
+        "DELETE FROM keys",
+        "UPDATE keys SET until = 0",
+        "UPDATE keys SET fingerprint = zeroblob(32)",
+        "UPDATE keys SET state = 2, until = NULL",
+        "UPDATE keys SET key = 'other'; UPDATE calls SET key = 'other'",
+        "UPDATE calls SET key = NULL",
+    ] {
+        let copy = tempfile::tempdir().unwrap();
+        for name in ["audit.db", "audit.checkpoint", "host.key"] {
+            std::fs::copy(home.path().join(name), copy.path().join(name)).unwrap();
+        }
+        file(copy.path()).execute_batch(change).unwrap();
+        assert!(findings(copy.path()).iter().any(|found| found.flaw == Flaw::Keys), "{change}");
     }
 }
