@@ -62,7 +62,7 @@ fn no_argument_no_answer_and_no_name_that_is_none_is_in_a_metric() {
     let world = world();
     let host = world.home.builder().allow_private(world.upstream.host_port()).listener(metrics.clone());
     let host = host.build().unwrap();
-    let mut all: Vec<_> = calls().into_iter().map(|(connector, op, args)| (connector, op, args)).collect();
+    let mut all = calls();
     all.push(("probe", CANARIES[0], json!({})));
     all.push((CANARIES[0], "fetch", json!({})));
     let count = all.len();

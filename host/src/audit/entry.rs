@@ -110,7 +110,6 @@ pub fn chained(before: &[u8; 32], n: u64, digest: &[u8; 32]) -> [u8; 32] {
     hash.finalize().into()
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde asks for")]
 fn shown<S: serde::Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&format_args!("{at:.6}"))
 }

@@ -125,8 +125,8 @@ pub(crate) fn check(
         let what = format!("the export names the key {}, and {} is to be the one", own.id(), key.id());
         verifier.find(0, None, None, Flaw::Signature, what);
     }
-    match &header.base {
-        Some(note) => match Checkpoint::read(note, &key) {
+    if let Some(note) = &header.base {
+        match Checkpoint::read(note, &key) {
             // A part begins after any entry, the whole of a pruned record after the last that was pruned.
             Ok(Checkpoint { n, hash, statement, .. }) if header.part || statement == Statement::Pruned => {
                 verifier.begin_after(n, hash);
@@ -136,8 +136,7 @@ pub(crate) fn check(
                 verifier.find(0, None, None, Flaw::Signature, what);
                 verifier.begin_anywhere();
             }
-        },
-        None => {}
+        }
     }
     pinned.iter().for_each(|note| drop(verifier.note(note, 0, "a checkpoint kept elsewhere")));
     let (mut number, mut is_over) = (1, false);

@@ -125,10 +125,10 @@ impl Hash {
 /// Below this every whole float is exactly one integer: 2^53.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
-fn sorted<'f>(
-    fields: &'f Map<String, Value>,
+fn sorted(
+    fields: &Map<String, Value>,
     wanted: impl Fn(&Value) -> bool,
-) -> impl Iterator<Item = (&'f str, &'f Value)> {
+) -> impl Iterator<Item = (&str, &Value)> {
     let mut fields: Vec<_> = fields.iter().filter(|(_, value)| wanted(value)).collect();
     fields.sort_unstable_by_key(|(name, _)| *name);
     fields.into_iter().map(|(name, value)| (name.as_str(), value))

@@ -2,6 +2,7 @@
 
 mod evidence;
 mod find;
+mod head;
 mod kept;
 mod names;
 mod orders;

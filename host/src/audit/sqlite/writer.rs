@@ -6,9 +6,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rusqlite::Connection;
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OptionalExtension as _};
 
+pub(super) use super::head::{Head, head};
 use super::kept::{Kept, worth_keeping};
 use super::names::Names;
 use super::orders::{Answer, At, carry_out};
@@ -70,13 +71,6 @@ pub(super) struct Book {
     place: Place,
     /// The end of the chain, as it was last seen.
     seen: u64,
-}
-
-/// The end of the chain.
-#[derive(Debug, Clone)]
-pub(super) struct Head {
-    pub(super) n: u64,
-    pub(super) hash: [u8; 32],
 }
 
 impl Writer {
@@ -508,12 +502,4 @@ fn empty_log(connection: &Connection, busy_timeout: Duration) {
 
 fn is_of_the_log(order: &Order) -> bool {
     matches!(order, Order::Sign { .. } | Order::Accept { .. } | Order::Prune { .. })
-}
-
-/// The end of the chain as it is now: another host may have written since.
-pub(super) fn head(connection: &Connection) -> rusqlite::Result<Head> {
-    let mut last = connection.prepare_cached("SELECT n, hash FROM entries ORDER BY n DESC LIMIT 1")?;
-    let last = last.query_row([], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
-    let (n, hash) = last.unwrap_or((0, GENESIS));
-    Ok(Head { n, hash })
 }

@@ -44,7 +44,11 @@ fn what_is_pruned_is_in_no_file_while_its_host_lives() {
     for number in 0..100 {
         let id = AuditId::mint();
         let (reply, opened) = answer();
-        let lines = [line(1, "received", day(0), json!({"actor": format!("canary-{number}")}))];
+        let lines = [
+            line(1, "received", day(0), json!({"actor": format!("canary-{number}")})),
+            line(2, "admitted", day(0), json!({"idempotent": true})),
+            line(3, "attempt_started", day(0), json!({"attempt": 1})),
+        ];
         let call = OpenCall { entry: Entry::new(&id, &lines), ..opening(&id, day(0)) };
         log.submit(Order::Open { call: Box::new(call), reply });
         done(opened).unwrap();
