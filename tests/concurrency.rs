@@ -47,7 +47,8 @@ fn a_thousand_calls_wait_on_the_network_in_one_process() {
             calls.spawn(fetch("/hang"));
         }
         while upstream.seen("/hang").len() < CALLS {
-            assert!(calls.try_join_next().is_none(), "a call ended before it was answered");
+            let ended = calls.try_join_next();
+            assert!(ended.is_none(), "a call ended before it was answered: {ended:?}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         let each = process::resident_bytes().saturating_sub(memory) / CALLS as u64;

@@ -46,7 +46,7 @@ const FAILING: &[(&str, bool)] = &[
     ("audit tail", false),
     ("audit stats", false),
     ("audit verify", false),
-    ("audit export", false),
+    ("audit export nowhere/export.jsonl", false),
     ("audit prune --older-than 1d", false),
     ("audit key", false),
     ("audit checkpoint", false),

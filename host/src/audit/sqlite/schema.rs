@@ -190,3 +190,17 @@ fn check(version: i64) -> Result<usize, AuditError> {
         )),
     }
 }
+
+/// Works off what is in the log beside the file, and empties it: what was overwritten in the file is still there. Not
+/// while somebody reads.
+pub(super) fn empty_log(connection: &Connection, busy_timeout: Duration) {
+    let emptied = connection
+        .busy_timeout(Duration::ZERO)
+        .and_then(|()| {
+            connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0))
+        })
+        .and_then(|busy| connection.busy_timeout(busy_timeout).map(|()| busy));
+    if !matches!(emptied, Ok(0)) {
+        tracing::debug!(target: "cofferdam::audit", ?emptied, "the log is not emptied");
+    }
+}

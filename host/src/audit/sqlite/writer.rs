@@ -165,7 +165,7 @@ impl Writer {
         if matches!(stepped, Ok(false))
             && let Some(book) = &self.book
         {
-            empty_log(&book.connection, self.settings.busy_timeout);
+            schema::empty_log(&book.connection, self.settings.busy_timeout);
         }
         if matches!(stepped, Ok(true)) {
             self.pruning = Some(pruning);
@@ -484,20 +484,6 @@ fn has_open_calls(connection: &Connection, owner: &str) -> bool {
     let select = "SELECT 1 FROM calls JOIN owners ON owners.id = calls.owner \
                   WHERE calls.verdict = 0 AND owners.name = ?1";
     connection.prepare_cached(select).and_then(|mut select| select.exists([owner])).unwrap_or(true)
-}
-
-/// Works off what is in the log beside the file, and empties it: what was overwritten in the file is still there. Not
-/// while somebody reads.
-fn empty_log(connection: &Connection, busy_timeout: Duration) {
-    let emptied = connection
-        .busy_timeout(Duration::ZERO)
-        .and_then(|()| {
-            connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0))
-        })
-        .and_then(|busy| connection.busy_timeout(busy_timeout).map(|()| busy));
-    if !matches!(emptied, Ok(0)) {
-        tracing::debug!(target: "cofferdam::audit", ?emptied, "the log is not emptied");
-    }
 }
 
 fn is_of_the_log(order: &Order) -> bool {
