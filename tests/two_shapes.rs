@@ -73,7 +73,7 @@ fn a47_every_error_has_one_of_two_shapes() {
             "list" => Some("packages/index.json"),
             "breaker status" | "breaker reset --all" => Some("circuits"),
             "audit key" => Some("host.key"),
-            _ if line.starts_with("audit") || line.starts_with("recover") => Some("audit.db"),
+            _ if line.starts_with("audit") || line.starts_with("recover list") => Some("audit.db"),
             _ => None,
         };
         let before = broken.map(|file| (desk.path(file), fs::read(desk.path(file)).ok()));
