@@ -35,7 +35,12 @@ fn main() {
          bytes a call | bare: bytes |\n|---|---|---|---|---|---|---|---|---|"
     );
     for (durability, loads) in [(Durability::Process, PROCESS), (Durability::Power, POWER)] {
+        // `cargo bench --bench audit -- process` measures those alone.
+        let named = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
         for (callers, calls) in loads {
+            if named.as_deref().is_some_and(|named| named != durability.name()) {
+                continue;
+            }
             row(&runtime, durability, callers, calls);
         }
     }

@@ -43,9 +43,14 @@ impl Histogram {
     /// Counts all that `other` counts.
     pub fn merge(&mut self, other: &Self) {
         self.longest = self.longest.max(other.longest);
+        let mut own = std::mem::take(&mut self.counts).into_iter().peekable();
+        // One walk over both: most have many buckets, and inserting each would move those behind it.
         for (bucket, count) in &other.counts {
-            self.add(*bucket, *count);
+            self.counts.extend(std::iter::from_fn(|| own.next_if(|(before, _)| before < bucket)));
+            let same = own.next_if(|(same, _)| same == bucket).map_or(0, |(_, count)| count);
+            self.counts.push((*bucket, count.saturating_add(same)));
         }
+        self.counts.extend(own);
     }
 
     /// Counts all that `other` counts no more. The longest stays what it was, unless nothing is left.
@@ -69,6 +74,10 @@ impl Histogram {
     }
 
     fn add(&mut self, bucket: u16, count: u64) {
+        if self.counts.last().is_none_or(|(last, _)| *last < bucket) {
+            self.counts.push((bucket, count));
+            return;
+        }
         match self.counts.binary_search_by_key(&bucket, |(own, _)| *own) {
             Ok(at) => {
                 if let Some((_, own)) = self.counts.get_mut(at) {

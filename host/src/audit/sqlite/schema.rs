@@ -45,7 +45,12 @@ pub(super) fn open(path: &Path, settings: &LogSettings) -> Result<Connection, Au
     connection.pragma_update(None, "secure_delete", "fast")?;
     connection.pragma_update(None, "temp_store", "memory")?;
     connection.pragma_update(None, "cache_size", -16_384)?;
+    // Pages that many commits change are copied into the file once: 16 MiB of them may wait in the log.
+    connection.pragma_update(None, "wal_autocheckpoint", 4_096)?;
     connection.set_prepared_statement_cache_capacity(64);
+    // A plan is made once: without this, statements on `calls` are prepared anew for every value that is bound, since
+    // one of its indexes is partial and the value could have a say in whether that can be used.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     migrate(&mut connection)?;
     Ok(connection)
 }
