@@ -1,8 +1,10 @@
-//! What an action declares of a connector it calls: a subset of what the connector is granted.
-//!
-//! The files that actions are written in are not read yet; what one declares can be given with a call.
+//! An action: what its file declares, and the subset of a connector that its calls may use.
 
+mod file;
 mod scope;
+mod template;
 
 pub use crate::document::Refused as ScopeError;
+pub use file::{Action, Input, InputKind, Requirement, Retry, Step, Target};
 pub use scope::ActionScope;
+pub use template::{Part, Reference, Root, Segment, Template, Values};
