@@ -150,6 +150,7 @@ pub(super) enum Command {
     #[command(subcommand)]
     Binding(commands::binding::Command),
     Call(commands::call::Args),
+    Run(commands::run::Args),
     Replay(commands::replay::Args),
     #[command(subcommand)]
     Recover(commands::recover::Command),

@@ -60,6 +60,7 @@ struct Payload {
     by: Option<String>,
     of: Option<String>,
     usage: Usage,
+    may_have_sent: bool,
 }
 
 #[derive(Deserialize, Default)]
@@ -120,6 +121,13 @@ impl Found {
                 "attempt_ended" => {
                     self.attempts.ended = self.attempts.ended.saturating_add(1);
                     self.attempts.requests = self.attempts.requests.saturating_add(payload.usage.requests);
+                }
+                // The calls of an action are what it attempts.
+                "step_started" => self.attempts.begun = self.attempts.begun.saturating_add(1),
+                "step_ended" => {
+                    self.attempts.ended = self.attempts.ended.saturating_add(1);
+                    self.attempts.requests =
+                        self.attempts.requests.saturating_add(payload.may_have_sent.into());
                 }
                 "resumed" => self.resumed_by = payload.by,
                 "replayed" => self.replayed_of = payload.of.as_deref().and_then(AuditId::parse),

@@ -14,6 +14,7 @@ use super::found::{Found, find, unreadable, whole};
 use crate::audit::{AuditLog, AuditReader, AuditTrouble, CallStatus, Decision, Filter, Order, written};
 use crate::call::{Cancellation, Pipeline, Report};
 use crate::error::{Error, HostError, HostErrorKind};
+use crate::event::is_action;
 use crate::failure::{AuditId, safe_line};
 use crate::sandbox::Answer;
 
@@ -54,6 +55,9 @@ pub struct Incomplete {
     pub replayable: bool,
     /// Why: `execution_incomplete`, or `cancelled`.
     pub reason: &'static str,
+    /// What is to be done about an action: it is not resumed, but its steps are calls that may be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<&'static str>,
 }
 
 /// How a call that was cut short is left as it is.
@@ -74,6 +78,7 @@ fn shown<S: serde::Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok, S
 impl Incomplete {
     fn of(found: Found) -> Self {
         let Found { row, attempts, request, .. } = found;
+        let hint = is_action(&row.connector).then(|| action_hint(row.idempotent));
         Self {
             audit_id: row.audit_id,
             at: row.at,
@@ -88,6 +93,7 @@ impl Incomplete {
             resumable: row.incomplete && row.idempotent && request.is_some(),
             replayable: false,
             reason: if row.incomplete { "execution_incomplete" } else { "cancelled" },
+            hint,
         }
     }
 }
@@ -167,6 +173,9 @@ pub(crate) async fn resume<A: Answer>(
         let found = tokio::task::spawn_blocking(move || find(&*log, &id)).await;
         let found = undecided(found.map_err(gone)??)?;
         let id = &found.row.audit_id;
+        if is_action(&found.row.connector) {
+            return Err(action_not_resumed(&found));
+        }
         if !found.row.idempotent || !found.row.incomplete {
             return Err(not_repeatable(&found));
         }
@@ -193,6 +202,29 @@ pub(crate) async fn resume<A: Answer>(
             (Err(error.into()), report)
         }
     }
+}
+
+/// What is to be done about an action that was cut short; one may be repeated if it was given a key.
+fn action_hint(keyed: bool) -> &'static str {
+    match keyed {
+        true => {
+            "Run it again under the same key, with the same arguments: what is done of it is not done again."
+        }
+        false => {
+            "Its steps are calls of their own, and it had no key: look at what they did, then skip it. To run it again \
+             does all of it again."
+        }
+    }
+}
+
+/// An action is run again as a whole, or not at all.
+fn action_not_resumed(found: &Found) -> HostError {
+    let id = &found.row.audit_id;
+    let message = format!("{id} is an action, and an action is not resumed.");
+    HostError::new(HostErrorKind::NotReplayable, message)
+        .hint(action_hint(found.row.idempotent))
+        .detail("reason", "action")
+        .detail("call", id.as_str())
 }
 
 /// What was begun may have had its effect, and a second one is not to be had by a command.

@@ -10,6 +10,7 @@ mod export;
 mod inspection;
 mod install;
 mod recovery;
+mod run_action;
 mod why;
 
 use std::sync::Arc;

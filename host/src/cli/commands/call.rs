@@ -10,12 +10,13 @@ use serde_json::{Map, Value};
 use crate::call::{Call, Cancellation, IfRunning, Report};
 use crate::cli::commands::each;
 use crate::cli::commands::fallback::{self, Fallback};
-use crate::cli::report::{Stop, exit_code};
+use crate::cli::report::{Stop, exit_code, told_by};
 use crate::cli::session::{Session, resolve};
 use crate::cli::tool_result::ToolResult;
 use crate::cli::{debug, files, progress, retries, runtime, strict_json};
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::safe_line;
+use crate::host::HostBuilder;
 use crate::limits::{LimitError, LimitRequest, Usage, parse_time};
 
 /// Longest text of arguments that is read, in bytes. What a call takes is less, and the call says so.
@@ -183,10 +184,8 @@ fn call(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> Result<
         if args.each.is_some() {
             builder = builder.concurrency(args.concurrency);
         }
-        for host_port in args.allow_private.into_iter().filter(|text| !text.is_empty()) {
-            builder = builder.allow_private(host_port);
-        }
-        builder.listener(Arc::new(retries::Told(session.ui.clone())))
+        allow_private_hosts(builder, &args.allow_private)
+            .listener(Arc::new(retries::Told(session.ui.clone())))
     })?;
     let connector = resolve(&host, &args.connector)?;
     let what = format!("calling {} of {connector}", safe_line(&args.op, 100));
@@ -297,17 +296,6 @@ fn with_report(
     outcome.map(drop).map_err(|error| Stop::Shown(exit_code(&error)))
 }
 
-/// The error, with the signal that ended the call, if one did.
-fn told_by(stop: Option<Stop>, error: Error) -> Error {
-    match (stop, error) {
-        (Some(stop), Error::Host(error)) if error.kind() == HostErrorKind::Cancelled => {
-            let signal = if matches!(stop, Stop::Terminated) { "SIGTERM" } else { "SIGINT" };
-            error.detail("signal", signal).into()
-        }
-        (_, error) => error,
-    }
-}
-
 /// Single arguments that were taken as JSON and are no texts: each with how the text would be written.
 fn not_texts(single: &[(String, Value)]) -> Vec<(String, String)> {
     let others = single.iter().filter(|(_, value)| !value.is_string());
@@ -334,21 +322,34 @@ fn arguments(
     whole: Option<&str>,
     single: Vec<(String, Value)>,
 ) -> Result<Value, HostError> {
-    let (text, place) = match whole {
-        None => (b"{}".to_vec(), "ARGS"),
-        Some("-") => {
+    match whole {
+        None => merge(Value::Object(Map::new()), single),
+        Some(text) => merge(argument_text(session, text)?, single),
+    }
+}
+
+/// Lets connectors reach these hosts.
+pub(super) fn allow_private_hosts(builder: HostBuilder, hosts: &[String]) -> HostBuilder {
+    let hosts = hosts.iter().filter(|text| !text.is_empty());
+    hosts.fold(builder, |builder, host_port| builder.allow_private(host_port.as_str()))
+}
+
+/// Arguments as one text: JSON, `@` and a file with it, or `-` for standard input.
+pub(super) fn argument_text(session: &Session<'_>, text: &str) -> Result<Value, HostError> {
+    let (text, place) = match text {
+        "-" => {
             if io::stdin().is_terminal() {
                 session.ui.note("reading the arguments from this terminal; end them with Ctrl-D");
             }
             let from = "standard input";
             (files::read_stream("The arguments on", io::stdin().lock(), Path::new(from), ARGS_BYTES)?, from)
         }
-        Some(text) => match text.strip_prefix('@') {
+        text => match text.strip_prefix('@') {
             Some(path) => (files::bounded("The file of arguments", Path::new(path), ARGS_BYTES)?, path),
             None => (text.as_bytes().to_vec(), "ARGS"),
         },
     };
-    merge(parse(&text, place)?, single)
+    parse(&text, place)
 }
 
 fn parse(text: &[u8], place: &str) -> Result<Value, HostError> {
@@ -396,7 +397,7 @@ fn key_and_value(text: &str) -> Result<(String, Value), String> {
     Ok((key.to_owned(), value))
 }
 
-fn service_and_identity(text: &str) -> Result<(String, String), String> {
+pub(super) fn service_and_identity(text: &str) -> Result<(String, String), String> {
     let (service, identity) = text.split_once('=').ok_or("write it as SERVICE=IDENTITY, like slack=work")?;
     match service.is_empty() || identity.is_empty() {
         true => Err("write it as SERVICE=IDENTITY, like slack=work".into()),
@@ -408,7 +409,7 @@ fn timeout(text: &str) -> Result<String, String> {
     amount(text, LimitRequest::parse(None, Some(text), None))
 }
 
-fn time(text: &str) -> Result<Duration, String> {
+pub(super) fn time(text: &str) -> Result<Duration, String> {
     parse_time(text)
         .ok_or_else(|| "write it as a whole number above zero with ms, s or m, like 500ms or 2s".to_owned())
 }

@@ -20,6 +20,7 @@ mod packaging;
 pub(super) mod recover;
 pub(super) mod remove;
 pub(super) mod replay;
+pub(super) mod run;
 pub(super) mod sign;
 pub(super) mod trust;
 pub(super) mod verify;
@@ -46,6 +47,7 @@ pub(super) fn run(command: Command, session: &Session<'_>) -> Result<(), Stop> {
         Command::Remove(args) => remove::run(args, session),
         Command::Binding(command) => binding::run(command, session),
         Command::Call(args) => call::run(args, session),
+        Command::Run(args) => run::run(args, session),
         Command::Audit(command) => audit::run(command, session),
         Command::Replay(args) => replay::run(args, session),
         Command::Recover(command) => recover::run(command, session),

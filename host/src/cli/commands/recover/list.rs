@@ -51,7 +51,10 @@ fn page(found: &[Incomplete]) -> Page {
             (false, true) => (Tone::Doubtful, "may be repeated, but what was asked for is not kept"),
             (false, false) => (Tone::Bad, "must not be repeated: look at the service, then recover skip"),
         };
-        page.toned_field("next", tone, next);
+        match call.hint {
+            Some(hint) => page.toned_field("next", Tone::Doubtful, hint),
+            None => page.toned_field("next", tone, next),
+        };
     }
     page
 }
