@@ -24,13 +24,16 @@ pub(super) struct Ground {
     hash: String,
 }
 
-static GROUND: LazyLock<Ground> = LazyLock::new(|| {
-    let base = Path::new(env!("CARGO_TARGET_TMPDIR")).join("actions");
-    fs::create_dir_all(&base).unwrap();
-    Ground::over(Home::shared(COFFERDAM, &base))
-});
+static GROUND: LazyLock<Ground> = LazyLock::new(|| Ground::shared("actions"));
 
 impl Ground {
+    /// One for a value that nothing drops.
+    pub(super) fn shared(name: &str) -> Self {
+        let base = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        fs::create_dir_all(&base).unwrap();
+        Self::over(Home::shared(COFFERDAM, &base))
+    }
+
     /// One of a test's own: what is killed leaves traces.
     pub(super) fn own() -> Self {
         Self::over(Home::new(COFFERDAM))
@@ -80,10 +83,10 @@ impl Ground {
 pub(super) fn write(home: &Path, name: &str, text: &str) {
     let dir = home.join("actions");
     fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).unwrap();
-    let mut file = fs::OpenOptions::new();
-    let mut file = file.write(true).create(true).truncate(true).mode(0o600);
-    let file = file.open(dir.join(format!("{name}.md"))).unwrap();
-    std::io::Write::write_all(&mut { file }, text.as_bytes()).unwrap();
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let mut file = options.open(dir.join(format!("{name}.md"))).unwrap();
+    std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();
 }
 
 /// An input that is a text and must be given.

@@ -21,7 +21,7 @@ impl Target {
     ///
     /// # Errors
     /// A value that is referred to is not there or cannot be text, or all of it together is too long.
-    pub(crate) fn render(&self, values: &Values<'_>) -> Result<Map<String, Value>, RenderError> {
+    pub fn render(&self, values: &Values<'_>) -> Result<Map<String, Value>, RenderError> {
         let mut room = Room(PAYLOAD_BYTES);
         table(&self.inputs, values, &mut room)
     }

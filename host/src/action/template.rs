@@ -168,3 +168,56 @@ fn read_text(text: &str, scope: Scope<'_>) -> Result<Template, Refused> {
         _ => Ok(Template::Text(parts)),
     }
 }
+
+impl Template {
+    /// The value as it is written in a file: references between `${` and `}`, and a plain `${` as `$${`.
+    #[must_use]
+    pub fn written(&self) -> Value {
+        match self {
+            Self::Literal(value) => escaped(value),
+            Self::Whole(reference) => format!("${{{}}}", reference.text).into(),
+            Self::Text(parts) => parts
+                .iter()
+                .zip(1..)
+                .fold(String::new(), |text, (part, next)| {
+                    text + &match part {
+                        Part::Literal(plain) => escape(plain, parts.get(next).is_some()),
+                        Part::Reference(reference) => format!("${{{}}}", reference.text),
+                    }
+                })
+                .into(),
+            Self::List(items) => items.iter().map(Self::written).collect(),
+            Self::Table(fields) => {
+                Value::Object(fields.iter().map(|(name, field)| (name.clone(), field.written())).collect())
+            }
+        }
+    }
+}
+
+fn escaped(value: &Value) -> Value {
+    match value {
+        Value::String(text) => escape(text, false).into(),
+        Value::Array(items) => items.iter().map(escaped).collect(),
+        Value::Object(fields) => {
+            Value::Object(fields.iter().map(|(name, field)| (name.clone(), escaped(field))).collect())
+        }
+        plain => plain.clone(),
+    }
+}
+
+/// Twice as many dollars wherever a reference could begin with them: before a `{`, and at the end before a reference.
+fn escape(text: &str, reference_follows: bool) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    let mut dollars = 0;
+    for c in text.chars() {
+        if c == '{' {
+            escaped.extend(std::iter::repeat_n('$', dollars));
+        }
+        dollars = if c == '$' { dollars + 1 } else { 0 };
+        escaped.push(c);
+    }
+    if reference_follows {
+        escaped.extend(std::iter::repeat_n('$', dollars));
+    }
+    escaped
+}

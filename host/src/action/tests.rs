@@ -97,7 +97,7 @@ fn a_whole_file_is_read() {
     assert_eq!(action.timeout(), Some(std::time::Duration::from_secs(60)));
     assert_eq!(action.requires()[1].scope().identities()["slack"], "work");
     assert_eq!(action.requires()[0].scope().hosts()[0].to_string(), "api.github.com:443");
-    assert_eq!((action.requires()[1].line(), action.steps()[1].line()), (14, 45));
+    assert_eq!((action.requires()[1].line(), action.steps()[1].line()), (14, 46));
     assert_eq!(action.intents(), ["announce a pull request"]);
     assert!(action.steps()[1].once && !action.steps()[0].once);
     assert!(matches!(action.steps()[2].retry(), Some(Retry::Own { max: 2, .. })));

@@ -164,11 +164,6 @@ impl ActionRecord {
         self.span.clone()
     }
 
-    /// Who asks.
-    pub(crate) fn actor(&self) -> &Arc<str> {
-        self.on_record.actor()
-    }
-
     /// The action begins, and comes back once that is durable: it runs, or the outcome of one before it, with the same
     /// key, is its own.
     ///

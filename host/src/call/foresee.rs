@@ -18,8 +18,6 @@ pub(crate) struct Foreseen {
     pub(crate) hash: Arc<str>,
     /// The id of the key that signed it.
     pub(crate) signer: Option<Arc<str>>,
-    /// Whether it may be repeated.
-    pub(crate) idempotent: bool,
     /// What it may use.
     pub(crate) limits: Limits,
     /// What is done where it fails.
@@ -69,7 +67,6 @@ impl Pipeline {
         Ok(Foreseen {
             hash: Arc::clone(&loaded.hash),
             signer: loaded.signer.clone(),
-            idempotent: context.idempotent(),
             limits,
             profile: plan.profile,
             bindings,

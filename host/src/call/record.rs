@@ -23,7 +23,6 @@ use crate::audit::{CallStatus, KeyEnd, Opened, Part, Standing, Verdict};
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::event::{Listener, Step};
 use crate::failure::AuditId;
-use crate::limits::Limits;
 use crate::sandbox::{Answer, Ended, Suppressed};
 
 /// What is known of a call while it runs; dropped without an outcome it records a cancellation.

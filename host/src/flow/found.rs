@@ -58,7 +58,8 @@ struct Payload {
     hash: Option<String>,
     candidate: u32,
     by: Option<String>,
-    of: Option<String>,
+    /// A call, in one event; a number in others.
+    of: serde_json::Value,
     usage: Usage,
     may_have_sent: bool,
 }
@@ -130,7 +131,7 @@ impl Found {
                         self.attempts.requests.saturating_add(payload.may_have_sent.into());
                 }
                 "resumed" => self.resumed_by = payload.by,
-                "replayed" => self.replayed_of = payload.of.as_deref().and_then(AuditId::parse),
+                "replayed" => self.replayed_of = payload.of.as_str().and_then(AuditId::parse),
                 _ => {}
             }
         }

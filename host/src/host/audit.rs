@@ -66,10 +66,6 @@ impl Audit {
         Self { log, home }
     }
 
-    pub(super) fn home(&self) -> &std::path::Path {
-        &self.home
-    }
-
     /// A reader of its own, which sees all that was durable when it was asked for.
     ///
     /// # Errors

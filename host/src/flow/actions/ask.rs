@@ -85,6 +85,7 @@ impl Run {
 
     /// Records it under this id, which nothing else has: who listens to the host knows it before it begins.
     #[must_use]
+    #[allow(dead_code, reason = "for servers, which tell whose progress it is")]
     pub(crate) fn recorded_as(mut self, audit_id: AuditId) -> Self {
         self.audit_id = Some(audit_id);
         self

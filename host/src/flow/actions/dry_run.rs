@@ -7,11 +7,11 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::ask::Run;
-use super::check::Runnable;
 use super::run::allowed;
-use super::step;
-use crate::action::{Action, Part, Root, Step, Target, Template, Values};
-use crate::call::{Call, Foreseen, Pipeline};
+use super::runnable::{ReadyTarget, Runnable};
+use super::step::{self, OneStep};
+use crate::action::{Part, Root, Target, Template, Values};
+use crate::call::{ConnectorRef, Foreseen, Pipeline};
 use crate::error::{Error, HostError};
 
 /// What an action would do.
@@ -103,53 +103,34 @@ pub(crate) async fn dry_run(
 ) -> Result<DryRun, HostError> {
     let action = runnable.action();
     let arguments = action.arguments(&run.args)?;
-    let wall = allowed(pipeline, action, run)?;
+    let wall = allowed(pipeline, runnable, run)?;
     let mut steps = Vec::with_capacity(action.steps.len());
-    for (n, step) in action.steps.iter().enumerate() {
-        steps.push(dry_step(pipeline, action, step, runnable.idempotent(n), &arguments, run).await);
+    for one in step::all(runnable) {
+        steps.push(dry_step(pipeline, one, &arguments, run).await);
     }
     Ok(DryRun { action: action.reference.to_string(), wall_ms: millis(wall), arguments, steps })
 }
 
-async fn dry_step(
-    pipeline: &Pipeline,
-    action: &Action,
-    step: &Step,
-    idempotent: bool,
-    args: &Map<String, Value>,
-    run: &Run,
-) -> DryStep {
-    let shown = |target: &Target| {
-        let connector = step::connector(action, target).map(|connector| connector.to_string());
-        let mut unknown = Vec::new();
-        let inputs = target.inputs.iter().filter_map(|(name, template)| {
-            let before = unknown.len();
-            let value = shown(template, args, &mut unknown);
-            // Named once, however many references are in it.
-            unknown.truncate(before.saturating_add(1));
-            unknown.iter_mut().skip(before).for_each(|path| name.clone_into(path));
-            Some((name.clone(), value?))
-        });
-        let inputs = inputs.collect();
-        DryCall {
-            connector: connector.unwrap_or_default(),
-            op: target.op.clone(),
-            inputs,
-            unknown,
-            found: None,
-        }
-    };
+async fn dry_step(pipeline: &Pipeline, one: OneStep<'_>, args: &Map<String, Value>, run: &Run) -> DryStep {
+    let OneStep { step, ready, .. } = one;
+    let fallback = step.fallback.iter().zip(ready.alternates());
     let mut dry = DryStep {
         id: step.id.to_string(),
-        idempotent,
+        idempotent: ready.idempotent(),
         idempotency_key: run.key.as_ref().map(|key| step::key_of(key, &step.id)),
-        call: shown(&step.target),
-        fallback: step.fallback.iter().map(shown).collect(),
+        call: dry_call(ready.connector(), &step.target, args),
+        fallback: fallback
+            .map(|(target, found): (_, &ReadyTarget)| dry_call(found.connector(), target, args))
+            .collect(),
         problem: None,
         exit_code: None,
     };
     let is_known = dry.call.unknown.is_empty() && dry.fallback.iter().all(|call| call.unknown.is_empty());
-    let foreseen = match asked(action, step, args, run, pipeline, is_known) {
+    let call = match is_known {
+        true => one.call(&Values { args, steps: &[] }, run),
+        false => one.without_arguments(run),
+    };
+    let foreseen = match call {
         Ok(call) => pipeline.foresee(&call, is_known).await,
         Err(error) => Err(error.into()),
     };
@@ -169,30 +150,26 @@ async fn dry_step(
     dry
 }
 
+/// What is asked of whom, with what of it is known.
+fn dry_call(connector: &ConnectorRef, target: &Target, args: &Map<String, Value>) -> DryCall {
+    let (mut inputs, mut unknown) = (Map::new(), Vec::new());
+    for (name, template) in &target.inputs {
+        let mut references = Vec::new();
+        if let Some(value) = shown(template, args, &mut references) {
+            inputs.insert(name.clone(), value);
+        }
+        if !references.is_empty() {
+            unknown.push(name.clone());
+        }
+    }
+    DryCall { connector: connector.to_string(), op: target.op.clone(), inputs, unknown, found: None }
+}
+
 impl DryStep {
     fn fails_with(&mut self, error: Option<&Error>) {
         self.problem = error.and_then(|error| serde_json::to_value(error).ok());
         self.exit_code = error.map(Error::exit_code);
     }
-}
-
-/// The step's call; without arguments where they are not known.
-fn asked(
-    action: &Action,
-    step: &Step,
-    args: &Map<String, Value>,
-    run: &Run,
-    pipeline: &Pipeline,
-    is_known: bool,
-) -> Result<Call, HostError> {
-    if is_known {
-        return step::call(action, step, &Values { args, steps: &[] }, run, &pipeline.settings);
-    }
-    let without = Call::new(step::connector(action, &step.target)?, step.target.op.as_str(), Value::Null);
-    let call = step::asked(without, action, step, run, &pipeline.settings)?;
-    step.fallback
-        .iter()
-        .try_fold(call, |call, target| Ok(call.or_else(step::alternate(action, target, Map::new())?)))
 }
 
 fn foretold(foreseen: Foreseen) -> (Foretold, Option<Error>) {

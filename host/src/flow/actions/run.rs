@@ -9,11 +9,11 @@ use serde_json::{Map, Value};
 use tracing::Instrument as _;
 
 use super::ask::Run;
-use super::check::Runnable;
 use super::outcome::ActionValue;
 use super::report::{ActionReport, StepStatus};
-use super::step;
-use crate::action::{Action, DEFAULT_TIMEOUT, Values};
+use super::runnable::Runnable;
+use super::step::{self, OneStep};
+use crate::action::{Action, Values};
 use crate::call::{ActionRecord, Asked, Beginning, KEY_BYTES, PartOf, Pipeline, Running, cancelled};
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::{AuditId, Context, Failure, LimitHit, LimitKind};
@@ -41,7 +41,7 @@ pub(crate) async fn run(
     let mut record = ActionRecord::open(pipeline, asked);
     let mut report = report(runnable, record.audit_id().clone());
     report.idempotency_key.clone_from(&run.key);
-    let course = Course { pipeline, action, run: &run };
+    let course = Course { pipeline, runnable, action, run: &run };
     let span = record.span();
     let outcome = course.begin(&mut record, &mut report).instrument(span).await;
     let (outcome, closed) = record.close(outcome).await;
@@ -52,13 +52,14 @@ pub(crate) async fn run(
 /// The report of an action that has not begun.
 fn report(runnable: &Runnable, audit_id: AuditId) -> ActionReport {
     let action = runnable.action();
-    let steps = action.steps.iter().enumerate().map(|(n, step)| (step.id.clone(), runnable.idempotent(n)));
+    let steps = step::all(runnable).map(|one| (one.step.id.clone(), one.ready.idempotent()));
     ActionReport::new(audit_id, action.reference.clone(), steps)
 }
 
 /// What is the same for all steps of a run.
 struct Course<'r> {
     pipeline: &'r Pipeline,
+    runnable: &'r Runnable,
     action: &'r Action,
     run: &'r Run,
 }
@@ -70,7 +71,7 @@ impl Course<'_> {
         let id = record.audit_id().clone();
         let asked = || {
             self.keys_fit()?;
-            Ok((self.action.arguments(&self.run.args)?, allowed(self.pipeline, self.action, self.run)?))
+            Ok((self.action.arguments(&self.run.args)?, allowed(self.pipeline, self.runnable, self.run)?))
         };
         let (args, allowed) = asked().map_err(|error| own(&id, error))?;
         let part = PartOf { audit_id: id.clone(), since: self.now(), allowed };
@@ -106,8 +107,8 @@ impl Course<'_> {
     ) -> Result<Value, Error> {
         let mut values = Vec::with_capacity(self.action.steps.len());
         let mut size = 0_u64;
-        for n in 0..self.action.steps.len() {
-            let value = self.step(n, &Values { args, steps: &values }, part, record, report).await?;
+        for (n, one) in step::all(self.runnable).enumerate() {
+            let value = self.step(n, one, &Values { args, steps: &values }, part, record, report).await?;
             size = size.saturating_add(json_size_over(&value, 0).unwrap_or(0));
             values.push(value);
             if size > VALUES_BYTES {
@@ -136,27 +137,26 @@ impl Course<'_> {
     async fn step(
         &self,
         n: usize,
+        one: OneStep<'_>,
         values: &Values<'_>,
         part: &PartOf,
         record: &mut ActionRecord,
         report: &mut ActionReport,
     ) -> Result<Value, Error> {
-        let Some(step) = self.action.steps.get(n) else { return Ok(Value::Null) };
+        let step = one.step;
         let refused = |error: HostError, report: &ActionReport| {
             Error::from(at_step(error, &step.id, report).of_request(&part.audit_id))
         };
         if self.run.cancellation.as_ref().is_some_and(crate::call::Cancellation::is_cancelled) {
             return Err(refused(cancelled(0), report));
         }
-        let call = step::call(self.action, step, values, self.run, &self.pipeline.settings)
-            .map_err(|error| refused(error, report))?;
+        let call = one.call(values, self.run).map_err(|error| refused(error, report))?;
         let connector = call.connector().to_string().into();
         let now = self.now();
         if now >= part.deadline() {
-            let idempotent = report.steps.get(n).is_some_and(|step| step.idempotent);
             let context = Context::new(part.audit_id.clone())
                 .with_connector(connector, None)
-                .with_op(step.target.op.as_str(), idempotent);
+                .with_op(step.target.op.as_str(), one.ready.idempotent());
             return Err(part.out_of_time(&context, now).into());
         }
         let id = AuditId::mint();
@@ -202,12 +202,10 @@ impl Course<'_> {
 }
 
 /// How long the action may take: no longer than all of its steps may, each by itself.
-pub(super) fn allowed(pipeline: &Pipeline, action: &Action, run: &Run) -> Result<Duration, HostError> {
-    let steps = u32::try_from(action.steps.len()).unwrap_or(u32::MAX).max(1);
+pub(super) fn allowed(pipeline: &Pipeline, runnable: &Runnable, run: &Run) -> Result<Duration, HostError> {
+    let Some(asked) = run.wall_time else { return Ok(runnable.timeout()) };
+    let steps = u32::try_from(runnable.steps().len()).unwrap_or(u32::MAX).max(1);
     let most = pipeline.loader.ceilings.wall_time().saturating_mul(steps);
-    let Some(asked) = run.wall_time.or(action.timeout) else {
-        return Ok(DEFAULT_TIMEOUT.min(most));
-    };
     match asked.is_zero() || asked > most {
         false => Ok(asked),
         true => {

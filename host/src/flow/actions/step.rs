@@ -5,92 +5,87 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::action::{Action, RenderError, Retry, Step, Target, Values};
-use crate::call::{Alternate, Call, ConnectorRef};
-use crate::error::{HostError, HostErrorKind};
-use crate::failure::Cause;
-use crate::limits::LimitRequest;
-use crate::resilience::{Backoff, Jitter, Profile, Schedule, Settings};
-
 use super::ask::Run;
+use super::runnable::{ReadyStep, ReadyTarget, Runnable};
+use crate::action::{Action, RenderError, Step, Target, Values};
+use crate::call::{Alternate, Call};
+use crate::error::{HostError, HostErrorKind};
+use crate::limits::LimitRequest;
 
-/// The name of the profile that four fields of a step make.
-const OWN_PROFILE: &str = "step";
-
-/// The connector that a step or its fallback calls: the package that the action pins, and no other.
-pub(super) fn connector(action: &Action, target: &Target) -> Result<ConnectorRef, HostError> {
-    let required = action.requires.get(target.requirement).ok_or_else(|| {
-        HostError::new(HostErrorKind::Internal, "A step calls a connector that its action does not require.")
-    })?;
-    Ok(ConnectorRef::new(required.connector.clone(), required.version.clone()).pinned(required.hash))
+/// A step of an action that was checked.
+#[derive(Clone, Copy)]
+pub(super) struct OneStep<'r> {
+    pub(super) action: &'r Action,
+    pub(super) step: &'r Step,
+    pub(super) ready: &'r ReadyStep,
 }
 
-/// The call that the step is; its inputs are filled in with `values`.
-///
-/// # Errors
-/// What is referred to is not there, or the step's retries or times are not acceptable.
-pub(super) fn call(
-    action: &Action,
-    step: &Step,
-    values: &Values<'_>,
-    run: &Run,
-    settings: &Settings,
-) -> Result<Call, HostError> {
-    let target = &step.target;
-    let args = target.render(values).map_err(|error| unfillable(&error))?;
-    let call = Call::new(connector(action, target)?, target.op.as_str(), args.into());
-    let mut call = asked(call, action, step, run, settings)?;
-    for target in &step.fallback {
-        let args = target.render(values).map_err(|error| unfillable(&error))?;
-        call = call.or_else(alternate(action, target, args)?);
+/// The steps of an action, in order.
+pub(super) fn all(runnable: &Runnable) -> impl Iterator<Item = OneStep<'_>> {
+    let action = &**runnable.action();
+    action.steps.iter().zip(runnable.steps()).map(move |(step, ready)| OneStep { action, step, ready })
+}
+
+impl OneStep<'_> {
+    /// The call that the step is; its inputs are filled in with `values`.
+    ///
+    /// # Errors
+    /// What is referred to is not there.
+    pub(super) fn call(&self, values: &Values<'_>, run: &Run) -> Result<Call, HostError> {
+        let filled =
+            |target: &Target| target.render(values).map(Value::Object).map_err(|error| unfillable(&error));
+        self.asked(filled, run)
     }
-    Ok(call)
+
+    /// The same call with arguments that are not known.
+    pub(super) fn without_arguments(&self, run: &Run) -> Result<Call, HostError> {
+        self.asked(|_| Ok(Map::new().into()), run)
+    }
+
+    fn asked(
+        &self,
+        args: impl Fn(&Target) -> Result<Value, HostError>,
+        run: &Run,
+    ) -> Result<Call, HostError> {
+        let Self { action, step, ready } = self;
+        let mut call = Call::new(ready.connector().clone(), step.target.op.as_str(), args(&step.target)?)
+            .step_of(&action.reference, &step.id);
+        if let Some(required) = action.requires.get(step.target.requirement) {
+            call = call.within(Arc::clone(&required.scope));
+        }
+        if let Some(actor) = &run.actor {
+            call = call.actor(actor);
+        }
+        if let Some(key) = &run.key {
+            call = call.idempotency_key(key_of(key, &step.id));
+        }
+        if !ready.idempotent() {
+            call = call.not_idempotent();
+        }
+        if let Some(timeout) = step.timeout {
+            call = call.limits(wall_time(timeout)?);
+        }
+        if let Some(profile) = ready.retry() {
+            call = call.retry(Arc::clone(profile));
+        }
+        for (service, identity) in &run.identities {
+            call = call.identity(service, identity);
+        }
+        for (target, found) in step.fallback.iter().zip(ready.alternates()) {
+            call = call.or_else(alternate(action, target, found, args(target)?));
+        }
+        Ok(call)
+    }
 }
 
 /// Who is asked instead, with these inputs in the place of the step's.
-pub(super) fn alternate(
-    action: &Action,
-    target: &Target,
-    args: Map<String, Value>,
-) -> Result<Alternate, HostError> {
-    let alternate = Alternate::new(connector(action, target)?, target.op.as_str()).with_args(args);
-    Ok(match action.requires.get(target.requirement) {
+fn alternate(action: &Action, target: &Target, found: &ReadyTarget, args: Value) -> Alternate {
+    let args = if let Value::Object(args) = args { args } else { Map::new() };
+    let alternate = Alternate::new(found.connector().clone(), target.op.as_str()).with_args(args);
+    match action.requires.get(target.requirement) {
         Some(required) => alternate.within(Arc::clone(&required.scope)),
         None => alternate,
-    })
-}
-
-/// The same of a call whose arguments are as they are.
-pub(super) fn asked(
-    mut call: Call,
-    action: &Action,
-    step: &Step,
-    run: &Run,
-    settings: &Settings,
-) -> Result<Call, HostError> {
-    call = call.step_of(&action.reference, &step.id);
-    if let Some(required) = action.requires.get(step.target.requirement) {
-        call = call.within(Arc::clone(&required.scope));
     }
-    if let Some(actor) = &run.actor {
-        call = call.actor(actor);
-    }
-    if let Some(key) = &run.key {
-        call = call.idempotency_key(key_of(key, &step.id));
-    }
-    if step.once {
-        call = call.not_idempotent();
-    }
-    if let Some(timeout) = step.timeout {
-        call = call.limits(wall_time(timeout)?);
-    }
-    if let Some(retry) = &step.retry {
-        call = call.retry(profile(retry, settings)?);
-    }
-    for (service, identity) in &run.identities {
-        call = call.identity(service, identity);
-    }
-    Ok(call)
 }
 
 /// The key that a step carries where the action was given one.
@@ -99,37 +94,12 @@ pub(super) fn key_of(key: &str, step: &str) -> String {
 }
 
 fn unfillable(error: &RenderError) -> HostError {
-    HostError::new(HostErrorKind::Validation, format!("Its inputs cannot be filled in: {error}."))
-        .hint("Correct the action's file; `cofferdam run --dry-run` shows what each step is given.")
+    HostError::new(HostErrorKind::Validation, format!("Its inputs cannot be filled in: {error}.")).hint(
+        "Give other arguments, or correct the action's file: `cofferdam run --dry-run` shows what it does.",
+    )
 }
 
 fn wall_time(longest: Duration) -> Result<LimitRequest, HostError> {
     LimitRequest::parse(None, Some(&format!("{}ms", longest.as_millis())), None)
         .map_err(|error| HostError::new(HostErrorKind::Validation, format!("{error}.")))
-}
-
-/// How the step is tried again.
-pub(super) fn profile(retry: &Retry, settings: &Settings) -> Result<Arc<Profile>, HostError> {
-    match retry {
-        Retry::Profile(name) => settings.profile(name).ok_or_else(|| {
-            let names: Vec<_> = settings.profile_names().collect();
-            HostError::new(HostErrorKind::Validation, format!("There is no retry profile `{name}`."))
-                .hint(format!("There are: {}", names.join(", ")))
-        }),
-        Retry::Own { max, initial, max_delay, jitter } => {
-            let standard = settings.profile("standard");
-            let causes: Vec<Cause> = Cause::ALL
-                .iter()
-                .copied()
-                .filter(|cause| standard.as_ref().is_some_and(|own| own.schedule(*cause).is_some()))
-                .collect();
-            let attempts = max.saturating_add(1);
-            let schedule =
-                Schedule::new(attempts, Backoff::Exponential, *initial, *max_delay, Jitter::Plus(*jitter));
-            let profile = schedule.and_then(|schedule| Profile::new(OWN_PROFILE, schedule, &causes));
-            profile.map(Arc::new).map_err(|error| {
-                HostError::new(HostErrorKind::Validation, format!("Its retries are not acceptable: {error}."))
-            })
-        }
-    }
 }

@@ -146,8 +146,8 @@ fn run_action(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> R
 /// The action as it is asked for.
 fn asked(args: &Args, host: &Host, session: &Session<'_>) -> Result<Run, HostError> {
     let whole = args.args.as_deref().map(|text| argument_text(session, text)).transpose()?;
-    let inputs = host.action_file(&args.name)?;
-    let arguments = given::arguments(&inputs, whole, &args.arguments)?;
+    let action = host.action(&args.name)?;
+    let arguments = given::arguments(action.inputs(), whole, &args.arguments)?;
     let mut run = Run::new(arguments);
     for (service, identity) in &args.identity {
         run = run.identity(service.as_str(), identity.as_str());
