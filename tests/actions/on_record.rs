@@ -125,7 +125,7 @@ fn an_action_is_listed_shown_replayed_and_proved() {
     cli.run(&["audit", "verify"]).ok();
     let export = ground.home.path().join("export.jsonl");
     cli.run(&["audit", "export", export.to_str().unwrap()]).ok();
-    cli.run(&["audit", "verify", "--file", export.to_str().unwrap()]).ok();
+    cli.run(&["audit", "verify", "--export", export.to_str().unwrap()]).ok();
     assert_eq!(ground.asked("/text/listed"), 3, "each run's first step, and the second step of one");
 }
 
