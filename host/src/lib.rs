@@ -24,6 +24,8 @@ pub mod host;
 mod host_key;
 pub mod limits;
 pub mod manifest;
+#[cfg(feature = "server")]
+pub mod mcp;
 #[cfg(feature = "prometheus")]
 pub mod metrics;
 pub mod package;
@@ -31,6 +33,8 @@ pub mod registry;
 pub mod resilience;
 pub mod sandbox;
 pub mod secret;
+#[cfg(feature = "server")]
+pub mod server;
 mod spelling;
 mod stamp;
 pub mod trust;
