@@ -63,11 +63,42 @@ fn run<T>(
     })
 }
 
+/// Runs `server`, which works with `host`, on all threads until it ends. The first signal has `shutdown` begin, which
+/// the server obeys; the second ends the process as it is.
+#[cfg(feature = "server")]
+pub(super) fn block_on_server(
+    host: &Host,
+    shutdown: &crate::server::Shutdown,
+    server: impl Future<Output = Result<(), Stop>>,
+) -> Result<(), Stop> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(broken)?;
+    let outcome = runtime.block_on(async {
+        let mut signals = Signals::new().map_err(broken)?;
+        let mut server = pin!(server);
+        let outcome = tokio::select! {
+            biased;
+            _ = signals.next() => {
+                shutdown.begin();
+                tokio::select! {
+                    biased;
+                    stop = signals.next() => return Err(stop),
+                    outcome = &mut server => outcome,
+                }
+            }
+            outcome = &mut server => outcome,
+        };
+        signals.unless_told(host.settle()).await;
+        outcome
+    });
+    runtime.shutdown_background();
+    outcome
+}
+
+fn broken(error: std::io::Error) -> HostError {
+    HostError::new(HostErrorKind::Internal, "The asynchronous runtime could not be started.").because(error)
+}
+
 fn on_a_runtime<T>(command: impl AsyncFnOnce(&mut Signals) -> Result<T, Stop>) -> Result<T, Stop> {
-    let broken = |error: std::io::Error| {
-        HostError::new(HostErrorKind::Internal, "The asynchronous runtime could not be started.")
-            .because(error)
-    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(broken)?;
     let outcome = runtime.block_on(async {
         let mut signals = Signals::new().map_err(broken)?;
