@@ -67,6 +67,7 @@ impl Listener for CallNotes {
 /// The step in words; none for what tells an agent nothing. What a connector says of itself is never among it.
 fn said(step: &Step<'_>) -> Option<(LoggingLevel, String)> {
     let (level, text) = match step {
+        Step::Admitted { connector, .. } => (LoggingLevel::Debug, format!("{connector} passed every check.")),
         Step::AttemptStarted { connector, op, attempt, .. } => {
             (LoggingLevel::Debug, format!("Attempt {attempt}: {op} of {connector}."))
         }

@@ -61,8 +61,8 @@ enum Command {
 #[derive(Debug, clap::Args)]
 struct Serve {
     /// Offers operations as tools: CONNECTOR or CONNECTOR.OP, the connector as `slack`, `github://acme/slack` or
-    /// `github://acme/slack@1.2.0`; may be given several times.
-    #[arg(long, value_name = "CONNECTOR[.OP]", value_delimiter = ',')]
+    /// `github://acme/slack@1.2.0`; TOOL=CONNECTOR.OP gives the tool that name. May be given several times.
+    #[arg(long, value_name = "[TOOL=]CONNECTOR[.OP]", value_delimiter = ',')]
     operations: Vec<String>,
 
     /// Offers every operation of every installed connector.
