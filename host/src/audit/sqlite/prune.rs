@@ -146,6 +146,10 @@ impl Pruning {
                     return Err(evidence(n));
                 }
                 reach = kept.last.max(reach);
+                if over.as_ref().is_some_and(|(_, call)| call.is_resumed()) {
+                    // The call that does it again stands next: what it is is told by what stands before it.
+                    reach = n.saturating_add(1).max(reach);
+                }
             }
             if reach <= n && chain.has_none_open() {
                 cut = Some((Head { n, hash }, calls.len(), until));

@@ -135,6 +135,11 @@ impl Calls {
 }
 
 impl CallFacts {
+    /// Whether it was cut short, and another call does it again.
+    pub(crate) fn is_resumed(&self) -> bool {
+        self.status.as_deref() == Some("resumed")
+    }
+
     /// Takes over what an event says; whether it is the end.
     fn event(&mut self, event: EventOf) -> bool {
         let facts = event.payload;
