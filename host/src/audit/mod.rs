@@ -36,5 +36,5 @@ pub(crate) use seal::Part;
 pub use seal::{Sealed, Sealer};
 pub use sqlite::{Durability, LogSettings, SqliteLog};
 pub use stats::{Stats, StatsGroup};
-pub use verify::{Finding, Flaw};
+pub use verify::{Accepted, Finding, Flaw};
 pub(crate) use verify::{Outcome, Verifier, nothing, whole};

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use super::entry::Entry;
 use super::error::{AuditError, AuditTrouble};
 use super::seal::Sealed;
-use super::verify::Flaw;
+use super::verify::Accepted;
 use crate::failure::AuditId;
 
 /// Where a call stands.
@@ -284,10 +284,10 @@ pub enum Order {
         /// The note.
         reply: Reply<String>,
     },
-    /// The operator knows of these flaws, by the number of an entry, and goes on: that is put on record and signed.
+    /// The operator knows of these flaws, and goes on: that is put on record and signed.
     Accept {
         /// The flaws.
-        flaws: Vec<(u64, Flaw)>,
+        flaws: Vec<Accepted>,
         /// The note about the chain afterwards.
         reply: Reply<String>,
     },

@@ -174,22 +174,24 @@ impl Proof<'_, '_> {
                 }
             }
         };
-        self.verifier.find(entry.n, Some(id), None, Flaw::Sealed, what.to_owned());
+        let thing = [sealed.bytes(), what.as_bytes()].concat();
+        self.verifier.find_in(entry.n, Some(id), None, Flaw::Sealed, what.to_owned(), &thing);
     }
 
     /// Compares the list of calls with what the chain says of one.
     fn call(&mut self, id: &AuditId, call: &CallFacts) -> Result<(), AuditError> {
-        let wrong = match self.evidence.call(id)? {
-            None => Some("the list of calls lacks the call".to_owned()),
-            Some(kept) => {
-                if let Some(what) = self.key(id, call, &kept) {
-                    self.verifier.find(call.last, Some(id.clone()), None, Flaw::Keys, what.to_owned());
-                }
-                self.difference(id, call, &kept)?
-            }
+        let (n, of) = (call.last, Some(id.clone()));
+        let Some(kept) = self.evidence.call(id)? else {
+            self.verifier.find(n, of, None, Flaw::Calls, "the list of calls lacks the call".to_owned());
+            return Ok(());
         };
-        if let Some(what) = wrong {
-            self.verifier.find(call.last, Some(id.clone()), None, Flaw::Calls, what);
+        if let Some(what) = self.key(id, call, &kept) {
+            let thing = format!("{what}\n{:?} {:?}", kept.key, kept.held);
+            self.verifier.find_in(n, of.clone(), None, Flaw::Keys, what.to_owned(), thing.as_bytes());
+        }
+        if let Some(what) = self.difference(id, call, &kept)? {
+            let thing = format!("{what}\n{:?}", KeptCall { key: None, held: None, ..kept });
+            self.verifier.find_in(n, of, None, Flaw::Calls, what, thing.as_bytes());
         }
         Ok(())
     }
