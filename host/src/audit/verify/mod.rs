@@ -6,6 +6,7 @@
 mod body;
 mod calls;
 mod finding;
+mod keys;
 mod whole;
 
 use std::collections::{BTreeMap, HashSet};
@@ -17,6 +18,7 @@ use self::body::Body;
 pub(crate) use self::calls::CallFacts;
 use self::calls::{Calls, Step};
 pub use self::finding::{Accepted, Finding, Flaw};
+use self::keys::SaidOfKeys;
 pub(crate) use self::whole::{nothing, whole};
 use super::checkpoint::{Checkpoint, Statement};
 use super::entry::{FORM, GENESIS, chained};
@@ -42,8 +44,7 @@ pub(crate) struct Verifier<'k> {
     accepted: HashSet<Accepted>,
     /// The number of the entry that is looked at, and the SHA-256 of it as it is.
     row: (u64, [u8; 32]),
-    /// Calls about whose keys somebody decided.
-    decided: HashSet<String>,
+    keys: SaidOfKeys,
     findings: Vec<Finding>,
     more: u64,
     tally: Tally,
@@ -89,7 +90,7 @@ impl<'k> Verifier<'k> {
             ahead: BTreeMap::new(),
             accepted: HashSet::new(),
             row: (0, [0; 32]),
-            decided: HashSet::new(),
+            keys: SaidOfKeys::default(),
             findings: Vec::new(),
             more: 0,
             tally: Tally::default(),
@@ -209,12 +210,9 @@ impl<'k> Verifier<'k> {
                 }
             }
             (None, Some(log), None) if body.events.is_empty() => {
-                if log.name == "key_decided"
-                    && let Some(call) = log.payload.call.text()
-                {
-                    self.decided.insert(call);
-                } else if log.name == "loss_accepted"
-                    && let Some(note) = log.payload.note.text()
+                if log.name != "loss_accepted" {
+                    self.keys.entry(&log.name, log.payload);
+                } else if let Some(note) = log.payload.note.text()
                     && let Some(checkpoint) = self.note(&note, n, "an entry")
                     && let Statement::Accepts(flaws) = checkpoint.statement
                 {
