@@ -15,6 +15,8 @@ pub(super) struct Found {
     pub(super) hash: Option<Digest>,
     /// The call that does it again.
     pub(super) resumed_by: Option<String>,
+    /// Whether whoever asked for it cancelled it as it was to do another again.
+    pub(super) was_cancelled: bool,
     /// Whether it has an end, and nobody knows what was done under its key, nor decided about that.
     pub(super) key_is_undecided: bool,
     /// The call whose outcome it was given, for its key.
@@ -59,6 +61,7 @@ struct Payload {
     candidate: u32,
     by: Option<String>,
     of: Option<String>,
+    status: Option<String>,
     usage: Usage,
 }
 
@@ -94,6 +97,7 @@ pub(super) fn whole(reader: &mut dyn AuditReader, row: CallRow) -> Result<Found,
         attempts: Attempts::default(),
         hash: None,
         resumed_by: None,
+        was_cancelled: false,
         key_is_undecided,
         replayed_of: None,
         request,
@@ -121,6 +125,7 @@ impl Found {
                     self.attempts.ended = self.attempts.ended.saturating_add(1);
                     self.attempts.requests = self.attempts.requests.saturating_add(payload.usage.requests);
                 }
+                "cut_short" => self.was_cancelled = payload.status.as_deref() == Some("cancelled"),
                 "resumed" => self.resumed_by = payload.by,
                 "replayed" => self.replayed_of = payload.of.as_deref().and_then(AuditId::parse),
                 _ => {}
