@@ -19,6 +19,7 @@ mod files;
 mod logging;
 mod page;
 mod passphrase;
+mod private;
 mod progress;
 #[cfg(test)]
 mod reference;

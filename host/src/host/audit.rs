@@ -86,6 +86,15 @@ impl Audit {
         }
     }
 
+    /// Whether nothing was recorded yet: there is no record, and no statement about one.
+    ///
+    /// # Errors
+    /// `audit_unavailable`: that cannot be told.
+    pub fn is_new(&self) -> Result<bool, HostError> {
+        let anchor = Anchor::of(&self.home).read().map_err(|error| unreadable(AuditError::from_io(error)))?;
+        Ok(anchor.is_none() && self.existing()?.is_none())
+    }
+
     /// The public key of the signed statements, as an operator pins it elsewhere.
     ///
     /// # Errors
@@ -168,6 +177,27 @@ impl Audit {
     pub(super) fn host_key(&self) -> Result<[u8; 32], HostError> {
         let key = host_key::read_or_make(&self.home.join("host.key"));
         key.map_err(|error| unreadable(AuditError::new(AuditTrouble::Key, error)))
+    }
+}
+
+impl Proof {
+    /// That nothing was recorded yet.
+    pub(crate) fn nothing() -> Self {
+        Self {
+            holds: true,
+            from: 1,
+            to: 0,
+            part: false,
+            head: hex(&[0; 32]),
+            entries: 0,
+            calls: 0,
+            checkpoints: 0,
+            since: None,
+            until: None,
+            key: String::new(),
+            findings: Vec::new(),
+            more_findings: 0,
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The record in a SQLite file: one writer thread a host, many commits in one, several hosts at once.
 
+mod at_rest;
 mod evidence;
 mod find;
 mod head;

@@ -10,10 +10,10 @@ use crate::cli::runtime::block_on;
 use crate::cli::session::Session;
 
 const EXAMPLES: &str = "\
-What goes are whole calls, from the oldest on, up to the first that is younger, has no end, or holds an
-idempotency key that is not free yet; that one is named. A signed statement takes their place, so that `cofferdam audit verify`
-knows a record that was pruned from one that was cut. Export first what you want to keep. `retention` in
-config.toml has a host do the same by itself.
+What goes are whole calls, from the oldest on, up to the first that is younger, has no end, or holds an \
+idempotency key that is not free yet; that one is named. A signed statement takes their place, so that \
+`cofferdam audit verify` knows a record that was pruned from one that was cut. Export first what you want to keep. \
+`retention` in config.toml has a host do the same by itself.
 
 Examples:
   cofferdam audit prune --older-than 90d --dry-run
