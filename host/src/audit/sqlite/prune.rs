@@ -41,6 +41,7 @@ pub(super) struct Pruning {
     /// Where the chain begins, once that was looked up.
     base: Option<Head>,
     pruned: Pruned,
+    says: bool,
 }
 
 /// A place where the chain can be cut.
@@ -54,7 +55,12 @@ struct Cut {
 
 impl Pruning {
     pub(super) fn new(before: Timestamp, dry_run: bool, reply: Option<Reply<Pruned>>) -> Self {
-        Self { before, dry_run, reply, base: None, pruned: Pruned::default() }
+        Self { before, dry_run, reply, base: None, pruned: Pruned::default(), says: false }
+    }
+
+    /// One that nobody asked for; whether it says what stops it.
+    pub(super) fn by_itself(before: Timestamp, says: bool) -> Self {
+        Self { says, ..Self::new(before, false, None) }
     }
 
     /// Whether the oldest call is older than that, so that there may be something to prune.
@@ -243,7 +249,7 @@ impl Pruning {
         match (self.reply, &self.pruned.stopped) {
             (Some(reply), _) => drop(reply.send(said.clone().map(|_| self.pruned))),
             // By itself, which is once an hour.
-            (None, Some(Stopped { audit_id, why, decide: Some(decide) })) => {
+            (None, Some(Stopped { audit_id, why, decide: Some(decide) })) if self.says => {
                 tracing::warn!(target: "cofferdam::audit", audit_id = audit_id.as_str(), "nothing younger than this call is pruned, since {}: {decide}", why.says());
             }
             (None, _) => {}
