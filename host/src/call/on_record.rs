@@ -100,6 +100,11 @@ impl OnRecord {
         &self.route
     }
 
+    /// The connector has no such operation: its name is in the events, and calls are not listed by what callers make up.
+    pub(super) fn has_no_operation(&mut self) {
+        self.route.op = "".into();
+    }
+
     pub(super) fn now(&self) -> Timestamp {
         self.clock.timestamp()
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Every place, in the order in which a call passes them; then those of the writer and of the end of the process.
-pub(crate) const NAMES: [&str; 21] = [
+pub(crate) const NAMES: [&str; 23] = [
     "received",
     "admitted",
     "submitted",
@@ -24,6 +24,8 @@ pub(crate) const NAMES: [&str; 21] = [
     "close.committed",
     "checkpoint.before",
     "checkpoint.after",
+    "checkpoint.written",
+    "accept.committed",
     "prune.step",
     "skip.open",
     "skip.close",

@@ -8,6 +8,7 @@
 //!
 //! What was removed is overwritten with zeros in the file. The file does not shrink; its room is used again.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use jiff::Timestamp;
@@ -353,6 +354,7 @@ fn remove_with(connection: &Connection, signing: &Signing, cut: &Cut) -> Result<
             Ok(Ended { id: *id, at, route, verdict, duration })
         })?);
     }
+    let routes: BTreeSet<i64> = gone.iter().map(|call: &Ended| call.route).collect();
     rollup::removed(&transaction, gone)?;
     for id in &cut.calls {
         transaction
@@ -361,6 +363,12 @@ fn remove_with(connection: &Connection, signing: &Signing, cut: &Cut) -> Result<
             )?
             .execute([id])?;
         transaction.prepare_cached("DELETE FROM calls WHERE id = ?1")?.execute([id])?;
+    }
+    // What nothing is called by any more; hosts that know it by its number see that the chain begins elsewhere.
+    for route in routes {
+        let delete = "DELETE FROM routes WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM calls WHERE route = ?1) \
+                      AND NOT EXISTS (SELECT 1 FROM rollup WHERE route = ?1)";
+        transaction.prepare_cached(delete)?.execute([route])?;
     }
     let delete = "DELETE FROM checkpoints WHERE n <= ?1";
     transaction.prepare_cached(delete)?.execute([cut.head.n])?;

@@ -356,6 +356,7 @@ impl Writer {
         };
         let begun = signing::begin(connection).and_then(|transaction| {
             let head = head(&transaction)?;
+            names.refresh(&transaction)?;
             Ok((transaction, head))
         });
         let (transaction, head) = match begun {
