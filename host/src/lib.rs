@@ -22,6 +22,8 @@ pub mod failure;
 pub mod flow;
 pub mod host;
 mod host_key;
+#[cfg(feature = "server")]
+pub mod http_api;
 pub mod limits;
 pub mod manifest;
 #[cfg(feature = "prometheus")]
@@ -31,8 +33,11 @@ pub mod registry;
 pub mod resilience;
 pub mod sandbox;
 pub mod secret;
+#[cfg(feature = "server")]
+pub mod server;
 mod spelling;
 mod stamp;
+mod strict_json;
 pub mod trust;
 pub mod vault;
 

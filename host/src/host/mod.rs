@@ -96,6 +96,11 @@ impl Host {
         })
     }
 
+    /// The names of the retry profiles that there are: built-in ones, and the operator's own.
+    pub fn profile_names(&self) -> impl Iterator<Item = &str> {
+        self.pipeline.settings.profile_names()
+    }
+
     /// Calls an operation with arguments that are JSON text, and returns its value as compact JSON text. The
     /// same as [`Host::call`] without a [`Value`] on either side: what to use for large arguments and results,
     /// and for what is only passed on.
