@@ -26,6 +26,8 @@ mod host_key;
 pub mod http_api;
 pub mod limits;
 pub mod manifest;
+#[cfg(feature = "server")]
+pub mod mcp;
 #[cfg(feature = "prometheus")]
 pub mod metrics;
 pub mod package;

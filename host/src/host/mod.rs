@@ -9,6 +9,7 @@ mod circuits;
 mod export;
 mod inspection;
 mod install;
+mod package;
 mod recovery;
 mod why;
 
@@ -26,6 +27,8 @@ pub use builder::HostBuilder;
 pub use export::{Exported, verify_export};
 pub use inspection::{CredentialView, ImportView, Inspection, LimitView, OperationView, SignatureView};
 pub use install::{InstallOptions, Installed};
+#[cfg(feature = "server")]
+pub(crate) use package::Installation;
 pub use why::Access;
 
 use crate::call::{Call, ConnectorRef, Pipeline, Report};
