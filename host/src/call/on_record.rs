@@ -216,6 +216,9 @@ impl OnRecord {
             }
         };
         failpoint::pass("open.durable");
+        if failpoint::skips("open.unheard") {
+            std::future::pending::<()>().await;
+        }
         match &opened {
             Opened::Begun => self.beginning = Beginning::Written,
             Opened::Taken(_) | Opened::Decided => {

@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Every place, in the order in which a call passes them; then those of the writer and of the end of the process.
-pub(crate) const NAMES: [&str; 20] = [
+pub(crate) const NAMES: [&str; 21] = [
     "received",
     "admitted",
     "submitted",
     "open.durable",
+    "open.unheard",
     "attempt.begins",
     "request.answered",
     "attempt.ended",

@@ -19,6 +19,8 @@ pub(super) struct Found {
     pub(super) arguments: Option<String>,
     /// The call that does it again.
     pub(super) resumed_by: Option<String>,
+    /// Whether whoever asked for it cancelled it as it was to do another again.
+    pub(super) was_cancelled: bool,
     /// Whether it has an end, and nobody knows what was done under its key, nor decided about that.
     pub(super) key_is_undecided: bool,
     /// The call whose outcome it was given, for its key.
@@ -64,6 +66,7 @@ struct Payload {
     arguments: Arguments,
     by: Option<String>,
     of: Option<String>,
+    status: Option<String>,
     usage: Usage,
 }
 
@@ -110,6 +113,7 @@ pub(super) fn whole(reader: &mut dyn AuditReader, row: CallRow) -> Result<Found,
         hash: None,
         arguments: None,
         resumed_by: None,
+        was_cancelled: false,
         key_is_undecided,
         replayed_of: None,
         request,
@@ -138,6 +142,7 @@ impl Found {
                     self.attempts.ended = self.attempts.ended.saturating_add(1);
                     self.attempts.requests = self.attempts.requests.saturating_add(payload.usage.requests);
                 }
+                "cut_short" => self.was_cancelled = payload.status.as_deref() == Some("cancelled"),
                 "resumed" => self.resumed_by = payload.by,
                 "replayed" => self.replayed_of = payload.of.as_deref().and_then(AuditId::parse),
                 _ => {}

@@ -21,8 +21,8 @@ use crate::sandbox::Answer;
 /// The longest reason that is kept, in characters.
 const REASON_CHARS: usize = 1000;
 
-/// A call that was cut short: it has no end, and its host is gone; or it was cancelled, and what it did under its key is
-/// not known.
+/// A call that was cut short: it has no end, and its host is gone; or it was cancelled, and what it did under its key,
+/// or what the call did that it was to do again, is not known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Incomplete {
@@ -96,7 +96,7 @@ impl Incomplete {
             Some(Ok(_)) => None,
         };
         let key = request.and_then(Result::ok).and_then(|call| call.key_given().map(str::to_owned));
-        let Found { row, attempts, arguments, .. } = found;
+        let Found { row, attempts, arguments, was_cancelled, .. } = found;
         Self {
             audit_id: row.audit_id,
             at: row.at,
@@ -113,7 +113,7 @@ impl Incomplete {
             resumable: not_resumable.is_none(),
             not_resumable,
             replayable: false,
-            reason: if row.incomplete { "execution_incomplete" } else { "cancelled" },
+            reason: if row.incomplete && !was_cancelled { "execution_incomplete" } else { "cancelled" },
         }
     }
 }
@@ -224,12 +224,23 @@ pub(crate) async fn resume<A: Answer>(
                 Some(cancellation) => call.cancelled_by(cancellation),
                 None => call,
             };
-            pipeline.run(call).await
+            let (outcome, report) = pipeline.run(call).await;
+            (outcome.map_err(still_undecided), report)
         }
         Err(error) => {
             let report = Report::new(error.request_id().clone());
             (Err(error.into()), report)
         }
+    }
+}
+
+/// What was to be done again and was cancelled is to be decided about still.
+fn still_undecided(error: Error) -> Error {
+    match error {
+        Error::Host(error) if error.kind() == HostErrorKind::Cancelled => {
+            error.hint("`cofferdam recover list` has what is to be decided about still.").into()
+        }
+        error => error,
     }
 }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::Host;
 use crate::audit::{
-    Anchor, AuditError, AuditLog, AuditReader, AuditTrouble, Finding, Flaw, NoteKey, NoteSigner, Order,
+    Accepted, Anchor, AuditError, AuditLog, AuditReader, AuditTrouble, Finding, NoteKey, NoteSigner, Order,
     Outcome, Pruned, Sealer, hex, written,
 };
 use crate::error::{HostError, HostErrorKind};
@@ -153,7 +153,7 @@ impl Audit {
     /// `audit_unavailable`: the record cannot be written.
     pub async fn accept(&self, findings: &[Finding]) -> Result<(), HostError> {
         let (reply, note) = written();
-        let flaws: Vec<(u64, Flaw)> = findings.iter().map(|finding| (finding.n, finding.flaw)).collect();
+        let flaws = findings.iter().map(Accepted::from).collect();
         self.log.submit(Order::Accept { flaws, reply });
         note.done().await.map(drop).map_err(unwritable)
     }

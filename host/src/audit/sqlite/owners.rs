@@ -15,6 +15,9 @@ use std::time::{Duration, SystemTime};
 /// writers and for a slow disk included.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// The name of no host, so that its calls are those of one that is gone.
+pub(super) const NOBODY: &str = "nobody";
+
 /// What stands in a mark; the file of a host is empty.
 const MARK: &[u8] = b"missing\n";
 

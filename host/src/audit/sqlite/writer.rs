@@ -15,7 +15,7 @@ use super::names::Names;
 use super::orders::{Answer, At, carry_out};
 use super::owners::{self, Life};
 use super::place::{Place, replaced};
-use super::prune::Pruning;
+use super::prune::{Lives, Pruning};
 use super::signing::{self, Signing};
 use super::{Durability, LogSettings, rollup, schema};
 use crate::audit::anchor::Anchor;
@@ -157,7 +157,8 @@ impl Writer {
         let Some(mut pruning) = self.pruning.take() else { return };
         let stepped = match (&self.book, &self.signing) {
             (Some(book), Some(signing)) => {
-                book.place.check().and_then(|()| pruning.step(&book.connection, signing))
+                let lives = Lives { dir: &self.lives, own: book.owner };
+                book.place.check().and_then(|()| pruning.step(&book.connection, signing, &lives))
             }
             _ => Err(AuditError::new(AuditTrouble::Other, "it is not open")),
         };
@@ -172,7 +173,8 @@ impl Writer {
             return;
         }
         let Some(book) = &self.book else { return };
-        match pruning.end(&book.connection, &self.lives, book.owner, stepped.map(drop)) {
+        let lives = Lives { dir: &self.lives, own: book.owner };
+        match pruning.end(&book.connection, &lives, stepped.map(drop)) {
             Ok(Some(head)) => {
                 self.own = Some(head);
                 self.sign();
