@@ -239,7 +239,7 @@ fn what_is_listed_says_what_was_asked_for_and_why_it_cannot_be_resumed() {
     cli.run(&["recover", "resume", "--all"]).ok();
     let id = call["audit_id"].as_str().unwrap();
     let short = &id["audit-".len().."audit-0193b5c8-7d3e".len()];
-    cli.run(&["recover", "resume", short]).fails(66);
+    let _ = cli.run(&["recover", "resume", short]).fails(66);
     assert_eq!(only(&stage)["audit_id"], call["audit_id"], "it waits still");
     assert_eq!(effects(&stage, "asked"), 1);
 

@@ -130,11 +130,11 @@ fn an_export_replaces_nothing_unless_it_is_told_to() {
     let changed = rusqlite::Connection::open(home.path().join("audit.db")).unwrap();
     changed.execute("UPDATE entries SET body = replace(body, 'quiet', 'quilt')", []).unwrap();
     drop(changed);
-    ask(&cli, "audit export calls.jsonl --force").fails(86);
+    let _ = ask(&cli, "audit export calls.jsonl --force").fails(86);
     assert_eq!(fs::read(&path).unwrap(), b"mine");
     let left = home.snapshot();
     assert!(!left.paths().any(|path| path.contains(".cofferdam-")), "nothing half-written is left");
-    ask(&cli, "audit export calls.jsonl -o other.jsonl").fails(2);
+    let _ = ask(&cli, "audit export calls.jsonl -o other.jsonl").fails(2);
 }
 
 #[test]

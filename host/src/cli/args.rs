@@ -157,6 +157,8 @@ pub(super) enum Command {
     Audit(commands::audit::Command),
     #[command(subcommand)]
     Breaker(commands::breaker::Command),
+    #[cfg(feature = "server")]
+    Serve(commands::serve::Args),
     Completions(commands::completions::Args),
     Man(commands::man::Args),
 }

@@ -29,7 +29,6 @@ mod runtime;
 mod secrets;
 mod session;
 mod settings;
-mod strict_json;
 mod telemetry;
 mod tool_result;
 mod toolchain;

@@ -14,10 +14,11 @@ use crate::cli::private::AllowPrivate;
 use crate::cli::report::{Stop, exit_code};
 use crate::cli::session::{Session, resolve};
 use crate::cli::tool_result::ToolResult;
-use crate::cli::{debug, files, progress, retries, runtime, strict_json};
+use crate::cli::{debug, files, progress, retries, runtime};
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::safe_line;
 use crate::limits::{LimitError, LimitRequest, Usage, parse_time};
+use crate::strict_json;
 
 /// Longest text of arguments that is read, in bytes. What a call takes is less, and the call says so.
 const ARGS_BYTES: u64 = 16 * 1024 * 1024;

@@ -20,6 +20,8 @@ mod packaging;
 pub(super) mod recover;
 pub(super) mod remove;
 pub(super) mod replay;
+#[cfg(feature = "server")]
+pub(super) mod serve;
 pub(super) mod sign;
 pub(super) mod trust;
 pub(super) mod verify;
@@ -50,6 +52,8 @@ pub(super) fn run(command: Command, session: &Session<'_>) -> Result<(), Stop> {
         Command::Replay(args) => replay::run(args, session),
         Command::Recover(command) => recover::run(command, session),
         Command::Breaker(command) => breaker::run(command, session),
+        #[cfg(feature = "server")]
+        Command::Serve(args) => serve::run(args, session),
         Command::Completions(args) => completions::run(args, session),
         Command::Man(args) => man::run(args, session),
     }

@@ -14,7 +14,7 @@ use crate::failure::{Boundary, Denial, FailureClass, GrantLine, Permit};
 use crate::host::Access;
 
 const EXAMPLES: &str = "\
-The answer is the one that the gate gives while the connector runs, and an install to a component's imports:
+The answer is the one that the gate gives while the connector runs, and an install to a component's imports: \
 the same code decides it. Nothing runs and no name is looked up. The exit code is 0 if it is allowed, and \
 that of capability_denied if not.
 

@@ -89,7 +89,9 @@ mod tests {
     #[test]
     fn bars_begin_in_the_same_column() {
         let mut durations = Histogram::default();
-        [3, 1_500, 700_000].map(|micros| durations.record(micros));
+        for micros in [3, 1_500, 700_000] {
+            durations.record(micros);
+        }
         let mut page = Page::default();
         add(&mut page, &durations);
         let text = page.into_text();
