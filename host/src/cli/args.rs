@@ -148,6 +148,8 @@ pub(super) enum Command {
     Verify(commands::verify::Args),
     Remove(commands::remove::Args),
     #[command(subcommand)]
+    Action(commands::action::Command),
+    #[command(subcommand)]
     Binding(commands::binding::Command),
     Call(commands::call::Args),
     Replay(commands::replay::Args),

@@ -1,5 +1,6 @@
 //! The commands, a file each: its arguments, whose comments are its help, and what it does.
 
+pub(super) mod action;
 pub(super) mod audit;
 pub(super) mod binding;
 pub(super) mod breaker;
@@ -46,6 +47,7 @@ pub(super) fn run(command: Command, session: &Session<'_>) -> Result<(), Stop> {
         Command::Explain(args) => explain::run(args, session),
         Command::Verify(args) => verify::run(args, session),
         Command::Remove(args) => remove::run(args, session),
+        Command::Action(command) => action::run(command, session),
         Command::Binding(command) => binding::run(command, session),
         Command::Call(args) => call::run(args, session),
         Command::Audit(command) => audit::run(command, session),
