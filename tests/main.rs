@@ -54,6 +54,7 @@ mod proposals;
 mod rate;
 mod record;
 mod retries;
+mod serve;
 mod services;
 mod slips;
 mod surface;

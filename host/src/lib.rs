@@ -22,6 +22,8 @@ pub mod failure;
 pub mod flow;
 pub mod host;
 mod host_key;
+#[cfg(feature = "server")]
+pub mod http_api;
 pub mod limits;
 pub mod manifest;
 #[cfg(feature = "server")]
@@ -37,6 +39,7 @@ pub mod secret;
 pub mod server;
 mod spelling;
 mod stamp;
+mod strict_json;
 pub mod trust;
 pub mod vault;
 

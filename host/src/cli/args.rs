@@ -148,6 +148,8 @@ pub(super) enum Command {
     Verify(commands::verify::Args),
     Remove(commands::remove::Args),
     #[command(subcommand)]
+    Action(commands::action::Command),
+    #[command(subcommand)]
     Binding(commands::binding::Command),
     Call(commands::call::Args),
     #[cfg(feature = "server")]
@@ -159,6 +161,8 @@ pub(super) enum Command {
     Audit(commands::audit::Command),
     #[command(subcommand)]
     Breaker(commands::breaker::Command),
+    #[cfg(feature = "server")]
+    Serve(commands::serve::Args),
     Completions(commands::completions::Args),
     Man(commands::man::Args),
 }

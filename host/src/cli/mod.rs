@@ -21,6 +21,7 @@ mod listen;
 mod logging;
 mod page;
 mod passphrase;
+mod private;
 mod progress;
 #[cfg(test)]
 mod reference;
@@ -30,7 +31,6 @@ mod runtime;
 mod secrets;
 mod session;
 mod settings;
-mod strict_json;
 mod telemetry;
 mod tool_result;
 mod toolchain;

@@ -1,5 +1,6 @@
 //! The commands, a file each: its arguments, whose comments are its help, and what it does.
 
+pub(super) mod action;
 pub(super) mod audit;
 pub(super) mod binding;
 pub(super) mod breaker;
@@ -22,6 +23,8 @@ mod packaging;
 pub(super) mod recover;
 pub(super) mod remove;
 pub(super) mod replay;
+#[cfg(feature = "server")]
+pub(super) mod serve;
 pub(super) mod sign;
 pub(super) mod trust;
 pub(super) mod verify;
@@ -46,6 +49,7 @@ pub(super) fn run(command: Command, session: &Session<'_>) -> Result<(), Stop> {
         Command::Explain(args) => explain::run(args, session),
         Command::Verify(args) => verify::run(args, session),
         Command::Remove(args) => remove::run(args, session),
+        Command::Action(command) => action::run(command, session),
         Command::Binding(command) => binding::run(command, session),
         Command::Call(args) => call::run(args, session),
         Command::Audit(command) => audit::run(command, session),
@@ -54,6 +58,8 @@ pub(super) fn run(command: Command, session: &Session<'_>) -> Result<(), Stop> {
         #[cfg(feature = "server")]
         Command::Mcp(args) => mcp::run(args, session),
         Command::Breaker(command) => breaker::run(command, session),
+        #[cfg(feature = "server")]
+        Command::Serve(args) => serve::run(args, session),
         Command::Completions(args) => completions::run(args, session),
         Command::Man(args) => man::run(args, session),
     }
