@@ -152,6 +152,8 @@ pub(super) enum Command {
     #[command(subcommand)]
     Binding(commands::binding::Command),
     Call(commands::call::Args),
+    #[cfg(feature = "server")]
+    Mcp(commands::mcp::Args),
     Replay(commands::replay::Args),
     #[command(subcommand)]
     Recover(commands::recover::Command),

@@ -16,6 +16,8 @@ pub(super) mod install;
 pub(super) mod key;
 pub(super) mod list;
 pub(super) mod man;
+#[cfg(feature = "server")]
+pub(super) mod mcp;
 pub(super) mod pack;
 mod packaging;
 pub(super) mod recover;
@@ -53,6 +55,8 @@ pub(super) fn run(command: Command, session: &Session<'_>) -> Result<(), Stop> {
         Command::Audit(command) => audit::run(command, session),
         Command::Replay(args) => replay::run(args, session),
         Command::Recover(command) => recover::run(command, session),
+        #[cfg(feature = "server")]
+        Command::Mcp(args) => mcp::run(args, session),
         Command::Breaker(command) => breaker::run(command, session),
         #[cfg(feature = "server")]
         Command::Serve(args) => serve::run(args, session),
