@@ -100,6 +100,30 @@ fn every_word_that_the_host_can_say_is_explained() {
 }
 
 #[test]
+fn every_reason_of_replay_and_recovery_is_explained() {
+    let read =
+        |file: &str| fs::read_to_string(repository().join(format!("host/src/flow/{file}.rs"))).unwrap();
+    let words = |text: &str, before: &str| -> BTreeSet<String> {
+        text.split(before).skip(1).map(|rest| rest.split('"').next().unwrap().to_owned()).collect()
+    };
+    let mut said = words(&read("replay"), "refused(\"");
+    let recover = read("recover");
+    said.extend(words(&recover, "=> Some(\""));
+    said.extend(words(&recover, ".detail(\"reason\", \""));
+    for word in ["execution_incomplete", "not_kept", "not_installed"] {
+        assert!(said.contains(word), "the scan of the sources does not see {word}: {said:?}");
+    }
+    for word in &said {
+        let found = explain::explain(word).unwrap_or_else(|| panic!("{word} is not explained"));
+        assert!(found.ours.iter().any(|ours| ours.kind == Kind::Recovery), "{word}");
+    }
+    for ours in explain::ours().iter().filter(|ours| ours.kind == Kind::Recovery) {
+        assert!(said.contains(ours.word), "{} is explained and never said", ours.word);
+    }
+    desk().run("explain execution_incomplete").ok();
+}
+
+#[test]
 fn codes_that_nothing_produces_are_not_explained_as_ours() {
     let produced = produced();
     for ours in explain::ours().iter().filter(|ours| ours.kind == Kind::Code) {

@@ -21,6 +21,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("explain", 1),
     ("document", 1),
     ("limits", 1),
+    ("strict_json", 1),
     ("manifest", 1),
     ("action", 1),
     ("trust", 2),
@@ -37,6 +38,9 @@ const FLOORS: &[(&str, u8)] = &[
     ("agent", 5),
     ("flow", 5),
     ("host", 6),
+    ("server", 6),
+    ("http_api", 7),
+    ("mcp", 7),
     ("cli", 8),
     ("lib", 9),
     ("main", 9),
@@ -177,6 +181,11 @@ fn only_the_command_line_knows_the_terminal_and_the_environment() {
         ["std::env::var", "env::var(", "env::var_os", "env::args", "println!(", "eprintln!(", "print!("];
     only(&["cli/", "main.rs"], &words);
     only(&["cli/", "main.rs"], &["clap::", "indicatif::", "anstream::", "comfy_table::", "process::exit"]);
+}
+
+#[test]
+fn only_the_server_listens() {
+    only(&["server/"], &["TcpListener", "UnixListener"]);
 }
 
 #[test]

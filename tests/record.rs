@@ -1,5 +1,7 @@
 //! What stands on record of a call: who asked for what, each step, and a failure as its operator sees it.
 
+mod asked;
+mod at_rest;
 mod unwritable;
 
 use cofferdam::audit::{AuditLog, LogSettings, SqliteLog};

@@ -22,8 +22,12 @@ pub mod failure;
 pub mod flow;
 pub mod host;
 mod host_key;
+#[cfg(feature = "server")]
+pub mod http_api;
 pub mod limits;
 pub mod manifest;
+#[cfg(feature = "server")]
+pub mod mcp;
 #[cfg(feature = "prometheus")]
 pub mod metrics;
 pub mod package;
@@ -31,8 +35,11 @@ pub mod registry;
 pub mod resilience;
 pub mod sandbox;
 pub mod secret;
+#[cfg(feature = "server")]
+pub mod server;
 mod spelling;
 mod stamp;
+mod strict_json;
 pub mod trust;
 pub mod vault;
 

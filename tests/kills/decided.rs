@@ -155,7 +155,7 @@ fn rows_129_i10_what_had_its_end_is_given_again_without_anything_happening() {
         stage.cli().run(&["replay", unknown, "--format", "json"]).fails(66).envelope()["error"]["code"],
         "audit_not_found"
     );
-    let _ = stage.cli().run(&["replay", "no-id"]).fails(2);
+    let _ = stage.cli().run(&["replay", "no-id"]).fails(66);
 }
 
 #[test]
@@ -218,4 +218,35 @@ fn what_is_cut_short_again_is_one_call_to_decide_about() {
     assert!(replayed["error"]["message"].as_str().unwrap().contains(&second), "{replayed}");
     let mut judge = Judge::new();
     assert_eq!(judge.finds(&stage), Vec::<String>::new());
+}
+
+#[test]
+fn what_is_listed_says_what_was_asked_for_and_why_it_cannot_be_resumed() {
+    let stage = Stage::new();
+    killed(&stage, job(Op::Order, "asked", true), "request.answered");
+    let call = only(&stage);
+    assert_eq!((&call["resumable"], &call["idempotency_key"]), (&json!(true), &json!("asked")), "{call}");
+    assert!(call["arguments"].as_str().unwrap().contains("/text/asked"), "{call}");
+    let cli = stage.cli();
+    let page = cli.run(&["recover", "list"]).ok();
+    assert!(page.contains("/text/asked") && page.contains("key          asked"), "{page}");
+
+    // Its connector is removed: that is said, and nothing is decided by trying.
+    cli.run(&["remove", &format!("{PROBE}@0.1.0")]).ok();
+    let gone = only(&stage);
+    assert_eq!((&gone["resumable"], &gone["not_resumable"]), (&json!(false), &json!("not_installed")));
+    assert!(cli.run(&["recover", "list"]).ok().contains("once its package is installed again"));
+    cli.run(&["recover", "resume", "--all"]).ok();
+    let id = call["audit_id"].as_str().unwrap();
+    let short = &id["audit-".len().."audit-0193b5c8-7d3e".len()];
+    let _ = cli.run(&["recover", "resume", short]).fails(66);
+    assert_eq!(only(&stage)["audit_id"], call["audit_id"], "it waits still");
+    assert_eq!(effects(&stage, "asked"), 1);
+
+    // Once it is there again, the question is answered.
+    stage.installs();
+    assert_eq!(only(&stage)["resumable"], true);
+    cli.run(&["recover", "resume", short]).ok();
+    assert!(listed(&stage).is_empty());
+    assert_eq!(effects(&stage, "asked"), 2);
 }

@@ -2,14 +2,16 @@
 //!
 //! The text of the note is C2SP's checkpoint form: the origin, how many entries, the hash of the last of them in
 //! base64, and a line with the time. A further line says more: `pruned` (the entries up to here were removed), `exported` (an export ends here), or for
-//! each flaw that the operator accepts `accepts <number> <flaw>`.
+//! each flaw that the operator accepts `accepts <number> <flaw> <SHA-256 of what it is found in>`; older ones end with the
+//! flaw.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 
+use super::export::{hex, unhex};
 use super::note::{NoteFlaw, NoteKey, NoteSigner};
-use super::verify::Flaw;
+use super::verify::{Accepted, Flaw};
 
 /// What a record calls itself.
 pub const ORIGIN: &str = "cofferdam audit";
@@ -28,7 +30,7 @@ pub enum Statement {
     /// An export ends here.
     Exported,
     /// The operator knows of these flaws, by the number of an entry.
-    Accepts(Vec<(u64, Flaw)>),
+    Accepts(Vec<Accepted>),
 }
 
 /// A statement about the chain, at one instant.
@@ -69,8 +71,9 @@ impl Checkpoint {
             Statement::Pruned => text.push_str("pruned\n"),
             Statement::Exported => text.push_str("exported\n"),
             Statement::Accepts(flaws) => {
-                for (n, flaw) in flaws {
-                    text.push_str(&format!("accepts {n} {}\n", flaw.name()));
+                for Accepted { n, flaw, of } in flaws {
+                    let of = of.map(|of| format!(" {}", hex(&of))).unwrap_or_default();
+                    text.push_str(&format!("accepts {n} {}{of}\n", flaw.name()));
                 }
             }
         }
@@ -100,9 +103,13 @@ fn parse(text: &str) -> Option<Checkpoint> {
     Some(Checkpoint { n, hash, at, statement })
 }
 
-fn accepted(text: &str) -> Option<(u64, Flaw)> {
+fn accepted(text: &str) -> Option<Accepted> {
     let (n, flaw) = text.split_once(' ')?;
-    Some((n.parse().ok()?, Flaw::from_name(flaw)?))
+    let (flaw, of) = match flaw.split_once(' ') {
+        Some((flaw, of)) => (flaw, Some(unhex(of)?)),
+        None => (flaw, None),
+    };
+    Some(Accepted { n: n.parse().ok()?, flaw: Flaw::from_name(flaw)?, of })
 }
 
 #[cfg(test)]
@@ -118,7 +125,10 @@ mod tests {
             Statement::Head,
             Statement::Pruned,
             Statement::Exported,
-            Statement::Accepts(vec![(3, Flaw::Edited), (9, Flaw::Truncated)]),
+            Statement::Accepts(vec![
+                Accepted { n: 3, flaw: Flaw::Edited, of: None },
+                Accepted { n: 9, flaw: Flaw::Truncated, of: Some([0xab; 32]) },
+            ]),
         ];
         for statement in statements {
             let checkpoint = Checkpoint { n: 12, hash: [9; 32], at, statement };

@@ -79,6 +79,18 @@ impl Entry {
         Self { body: Arc::new(body), digest, is_empty }
     }
 
+    /// The same of a call that is not to end with it: what would be its end says that it was cut short.
+    pub(super) fn without_its_end(&self) -> Self {
+        let Ok(mut body) = serde_json::from_str::<Value>(&self.body) else { return self.clone() };
+        let events = body.get_mut("events").and_then(Value::as_array_mut);
+        for name in events.into_iter().flatten().filter_map(|event| event.get_mut("type")) {
+            if name == "final" {
+                *name = "cut_short".into();
+            }
+        }
+        Self::of(&body, self.is_empty)
+    }
+
     /// Whether it has no events.
     #[must_use]
     pub fn is_empty(&self) -> bool {

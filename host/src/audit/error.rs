@@ -13,6 +13,8 @@ pub enum AuditTrouble {
     Full,
     /// It may not be written.
     ReadOnly,
+    /// It may not be written, and so cannot be read: what was written last stands in its log still.
+    Unmerged,
     /// The file system failed, or refuses for a reason of its own: a quota, a limit, a disk that fails.
     Io,
     /// Others than its owner can read or write it.
@@ -41,6 +43,9 @@ impl AuditTrouble {
             Self::Locked => "another process holds it",
             Self::Full => "there is no room for it",
             Self::ReadOnly => "it may not be written",
+            Self::Unmerged => {
+                "its last entries stand in its log, which cannot be read where nothing can be written"
+            }
             Self::Exposed => "others can read or write it",
             Self::Corrupt => "it is damaged",
             Self::Absent => "there is none yet",
@@ -66,6 +71,10 @@ impl AuditTrouble {
             Self::Full => "Make room on the disk of the home directory, and call again.",
             Self::ReadOnly => {
                 "Make the home directory, and `audit.db` in it, writable for this user, and call again."
+            }
+            Self::Unmerged => {
+                "Copy `audit.db`, `audit.db-wal`, `audit.checkpoint` and `host.key` to a directory of your own that can \
+                 be written, and name that with --home."
             }
             Self::Io => {
                 "See that the disk of the home directory works and that no quota is used up, and call again."

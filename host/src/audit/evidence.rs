@@ -72,6 +72,15 @@ pub trait AuditEvidence: Send {
     /// # Errors
     /// The record cannot be read.
     fn stray_keys(&mut self) -> Result<Vec<KeptKey>, AuditError>;
+
+    /// Up to `most` keys that nobody ever runs under although their calls were pruned, in order, those after this one.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    fn keys_of_pruned(&mut self, after: Option<&str>, most: usize) -> Result<Vec<KeyOfPruned>, AuditError> {
+        let _ = (after, most);
+        Ok(Vec::new())
+    }
 }
 
 /// An entry, and what stands beside it.
@@ -151,4 +160,15 @@ pub struct KeptKey {
     pub audit_id: Option<AuditId>,
     /// That call's last entry; 0 where there is no such call.
     pub last: u64,
+}
+
+/// A key of a call that was pruned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyOfPruned {
+    /// The key.
+    pub key: String,
+    /// The call.
+    pub audit_id: Option<AuditId>,
+    /// What it stood for.
+    pub fingerprint: Vec<u8>,
 }

@@ -58,12 +58,6 @@ pub trait AuditReader: Send {
     /// The record cannot be read.
     fn stats(&mut self, filter: &Filter) -> Result<Stats, AuditError>;
 
-    /// Whether the counts of [`Self::stats`] are those of the calls, which are all looked at.
-    ///
-    /// # Errors
-    /// The record cannot be read.
-    fn counts_hold(&mut self) -> Result<bool, AuditError>;
-
     /// Every code that a failure or an error on record has, in order.
     ///
     /// # Errors

@@ -22,7 +22,7 @@ pub(crate) use anchor::Anchor;
 pub use checkpoint::{Checkpoint, ORIGIN, Statement};
 pub use entry::{Entry, EventLine, GENESIS, chained};
 pub use error::{AuditError, AuditTrouble};
-pub use evidence::{AuditEvidence, HeldKey, KeptCall, KeptEntry, KeptKey, KeptNote};
+pub use evidence::{AuditEvidence, HeldKey, KeptCall, KeptEntry, KeptKey, KeptNote, KeyOfPruned};
 pub(crate) use export::{ExportError, Exporter, check, hex};
 pub use histogram::Histogram;
 pub use log::{AuditLog, AuditReader, CallRow, Filter, StoredEntry};
@@ -30,11 +30,11 @@ pub(crate) use note::NoteSigner;
 pub use note::{NoteFlaw, NoteKey};
 pub use order::{
     CallStatus, CloseCall, Decision, KeyClaim, KeyEnd, OpenCall, Opened, Order, Pruned, Reply, Route,
-    Standing, Verdict, Written, written,
+    Standing, Stopped, StoppedBy, Verdict, Written, written,
 };
 pub(crate) use seal::Part;
 pub use seal::{Sealed, Sealer};
 pub use sqlite::{Durability, LogSettings, SqliteLog};
 pub use stats::{Stats, StatsGroup};
-pub use verify::{Finding, Flaw};
+pub use verify::{Accepted, Finding, Flaw};
 pub(crate) use verify::{Outcome, Verifier, nothing, whole};

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use super::entry::Entry;
 use super::error::{AuditError, AuditTrouble};
 use super::seal::Sealed;
-use super::verify::Flaw;
+use super::verify::Accepted;
 use crate::failure::AuditId;
 
 /// Where a call stands.
@@ -210,7 +210,7 @@ pub enum Standing {
 }
 
 /// What was pruned, or would be.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Pruned {
     /// How many entries.
     pub entries: u64,
@@ -221,6 +221,59 @@ pub struct Pruned {
     /// When the last of those calls was received.
     #[serde(serialize_with = "shown")]
     pub until: Option<Timestamp>,
+    /// The call that stays although it is older, and with it all that came after it.
+    pub stopped: Option<Stopped>,
+}
+
+/// Why a call stays that is old enough to be pruned.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Stopped {
+    /// The call.
+    pub audit_id: AuditId,
+    /// Why.
+    pub why: StoppedBy,
+    /// The command that decides about it, where somebody has to.
+    pub decide: Option<String>,
+}
+
+/// What of a call must not be forgotten yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum StoppedBy {
+    /// It has no end yet, and its host lives.
+    Running,
+    /// It was cut short, and nobody decided about it.
+    Incomplete,
+    /// What was done under its idempotency key is not known, and nobody decided about it.
+    KeyUndecided,
+    /// Its outcome stands for its idempotency key for a while yet.
+    KeyStands,
+}
+
+impl StoppedBy {
+    /// The same in a few words.
+    #[must_use]
+    pub const fn says(self) -> &'static str {
+        match self {
+            Self::Running => "it is still running",
+            Self::Incomplete => "it was cut short, and nobody decided about it",
+            Self::KeyUndecided => "what was done under its key is not known, and nobody decided about it",
+            Self::KeyStands => "its outcome still stands for its key",
+        }
+    }
+}
+
+impl Stopped {
+    pub(super) fn new(audit_id: AuditId, why: StoppedBy) -> Self {
+        let decide = match why {
+            StoppedBy::Running | StoppedBy::KeyStands => None,
+            StoppedBy::Incomplete | StoppedBy::KeyUndecided => {
+                Some(format!("cofferdam recover skip {audit_id} --reason TEXT"))
+            }
+        };
+        Self { audit_id, why, decide }
+    }
 }
 
 fn shown<S: serde::Serializer>(at: &Option<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {
@@ -284,10 +337,10 @@ pub enum Order {
         /// The note.
         reply: Reply<String>,
     },
-    /// The operator knows of these flaws, by the number of an entry, and goes on: that is put on record and signed.
+    /// The operator knows of these flaws, and goes on: that is put on record and signed.
     Accept {
         /// The flaws.
-        flaws: Vec<(u64, Flaw)>,
+        flaws: Vec<Accepted>,
         /// The note about the chain afterwards.
         reply: Reply<String>,
     },

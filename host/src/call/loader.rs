@@ -180,6 +180,22 @@ impl Loader {
         self.loaded.write().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
 
+    /// Reads and verifies a connector as a load does, and compiles nothing. Its bytes are not kept.
+    pub(crate) fn read_verified(&self, context: &Context, wanted: &ConnectorRef) -> Result<Package, Error> {
+        let digest = self.find(wanted)?;
+        let read = self.desk().read_and_verify(context, wanted, wanted.text(), &digest, false)?;
+        Ok(read.checked.package.without_bytes())
+    }
+
+    fn desk(&self) -> Desk {
+        Desk {
+            registry: self.registry.clone(),
+            keyring: self.keyring.clone(),
+            ceilings: self.ceilings,
+            clock: Arc::clone(&self.clock),
+        }
+    }
+
     async fn load_from_disk(
         &self,
         context: &Context,
@@ -189,12 +205,7 @@ impl Loader {
     ) -> Result<Arc<Loaded>, Error> {
         self.drop_kept(key);
         // Reading, hashing and parsing megabytes takes milliseconds: not on a thread that runs guests.
-        let desk = Desk {
-            registry: self.registry.clone(),
-            keyring: self.keyring.clone(),
-            ceilings: self.ceilings,
-            clock: Arc::clone(&self.clock),
-        };
+        let desk = self.desk();
         let digest = self.find(wanted)?;
         let (context_of_it, wanted, name) = (context.clone(), wanted.clone(), key.to_owned());
         let reading = tokio::task::spawn_blocking(move || {

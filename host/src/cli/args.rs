@@ -153,6 +153,8 @@ pub(super) enum Command {
     Binding(commands::binding::Command),
     Call(commands::call::Args),
     Run(commands::run::Args),
+    #[cfg(feature = "server")]
+    Mcp(commands::mcp::Args),
     Replay(commands::replay::Args),
     #[command(subcommand)]
     Recover(commands::recover::Command),
@@ -160,6 +162,8 @@ pub(super) enum Command {
     Audit(commands::audit::Command),
     #[command(subcommand)]
     Breaker(commands::breaker::Command),
+    #[cfg(feature = "server")]
+    Serve(commands::serve::Args),
     Completions(commands::completions::Args),
     Man(commands::man::Args),
 }

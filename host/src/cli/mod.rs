@@ -16,9 +16,12 @@ mod facts;
 #[cfg(feature = "failpoints")]
 mod failpoints;
 mod files;
+#[cfg(feature = "server")]
+mod listen;
 mod logging;
 mod page;
 mod passphrase;
+mod private;
 mod progress;
 #[cfg(test)]
 mod reference;
@@ -28,7 +31,6 @@ mod runtime;
 mod secrets;
 mod session;
 mod settings;
-mod strict_json;
 mod telemetry;
 mod tool_result;
 mod toolchain;

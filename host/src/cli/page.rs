@@ -64,12 +64,12 @@ impl Page {
 
     /// A label and its value.
     pub(super) fn field(&mut self, label: &str, value: &str) -> &mut Self {
-        self.push(&format!("{label:<LABEL_WIDTH$}"), Style::new(), value)
+        self.push(&labelled(label), Style::new(), value)
     }
 
     /// A label and a value with a tone.
     pub(super) fn toned_field(&mut self, label: &str, tone: Tone, value: &str) -> &mut Self {
-        self.push(&format!("{label:<LABEL_WIDTH$}"), tone.style(), value)
+        self.push(&labelled(label), tone.style(), value)
     }
 
     /// Text of several lines, set in by `indent` columns.
@@ -107,6 +107,12 @@ impl Page {
         self.text.push('\n');
         self
     }
+}
+
+/// A label and the room after it, of which there is always some.
+fn labelled(label: &str) -> String {
+    let width = LABEL_WIDTH.saturating_sub(1);
+    format!("{label:<width$} ")
 }
 
 /// [`safe_line`] with the line's indentation.

@@ -1,9 +1,9 @@
-//! Says that something takes its time: a spinner on a terminal, one plain line elsewhere.
+//! Says that something takes its time: a spinner or a bar on a terminal, plain lines elsewhere.
 
 use std::future::Future;
 use std::pin::pin;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -15,6 +15,9 @@ const SPINNER_AFTER: Duration = Duration::from_millis(150);
 
 /// What is done sooner needs no line.
 const LINE_AFTER: Duration = Duration::from_secs(2);
+
+/// Between two lines about the same.
+const LINES_APART: Duration = Duration::from_secs(5);
 
 /// Waits for `work`, and says `what` is being done if that takes long.
 pub(super) async fn during<T>(ui: &Ui, what: &str, work: impl Future<Output = T>) -> T {
@@ -74,14 +77,20 @@ impl Drop for Spinner {
     }
 }
 
-/// Says how much of something long is done: a bar on a terminal; elsewhere nothing, since it comes to an end.
-pub(super) struct Counted(Option<ProgressBar>);
+/// Says how much of something long is done: a bar on a terminal, a line now and then elsewhere.
+pub(super) struct Counted(Shown);
+
+enum Shown {
+    Bar(ProgressBar),
+    Lines { ui: Ui, what: String, next: Instant },
+}
 
 impl Counted {
     /// Begins to count `what`.
     pub(super) fn start(ui: &Ui, what: &str) -> Self {
         if !ui.animates() {
-            return Self(None);
+            let next = Instant::now() + LINE_AFTER;
+            return Self(Shown::Lines { ui: ui.clone(), what: what.to_owned(), next });
         }
         let bar = ProgressBar::no_length().with_message(safe_line(what, 200));
         // The template is ours; a wrong one would leave the default.
@@ -90,21 +99,38 @@ impl Counted {
         {
             bar.set_style(style);
         }
-        Self(Some(bar))
+        Self(Shown::Bar(bar))
     }
 
     /// So many of so many.
     pub(super) fn at(&mut self, done: u64, of: u64) {
-        if let Some(bar) = &self.0 {
-            bar.set_length(of);
-            bar.set_position(done);
+        match &mut self.0 {
+            Shown::Bar(bar) => {
+                bar.set_length(of);
+                bar.set_position(done);
+            }
+            Shown::Lines { ui, what, next } => {
+                let now = Instant::now();
+                if now >= *next {
+                    *next = now + LINES_APART;
+                    ui.note(&said(done, of, what));
+                }
+            }
         }
+    }
+}
+
+/// Where it is not known of how many, `of` is as much as is done.
+fn said(done: u64, of: u64, what: &str) -> String {
+    match done < of {
+        true => format!("{done} of {of} {what} ..."),
+        false => format!("{done} {what} ..."),
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        if let Some(bar) = &self.0 {
+        if let Shown::Bar(bar) = &self.0 {
             bar.finish_and_clear();
         }
     }

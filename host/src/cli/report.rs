@@ -13,13 +13,16 @@ use super::facts;
 use super::ui::{Ui, err_line};
 use crate::document::DocumentError;
 use crate::error::{Error, HostError, HostErrorKind};
-use crate::failure::{Failure, printable_json};
+use crate::failure::{AuditId, Failure, printable_json};
+use crate::host::Host;
 
 /// What ends a command before its result.
 #[derive(Debug)]
 pub(super) enum Stop {
     /// It failed, and nobody has been told yet.
     Error(Error),
+    /// So it did, and what failed is on record under the error's id.
+    Recorded(HostError),
     /// It failed with this exit code, and its result has said so.
     Shown(u8),
     /// The user does not want to wait any longer (Ctrl-C).
@@ -42,6 +45,37 @@ impl From<Error> for Stop {
     }
 }
 
+impl Stop {
+    /// Why a call of `host` has no value.
+    pub(super) fn of_call(error: Error, host: &Host) -> Self {
+        let on_record = |error: &HostError| {
+            let reader = host.audit().existing().ok().flatten();
+            reader.is_some_and(|mut reader| matches!(reader.call(error.request_id()), Ok(Some(_))))
+        };
+        match error {
+            Error::Host(error) if on_record(&error) => Self::Recorded(error),
+            error => Self::Error(error),
+        }
+    }
+
+    /// The error, where it is one.
+    pub(super) fn into_error(self) -> Result<Error, Self> {
+        match self {
+            Self::Error(error) => Ok(error),
+            Self::Recorded(error) => Ok(Error::Host(error)),
+            other => Err(other),
+        }
+    }
+
+    /// Why a call that is on record has no value.
+    pub(super) fn recorded(error: Error) -> Self {
+        match error {
+            Error::Host(error) => Self::Recorded(error),
+            failure @ Error::Failure(_) => Self::Error(failure),
+        }
+    }
+}
+
 /// Shows why the command ended; the exit code.
 pub(super) fn stopped(ui: &Ui, stop: Stop) -> ExitCode {
     match stop {
@@ -55,6 +89,16 @@ pub(super) fn stopped(ui: &Ui, stop: Stop) -> ExitCode {
                 error => show(ui, error),
             }
             ExitCode::from(code)
+        }
+        Stop::Recorded(error) => {
+            let id = error.request_id().clone();
+            let facts = [("code", error.kind().code()), ("record", id.as_str())];
+            let code = stopped(ui, Error::Host(error).into());
+            if !ui.json() {
+                show_facts(&facts);
+                show_more(&id);
+            }
+            code
         }
         Stop::Shown(code) => ExitCode::from(code),
         Stop::Interrupted => {
@@ -142,15 +186,25 @@ fn show_failure(failure: &Failure) {
         ("retriable", if failure.retriable() { "yes" } else { "no" }),
         ("record", failure.audit_id().as_str()),
     ];
-    let facts: Vec<_> = facts.iter().map(|(label, fact)| format!("{label}: {fact}")).collect();
-    err_line(&format!("  {}", facts.join("   ")), DIM, "");
+    show_facts(&facts);
     for line in facts::lines(failure.details()) {
         err_line(&line, DIM, "");
     }
     // Calls are on record; what has no operation is an install.
     if failure.details().contains_key("op") {
-        err_line("  more: ", DIM, &format!("cofferdam audit show {}", failure.audit_id()));
+        show_more(failure.audit_id());
     }
+}
+
+/// On one line.
+fn show_facts(facts: &[(&str, &str)]) {
+    let facts: Vec<_> = facts.iter().map(|(label, fact)| format!("{label}: {fact}")).collect();
+    err_line(&format!("  {}", facts.join("   ")), DIM, "");
+}
+
+/// Where the record has all of it.
+fn show_more(id: &AuditId) {
+    err_line("  more: ", DIM, &format!("cofferdam audit show {id}"));
 }
 
 fn show_host_error(ui: &Ui, error: &HostError) {

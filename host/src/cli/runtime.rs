@@ -3,12 +3,15 @@
 use std::future::Future;
 use std::pin::pin;
 
+use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::report::Stop;
 use crate::Host;
 use crate::call::Cancellation;
 use crate::error::{HostError, HostErrorKind};
+#[cfg(feature = "server")]
+use crate::server::Shutdown;
 
 /// Runs `command`, which works with `host`, as [`block_on`] does, and then waits for credentials that are being
 /// renewed: the answer of an issuer may not be had twice. A signal while it waits ends the waiting.
@@ -47,6 +50,32 @@ pub(super) fn block_on_call<T>(
     })
 }
 
+/// Runs `server`, on as many threads as there are processors, until a signal tells it to end; then it takes its time to end by itself, and a second signal has what
+/// runs cancelled. Then waits as [`block_on_with`] does.
+#[cfg(feature = "server")]
+pub(super) fn block_on_server(
+    host: &Host,
+    shutdown: &Shutdown,
+    server: impl Future<Output = Result<(), Stop>>,
+) -> Result<(), Stop> {
+    on_runtime(&mut Builder::new_multi_thread(), async |signals| {
+        let mut server = pin!(server);
+        let mut told = 0;
+        let outcome = loop {
+            tokio::select! {
+                biased;
+                _ = signals.next() => {
+                    told += 1;
+                    if told == 1 { shutdown.begin() } else { shutdown.cancel() }
+                }
+                outcome = &mut server => break outcome,
+            }
+        };
+        signals.unless_told(host.settle()).await;
+        outcome
+    })
+}
+
 /// Runs `command`, and `after` it whatever came of it.
 fn run<T>(
     command: impl Future<Output = Result<T, Stop>>,
@@ -64,11 +93,18 @@ fn run<T>(
 }
 
 fn on_a_runtime<T>(command: impl AsyncFnOnce(&mut Signals) -> Result<T, Stop>) -> Result<T, Stop> {
+    on_runtime(&mut Builder::new_current_thread(), command)
+}
+
+fn on_runtime<T>(
+    builder: &mut Builder,
+    command: impl AsyncFnOnce(&mut Signals) -> Result<T, Stop>,
+) -> Result<T, Stop> {
     let broken = |error: std::io::Error| {
         HostError::new(HostErrorKind::Internal, "The asynchronous runtime could not be started.")
             .because(error)
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(broken)?;
+    let runtime = builder.enable_all().build().map_err(broken)?;
     let outcome = runtime.block_on(async {
         let mut signals = Signals::new().map_err(broken)?;
         command(&mut signals).await

@@ -52,13 +52,10 @@ impl ToolResult {
 
     /// Prints what came in the place of a value, if that did; what ends the command stays what it was.
     pub(super) fn ended(&self, ui: &Ui, outcome: Result<(), Stop>) -> Result<(), Stop> {
-        match outcome {
-            Err(Stop::Error(error)) => {
-                self.print(ui, &agent::error(&self.action, &error))?;
-                Err(Stop::Shown(exit_code(&error)))
-            }
-            outcome => outcome,
-        }
+        let Err(stop) = outcome else { return Ok(()) };
+        let error = stop.into_error()?;
+        self.print(ui, &agent::error(&self.action, &error))?;
+        Err(Stop::Shown(exit_code(&error)))
     }
 
     fn print(&self, ui: &Ui, rendered: &Rendered) -> Result<(), Stop> {

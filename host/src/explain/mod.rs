@@ -12,6 +12,7 @@ mod hosts;
 mod lookup;
 mod ours;
 mod outside;
+mod recovery;
 #[cfg(test)]
 mod reference;
 

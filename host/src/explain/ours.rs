@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use serde::Serialize;
 
-use super::{advice, codes, hosts, outside};
+use super::{advice, codes, hosts, outside, recovery};
 use crate::error::HostErrorKind;
 use crate::failure::{Boundary, Cause, FailureClass, LimitKind, RESERVED_CLASSES};
 
@@ -22,6 +22,9 @@ pub enum Kind {
     Outcome,
     /// Why a failure that might have been repeated was not (`error.details.retry_stopped`).
     RetryStopped,
+    /// Why an outcome is not given again, or a call that was cut short not done again (`details.reason`,
+    /// `not_resumable`).
+    Recovery,
     /// A name that the contract keeps for later: nothing produces it.
     Reserved,
 }
@@ -36,6 +39,7 @@ impl Kind {
             Self::HostError => "an error of the host itself",
             Self::Outcome => "an outcome: neither a value nor a failure",
             Self::RetryStopped => "why a failure was not repeated (details.retry_stopped)",
+            Self::Recovery => "why an outcome is not given again, or a call not done again (details.reason)",
             Self::Reserved => "a reserved name: nothing produces it",
         }
     }
@@ -153,6 +157,7 @@ pub fn ours() -> &'static [Ours] {
         all.extend(LimitKind::ALL.iter().map(|limit| advice::of_limit(*limit)));
         all.extend(HostErrorKind::ALL.iter().map(|kind| hosts::of_kind(*kind)));
         all.extend(advice::STOPPED.iter().map(advice::of_stopped));
+        all.extend(recovery::REASONS.iter().map(recovery::Reason::ours));
         all.extend(RESERVED_CLASSES.iter().map(|word| reserved(word)));
         all
     });

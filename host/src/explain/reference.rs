@@ -15,6 +15,8 @@ fn the_manual_of_failures_is_the_tables() {
     let title = "Errors of the host, and the third outcome";
     rows(&mut page, title, |row| row.kind == Kind::HostError || row.kind == Kind::Outcome);
     rows(&mut page, "Why a failure was not repeated", |row| row.kind == Kind::RetryStopped);
+    let title = "Why an outcome is not given again, or a call not done again";
+    rows(&mut page, title, |row| row.kind == Kind::Recovery);
     documents(&mut page);
     page.push_str(include_str!("judgements.md"));
     assert_committed("docs/failures.md", &page);

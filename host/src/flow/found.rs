@@ -2,7 +2,9 @@
 
 use serde::Deserialize;
 
-use crate::audit::{AuditError, AuditLog, AuditReader, CallRow, CallStatus, Sealed, StoredEntry};
+use crate::audit::{
+    AuditError, AuditLog, AuditReader, AuditTrouble, CallRow, CallStatus, Sealed, StoredEntry,
+};
 use crate::digest::Digest;
 use crate::error::{HostError, HostErrorKind};
 use crate::failure::AuditId;
@@ -13,8 +15,12 @@ pub(super) struct Found {
     pub(super) attempts: Attempts,
     /// The package that was to run.
     pub(super) hash: Option<Digest>,
+    /// Its arguments, as the record has them.
+    pub(super) arguments: Option<String>,
     /// The call that does it again.
     pub(super) resumed_by: Option<String>,
+    /// Whether whoever asked for it cancelled it as it was to do another again.
+    pub(super) was_cancelled: bool,
     /// Whether it has an end, and nobody knows what was done under its key, nor decided about that.
     pub(super) key_is_undecided: bool,
     /// The call whose outcome it was given, for its key.
@@ -57,11 +63,19 @@ struct Event {
 struct Payload {
     hash: Option<String>,
     candidate: u32,
+    arguments: Arguments,
     by: Option<String>,
     /// A call, in one event; a number in others.
     of: serde_json::Value,
+    status: Option<String>,
     usage: Usage,
     may_have_sent: bool,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Arguments {
+    text: Option<String>,
 }
 
 #[derive(Deserialize, Default)]
@@ -75,7 +89,11 @@ struct Usage {
 /// # Errors
 /// `audit_not_found`: the record has none of this id; `audit_unavailable`: it cannot be read.
 pub(super) fn find(log: &dyn AuditLog, audit_id: &AuditId) -> Result<Found, HostError> {
-    let mut reader = log.reader().map_err(unreadable)?;
+    let mut reader = match log.reader() {
+        Ok(reader) => reader,
+        Err(error) if error.trouble() == AuditTrouble::Absent => return Err(not_found(audit_id)),
+        Err(error) => return Err(unreadable(error)),
+    };
     let Some(row) = reader.call(audit_id).map_err(unreadable)? else {
         return Err(not_found(audit_id));
     };
@@ -95,7 +113,9 @@ pub(super) fn whole(reader: &mut dyn AuditReader, row: CallRow) -> Result<Found,
         row,
         attempts: Attempts::default(),
         hash: None,
+        arguments: None,
         resumed_by: None,
+        was_cancelled: false,
         key_is_undecided,
         replayed_of: None,
         request,
@@ -117,6 +137,7 @@ impl Found {
             match name.as_str() {
                 "admitted" if payload.candidate == 0 => {
                     self.hash = payload.hash.as_deref().and_then(digest);
+                    self.arguments = payload.arguments.text;
                 }
                 "attempt_started" => self.attempts.begun = self.attempts.begun.saturating_add(1),
                 "attempt_ended" => {
@@ -130,6 +151,7 @@ impl Found {
                     self.attempts.requests =
                         self.attempts.requests.saturating_add(payload.may_have_sent.into());
                 }
+                "cut_short" => self.was_cancelled = payload.status.as_deref() == Some("cancelled"),
                 "resumed" => self.resumed_by = payload.by,
                 "replayed" => self.replayed_of = payload.of.as_str().and_then(AuditId::parse),
                 _ => {}

@@ -11,8 +11,9 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::found::{Found, find, unreadable, whole};
-use crate::audit::{AuditLog, AuditReader, AuditTrouble, CallStatus, Decision, Filter, Order, written};
-use crate::call::{Cancellation, Pipeline, Report};
+use crate::audit::{AuditReader, AuditTrouble, CallStatus, Decision, Filter, Order, written};
+use crate::call::{Cancellation, ConnectorRef, Pipeline, Report};
+use crate::digest::Digest;
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::event::is_action;
 use crate::failure::{AuditId, safe_line};
@@ -21,8 +22,8 @@ use crate::sandbox::Answer;
 /// The longest reason that is kept, in characters.
 const REASON_CHARS: usize = 1000;
 
-/// A call that was cut short: it has no end, and its host is gone; or it was cancelled, and what it did under its key is
-/// not known.
+/// A call that was cut short: it has no end, and its host is gone; or it was cancelled, and what it did under its key,
+/// or what the call did that it was to do again, is not known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Incomplete {
@@ -49,8 +50,19 @@ pub struct Incomplete {
     pub attempts: u32,
     /// Whether a request may have left. Of an attempt that was cut short that is not known.
     pub may_have_sent: bool,
-    /// Whether it can be done again: its operation may be repeated, and what was asked for is kept.
+    /// The idempotency key that its caller gave; none where nobody gave one, or it cannot be opened.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+    /// Its arguments as the record has them: redacted, and cut where they are long. None where it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<String>,
+    /// Whether it can be done again: its operation may be repeated, what was asked for is kept, and its package is
+    /// there.
     pub resumable: bool,
+    /// Why not: `cancelled` (it has an end), `not_idempotent`, `not_kept`, `sealed_under_another_key` or
+    /// `not_installed`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_resumable: Option<&'static str>,
     /// Whether it has an outcome that can be given again: it has not.
     pub replayable: bool,
     /// Why: `execution_incomplete`, or `cancelled`.
@@ -76,9 +88,22 @@ fn shown<S: serde::Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok, S
 }
 
 impl Incomplete {
-    fn of(found: Found) -> Self {
-        let Found { row, attempts, request, .. } = found;
-        let hint = is_action(&row.connector).then(|| action_hint(row.idempotent));
+    fn of(found: Found, pipeline: &Pipeline) -> Self {
+        let request =
+            found.request.as_ref().map(|request| pipeline.recorded_call(&found.row.audit_id, request));
+        let is_action = is_action(&found.row.connector);
+        let hint = is_action.then(|| action_hint(found.row.idempotent));
+        let not_resumable = match &request {
+            _ if is_action => Some("action"),
+            _ if !found.row.incomplete => Some("cancelled"),
+            _ if !found.row.idempotent => Some("not_idempotent"),
+            None => Some("not_kept"),
+            Some(Err(_)) => Some("sealed_under_another_key"),
+            Some(Ok(call)) if !is_installed(pipeline, call.connector(), found.hash) => Some("not_installed"),
+            Some(Ok(_)) => None,
+        };
+        let key = request.and_then(Result::ok).and_then(|call| call.key_given().map(str::to_owned));
+        let Found { row, attempts, arguments, was_cancelled, .. } = found;
         Self {
             audit_id: row.audit_id,
             at: row.at,
@@ -90,11 +115,25 @@ impl Incomplete {
             idempotent: row.idempotent,
             attempts: attempts.begun,
             may_have_sent: attempts.may_have_sent(),
-            resumable: row.incomplete && row.idempotent && request.is_some(),
+            idempotency_key: key,
+            arguments,
+            resumable: not_resumable.is_none(),
+            not_resumable,
             replayable: false,
-            reason: if row.incomplete { "execution_incomplete" } else { "cancelled" },
+            reason: if row.incomplete && !was_cancelled { "execution_incomplete" } else { "cancelled" },
             hint,
         }
+    }
+}
+
+/// Whether the package is there that the call had, or one of its version where it did not come so far as to have one.
+fn is_installed(pipeline: &Pipeline, connector: &ConnectorRef, hash: Option<Digest>) -> bool {
+    match pipeline.loader.registry.find(connector.name(), connector.version()) {
+        Ok(there) => {
+            there.is_some_and(|there| hash.or(connector.hash().copied()).is_none_or(|hash| hash == there))
+        }
+        // It may be: the call itself says what is wrong.
+        Err(_) => true,
     }
 }
 
@@ -102,8 +141,8 @@ impl Incomplete {
 ///
 /// # Errors
 /// `audit_unavailable`: the record cannot be read.
-pub(crate) fn incomplete(log: &dyn AuditLog) -> Result<Vec<Incomplete>, HostError> {
-    let mut reader = match log.reader() {
+pub(crate) fn incomplete(pipeline: &Pipeline) -> Result<Vec<Incomplete>, HostError> {
+    let mut reader = match pipeline.log().reader() {
         Ok(reader) => reader,
         // Nothing was ever called.
         Err(error) if error.trouble() == AuditTrouble::Absent => return Ok(Vec::new()),
@@ -117,7 +156,8 @@ pub(crate) fn incomplete(log: &dyn AuditLog) -> Result<Vec<Incomplete>, HostErro
         }
         // Ids are in the order of time.
         rows.sort_by(|a, b| a.audit_id.as_str().cmp(b.audit_id.as_str()));
-        rows.into_iter().map(|row| whole(reader, row).map(Incomplete::of)).collect::<Result<_, _>>()
+        let of = |found| Incomplete::of(found, pipeline);
+        rows.into_iter().map(|row| whole(reader, row).map(of)).collect::<Result<_, _>>()
     };
     read(&mut *reader).map_err(unreadable)
 }
@@ -126,8 +166,8 @@ pub(crate) fn incomplete(log: &dyn AuditLog) -> Result<Vec<Incomplete>, HostErro
 ///
 /// # Errors
 /// `audit_not_found`, `in_progress`, or `conflict`: it has an end, or it is decided.
-pub(crate) fn look(log: &dyn AuditLog, audit_id: &AuditId) -> Result<Incomplete, HostError> {
-    undecided(find(log, audit_id)?).map(Incomplete::of)
+pub(crate) fn look(pipeline: &Pipeline, audit_id: &AuditId) -> Result<Incomplete, HostError> {
+    undecided(find(&**pipeline.log(), audit_id)?).map(|found| Incomplete::of(found, pipeline))
 }
 
 fn undecided(found: Found) -> Result<Found, HostError> {
@@ -195,7 +235,8 @@ pub(crate) async fn resume<A: Answer>(
                 Some(cancellation) => call.cancelled_by(cancellation),
                 None => call,
             };
-            pipeline.run(call).await
+            let (outcome, report) = pipeline.run(call).await;
+            (outcome.map_err(still_undecided), report)
         }
         Err(error) => {
             let report = Report::new(error.request_id().clone());
@@ -225,6 +266,16 @@ fn action_not_resumed(found: &Found) -> HostError {
         .hint(action_hint(found.row.idempotent))
         .detail("reason", "action")
         .detail("call", id.as_str())
+}
+
+/// What was to be done again and was cancelled is to be decided about still.
+fn still_undecided(error: Error) -> Error {
+    match error {
+        Error::Host(error) if error.kind() == HostErrorKind::Cancelled => {
+            error.hint("`cofferdam recover list` has what is to be decided about still.").into()
+        }
+        error => error,
+    }
 }
 
 /// What was begun may have had its effect, and a second one is not to be had by a command.

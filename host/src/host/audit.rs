@@ -1,5 +1,6 @@
 //! The record of a host, as its operator reads, proves and prunes it.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -8,11 +9,11 @@ use serde::Serialize;
 
 use super::Host;
 use crate::audit::{
-    Anchor, AuditError, AuditLog, AuditReader, AuditTrouble, Finding, Flaw, NoteKey, NoteSigner, Order,
+    Accepted, Anchor, AuditError, AuditLog, AuditReader, AuditTrouble, Finding, NoteKey, NoteSigner, Order,
     Outcome, Pruned, Sealer, hex, written,
 };
 use crate::error::{HostError, HostErrorKind};
-use crate::host_key;
+use crate::host_key::{self, KeyError};
 
 /// The record of a host. Cheap to clone. What reads it blocks: not for an executor's threads.
 #[derive(Clone)]
@@ -86,12 +87,23 @@ impl Audit {
         }
     }
 
+    /// Whether nothing was recorded yet: there is no record, and no statement about one.
+    ///
+    /// # Errors
+    /// `audit_unavailable`: that cannot be told.
+    pub fn is_new(&self) -> Result<bool, HostError> {
+        let anchor = Anchor::of(&self.home).read().map_err(|error| unreadable(AuditError::from_io(error)))?;
+        Ok(anchor.is_none() && self.existing()?.is_none())
+    }
+
     /// The public key of the signed statements, as an operator pins it elsewhere.
     ///
     /// # Errors
     /// `audit_unavailable`: `host.key` cannot be used.
     pub fn key(&self) -> Result<NoteKey, HostError> {
-        Ok(NoteSigner::new(&self.host_key()?).key())
+        let key = host_key::read_or_make(&self.home.join("host.key"));
+        let key = key.map_err(|error| unreadable(AuditError::new(AuditTrouble::Key, error)))?;
+        Ok(NoteSigner::new(&key).key())
     }
 
     /// Signs for the record as it is now: a note to keep elsewhere, by which it is known later whether any of what is
@@ -120,6 +132,12 @@ impl Audit {
             file = anchor()?;
             evidence = self.log.evidence();
         }
+        // Nothing is there: of that, no key is missing.
+        if let (Err(error), None, true) = (&evidence, &file, pinned.is_empty())
+            && error.trouble() == AuditTrouble::Absent
+        {
+            return Err(unreadable(error.clone()));
+        }
         let host_key = self.host_key()?;
         let (key, sealer) = (NoteSigner::new(&host_key).key(), Sealer::new(&host_key));
         let outcome = match evidence {
@@ -144,7 +162,7 @@ impl Audit {
     /// `audit_unavailable`: the record cannot be written.
     pub async fn accept(&self, findings: &[Finding]) -> Result<(), HostError> {
         let (reply, note) = written();
-        let flaws: Vec<(u64, Flaw)> = findings.iter().map(|finding| (finding.n, finding.flaw)).collect();
+        let flaws = findings.iter().map(Accepted::from).collect();
         self.log.submit(Order::Accept { flaws, reply });
         note.done().await.map(drop).map_err(unwritable)
     }
@@ -165,9 +183,39 @@ impl Audit {
         &self.log
     }
 
+    /// The key that signed, and never a new one.
     pub(super) fn host_key(&self) -> Result<[u8; 32], HostError> {
-        let key = host_key::read_or_make(&self.home.join("host.key"));
-        key.map_err(|error| unreadable(AuditError::new(AuditTrouble::Key, error)))
+        host_key::read(&self.home.join("host.key")).map_err(|error| match error {
+            KeyError::Io(error) if error.kind() == io::ErrorKind::NotFound => {
+                let message = "The record cannot be proved: host.key is missing, whose signature is to be checked.";
+                HostError::new(HostErrorKind::AuditUnavailable, message).hint(
+                    "Put it back from a backup, before anything is called: the next call makes another, under which \
+                     nothing that was sealed or signed before opens or proves anything.",
+                )
+            }
+            error => unreadable(AuditError::new(AuditTrouble::Key, error)),
+        })
+    }
+}
+
+impl Proof {
+    /// That nothing was recorded yet.
+    pub(crate) fn nothing() -> Self {
+        Self {
+            holds: true,
+            from: 1,
+            to: 0,
+            part: false,
+            head: hex(&[0; 32]),
+            entries: 0,
+            calls: 0,
+            checkpoints: 0,
+            since: None,
+            until: None,
+            key: String::new(),
+            findings: Vec::new(),
+            more_findings: 0,
+        }
     }
 }
 

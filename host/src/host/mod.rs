@@ -10,6 +10,7 @@ mod circuits;
 mod export;
 mod inspection;
 mod install;
+mod package;
 mod recovery;
 mod run_action;
 mod why;
@@ -28,6 +29,8 @@ pub use builder::HostBuilder;
 pub use export::{Exported, verify_export};
 pub use inspection::{CredentialView, ImportView, Inspection, LimitView, OperationView, SignatureView};
 pub use install::{InstallOptions, Installed};
+#[cfg(feature = "server")]
+pub(crate) use package::Installation;
 pub use why::Access;
 
 use crate::call::{Call, ConnectorRef, Pipeline, Report};
@@ -98,6 +101,11 @@ impl Host {
             let message = format!("There is no retry profile `{}`.", safe_line(name, 100));
             HostError::new(HostErrorKind::Validation, message).hint(hint)
         })
+    }
+
+    /// The names of the retry profiles that there are: built-in ones, and the operator's own.
+    pub fn profile_names(&self) -> impl Iterator<Item = &str> {
+        self.pipeline.settings.profile_names()
     }
 
     /// Calls an operation with arguments that are JSON text, and returns its value as compact JSON text. The

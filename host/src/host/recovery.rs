@@ -17,7 +17,7 @@ impl Host {
     /// # Errors
     /// `audit_unavailable`: the record cannot be read.
     pub fn incomplete(&self) -> Result<Vec<Incomplete>, HostError> {
-        flow::incomplete(&**self.pipeline.log())
+        flow::incomplete(&self.pipeline)
     }
 
     /// One of those. It blocks, as [`incomplete`](Self::incomplete) does.
@@ -25,7 +25,7 @@ impl Host {
     /// # Errors
     /// `audit_not_found`; `in_progress`; `conflict`: it has an end, or somebody decided about it.
     pub fn incomplete_call(&self, audit_id: &AuditId) -> Result<Incomplete, HostError> {
-        flow::look(&**self.pipeline.log(), audit_id)
+        flow::look(&self.pipeline, audit_id)
     }
 
     /// Does a call again that was cut short, where that is as good as once: under the idempotency key that it had, with

@@ -110,6 +110,11 @@ impl Registry {
         Ok(index.entries().map(entry).collect())
     }
 
+    /// What the index is like now: whether anything was installed or removed since. None where there is no index.
+    pub(crate) fn index_stamp(&self) -> Option<FileStamp> {
+        fs::symlink_metadata(self.root.join(INDEX)).ok().map(|metadata| FileStamp::from(&metadata))
+    }
+
     /// The hash of what is installed as `name` and `version`.
     ///
     /// # Errors

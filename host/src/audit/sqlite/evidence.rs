@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::{schema, signing};
 use crate::audit::error::AuditError;
-use crate::audit::evidence::{AuditEvidence, HeldKey, KeptCall, KeptEntry, KeptKey, KeptNote};
+use crate::audit::evidence::{AuditEvidence, HeldKey, KeptCall, KeptEntry, KeptKey, KeptNote, KeyOfPruned};
 use crate::audit::log::StoredEntry;
 use crate::audit::order::CallStatus;
 use crate::audit::seal::Sealed;
@@ -126,13 +126,27 @@ impl AuditEvidence for Evidence {
 
     fn stray_keys(&mut self) -> Result<Vec<KeptKey>, AuditError> {
         let select = "SELECT keys.call, calls.last FROM keys LEFT JOIN calls ON calls.id = keys.call \
-                      WHERE calls.id IS NULL OR calls.key IS NOT keys.key \
+                      WHERE (calls.id IS NULL AND keys.state <> 3) \
+                      OR (calls.id IS NOT NULL AND calls.key IS NOT keys.key) \
                       OR (calls.verdict = 0) <> (keys.state = 0) LIMIT 100";
         let mut select = self.connection.prepare(select)?;
         let rows = select.query_map([], |row| {
             let id: Vec<u8> = row.get(0)?;
             let audit_id = id.try_into().map(AuditId::from_bytes).ok();
             Ok(KeptKey { audit_id, last: row.get::<_, Option<u64>>(1)?.unwrap_or(0) })
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    fn keys_of_pruned(&mut self, after: Option<&str>, most: usize) -> Result<Vec<KeyOfPruned>, AuditError> {
+        let select = "SELECT key, call, fingerprint FROM keys WHERE key > ?1 AND state = 3 \
+                      AND NOT EXISTS (SELECT 1 FROM calls WHERE calls.id = keys.call) ORDER BY key LIMIT ?2";
+        let mut select = self.connection.prepare_cached(select)?;
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let rows = select.query_map(params![after.unwrap_or_default(), most], |row| {
+            let id: Vec<u8> = row.get(1)?;
+            let audit_id = id.try_into().map(AuditId::from_bytes).ok();
+            Ok(KeyOfPruned { key: row.get(0)?, audit_id, fingerprint: row.get(2)? })
         })?;
         Ok(rows.collect::<Result<_, _>>()?)
     }

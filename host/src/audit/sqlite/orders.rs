@@ -275,6 +275,10 @@ impl At<'_> {
             Ok(None) => return Ok(Err(unknown(&call.audit_id))),
             Err(error) => return Ok(Err(error)),
         };
+        let did_nothing = call.verdict.status == CallStatus::Cancelled || call.attempts == 0;
+        if did_nothing && self.does_again(connection, id)? {
+            return self.cut_short(connection, id, prev, &call.entry).map(Ok);
+        }
         // What was begun and ended in one entry needs no other, unless something is kept of its end.
         let n = match call.entry.is_empty() && call.outcome.is_none() {
             true => prev,
@@ -387,7 +391,7 @@ impl At<'_> {
     }
 
     /// Whether this is the `n`-th entry.
-    fn stands(&self, connection: &Connection, n: u64, entry: &Entry) -> rusqlite::Result<bool> {
+    pub(super) fn stands(&self, connection: &Connection, n: u64, entry: &Entry) -> rusqlite::Result<bool> {
         let mut select = connection.prepare_cached("SELECT 1 FROM entries WHERE n = ?1 AND body = ?2")?;
         select.exists(params![n, entry.body()])
     }

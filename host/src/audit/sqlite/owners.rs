@@ -11,9 +11,14 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use rusqlite::Connection;
+
 /// How long a file must have been missed: longer than a host that lives takes to make it again, its waits for other
 /// writers and for a slow disk included.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The name of no host, so that its calls are those of one that is gone.
+pub(super) const NOBODY: &str = "nobody";
 
 /// What stands in a mark; the file of a host is empty.
 const MARK: &[u8] = b"missing\n";
@@ -103,7 +108,8 @@ pub(super) fn lives(dir: &Path, name: &str) -> bool {
     // Names come from the record, and are looked up as nothing but ids.
     let Ok(id) = uuid::Uuid::try_parse(name) else { return false };
     let path = dir.join(id.to_string());
-    match OpenOptions::new().write(true).open(&path) {
+    // To read it is enough for a look at its lock, also where nothing can be written.
+    match File::open(&path) {
         Ok(file) => match file.try_lock_shared() {
             Ok(()) => is_missed_lately(&file),
             Err(TryLockError::WouldBlock | TryLockError::Error(_)) => true,
@@ -163,6 +169,13 @@ pub(super) fn sweep(dir: &Path, is_needed: impl Fn(&str) -> bool) {
             let _ = fs::remove_file(file.path());
         }
     }
+}
+
+/// Whether a call of this host has no end. Where that cannot be told, it may have.
+pub(super) fn has_open_calls(connection: &Connection, owner: &str) -> bool {
+    let select = "SELECT 1 FROM calls JOIN owners ON owners.id = calls.owner \
+                  WHERE calls.verdict = 0 AND owners.name = ?1";
+    connection.prepare_cached(select).and_then(|mut select| select.exists([owner])).unwrap_or(true)
 }
 
 #[cfg(test)]

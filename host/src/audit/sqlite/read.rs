@@ -110,11 +110,6 @@ impl AuditReader for Reader {
             .unwrap_or(0))
     }
 
-    fn counts_hold(&mut self) -> Result<bool, AuditError> {
-        let transaction = self.connection.unchecked_transaction()?;
-        Ok(rollup::recount(&transaction)?)
-    }
-
     fn codes(&mut self) -> Result<Vec<String>, AuditError> {
         let select = "SELECT DISTINCT code FROM verdicts WHERE code <> '' ORDER BY code";
         let mut select = self.connection.prepare_cached(select)?;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
-use super::LogSettings;
+use super::{LogSettings, at_rest};
 use crate::audit::error::{AuditError, AuditTrouble};
 
 /// Every version, from the first on: what makes it of the one before. A released one is never edited.
@@ -46,7 +46,15 @@ pub(super) fn open(path: &Path, settings: &LogSettings) -> Result<Connection, Au
     connection.pragma_update(None, "temp_store", "memory")?;
     connection.pragma_update(None, "cache_size", -16_384)?;
     // Pages that many commits change are copied into the file once: 16 MiB of them may wait in the log.
+    #[cfg(not(test))]
     connection.pragma_update(None, "wal_autocheckpoint", 4_096)?;
+    // With a disk of its own a test sees to it that pages are copied often.
+    #[cfg(test)]
+    connection.pragma_update(
+        None,
+        "wal_autocheckpoint",
+        if settings.vfs.is_some() { 1_000 } else { 4_096 },
+    )?;
     connection.set_prepared_statement_cache_capacity(64);
     // A plan is made once: without this, statements on `calls` are prepared anew for every value that is bound, since
     // one of its indexes is partial and the value could have a say in whether that can be used.
@@ -65,14 +73,25 @@ pub(super) fn open_to_read(path: &Path) -> Result<Connection, AuditError> {
     // Reading takes part in the locks of the file, for which it has to write beside it.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)
-        .or_else(|_| Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY))?;
+        .or_else(|_| Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY));
+    let opened = connection.map_err(AuditError::from).and_then(for_reading);
+    let opened = match opened {
+        Err(error) if at_rest::is_worth_a_try(&error) => at_rest::open(path, &error).and_then(for_reading),
+        opened => opened,
+    };
+    match opened? {
+        // Made, and not filled yet.
+        (_, 0) => Err(absent()),
+        (connection, _) => Ok(connection),
+    }
+}
+
+/// A connection that only reads, and the version of what it reads.
+fn for_reading(connection: Connection) -> Result<(Connection, usize), AuditError> {
     connection.busy_timeout(BUSY)?;
     connection.pragma_update(None, "query_only", true)?;
-    match ours(&connection)? {
-        // Made, and not filled yet.
-        0 => Err(absent()),
-        _ => Ok(connection),
-    }
+    let version = ours(&connection)?;
+    Ok((connection, version))
 }
 
 /// Refuses what is no file of its own: a link to one elsewhere, a directory, a pipe; and one that is not its owner's

@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::orders::At;
+use super::owners;
 use super::rollup::Ended;
 use crate::audit::entry::{Entry, EventLine};
 use crate::audit::order::{CallStatus, Decision, OpenCall, Verdict};
@@ -75,6 +76,43 @@ impl At<'_> {
         Ok(true)
     }
 
+    /// Whether this call, which has no end yet, does again one that was cut short: that was settled just before it.
+    pub(super) fn does_again(&self, connection: &Connection, id: [u8; 16]) -> rusqlite::Result<bool> {
+        let select =
+            "SELECT entries.body FROM calls JOIN entries ON entries.n = calls.first - 1 WHERE calls.id = ?1";
+        let mut select = connection.prepare_cached(select)?;
+        let before: Option<String> = select.query_row([id], |row| row.get(0)).optional()?;
+        let before = before.and_then(|before| serde_json::from_str::<Body>(&before).ok());
+        let id = AuditId::from_bytes(id);
+        let settled = |event: &Event| event.name == "resumed" && event.payload.by == id.as_str();
+        Ok(before.is_some_and(|before| before.events.iter().any(settled)))
+    }
+
+    /// A call that was to do another again, and did nothing or was cancelled, has no end: what is not known of that one
+    /// is not known of this one, and somebody decides about it. It is nobody's from now on, so that it counts as
+    /// incomplete although its host lives.
+    pub(super) fn cut_short(
+        &mut self,
+        connection: &Connection,
+        id: [u8; 16],
+        prev: u64,
+        entry: &Entry,
+    ) -> rusqlite::Result<()> {
+        let entry = entry.without_its_end();
+        // A commit that failed may have been durable all the same.
+        let n = match self.stands(connection, prev, &entry)? {
+            true => prev,
+            false => self.entry(connection, prev, &entry, None)?,
+        };
+        let insert = "INSERT INTO owners (name) VALUES (?1) ON CONFLICT DO NOTHING";
+        connection.prepare_cached(insert)?.execute([owners::NOBODY])?;
+        let update =
+            "UPDATE calls SET last = ?2, owner = (SELECT id FROM owners WHERE name = ?3) WHERE id = ?1";
+        connection.prepare_cached(update)?.execute(params![id, n, owners::NOBODY])?;
+        self.open.remove(&id);
+        Ok(())
+    }
+
     /// The call without an end that has this key.
     pub(super) fn holder(&self, connection: &Connection, key: &str) -> rusqlite::Result<Option<[u8; 16]>> {
         let mut select = connection.prepare_cached("SELECT call FROM keys WHERE key = ?1 AND state = 0")?;
@@ -82,16 +120,29 @@ impl At<'_> {
     }
 }
 
+/// What is looked at of an entry.
+#[derive(Deserialize)]
+struct Body {
+    events: Vec<Event>,
+}
+
+#[derive(Deserialize)]
+struct Event {
+    seq: u32,
+    #[serde(rename = "type")]
+    name: String,
+    #[serde(default)]
+    payload: Payload,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Payload {
+    by: Value,
+}
+
 /// The number of the last event of a call whose last entry is the `n`-th.
 fn last_event(connection: &Connection, n: u64) -> rusqlite::Result<u32> {
-    #[derive(Deserialize)]
-    struct Body {
-        events: Vec<Event>,
-    }
-    #[derive(Deserialize)]
-    struct Event {
-        seq: u32,
-    }
     let mut select = connection.prepare_cached("SELECT body, prev FROM entries WHERE n = ?1")?;
     let mut next = n;
     while next > 0 {
@@ -223,6 +274,65 @@ mod tests {
         match opened(&log, &resumption) {
             Opened::Taken(Standing::Running { audit_id }) => assert_eq!(audit_id, by_key.audit_id),
             other => panic!("{other:?}"),
+        }
+    }
+
+    /// The call ends without having done anything, as one that is cancelled does.
+    fn cancelled(log: &SqliteLog, call: &OpenCall) {
+        let payload =
+            Map::from_iter([("status".to_owned(), "cancelled".into()), ("attempts".to_owned(), 0.into())]);
+        let line = EventLine { at: jiff::Timestamp::UNIX_EPOCH, seq: 3, name: "final", payload };
+        for _ in 0..2 {
+            let end = CloseCall {
+                audit_id: call.audit_id.clone(),
+                at: jiff::Timestamp::UNIX_EPOCH,
+                duration_us: 1,
+                attempts: 0,
+                verdict: Verdict { status: CallStatus::Cancelled, class: None, code: None },
+                key: KeyEnd::Free,
+                entry: Entry::new(&call.audit_id, std::slice::from_ref(&line)),
+                outcome: None,
+            };
+            let open = Some(Box::new(OpenCall { key: None, resumes: None, ..call.clone() }));
+            let (reply, answer) = written();
+            log.submit(Order::Close { open, call: Box::new(end), reply: Some(reply) });
+            done(answer);
+        }
+    }
+
+    #[test]
+    fn a_call_that_does_nothing_leaves_open_what_it_was_to_do_again() {
+        // By its id, and by its key.
+        for key in [None, Some("k")] {
+            let home = tempfile::tempdir().unwrap();
+            let mut before = call(key, None);
+            left_behind(home.path(), &[&before]);
+            let log = log(home.path());
+            let incomplete = Filter { incomplete: true, ..Filter::default() };
+            // As often as it is cancelled.
+            for _ in 0..3 {
+                let again = call(key, key.is_none().then_some(&before.audit_id));
+                assert!(matches!(opened(&log, &again), Opened::Begun));
+                assert_eq!(log.reader().unwrap().list(&incomplete).unwrap(), []);
+                cancelled(&log, &again);
+                assert_eq!(status(&log, &before.audit_id).0, CallStatus::Resumed);
+                let listed = log.reader().unwrap().list(&incomplete).unwrap();
+                let listed: Vec<_> = listed.into_iter().map(|row| row.audit_id).collect();
+                assert_eq!(listed, std::slice::from_ref(&again.audit_id));
+                let (_, events) = status(&log, &again.audit_id);
+                assert!(events.contains("cut_short") && !events.contains("final"), "{events}");
+                assert_eq!(events.matches("cut_short").count(), 1, "{events}");
+                before = again;
+            }
+            // One that had nothing to do again has its end.
+            let other = call(None, None);
+            assert!(matches!(opened(&log, &other), Opened::Begun));
+            cancelled(&log, &other);
+            assert_eq!(status(&log, &other.audit_id).0, CallStatus::Cancelled);
+            assert!(skip(&log, &before.audit_id, true));
+            assert_eq!(log.reader().unwrap().list(&incomplete).unwrap(), []);
+            drop(log);
+            assert_eq!(crate::audit::sqlite::tests::findings(home.path()), []);
         }
     }
 

@@ -10,7 +10,8 @@ use crate::audit::checkpoint::{Checkpoint, Statement};
 use crate::audit::entry::{Entry, chained};
 use crate::audit::error::{AuditError, AuditTrouble};
 use crate::audit::note::NoteSigner;
-use crate::audit::verify::Flaw;
+use crate::audit::verify::Accepted;
+use crate::failpoint;
 
 /// A statement at least every so many entries; of each such stretch, the newest is kept.
 pub(super) const EVERY: u64 = 1_000;
@@ -128,11 +129,7 @@ impl Signing {
     }
 
     /// Puts on record that the operator accepts these flaws, and signs anew, whatever the file says.
-    pub(super) fn accept(
-        &self,
-        connection: &Connection,
-        flaws: Vec<(u64, Flaw)>,
-    ) -> Result<String, AuditError> {
+    pub(super) fn accept(&self, connection: &Connection, flaws: Vec<Accepted>) -> Result<String, AuditError> {
         let transaction = begin(connection)?;
         let head = super::writer::head(&transaction)?;
         let mut payload = Map::new();
@@ -152,6 +149,7 @@ impl Signing {
         let insert = "INSERT OR REPLACE INTO checkpoints (n, kind, note) VALUES (?1, 'head', ?2)";
         transaction.execute(insert, params![head.n, note])?;
         transaction.commit()?;
+        failpoint::pass("accept.committed");
         self.anchor.write(&note, self.power).map_err(AuditError::from_io)?;
         Ok(note)
     }

@@ -45,6 +45,7 @@ pub(super) struct Facts {
     pub(super) attempts: Number,
     pub(super) claim: Claim,
     pub(super) key_end: KeyFact,
+    pub(super) frees_key: Truth,
 }
 
 /// The key that a call runs under, or something else.
@@ -198,4 +199,17 @@ pub(super) struct LogFacts {
     pub(super) note: Fact,
     /// A call.
     pub(super) call: Fact,
+    /// Whether its key may be used again.
+    pub(super) frees_key: Truth,
+    /// Keys of calls that were pruned.
+    pub(super) keys: Vec<KeyOfPruned>,
+}
+
+/// A key that nobody ever runs under, of a call that was pruned.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct KeyOfPruned {
+    pub(super) call: Fact,
+    pub(super) key_sha256: Fact,
+    pub(super) fingerprint: Fact,
 }

@@ -37,6 +37,8 @@ pub(crate) struct CallFacts {
     pub(crate) claim: Option<(String, String)>,
     /// What becomes of that key, and until when.
     pub(crate) key_end: Option<(String, Option<Timestamp>)>,
+    /// Whether that key may be used again, as somebody decided who skipped the call.
+    pub(crate) frees_key: Option<bool>,
     /// How many attempts were begun.
     pub(crate) attempts: u32,
     /// The SHA-256 of its arguments, in hexadecimal.
@@ -135,6 +137,11 @@ impl Calls {
 }
 
 impl CallFacts {
+    /// Whether it was cut short, and another call does it again.
+    pub(crate) fn is_resumed(&self) -> bool {
+        self.status.as_deref() == Some("resumed")
+    }
+
     /// Takes over what an event says; whether it is the end.
     fn event(&mut self, event: EventOf) -> bool {
         let facts = event.payload;
@@ -168,7 +175,7 @@ impl CallFacts {
             }
             // What is decided about a call that never ended.
             "resumed" | "skipped" => {
-                self.status = Some(event.name);
+                (self.status, self.frees_key) = (Some(event.name), facts.frees_key.is());
                 return true;
             }
             _ => {}

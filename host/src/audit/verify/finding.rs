@@ -103,4 +103,24 @@ pub struct Finding {
     pub what: String,
     /// Whether the operator has accepted it, in a signed statement on record.
     pub accepted: bool,
+    /// The SHA-256 of what it is found in, as that is now: where that is changed once more, it is another finding.
+    #[serde(skip)]
+    pub of: [u8; 32],
+}
+
+/// A finding that the operator knows of.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Accepted {
+    /// The number of the entry where it shows.
+    pub n: u64,
+    /// What is wrong.
+    pub flaw: Flaw,
+    /// The SHA-256 of what it is found in. Older statements have none: by those, whatever shows there is accepted.
+    pub of: Option<[u8; 32]>,
+}
+
+impl From<&Finding> for Accepted {
+    fn from(finding: &Finding) -> Self {
+        Self { n: finding.n, flaw: finding.flaw, of: Some(finding.of) }
+    }
 }

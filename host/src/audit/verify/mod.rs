@@ -6,6 +6,7 @@
 mod body;
 mod calls;
 mod finding;
+mod keys;
 mod whole;
 
 use std::collections::{BTreeMap, HashSet};
@@ -16,7 +17,8 @@ use sha2::{Digest as _, Sha256};
 use self::body::Body;
 pub(crate) use self::calls::CallFacts;
 use self::calls::{Calls, Step};
-pub use self::finding::{Finding, Flaw};
+pub use self::finding::{Accepted, Finding, Flaw};
+use self::keys::SaidOfKeys;
 pub(crate) use self::whole::{nothing, whole};
 use super::checkpoint::{Checkpoint, Statement};
 use super::entry::{FORM, GENESIS, chained};
@@ -39,9 +41,10 @@ pub(crate) struct Verifier<'k> {
     calls: Calls,
     /// What was signed, by the number of the entry that it speaks of.
     ahead: BTreeMap<u64, Vec<([u8; 32], &'static str)>>,
-    accepted: HashSet<(u64, Flaw)>,
-    /// Calls about whose keys somebody decided.
-    decided: HashSet<String>,
+    accepted: HashSet<Accepted>,
+    /// The number of the entry that is looked at, and the SHA-256 of it as it is.
+    row: (u64, [u8; 32]),
+    keys: SaidOfKeys,
     findings: Vec<Finding>,
     more: u64,
     tally: Tally,
@@ -86,7 +89,8 @@ impl<'k> Verifier<'k> {
             calls: Calls::default(),
             ahead: BTreeMap::new(),
             accepted: HashSet::new(),
-            decided: HashSet::new(),
+            row: (0, [0; 32]),
+            keys: SaidOfKeys::default(),
             findings: Vec::new(),
             more: 0,
             tally: Tally::default(),
@@ -119,7 +123,7 @@ impl<'k> Verifier<'k> {
                     NoteFlaw::Foreign => format!("the statement in {from}: another key than {own} signed it"),
                     flaw => format!("the statement in {from}: {flaw}"),
                 };
-                self.find(n, None, None, Flaw::Signature, what);
+                self.find_in(n, None, None, Flaw::Signature, what, note.as_bytes());
                 return None;
             }
         };
@@ -144,9 +148,12 @@ impl<'k> Verifier<'k> {
         let due = self.n.saturating_add(1);
         if entry.n < due {
             let what = format!("entry {} stands where entry {due} is due", entry.n);
-            self.find(due, None, None, Flaw::Disordered, what);
+            self.find_in(due, None, None, Flaw::Disordered, what, entry.body.as_bytes());
             return None;
         }
+        let digest: [u8; 32] = Sha256::digest(entry.body.as_bytes()).into();
+        // Beside what is hashed, the hash: both are there to be changed.
+        self.row = (entry.n, chained(&entry.hash, entry.n, &digest));
         let body = serde_json::from_str::<Body>(&entry.body);
         let id = body.as_ref().ok().and_then(|body| AuditId::parse(body.audit_id.as_deref()?));
         let seq = body.as_ref().ok().and_then(|body| body.events.first()).map(|event| event.seq);
@@ -165,7 +172,7 @@ impl<'k> Verifier<'k> {
                 _ => format!("entries {due} to {last} are missing"),
             };
             self.find(due, None, None, Flaw::Missing, what);
-        } else if entry.hash != chained(&self.hash, entry.n, &Sha256::digest(entry.body.as_bytes()).into()) {
+        } else if entry.hash != chained(&self.hash, entry.n, &digest) {
             let what = format!("entry {due} was changed, or does not belong there: its hash does not fit");
             self.find(due, id.clone(), seq, Flaw::Edited, what);
         }
@@ -203,12 +210,9 @@ impl<'k> Verifier<'k> {
                 }
             }
             (None, Some(log), None) if body.events.is_empty() => {
-                if log.name == "key_decided"
-                    && let Some(call) = log.payload.call.text()
-                {
-                    self.decided.insert(call);
-                } else if log.name == "loss_accepted"
-                    && let Some(note) = log.payload.note.text()
+                if log.name != "loss_accepted" {
+                    self.keys.entry(&log.name, log.payload);
+                } else if let Some(note) = log.payload.note.text()
                     && let Some(checkpoint) = self.note(&note, n, "an entry")
                     && let Statement::Accepts(flaws) = checkpoint.statement
                 {
@@ -234,11 +238,12 @@ impl<'k> Verifier<'k> {
         if hash != self.hash {
             let n = self.n;
             let what = format!("the chain up to entry {n} is not the one that was signed in {from}");
-            self.find(n, None, None, Flaw::Rewritten, what);
+            // Wherever what was signed is kept, it is the same finding.
+            self.find_in(n, None, None, Flaw::Rewritten, what, &hash);
         }
     }
 
-    /// Notes what is wrong.
+    /// Notes what is wrong, as the sentence says.
     pub(crate) fn find(
         &mut self,
         n: u64,
@@ -247,8 +252,29 @@ impl<'k> Verifier<'k> {
         flaw: Flaw,
         what: String,
     ) {
+        let thing = what.clone();
+        self.find_in(n, audit_id, seq, flaw, what, thing.as_bytes());
+    }
+
+    /// Notes what is wrong, and in what thing beside the entry that is looked at.
+    pub(crate) fn find_in(
+        &mut self,
+        n: u64,
+        audit_id: Option<AuditId>,
+        seq: Option<u32>,
+        flaw: Flaw,
+        what: String,
+        thing: &[u8],
+    ) {
         if self.findings.len() < FINDINGS {
-            self.findings.push(Finding { n, audit_id, seq, flaw, what, accepted: false });
+            let mut of = Sha256::new();
+            of.update(b"cofferdam-finding-v1\n");
+            of.update(Sha256::digest(thing));
+            if self.row.0 == n {
+                of.update(self.row.1);
+            }
+            let of = of.finalize().into();
+            self.findings.push(Finding { n, audit_id, seq, flaw, what, accepted: false, of });
         } else {
             self.more += 1;
         }
@@ -303,7 +329,9 @@ impl<'k> Verifier<'k> {
             self.find(last.saturating_add(1), None, None, Flaw::Truncated, what);
         }
         for finding in &mut self.findings {
-            finding.accepted = self.accepted.contains(&(finding.n, finding.flaw));
+            let own = Accepted::from(&*finding);
+            finding.accepted =
+                self.accepted.contains(&own) || self.accepted.contains(&Accepted { of: None, ..own });
         }
         // What is wrong with the chain itself first: the rest may only follow from it.
         self.findings.sort_by_key(|finding| (!finding.flaw.is_of_the_chain(), finding.n));

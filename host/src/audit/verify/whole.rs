@@ -1,9 +1,8 @@
 //! The proof of a whole record: its chain, what was signed of it, and that what is derived says the same.
 
-use jiff::Timestamp;
-
 use super::calls::CallFacts;
 use super::finding::Flaw;
+use super::keys::Keys;
 use super::{Outcome, Verifier};
 use crate::audit::checkpoint::{Checkpoint, Statement};
 use crate::audit::entry::Entry;
@@ -46,7 +45,7 @@ pub(crate) fn whole(
     progress: Progress<'_>,
 ) -> Result<Outcome, AuditError> {
     let last = evidence.last()?;
-    let mut proof = Proof { evidence, verifier: Verifier::new(key), sealer, lost: Vec::new() };
+    let mut proof = Proof { evidence, verifier: Verifier::new(key), sealer, keys: Keys::default() };
     proof.begin(key)?;
     proof.signed(file, pinned, last)?;
     let mut next = 0;
@@ -76,8 +75,7 @@ struct Proof<'e, 'k> {
     evidence: &'e mut dyn AuditEvidence,
     verifier: Verifier<'k>,
     sealer: &'k Sealer,
-    /// Calls whose keys are not theirs any more: their last entries, and until when the keys were to stand.
-    lost: Vec<(AuditId, u64, Option<Timestamp>)>,
+    keys: Keys,
 }
 
 impl Proof<'_, '_> {
@@ -174,61 +172,26 @@ impl Proof<'_, '_> {
                 }
             }
         };
-        self.verifier.find(entry.n, Some(id), None, Flaw::Sealed, what.to_owned());
+        let thing = [sealed.bytes(), what.as_bytes()].concat();
+        self.verifier.find_in(entry.n, Some(id), None, Flaw::Sealed, what.to_owned(), &thing);
     }
 
     /// Compares the list of calls with what the chain says of one.
     fn call(&mut self, id: &AuditId, call: &CallFacts) -> Result<(), AuditError> {
-        let wrong = match self.evidence.call(id)? {
-            None => Some("the list of calls lacks the call".to_owned()),
-            Some(kept) => {
-                if let Some(what) = self.key(id, call, &kept) {
-                    self.verifier.find(call.last, Some(id.clone()), None, Flaw::Keys, what.to_owned());
-                }
-                self.difference(id, call, &kept)?
-            }
+        let (n, of) = (call.last, Some(id.clone()));
+        let Some(kept) = self.evidence.call(id)? else {
+            self.verifier.find(n, of, None, Flaw::Calls, "the list of calls lacks the call".to_owned());
+            return Ok(());
         };
-        if let Some(what) = wrong {
-            self.verifier.find(call.last, Some(id.clone()), None, Flaw::Calls, what);
+        if let Some(what) = self.keys.call(id, call, &kept) {
+            let thing = format!("{what}\n{:?} {:?}", kept.key, kept.held);
+            self.verifier.find_in(n, of.clone(), None, Flaw::Keys, what.to_owned(), thing.as_bytes());
+        }
+        if let Some(what) = self.difference(id, call, &kept)? {
+            let thing = format!("{what}\n{:?}", KeptCall { key: None, held: None, ..kept });
+            self.verifier.find_in(n, of, None, Flaw::Calls, what, thing.as_bytes());
         }
         Ok(())
-    }
-
-    /// Compares the key of a call, where its caller gave one, with what the chain says of it.
-    fn key(&mut self, id: &AuditId, call: &CallFacts, kept: &KeptCall) -> Option<&'static str> {
-        let (key, fingerprint) = call.claim.as_ref()?;
-        if kept.key.as_ref().map(|key| Digest::of(key.as_bytes()).to_string()).as_ref() != Some(key) {
-            return Some("the list of calls has another idempotency key of the call than the chain");
-        }
-        let end = call.key_end.as_ref().map(|(state, until)| (state.as_str(), *until));
-        let Some(held) = &kept.held else {
-            return match (call.status.as_deref(), end) {
-                (None, _) => Some("the list of idempotency keys lacks the key of the call"),
-                (_, Some(("keeps", until))) if until.is_some_and(|until| until > Timestamp::now()) => {
-                    self.lost.push((id.clone(), call.last, until));
-                    None
-                }
-                (_, Some(("unknown", _))) => {
-                    self.lost.push((id.clone(), call.last, None));
-                    None
-                }
-                _ => None,
-            };
-        };
-        let own = <[u8; 32]>::try_from(held.fingerprint.as_slice()).ok().map(Digest::from_bytes);
-        if own.map(|own| own.to_string()).as_ref() != Some(fingerprint) {
-            return Some("the list of idempotency keys has the key with another call than the chain");
-        }
-        let micros = |until: Option<Timestamp>| until.map(Timestamp::as_microsecond);
-        let fits = match (call.status.as_deref(), end) {
-            (None, _) => held.state == 0,
-            (Some("resumed" | "skipped"), _) => held.state == 3,
-            (_, Some(("keeps", until))) => held.state == 1 && micros(held.until) == micros(until),
-            (_, Some(("unknown", _))) => matches!(held.state, 2 | 3) && held.until.is_none(),
-            (_, Some(("free", _))) => false,
-            _ => true,
-        };
-        (!fits).then_some("the list of idempotency keys has the key in another state than the chain")
     }
 
     fn difference(
@@ -250,7 +213,10 @@ impl Proof<'_, '_> {
         if kept.at != call.at {
             return differs("time");
         }
-        if other(&call.connector, kept.connector.as_deref()) || other(&call.op, kept.op.as_deref()) {
+        // One that the connector does not have is in the events alone.
+        let is_unknown = kept.op.is_none() && call.code.as_deref() == Some("op_not_found");
+        let other_op = !is_unknown && other(&call.op, kept.op.as_deref());
+        if other(&call.connector, kept.connector.as_deref()) || other_op {
             return differs("operation");
         }
         let (action, step) = (kept.action.as_deref(), kept.step.as_deref());
@@ -287,19 +253,9 @@ impl Proof<'_, '_> {
     fn derived(&mut self) -> Result<(), AuditError> {
         // What was received last tells what time it is, too, where clocks differ.
         let newest = self.verifier.tally.until;
-        for (id, n, until) in std::mem::take(&mut self.lost) {
-            let is_due = match until {
-                Some(until) => newest.is_none_or(|newest| until > newest),
-                None => !self.verifier.decided.contains(id.as_str()),
-            };
-            if is_due {
-                let what = "the list of idempotency keys lacks the key of the call".to_owned();
-                self.verifier.find(n, Some(id), None, Flaw::Keys, what);
-            }
-        }
-        for key in self.evidence.stray_keys()? {
-            let what = "the list of idempotency keys has a key that is not the call's".to_owned();
-            self.verifier.find(key.last, key.audit_id, None, Flaw::Keys, what);
+        let keys = std::mem::take(&mut self.keys);
+        for (n, audit_id, what) in keys.end(self.evidence, &self.verifier.keys, newest)? {
+            self.verifier.find(n, audit_id, None, Flaw::Keys, what.to_owned());
         }
         if !self.evidence.counts_hold()? {
             let what = "the statistics are not those of the calls".to_owned();

@@ -8,7 +8,7 @@ use crate::manifest::ConnectorName;
 use crate::resilience::{CauseView, CircuitView};
 
 const STATUS_EXAMPLES: &str = "\
-A circuit that is not listed is closed: requests pass. Breakers are off until `config.toml` or a
+A circuit that is not listed is closed: requests pass. Breakers are off until `config.toml` or a \
 retry profile switches one on.
 
 Examples:
@@ -16,8 +16,8 @@ Examples:
   cofferdam breaker status --format json";
 
 const RESET_EXAMPLES: &str = "\
-A circuit that opened for a while closes by itself, when the host answers again. One that opened
-for good (a credential that was refused, a bill that is unpaid) closes when the credential is bound
+A circuit that opened for a while closes by itself, when the host answers again. One that opened \
+for good (a credential that was refused, a bill that is unpaid) closes when the credential is bound \
 anew, or by this.
 
 Examples:

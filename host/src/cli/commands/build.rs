@@ -13,7 +13,7 @@ use crate::cli::{files, passphrase, runtime, toolchain};
 use crate::error::{HostError, HostErrorKind};
 
 const EXAMPLES: &str = "\
-The directory has Cargo.toml, connector.toml and wit/. The target must be there: `rustup target add
+The directory has Cargo.toml, connector.toml and wit/. The target must be there: `rustup target add \
 wasm32-wasip2`. Comments in wit/*.wit become the operations' documentation.
 
 Examples:

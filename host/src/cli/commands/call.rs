@@ -10,21 +10,22 @@ use serde_json::{Map, Value};
 use crate::call::{Call, Cancellation, IfRunning, Report};
 use crate::cli::commands::each;
 use crate::cli::commands::fallback::{self, Fallback};
+use crate::cli::private::AllowPrivate;
 use crate::cli::report::{Stop, exit_code, told_by};
 use crate::cli::session::{Session, resolve};
 use crate::cli::tool_result::ToolResult;
-use crate::cli::{debug, files, progress, retries, runtime, strict_json};
+use crate::cli::{debug, files, progress, retries, runtime};
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::safe_line;
-use crate::host::HostBuilder;
 use crate::limits::{LimitError, LimitRequest, Usage, parse_time};
+use crate::strict_json;
 
 /// Longest text of arguments that is read, in bytes. What a call takes is less, and the call says so.
 const ARGS_BYTES: u64 = 16 * 1024 * 1024;
 
 const EXAMPLES: &str = "\
-The value is printed on standard output as JSON. A failure has a class, which decides the exit code; with
-`--format json` its envelope is printed on standard output in the place of the value. `cofferdam inspect`
+The value is printed on standard output as JSON. A failure has a class, which decides the exit code; with \
+`--format json` its envelope is printed on standard output in the place of the value. `cofferdam inspect` \
 shows a connector's operations, their parameters and their types.
 
 Examples:
@@ -115,15 +116,8 @@ pub(in crate::cli) struct Args {
     #[arg(long = "identity", value_name = "SERVICE=IDENTITY", value_parser = service_and_identity)]
     identity: Vec<(String, String)>,
 
-    /// Lets the connector reach this host although its address is private; the manifest must name it too.
-    #[arg(
-        long,
-        value_name = "HOST:PORT",
-        env = "COFFERDAM_ALLOW_PRIVATE",
-        hide_env_values = true,
-        value_delimiter = ','
-    )]
-    allow_private: Vec<String>,
+    #[command(flatten)]
+    private: AllowPrivate,
 
     /// Who is asked instead where this call cannot be answered: a file of candidates (docs/fallback.md).
     #[arg(long, value_name = "FILE")]
@@ -167,7 +161,8 @@ pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop>
     }
     match outcome {
         // The envelope is the answer, as the value would have been.
-        Err(Stop::Error(error)) if session.ui.json() => {
+        Err(stop) if session.ui.json() => {
+            let error = stop.into_error()?;
             session.ui.line_of_json(&error)?;
             Err(Stop::Shown(exit_code(&error)))
         }
@@ -184,8 +179,7 @@ fn call(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> Result<
         if args.each.is_some() {
             builder = builder.concurrency(args.concurrency);
         }
-        allow_private_hosts(builder, &args.allow_private)
-            .listener(Arc::new(retries::Told(session.ui.clone())))
+        args.private.of(builder).listener(Arc::new(retries::Told(session.ui.clone())))
     })?;
     let connector = resolve(&host, &args.connector)?;
     let what = format!("calling {} of {connector}", safe_line(&args.op, 100));
@@ -222,6 +216,7 @@ fn call(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> Result<
     let running = progress::during(session.ui, &what, host.run_reported(call));
     let ((outcome, report), stop) = runtime::block_on_call(&host, &cancellation, running)?;
     let outcome = outcome.map_err(|error| told_by(stop, with_quotes(error, &not_texts)));
+    let ended = |outcome: Result<Value, Error>| outcome.map_err(|error| Stop::of_call(error, &host));
     if let (Some(tool), Ok(value)) = (tool, &outcome) {
         return tool.value(session.ui, value, &report);
     }
@@ -244,7 +239,7 @@ fn call(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> Result<
         debug::tell(session.ui, view);
     }
     if !args.usage {
-        return session.ui.value(&outcome?);
+        return session.ui.value(&ended(outcome)?);
     }
     match (report.last_usage(), &report.attempts[..]) {
         (_, [_, _, ..]) => report.attempts.iter().zip(1..).for_each(|(attempt, n)| {
@@ -253,7 +248,7 @@ fn call(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> Result<
         (Some(usage), _) => session.ui.note(&format!("used: {usage}")),
         (None, _) => {}
     }
-    session.ui.value(&outcome?)
+    session.ui.value(&ended(outcome)?)
 }
 
 /// Prints the outcome as one line of JSON, and how the call came to it beside it, as far as that is asked for.
@@ -326,12 +321,6 @@ fn arguments(
         None => merge(Value::Object(Map::new()), single),
         Some(text) => merge(argument_text(session, text)?, single),
     }
-}
-
-/// Lets connectors reach these hosts.
-pub(super) fn allow_private_hosts(builder: HostBuilder, hosts: &[String]) -> HostBuilder {
-    let hosts = hosts.iter().filter(|text| !text.is_empty());
-    hosts.fold(builder, |builder, host_port| builder.allow_private(host_port.as_str()))
 }
 
 /// Arguments as one text: JSON, `@` and a file with it, or `-` for standard input.

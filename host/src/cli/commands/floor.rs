@@ -11,7 +11,7 @@ use crate::error::{HostError, HostErrorKind};
 use crate::manifest::{ConnectorName, exact_version};
 
 const EXAMPLES: &str = "\
-A signature says who made a release, not that it still is a good one. A floor holds at install and at every
+A signature says who made a release, not that it still is a good one. A floor holds at install and at every \
 call, for what is installed already too, and neither --allow-downgrade nor --allow-unsigned goes below it.
 
 Examples:

@@ -10,8 +10,8 @@ use crate::digest::Digest;
 use crate::host::{Inspection, InstallOptions, Installed};
 
 const EXAMPLES: &str = "\
-Everything is checked before anything is written: the hash, the signature by a key that is trusted for this
-name, the manifest, the imports, the limits, and that it compiles. `cofferdam inspect PACKAGE` shows what a
+Everything is checked before anything is written: the hash, the signature by a key that is trusted for this \
+name, the manifest, the imports, the limits, and that it compiles. `cofferdam inspect PACKAGE` shows what a \
 package is and asks for, without installing it.
 
 Examples:

@@ -16,12 +16,16 @@ pub(super) mod install;
 pub(super) mod key;
 pub(super) mod list;
 pub(super) mod man;
+#[cfg(feature = "server")]
+pub(super) mod mcp;
 pub(super) mod pack;
 mod packaging;
 pub(super) mod recover;
 pub(super) mod remove;
 pub(super) mod replay;
 pub(super) mod run;
+#[cfg(feature = "server")]
+pub(super) mod serve;
 pub(super) mod sign;
 pub(super) mod trust;
 pub(super) mod verify;
@@ -53,7 +57,11 @@ pub(super) fn run(command: Command, session: &Session<'_>) -> Result<(), Stop> {
         Command::Audit(command) => audit::run(command, session),
         Command::Replay(args) => replay::run(args, session),
         Command::Recover(command) => recover::run(command, session),
+        #[cfg(feature = "server")]
+        Command::Mcp(args) => mcp::run(args, session),
         Command::Breaker(command) => breaker::run(command, session),
+        #[cfg(feature = "server")]
+        Command::Serve(args) => serve::run(args, session),
         Command::Completions(args) => completions::run(args, session),
         Command::Man(args) => man::run(args, session),
     }

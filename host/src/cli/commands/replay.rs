@@ -1,13 +1,12 @@
 //! `replay`: the recorded outcome of a call, given again.
 
-use crate::cli::commands::recover::audit_id;
+use crate::cli::commands::audit;
 use crate::cli::report::{Stop, exit_code};
 use crate::cli::session::Session;
 use crate::error::Error;
-use crate::failure::AuditId;
 
 const EXAMPLES: &str = "\
-Nothing runs and nothing is loaded: the connector need not be installed any more. What is printed, and
+Nothing runs and nothing is loaded: the connector need not be installed any more. What is printed, and \
 the exit code, are what the call itself had. A call without a kept outcome is an error that says why.
 
 Examples:
@@ -18,14 +17,15 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
-    /// The call, as `cofferdam audit list` shows it.
-    #[arg(value_name = "ID", value_parser = audit_id)]
-    id: AuditId,
+    /// The call, as `cofferdam audit list` shows it; it may be cut short where no other call begins the same.
+    #[arg(value_name = "ID")]
+    id: String,
 }
 
 /// Prints it.
 pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
-    match session.host()?.replay(&args.id)? {
+    let host = session.host()?;
+    match host.replay(&audit::named(&host, &args.id)?)? {
         Ok(value) if session.ui.json() => session.ui.text_of_json(&value),
         Ok(value) => match serde_json::from_str(&value) {
             Ok(value) => session.ui.value(&value),
@@ -41,5 +41,5 @@ fn ended(session: &Session<'_>, error: Error) -> Result<(), Stop> {
         session.ui.line_of_json(&error)?;
         return Err(Stop::Shown(exit_code(&error)));
     }
-    Err(Stop::Error(error))
+    Err(Stop::recorded(error))
 }

@@ -15,8 +15,8 @@ use crate::package::Package;
 use crate::trust::{self, Envelope, EnvelopeError, KeyId, SecretKey, Statement};
 
 const EXAMPLES: &str = "\
-The signature says: these bytes are this version of this connector. It is an in-toto statement in a DSSE
-envelope, <package>.dsse.json; give both files to those who are to install it. A second key's signature
+The signature says: these bytes are this version of this connector. It is an in-toto statement in a DSSE \
+envelope, <package>.dsse.json; give both files to those who are to install it. A second key's signature \
 is added to the first: that is how keys rotate.
 
 Examples:

@@ -11,7 +11,7 @@ use crate::cli::{progress, runtime};
 use crate::error::Error;
 
 const EXAMPLES: &str = "\
-The bytes are hashed, the signature and the keyring consulted, the manifest, imports and limits checked, and
+The bytes are hashed, the signature and the keyring consulted, the manifest, imports and limits checked, and \
 the code compiled if none is kept. The exit code is that of the first connector that does not pass.
 
 Examples:

@@ -7,14 +7,15 @@ use serde_json::{Map, Value};
 
 use crate::cli::files;
 use crate::cli::page::{Page, Tone};
+use crate::cli::private::AllowPrivate;
 use crate::cli::report::Stop;
 use crate::cli::session::{Session, is_installed_name, resolve};
 use crate::failure::{Boundary, Denial, FailureClass, GrantLine, Permit};
 use crate::host::Access;
 
 const EXAMPLES: &str = "\
-The answer is the one that the gate gives while the connector runs, and an install to a component's imports:
-the same code decides it. Nothing runs and no name is looked up. The exit code is 0 if it is allowed, and
+The answer is the one that the gate gives while the connector runs, and an install to a component's imports: \
+the same code decides it. Nothing runs and no name is looked up. The exit code is 0 if it is allowed, and \
 that of capability_denied if not.
 
 Examples:
@@ -37,15 +38,8 @@ pub(in crate::cli) struct Args {
     #[arg(value_name = "HOST:PORT|URL|IMPORT|CREDENTIAL")]
     access: String,
 
-    /// Answers for a call with the same option: this host may be reached although its address is private.
-    #[arg(
-        long,
-        value_name = "HOST:PORT",
-        env = "COFFERDAM_ALLOW_PRIVATE",
-        hide_env_values = true,
-        value_delimiter = ','
-    )]
-    allow_private: Vec<String>,
+    #[command(flatten)]
+    private: AllowPrivate,
 }
 
 /// The answer, for programs.
@@ -69,10 +63,7 @@ enum Answer<'a> {
 /// Asks, and shows the answer.
 pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
     let access = Access::parse(&args.access)?;
-    let host = session.host_with(|builder| {
-        let allowed = args.allow_private.into_iter().filter(|text| !text.is_empty());
-        allowed.fold(builder, |builder, host_port| builder.allow_private(host_port))
-    })?;
+    let host = session.host_with(|builder| args.private.of(builder))?;
     let decision = if is_installed_name(&args.what) {
         host.why(&resolve(&host, &args.what)?, &access, None)?
     } else {

@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::*;
-use crate::audit::{Checkpoint, Flaw};
+use crate::audit::{Accepted, Checkpoint, Flaw};
 
 fn anchored(home: &Path) -> Option<Checkpoint> {
     let key = NoteSigner::new(&host_key::read_or_make(&home.join("host.key")).unwrap()).key();
@@ -103,11 +103,26 @@ fn what_the_operator_accepts_is_on_record_and_signed() {
     {
         let log = log(home.path());
         let (reply, note) = answer();
-        log.submit(Order::Accept { flaws, reply });
+        log.submit(Order::Accept { flaws: found.iter().map(Accepted::from).collect(), reply });
         done(note).unwrap();
     }
     assert!(findings(home.path()).iter().all(|finding| finding.accepted));
-    assert!(fs::read_to_string(home.path().join("audit.checkpoint")).unwrap().contains("\n9\n"));
+    // What is changed there once more is found anew: the entry, its hash, the row of a call.
+    for (change, flaw) in [
+        ("UPDATE entries SET body = replace(body, 'other', 'third') WHERE n = 3", Flaw::Edited),
+        ("UPDATE calls SET actor = 'other' WHERE last = 4", Flaw::Calls),
+    ] {
+        file(home.path()).execute_batch(change).unwrap();
+        let found = findings(home.path());
+        assert!(found.iter().any(|found| found.flaw == flaw && !found.accepted), "{change}: {found:?}");
+        let log = log(home.path());
+        let (reply, note) = answer();
+        log.submit(Order::Accept { flaws: found.iter().map(Accepted::from).collect(), reply });
+        done(note).unwrap();
+        drop(log);
+        assert!(findings(home.path()).iter().all(|finding| finding.accepted), "{change}");
+    }
+    assert!(fs::read_to_string(home.path().join("audit.checkpoint")).unwrap().contains("\n11\n"));
     // What somebody writes who has no key accepts nothing.
     file(home.path())
         .execute_batch("UPDATE entries SET body = replace(body, 'greet', 'other') WHERE n = 5")
@@ -158,7 +173,7 @@ fn a_file_that_was_removed_is_not_made_anew() {
     // Until the operator says that it may be.
     let (reply, note) = answer();
     let host = log(home.path());
-    host.submit(Order::Accept { flaws: vec![(20, Flaw::Signature)], reply });
+    host.submit(Order::Accept { flaws: vec![Accepted { n: 20, flaw: Flaw::Signature, of: None }], reply });
     done(note).unwrap();
     drop(host);
     assert!(findings(home.path()).is_empty());

@@ -21,7 +21,7 @@ pub(super) fn add(page: &mut Page, durations: &Histogram) {
     for (from, calls) in &ranges {
         let bar = if blocks { blocks_of(*calls, most) } else { signs_of(*calls, most) };
         let width = usize::try_from(WIDTH).unwrap_or(0);
-        page.line(&format!("{:>8}  {bar:<width$} {calls}", when::length(*from)));
+        page.block(0, &format!("{:>8}  {bar:<width$} {calls}", when::length(*from)));
     }
 }
 
@@ -84,6 +84,19 @@ mod tests {
         let mut long = Histogram::default();
         long.record(u64::MAX);
         assert_eq!(ranges(&long).len(), 1);
+    }
+
+    #[test]
+    fn bars_begin_in_the_same_column() {
+        let mut durations = Histogram::default();
+        for micros in [3, 1_500, 700_000] {
+            durations.record(micros);
+        }
+        let mut page = Page::default();
+        add(&mut page, &durations);
+        let text = page.into_text();
+        let bars: Vec<_> = text.lines().filter_map(|line| line.find('#')).collect();
+        assert!(bars.len() >= 3 && bars.iter().all(|at| *at == 10), "{text}");
     }
 
     #[test]

@@ -1,9 +1,7 @@
 //! `audit export`: the record as lines of JSON, to be kept and checked elsewhere.
 
-use std::fs::OpenOptions;
-use std::io::{BufWriter, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::PathBuf;
+use std::io::{BufWriter, ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
@@ -16,13 +14,14 @@ use crate::cli::session::Session;
 use crate::error::{HostError, HostErrorKind};
 
 const EXAMPLES: &str = "\
-Each line is an entry, with its hash and the hash of the one before it; signed statements stand between them and
-at the end. `cofferdam audit verify --export` checks it on any machine, without the record. What is sealed
+Each line is an entry, with its hash and the hash of the one before it; signed statements stand between them and \
+at the end. `cofferdam audit verify --export` checks it on any machine, without the record. What is sealed \
 (whole requests and outcomes) stays at home. A record that does not hold together is not exported.
 
 Examples:
   cofferdam audit export calls.jsonl
-  cofferdam audit export --since 2026-11-01 --until 2026-12-01 november.jsonl
+  cofferdam audit export --since 2026-11-01 --until 2026-12-01 -o november.jsonl
+  cofferdam audit export -o calls.jsonl --force
   cofferdam audit export - | zstd > calls.jsonl.zst";
 
 /// Writes the record as lines of JSON that can be verified without it.
@@ -30,8 +29,16 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
     /// The file to make; `-` for standard output.
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    #[arg(value_name = "FILE", required_unless_present = "output", conflicts_with = "output")]
+    file: Option<PathBuf>,
+
+    /// The same.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Replaces the file if it is there; it stays what it was until all of the new one is written.
+    #[arg(long)]
+    force: bool,
 
     /// Only what was written at this time or later, like `2026-11-01`, `2026-11-01T12:00Z` or `30d`.
     #[arg(long, value_name = "TIME", value_parser = moment)]
@@ -44,9 +51,17 @@ pub(in crate::cli) struct Args {
 
 pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
     let host = session.host()?;
+    if host.audit().is_new()? {
+        let message = "Nothing was called yet: there is nothing to export.";
+        return Err(HostError::new(HostErrorKind::AuditNotFound, message)
+            .hint("The first call begins it.")
+            .into());
+    }
     let mut counted = Counted::start(session.ui, "entries exported");
     let mut progress = |done, of| counted.at(done, of);
-    if args.file.as_os_str() == "-" {
+    // One of the two is there.
+    let path = args.file.as_ref().or(args.output.as_ref()).map_or(Path::new("-"), PathBuf::as_path);
+    if path.as_os_str() == "-" {
         let mut out = BufWriter::new(std::io::stdout().lock());
         host.audit().export(args.since, args.until, &mut out, &mut progress)?;
         return out.flush().map_err(|error| match error.kind() {
@@ -54,28 +69,52 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
             _ => unwritable("Standard output", error).into(),
         });
     }
-    let label = files::shown(&args.file);
-    // Nobody else's to read, and never in the place of another file.
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&args.file);
-    let file = file.map_err(|error| unwritable(&label, error))?;
-    let mut out = BufWriter::new(&file);
-    let exported =
-        host.audit().export(args.since, args.until, &mut out, &mut progress).and_then(|exported| {
-            out.flush().and_then(|()| file.sync_all()).map_err(|error| unwritable(&label, error))?;
-            Ok(exported)
-        });
-    let exported = exported.inspect_err(|_| {
-        // Half an export is none.
-        let _ = std::fs::remove_file(&args.file);
+    check_place(path, args.force)?;
+    let wrong = |error| files::unwritable(path, error);
+    // Nobody else's to read, and in its place when it is whole: half an export is none.
+    let file =
+        tempfile::Builder::new().prefix(".cofferdam-").tempfile_in(files::parent(path)).map_err(wrong)?;
+    let mut out = BufWriter::new(file);
+    let exported = host.audit().export(args.since, args.until, &mut out, &mut progress)?;
+    let file = out.into_inner().map_err(|error| wrong(error.into_error()))?;
+    file.as_file().sync_all().map_err(wrong)?;
+    let placed = match args.force {
+        true => file.persist(path),
+        false => file.persist_noclobber(path),
+    };
+    placed.map_err(|error| match error.error.kind() {
+        ErrorKind::AlreadyExists => there_already(path),
+        _ => wrong(error.error),
     })?;
     drop(counted);
     session.ui.result(&exported, || {
         let mut page = Page::default();
-        page.toned_field("exported", Tone::Good, &label);
+        page.toned_field("exported", Tone::Good, &files::shown(path));
         page.field("entries", &format!("{} (number {} to {})", exported.entries, exported.from, exported.to));
         page
     })?;
     Ok(())
+}
+
+/// Refuses what is there, before anything is read; with `force`, what is no file: `/dev/null` is nothing to replace.
+fn check_place(path: &Path, force: bool) -> Result<(), HostError> {
+    match path.symlink_metadata() {
+        Ok(there) if force && there.is_file() => Ok(()),
+        Ok(_) if force => {
+            let message =
+                format!("{} is not a file that could be replaced; nothing was changed.", files::shown(path));
+            let hint = "Name a file, or `-` for standard output.";
+            Err(HostError::new(HostErrorKind::OutputUnwritable, message).hint(hint))
+        }
+        Ok(_) => Err(there_already(path)),
+        // What is wrong with the place, making the file says.
+        Err(_) => Ok(()),
+    }
+}
+
+fn there_already(path: &Path) -> HostError {
+    let message = format!("{} is there already; nothing was changed.", files::shown(path));
+    HostError::new(HostErrorKind::Conflict, message).hint("Name another file, or replace it with --force.")
 }
 
 fn unwritable(what: &str, error: std::io::Error) -> HostError {

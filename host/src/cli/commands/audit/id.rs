@@ -10,11 +10,8 @@ use crate::failure::{AuditId, safe_line};
 const DIGITS: usize = 6;
 
 /// A whole id; `audit-` may be left out.
-pub(super) fn whole(text: &str) -> Result<AuditId, Stop> {
-    match range(text) {
-        Some((from, to)) if from == to => Ok(from),
-        _ => Err(malformed(text)),
-    }
+pub(super) fn whole(text: &str) -> Option<AuditId> {
+    range(text).and_then(|(from, to)| (from == to).then_some(from))
 }
 
 /// The call that `text` means.

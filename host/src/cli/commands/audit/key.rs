@@ -8,7 +8,7 @@ use crate::cli::runtime::block_on;
 use crate::cli::session::Session;
 
 const KEY_EXAMPLES: &str = "\
-The key is derived from host.key, and is in the form that tools for signed notes read. Keep it where whoever
+The key is derived from host.key, and is in the form that tools for signed notes read. Keep it where whoever \
 can write the record cannot: an export is verified with it on any machine.
 
 Examples:
@@ -16,7 +16,7 @@ Examples:
   cofferdam audit verify --export calls.jsonl --key \"$(cat audit.key)\"";
 
 const CHECKPOINT_EXAMPLES: &str = "\
-Mail it, print it, or write it to another machine. `cofferdam audit verify --checkpoint FILE` checks later
+Mail it, print it, or write it to another machine. `cofferdam audit verify --checkpoint FILE` checks later \
 that all that is on record now is there still, unchanged.
 
 Examples:

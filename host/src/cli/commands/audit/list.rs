@@ -2,7 +2,7 @@
 
 use super::filter::{Which, check_code};
 use super::line::{HEADER, Line, cells};
-use super::{existing, id, read};
+use super::{NOTHING, existing, named, read};
 use crate::cli::page::Page;
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
@@ -28,7 +28,7 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
 
-    /// Those before this one: the next page of a list, after the last ID of this page.
+    /// Those before this one: the next page of a list, after the last ID of this page. It may be cut short.
     #[arg(long, value_name = "ID")]
     before: Option<String>,
 }
@@ -37,12 +37,12 @@ pub(in crate::cli) struct Args {
 pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
     let mut filter = args.which.filter()?;
     filter.limit = args.limit;
-    filter.before = args.before.map(|text| id::whole(&text)).transpose()?;
     let host = session.host()?;
+    filter.before = args.before.map(|text| named(&host, &text)).transpose()?;
     let Some(mut reader) = existing(&host)? else {
         check_code(&filter, None)?;
         session.ui.result(&[(); 0], Page::default)?;
-        session.ui.note("Nothing was called yet.");
+        session.ui.note(NOTHING);
         return Ok(());
     };
     check_code(&filter, Some(&mut *reader))?;

@@ -18,6 +18,7 @@ use crate::Host;
 use crate::audit::{AuditError, AuditReader};
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
+use crate::failure::AuditId;
 use crate::host::unreadable;
 
 /// Shows what was called, and proves that nobody edited it.
@@ -48,6 +49,20 @@ pub(in crate::cli) fn run(command: Command, session: &Session<'_>) -> Result<(),
         Command::Checkpoint(key::CheckpointArgs {}) => key::checkpoint(session),
     }
 }
+
+/// The call that `text` means: its ID, or the beginning of one that no other call has.
+pub(in crate::cli) fn named(host: &Host, text: &str) -> Result<AuditId, Stop> {
+    match id::whole(text) {
+        Some(id) => Ok(id),
+        None => match existing(host)? {
+            Some(mut reader) => id::find(Some(&mut *reader), text),
+            None => id::find(None, text),
+        },
+    }
+}
+
+/// What is said where there is no record yet.
+const NOTHING: &str = "Nothing was called yet.";
 
 /// A reader of the record; none where nothing was called yet.
 fn existing(host: &Host) -> Result<Option<Box<dyn AuditReader>>, Stop> {

@@ -10,10 +10,10 @@ use crate::cli::runtime::block_on;
 use crate::cli::session::Session;
 
 const EXAMPLES: &str = "\
-What goes are whole calls, from the oldest on, up to the first that is younger, has no end, or holds an
-idempotency key that is not free yet. A signed statement takes their place, so that `cofferdam audit verify`
-knows a record that was pruned from one that was cut. Export first what you want to keep. `retention` in
-config.toml has a host do the same by itself.
+What goes are whole calls, from the oldest on, up to the first that is younger, has no end, or holds an \
+idempotency key that is not free yet; that one is named. A signed statement takes their place, so that \
+`cofferdam audit verify` knows a record that was pruned from one that was cut. Export first what you want to keep. \
+`retention` in config.toml has a host do the same by itself.
 
 Examples:
   cofferdam audit prune --older-than 90d --dry-run
@@ -43,6 +43,13 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
         page.toned_field(word, Tone::Good, &format!("{} calls, {} entries", pruned.calls, pruned.entries));
         if let Some(until) = pruned.until {
             page.field("up to", &format!("{} (entry {})", shown(until), pruned.through));
+        }
+        if let Some(stopped) = &pruned.stopped {
+            page.toned_field("stopped by", Tone::Doubtful, stopped.audit_id.as_str());
+            page.field("why", stopped.why.says());
+            if let Some(decide) = &stopped.decide {
+                page.field("decide", decide);
+            }
         }
         page
     })

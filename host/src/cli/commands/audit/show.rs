@@ -120,7 +120,7 @@ fn page(row: &CallRow, error: Option<&Value>, events: &[EventOf]) -> Page {
         let at = event.at.parse::<Timestamp>().unwrap_or(row.at);
         let since = u64::try_from(at.duration_since(row.at).as_micros()).map(when::length);
         let since = since.unwrap_or_default();
-        page.line(&format!("{:>3}  {since:>9}  {}", event.seq, event.name));
+        page.block(0, &format!("{:>3}  {since:>9}  {}", event.seq, event.name));
         for (key, value) in &event.payload {
             match value {
                 // All of the last one is said below.

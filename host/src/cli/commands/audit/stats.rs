@@ -12,7 +12,7 @@ use crate::cli::report::Stop;
 use crate::cli::session::Session;
 
 const EXAMPLES: &str = "\
-Times are taken as whole hours: `--since 2h` counts from the beginning of the hour that was two hours ago.
+Times are taken as whole hours: `--since 2h` counts from the beginning of the hour that was two hours ago. \
 Percentiles are within 3 %. Calls that have no end yet are counted, and took no time.
 
 Examples:

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::line::{self, Line};
-use super::{existing, read, when};
+use super::{NOTHING, existing, read, when};
 use crate::Host;
 use crate::audit::{AuditReader, CallRow, CallStatus, Filter};
 use crate::cli::page::Page;
@@ -59,7 +59,7 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
             }
         }
     } else if !args.follow {
-        session.ui.note("Nothing was called yet.");
+        session.ui.note(NOTHING);
     }
     if !args.follow {
         return Ok(());

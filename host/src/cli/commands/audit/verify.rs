@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
+use super::NOTHING;
 use crate::audit::{Finding, NoteKey};
 use crate::cli::files;
 use crate::cli::page::{Page, Tone};
@@ -15,8 +16,8 @@ use crate::error::HostErrorKind;
 use crate::host::{Audit, Proof, verify_export};
 
 const EXAMPLES: &str = "\
-The record is a chain: each entry has the hash of the one before it, and the host signs for its end. So an
-entry that was edited, removed, inserted or moved shows, and so does an end that was cut off. Whoever can
+The record is a chain: each entry has the hash of the one before it, and the host signs for its end. So an \
+entry that was edited, removed, inserted or moved shows, and so does an end that was cut off. Whoever can \
 read host.key can sign anew: only a checkpoint kept elsewhere (`cofferdam audit checkpoint`) shows that.
 
 Examples:
@@ -70,6 +71,11 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
     }
     let host = session.host()?;
     let audit = host.audit();
+    if kept.is_empty() && audit.is_new()? {
+        session.ui.result(&Proof::nothing(), Page::default)?;
+        session.ui.note(NOTHING);
+        return Ok(());
+    }
     let mut proof = proved(audit, &kept, session)?;
     if args.accept_loss && !proof.holds {
         let new: Vec<Finding> = proof.findings.iter().filter(|finding| !finding.accepted).cloned().collect();

@@ -10,7 +10,7 @@ use crate::manifest::{ConnectorName, HostGrant};
 use crate::vault::BindingName;
 
 const ALLOW_EXAMPLES: &str = "\
-Without --host, the binding may go to the hosts that the installed connector asks for, besides
+Without --host, the binding may go to the hosts that the installed connector asks for, besides \
 where it may go now. No connector sends it anywhere that its own manifest does not name.
 
 Examples:

@@ -14,10 +14,10 @@ use crate::error::HostError;
 use crate::vault::{LockKind, NewLock};
 
 const EXAMPLES: &str = "\
-All that is bound is sealed again in one step. Copies of the vault from before still open with
+All that is bound is sealed again in one step. Copies of the vault from before still open with \
 what locked it then.
 
-A new passphrase is asked for, or read from --new-passphrase-file. If a passphrase was given for
+A new passphrase is asked for, or read from --new-passphrase-file. If a passphrase was given for \
 this command and the vault is not locked with one yet, it is that one.
 
 Examples:

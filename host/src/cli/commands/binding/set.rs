@@ -13,12 +13,12 @@ use crate::manifest::{ConnectorName, HostGrant};
 use crate::vault::{BindingName, LockKind};
 
 const SET_EXAMPLES: &str = "\
-Where the binding may go and who may use it are taken from the installed connector that asks for
-it, and shown; where none or several ask, --connector and --host say it. A manifest can only
+Where the binding may go and who may use it are taken from the installed connector that asks for \
+it, and shown; where none or several ask, --connector and --host say it. A manifest can only \
 narrow it.
 
-oauth2 and aws_sigv4 have several secrets. On --stdin, --file and --from-env they are one JSON
-object with the fields `client_secret` and `refresh_token`, or `secret_access_key` and
+oauth2 and aws_sigv4 have several secrets. On --stdin, --file and --from-env they are one JSON \
+object with the fields `client_secret` and `refresh_token`, or `secret_access_key` and \
 `session_token`; one alone may stand without JSON.
 
 Examples:
@@ -58,7 +58,7 @@ pub(in crate::cli) struct SetArgs {
 }
 
 const REBIND_EXAMPLES: &str = "\
-Where the binding may go and who may use it stay as they are, as do the parts that are not given
+Where the binding may go and who may use it stay as they are, as do the parts that are not given \
 anew.
 
 Examples:

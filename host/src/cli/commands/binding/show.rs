@@ -37,12 +37,12 @@ pub(in crate::cli) struct InspectArgs {
 }
 
 const TEST_EXAMPLES: &str = "\
-Opens the vault, obtains a token where the kind has tokens, and checks that every installed
-connector that asks for the binding would get it. With --url it sends one GET there as such a
+Opens the vault, obtains a token where the kind has tokens, and checks that every installed \
+connector that asks for the binding would get it. With --url it sends one GET there as such a \
 connector would, and shows the status of the answer and nothing else of it.
 
-The exit code is 0 if nothing is missing, else that of what a call would fail with: binding_failed
-where the issuer refuses, binding_required where a connector would not get it, external_api_error
+The exit code is 0 if nothing is missing, else that of what a call would fail with: binding_failed \
+where the issuer refuses, binding_required where a connector would not get it, external_api_error \
 where the service answers 401 or 403.
 
 Examples:

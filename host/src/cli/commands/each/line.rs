@@ -5,9 +5,10 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use crate::cli::{files, strict_json};
+use crate::cli::files;
 use crate::error::{HostError, HostErrorKind};
 use crate::failure::safe_line;
+use crate::strict_json;
 
 /// Longest line, in bytes. What a call takes is less, and the call says so.
 const LINE_BYTES: usize = 16 * 1024 * 1024;

@@ -18,7 +18,7 @@ use profile::ProfileView;
 use word::Word;
 
 const EXAMPLES: &str = "\
-A word is a class, a code (`details.code`), an error of the host, the name of a retry profile, or
+A word is a class, a code (`details.code`), an error of the host, the name of a retry profile, or \
 what another document about failures says; docs/failures.md says which documents these are.
 
 Examples:

@@ -3,10 +3,17 @@
 use crate::cli::page::{Page, Tone};
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
+use crate::failure::safe_line;
 use crate::flow::Incomplete;
 
+/// So much of the arguments is shown to people, in characters: all that the record has is in the JSON.
+const SHOWN_CHARS: usize = 400;
+
+/// And so much of a key.
+const KEY_CHARS: usize = 40;
+
 const EXAMPLES: &str = "\
-A call that is listed has no outcome: it cannot be replayed. One whose operation may be repeated can
+A call that is listed has no outcome: it cannot be replayed. One whose operation may be repeated can \
 be resumed; for one that must not be, look at the service first.
 
 Examples:
@@ -38,6 +45,12 @@ fn page(found: &[Incomplete]) -> Page {
         if let Some(action) = &call.action {
             page.field("action", &[action.as_str(), call.step.as_deref().unwrap_or_default()].join(" "));
         }
+        if let Some(arguments) = &call.arguments {
+            page.field("arguments", &safe_line(arguments, SHOWN_CHARS));
+        }
+        if let Some(key) = &call.idempotency_key {
+            page.field("key", &safe_line(key, KEY_CHARS));
+        }
         page.field("asked by", &call.actor);
         page.field("why", if call.reason == "cancelled" { "cancelled" } else { "its host is gone" });
         page.field("attempts", &call.attempts.to_string());
@@ -46,10 +59,18 @@ fn page(found: &[Incomplete]) -> Page {
             false => (Tone::Good, "no request had left"),
         };
         page.toned_field("effect", tone, sent);
-        let (tone, next) = match (call.resumable, call.idempotent) {
-            (true, _) => (Tone::Good, "may be repeated: recover resume"),
-            (false, true) => (Tone::Doubtful, "may be repeated, but what was asked for is not kept"),
-            (false, false) => (Tone::Bad, "must not be repeated: look at the service, then recover skip"),
+        let (tone, next) = match call.not_resumable {
+            None => (Tone::Good, "may be repeated: recover resume"),
+            Some("not_kept") => {
+                (Tone::Doubtful, "may be repeated, but what was asked for is not kept: recover skip")
+            }
+            Some("sealed_under_another_key") => {
+                (Tone::Doubtful, "may be repeated, but what was asked for does not open with this host.key")
+            }
+            Some("not_installed") => {
+                (Tone::Doubtful, "may be repeated once its package is installed again; or recover skip")
+            }
+            Some(_) => (Tone::Bad, "must not be repeated: look at the service, then recover skip"),
         };
         match call.hint {
             Some(hint) => page.toned_field("next", Tone::Doubtful, hint),

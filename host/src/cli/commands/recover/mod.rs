@@ -6,7 +6,6 @@ mod skip;
 
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
-use crate::failure::AuditId;
 
 /// Shows which calls a crash cut short, and does them again or leaves them.
 ///
@@ -25,13 +24,4 @@ pub(in crate::cli) fn run(command: Command, session: &Session<'_>) -> Result<(),
         Command::Resume(args) => resume::run(args, session),
         Command::Skip(args) => skip::run(args, session),
     }
-}
-
-/// A call's id, with or without `audit-`.
-pub(in crate::cli) fn audit_id(text: &str) -> Result<AuditId, String> {
-    let found = AuditId::parse(text).or_else(|| AuditId::parse(&format!("audit-{text}")));
-    found.ok_or_else(|| {
-        "write it as `cofferdam audit list` shows it, like audit-01890000-0000-7000-8000-000000000001"
-            .to_owned()
-    })
 }

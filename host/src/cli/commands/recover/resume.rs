@@ -3,8 +3,9 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::audit_id;
 use crate::call::Cancellation;
+use crate::cli::commands::audit;
+use crate::cli::private::AllowPrivate;
 use crate::cli::report::{Stop, exit_code};
 use crate::cli::runtime;
 use crate::cli::session::Session;
@@ -15,8 +16,8 @@ use crate::failure::AuditId;
 use crate::host::Host;
 
 const EXAMPLES: &str = "\
-Each is one line of JSON: which call it does again, its own id, and its outcome. It runs under the
-idempotency key that the first had, with its arguments and its package. What must not be repeated is
+Each is one line of JSON: which call it does again, its own id, and its outcome. It runs under the \
+idempotency key that the first had, with its arguments and its package. What must not be repeated is \
 refused; with --all it is left out.
 
 Examples:
@@ -27,23 +28,16 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
-    /// The calls, as `recover list` shows them.
-    #[arg(value_name = "ID", value_parser = audit_id, required_unless_present = "all", conflicts_with = "all")]
-    ids: Vec<AuditId>,
+    /// The calls, as `recover list` shows them; each may be cut short where no other call begins the same.
+    #[arg(value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
+    ids: Vec<String>,
 
     /// Every one that may be repeated, the oldest first.
     #[arg(long)]
     all: bool,
 
-    /// Lets the connectors reach this host although its address is private; the manifests must name it too.
-    #[arg(
-        long,
-        value_name = "HOST:PORT",
-        env = "COFFERDAM_ALLOW_PRIVATE",
-        hide_env_values = true,
-        value_delimiter = ','
-    )]
-    allow_private: Vec<String>,
+    #[command(flatten)]
+    private: AllowPrivate,
 }
 
 /// What came of one.
@@ -58,14 +52,9 @@ struct Line<'a> {
 }
 
 pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
-    let host = session.host_with(|mut builder| {
-        for host_port in args.allow_private.into_iter().filter(|text| !text.is_empty()) {
-            builder = builder.allow_private(host_port);
-        }
-        builder
-    })?;
-    let ids = match args.all {
-        false => args.ids,
+    let host = session.host_with(|builder| args.private.of(builder))?;
+    let ids: Vec<AuditId> = match args.all {
+        false => args.ids.iter().map(|id| audit::named(&host, id)).collect::<Result<_, _>>()?,
         true => {
             let found = host.incomplete()?.into_iter();
             found.filter(|call| call.resumable).map(|call| call.audit_id).collect()

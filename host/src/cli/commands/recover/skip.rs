@@ -2,17 +2,16 @@
 
 use std::sync::Arc;
 
-use super::audit_id;
+use crate::cli::commands::audit;
 use crate::cli::page::Page;
 use crate::cli::report::Stop;
 use crate::cli::runtime;
 use crate::cli::session::Session;
 use crate::cli::user::actor;
-use crate::failure::AuditId;
 use crate::flow::Skip;
 
 const EXAMPLES: &str = "\
-The reason goes on record, with your name. The call's idempotency key stays taken, so that nobody does
+The reason goes on record, with your name. The call's idempotency key stays taken, so that nobody does \
 it a second time by giving it again; with --free-key it may be given again, and then it runs.
 
 Examples:
@@ -23,9 +22,9 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
-    /// The call, as `recover list` shows it.
-    #[arg(value_name = "ID", value_parser = audit_id)]
-    id: AuditId,
+    /// The call, as `recover list` shows it; it may be cut short where no other call begins the same.
+    #[arg(value_name = "ID")]
+    id: String,
 
     /// What you found at the service, or why nothing is to be done.
     #[arg(long, value_name = "TEXT")]
@@ -38,12 +37,13 @@ pub(in crate::cli) struct Args {
 
 pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
     let host = session.host()?;
+    let id = audit::named(&host, &args.id)?;
     let skip = Skip { actor: Arc::from(actor()), reason: args.reason, frees_key: args.free_key };
-    runtime::block_on_with(&host, async { Ok(host.skip(&args.id, skip).await?) })?;
-    let skipped = serde_json::json!({"audit_id": args.id, "status": "skipped", "frees_key": args.free_key});
+    runtime::block_on_with(&host, async { Ok(host.skip(&id, skip).await?) })?;
+    let skipped = serde_json::json!({"audit_id": id, "status": "skipped", "frees_key": args.free_key});
     session.ui.result(&skipped, || {
         let mut page = Page::default();
-        page.field("skipped", args.id.as_str());
+        page.field("skipped", id.as_str());
         page
     })
 }

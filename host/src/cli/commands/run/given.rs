@@ -3,9 +3,9 @@
 use serde_json::{Map, Value};
 
 use crate::action::{Input, InputKind};
-use crate::cli::strict_json;
 use crate::error::{HostError, HostErrorKind};
 use crate::failure::safe_line;
+use crate::strict_json;
 
 /// Divides `ARG=VALUE`.
 pub(super) fn pair(text: &str) -> Result<(String, String), String> {

@@ -7,8 +7,9 @@ mod told;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::call::{allow_private_hosts, argument_text, service_and_identity, time};
+use super::call::{argument_text, service_and_identity, time};
 use crate::call::Cancellation;
+use crate::cli::private::AllowPrivate;
 use crate::cli::report::{Stop, exit_code, told_by};
 use crate::cli::session::Session;
 use crate::cli::tool_result::ToolResult;
@@ -64,16 +65,8 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
     wall_time: Option<Duration>,
 
-    /// Lets the connectors reach this host although its address is private; the manifests and the action must name it
-    /// too.
-    #[arg(
-        long,
-        value_name = "HOST:PORT",
-        env = "COFFERDAM_ALLOW_PRIVATE",
-        hide_env_values = true,
-        value_delimiter = ','
-    )]
-    allow_private: Vec<String>,
+    #[command(flatten)]
+    private: AllowPrivate,
 
     /// Says what came of each step, with every attempt: on standard error, or with `--format json` as `report` beside
     /// `value` or `error`.
@@ -109,7 +102,7 @@ pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop>
 
 fn run_action(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> Result<(), Stop> {
     let host = session.host_with(|builder| {
-        let builder = allow_private_hosts(builder, &args.allow_private);
+        let builder = args.private.clone().of(builder);
         let builder = builder.listener(Arc::new(retries::Told(session.ui.clone())));
         builder.listener(Arc::new(told::Steps::new(session.ui.clone())))
     })?;

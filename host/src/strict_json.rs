@@ -1,4 +1,4 @@
-//! JSON from people, read so that no name stands twice in an object: of two, one would vanish unseen.
+//! JSON from people and programs, read so that no name stands twice in an object: of two, one would vanish unseen.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Number, Value};
 use crate::failure::safe_line;
 
 /// Reads one JSON value and nothing after it.
-pub(super) fn parse(text: &[u8]) -> serde_json::Result<Value> {
+pub(crate) fn parse(text: &[u8]) -> serde_json::Result<Value> {
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let value = Strict.deserialize(&mut deserializer)?;
     deserializer.end()?;

@@ -1,0 +1,34 @@
+//! An installed connector's package, verified and not compiled: what describes it to others.
+
+use super::Host;
+use crate::call::ConnectorRef;
+use crate::error::Error;
+use crate::failure::{AuditId, Context};
+use crate::package::Package;
+use crate::stamp::FileStamp;
+use crate::trust::KeyringStamp;
+
+/// What is installed and who is trusted, as far as a `stat` tells whether it changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Installation {
+    index: Option<FileStamp>,
+    keyring: KeyringStamp,
+}
+
+impl Host {
+    /// The package of an installed connector, without its bytes, verified as a call would and not compiled. Reads and
+    /// hashes it: not for a thread that runs guests.
+    ///
+    /// # Errors
+    /// It is not installed; or what a call of it would fail with.
+    pub fn package(&self, connector: &ConnectorRef) -> Result<Package, Error> {
+        let context = Context::new(AuditId::mint()).with_connector(connector.to_string(), None);
+        self.pipeline.loader.read_verified(&context, connector)
+    }
+
+    /// What is installed and who is trusted now, to compare with a later look.
+    pub(crate) fn installation(&self) -> Installation {
+        let loader = &self.pipeline.loader;
+        Installation { index: loader.registry.index_stamp(), keyring: loader.keyring.stamp() }
+    }
+}

@@ -1,0 +1,187 @@
+//! The description of the API in OpenAPI 3.1, made from the types that requests are read into and answers written from.
+
+use schemars::generate::{SchemaGenerator, SchemaSettings};
+use schemars::{JsonSchema, Schema};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::answer::CallValue;
+use super::audit::Shown;
+use super::request::CallRequest;
+use super::{AUDIT, CALLS, DESCRIPTION, status};
+use crate::error::HostErrorKind;
+use crate::failure::FailureClass;
+use crate::server::HEALTH;
+
+/// A failure of one of the nine classes: the outcome of a call that has no value.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename = "FailureEnvelope")]
+struct FailureEnvelope {
+    /// The failure.
+    error: FailureBody,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[serde(rename = "Failure")]
+struct FailureBody {
+    /// One of the nine: what to branch on.
+    class: String,
+    /// A sentence for people.
+    message: String,
+    /// Whether the same call may be made again.
+    retriable: bool,
+    /// The layer that it comes from.
+    boundary: String,
+    /// The call's id in the record.
+    audit_id: String,
+    /// What the class has beside; `code` is always there.
+    details: Map<String, Value>,
+}
+
+/// All that is no outcome of a call: why a request could not be taken up.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename = "ErrorEnvelope")]
+struct ErrorEnvelope {
+    /// The error.
+    error: ErrorBody,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[serde(rename = "Error")]
+struct ErrorBody {
+    /// What it is: what to branch on.
+    code: String,
+    /// A sentence for people.
+    message: String,
+    /// What is known beside.
+    details: Map<String, Value>,
+    /// The id under which the operator's log has the request.
+    request_id: String,
+}
+
+/// What the listener answers before any request reaches the API, and the router to what it does not have.
+const REFUSED: [(u16, &str); 5] = [
+    (401, "The token is missing or wrong."),
+    (403, "The request names a host that is not this server's, or comes from a foreign page."),
+    (408, "The body took too long to arrive."),
+    (413, "The body is too long."),
+    (503, "The server is about to end, or the host's operator has to mend something; nothing was run."),
+];
+
+/// The description; `profiles` are the retry profiles that there are.
+pub(super) fn description(profiles: &[&str], has_token: bool) -> Value {
+    let settings = SchemaSettings::draft2020_12()
+        .with(|settings| settings.definitions_path = "/components/schemas".into());
+    let mut generator = settings.into_generator();
+    let failure = reference::<FailureEnvelope>(&mut generator);
+    let error = reference::<ErrorEnvelope>(&mut generator);
+    let either = json!({"oneOf": [failure, error]});
+    let mut calls = Map::new();
+    calls.insert("200".into(), answer("The value.", reference::<CallValue>(&mut generator)));
+    for class in FailureClass::ALL {
+        said(&mut calls, status::of_class(*class).as_u16(), &format!("`{}`.", class.name()), &either);
+    }
+    for kind in HostErrorKind::ALL.iter().filter(|kind| is_of_calls(**kind)) {
+        said(&mut calls, status::of_kind(*kind).as_u16(), &format!("`{}`.", kind.code()), &either);
+    }
+    said(&mut calls, 415, "The body is not said to be JSON.", &either);
+    let mut shown = Map::new();
+    shown.insert("200".into(), answer("The call.", reference::<Shown>(&mut generator)));
+    said(&mut shown, 404, "`audit_not_found`.", &error);
+    said(&mut shown, 500, "`internal`.", &error);
+    let mut described = Map::new();
+    described.insert("200".into(), answer("This description.", json!({"type": "object"})));
+    for responses in [&mut calls, &mut shown, &mut described] {
+        for (status, text) in REFUSED {
+            said(responses, status, text, &either);
+        }
+    }
+    let request = reference::<CallRequest>(&mut generator);
+    let mut schemas = Value::Object(generator.take_definitions(true));
+    if let Some(retry) = schemas.pointer_mut("/CallRequest/properties/retry").and_then(Value::as_object_mut) {
+        retry.remove("x-cofferdam");
+        let names = profiles.iter().copied().map(Value::from).chain([Value::Null]);
+        retry.insert("enum".into(), names.collect());
+    }
+    let key = json!({
+        "name": "Idempotency-Key", "in": "header", "required": false,
+        "description": "The key under which the call is done once: given again with the same call, nothing is run and the recorded outcome is answered.",
+        "schema": {"type": "string", "pattern": "^[b-zA-Z0-9][A-Za-z0-9._/-]{0,199}$"}
+    });
+    let id = json!({
+        "name": "id", "in": "path", "required": true, "description": "The call's id.",
+        "schema": {"type": "string", "pattern": "^audit-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"}
+    });
+    let healthy = json!({"description": "The process lives.", "content": {"text/plain": {"schema": {"type": "string"}}}});
+    let wrong_host = answer("The request names a host that is not this server's.", error);
+    let mut all = json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "cofferdam",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "Calls connectors: verified, granted only what they declare, limited, recorded."
+        },
+        "paths": {
+            CALLS: {"post": {
+                "operationId": "call", "summary": "Makes one call.", "parameters": [key],
+                "requestBody": {"required": true, "content": {"application/json": {"schema": request}}},
+                "responses": calls
+            }},
+            (format!("{AUDIT}/{{id}}")): {"get": {
+                "operationId": "audit", "summary": "What is on record of a call.", "parameters": [id],
+                "responses": shown
+            }},
+            DESCRIPTION: {"get": {
+                "operationId": "description", "summary": "This description.", "responses": described
+            }},
+            HEALTH: {"get": {
+                "operationId": "health", "summary": "Whether the process lives.", "security": [],
+                "responses": {"200": healthy, "403": wrong_host}
+            }}
+        },
+        "components": {"schemas": schemas}
+    });
+    if has_token && let Some(all) = all.as_object_mut() {
+        all.insert("security".into(), json!([{"token": []}]));
+        if let Some(components) = all.get_mut("components").and_then(Value::as_object_mut) {
+            components
+                .insert("securitySchemes".into(), json!({"token": {"type": "http", "scheme": "bearer"}}));
+        }
+    }
+    all
+}
+
+/// Whether a call can end so.
+fn is_of_calls(kind: HostErrorKind) -> bool {
+    use HostErrorKind as Kind;
+    !matches!(
+        kind,
+        Kind::Downgrade
+            | Kind::InputUnreadable
+            | Kind::BindingNotFound
+            | Kind::AuditNotFound
+            | Kind::NotReplayable
+            | Kind::AuditTampered
+            | Kind::OutputUnwritable
+            | Kind::Tool
+    )
+}
+
+fn reference<T: JsonSchema>(generator: &mut SchemaGenerator) -> Value {
+    Schema::to_value(generator.subschema_for::<T>())
+}
+
+fn answer(description: &str, schema: Value) -> Value {
+    json!({"description": description, "content": {"application/json": {"schema": schema}}})
+}
+
+/// One more reason for a status.
+fn said(responses: &mut Map<String, Value>, status: u16, text: &str, schema: &Value) {
+    let response = responses.entry(status.to_string()).or_insert_with(|| answer("", schema.clone()));
+    if let Some(Value::String(description)) = response.get_mut("description") {
+        if !description.is_empty() {
+            description.push(' ');
+        }
+        description.push_str(text);
+    }
+}

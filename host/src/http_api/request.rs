@@ -1,0 +1,227 @@
+//! The body of a request for a call: read strictly, so that nothing that was meant is passed over.
+
+use std::collections::BTreeMap;
+
+use http::{HeaderMap, header};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::call::{Call, IfRunning};
+use crate::error::{HostError, HostErrorKind};
+use crate::failure::safe_line;
+use crate::host::Host;
+use crate::limits::{LimitRequest, parse_time};
+use crate::strict_json;
+
+/// The header with the key under which a call is done once.
+pub(super) const KEY: &str = "idempotency-key";
+
+/// One call.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CallRequest {
+    /// The connector: `name@version`, with `#sha256:<64 digits>` where its bytes are pinned; or the name alone where one
+    /// version is installed.
+    #[schemars(regex(
+        pattern = r"^(github|gitlab|hub|local)://[a-z0-9]{1,20}/[a-z0-9]{1,20}@(0|[1-9][0-9]{0,4})\.(0|[1-9][0-9]{0,4})\.(0|[1-9][0-9]{0,4})$"
+    ))]
+    connector: String,
+    /// The operation.
+    #[schemars(length(min = 1, max = 200))]
+    op: String,
+    /// Its arguments: one field for each parameter.
+    #[serde(default)]
+    args: Map<String, Value>,
+    /// What it may take; what is not said has its default.
+    #[serde(default)]
+    limits: Amounts,
+    /// By service, the identity whose credential is used.
+    #[serde(default)]
+    identities: BTreeMap<String, String>,
+    /// The name of the retry profile.
+    #[serde(default)]
+    #[schemars(extend("x-cofferdam" = "retry-profile"))]
+    retry: Option<String>,
+    /// The longest that one attempt may take, like `10s`.
+    #[serde(default)]
+    #[schemars(regex(pattern = r"^[1-9][0-9]{0,3}(ms|s)$"))]
+    attempt_timeout: Option<String>,
+    /// Whether the operation is treated as one that must not be repeated, whatever its manifest says.
+    #[serde(default)]
+    not_idempotent: bool,
+    /// What becomes of the call where one with its idempotency key is still running.
+    #[serde(default)]
+    if_running: Running,
+}
+
+/// What a call may take.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Amounts {
+    /// The longest that it may take, all its attempts and waits included, like `30s`.
+    #[serde(default)]
+    #[schemars(regex(pattern = r"^[1-9][0-9]{0,3}(ms|s)$"))]
+    wall_time: Option<String>,
+    /// The most that it may compute.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 1_000_000_000_000u64))]
+    fuel: Option<u64>,
+    /// The most memory that it may have, like `64MiB`.
+    #[serde(default)]
+    #[schemars(regex(pattern = r"^[1-9][0-9]{0,2}MiB$"))]
+    memory: Option<String>,
+}
+
+/// What becomes of a call where one with its key is still running.
+#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Running {
+    /// It waits for the other's outcome, for its own time at most.
+    #[default]
+    Wait,
+    /// It is refused.
+    Refuse,
+}
+
+impl CallRequest {
+    /// Reads the body.
+    ///
+    /// # Errors
+    /// `validation`: it is not JSON, a name stands twice in it, or a field is missing, unknown or of another type.
+    pub(super) fn read(body: &[u8]) -> Result<Self, HostError> {
+        let example = r#"Send {"connector": "github://acme/slack@1.2.0", "op": "post", "args": {}}; GET /openapi.json has every field."#;
+        let wrong = |what: &str, error: serde_json::Error| {
+            let message = format!("The body is not {what}: {}.", safe_line(&error.to_string(), 300));
+            HostError::new(HostErrorKind::Validation, message).hint(example)
+        };
+        let body = strict_json::parse(body).map_err(|error| wrong("JSON", error))?;
+        serde_json::from_value(body).map_err(|error| wrong("a call", error))
+    }
+
+    /// The call that it asks for. Looks at what is installed: not for an executor's threads.
+    ///
+    /// # Errors
+    /// `validation` for what is not acceptable, `connector_not_found`.
+    pub(super) fn call(self, host: &Host) -> Result<Call, HostError> {
+        let amounts = &self.limits;
+        let limits =
+            LimitRequest::parse(amounts.fuel, amounts.wall_time.as_deref(), amounts.memory.as_deref());
+        let limits =
+            limits.map_err(|error| HostError::new(HostErrorKind::Validation, format!("limits: {error}.")))?;
+        let attempt_timeout = self.attempt_timeout.as_deref().map(|text| {
+            parse_time(text).ok_or_else(|| {
+                HostError::new(HostErrorKind::Validation, "attempt_timeout: it is no length of time.")
+                    .hint("Write it as a whole number above zero with ms, s or m, like \"10s\".")
+            })
+        });
+        let attempt_timeout = attempt_timeout.transpose()?;
+        let retry = self.retry.as_deref().map(|name| host.profile(name)).transpose()?;
+        let connector = host.resolve(&self.connector)?;
+        let mut call = Call::new(connector, self.op, Value::Object(self.args)).limits(limits);
+        call = self
+            .identities
+            .into_iter()
+            .fold(call, |call, (service, identity)| call.identity(service, identity));
+        if let Some(longest) = attempt_timeout {
+            call = call.attempt_timeout(longest);
+        }
+        if let Some(profile) = retry {
+            call = call.retry(profile);
+        }
+        if self.not_idempotent {
+            call = call.not_idempotent();
+        }
+        Ok(call.if_running(match self.if_running {
+            Running::Wait => IfRunning::Wait,
+            Running::Refuse => IfRunning::Refuse,
+        }))
+    }
+}
+
+/// Whether the body is said to be JSON. Pages of others cannot say that without being asked about.
+pub(super) fn is_json(headers: &HeaderMap) -> bool {
+    let said = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let kind = said.and_then(|said| said.split(';').next()).map(str::trim);
+    kind.is_some_and(|kind| kind.eq_ignore_ascii_case("application/json"))
+}
+
+/// The idempotency key, as it is or as the text of a structured field, in quotation marks.
+///
+/// # Errors
+/// `validation`: it stands there twice, or is no text.
+pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, HostError> {
+    let wrong = |what: &str| {
+        HostError::new(HostErrorKind::Validation, format!("The header Idempotency-Key {what}."))
+            .hint("Give it once: 1 to 200 printable ASCII characters without spaces, `:` and `~`.")
+    };
+    let mut values = headers.get_all(KEY).iter();
+    let key = match (values.next(), values.next()) {
+        (None, _) => return Ok(None),
+        (Some(key), None) => key.to_str().map_err(|_| wrong("is no text"))?.trim(),
+        (Some(_), Some(_)) => return Err(wrong("stands there twice")),
+    };
+    let bare = key.strip_prefix('"').and_then(|key| key.strip_suffix('"')).unwrap_or(key);
+    Ok(Some(bare.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_body_is_named() {
+        for (body, said) in [
+            ("", "not JSON"),
+            ("{", "not JSON"),
+            ("[]", "not a call"),
+            ("{}", "connector"),
+            (r#"{"connector": "c", "op": "o", "argz": {}}"#, "`argz`"),
+            (r#"{"connector": "c", "op": "o", "args": []}"#, "expected a map"),
+            (r#"{"connector": "c", "op": 1}"#, "expected a string"),
+            (r#"{"connector": "c", "connector": "d", "op": "o"}"#, "`connector` stands twice"),
+            (r#"{"connector": "c", "op": "o", "args": {"a": 1, "a": 2}}"#, "`a` stands twice"),
+            (r#"{"connector": "c", "op": "o"} {}"#, "trailing"),
+            (r#"{"connector": "c", "op": "o", "limits": {"fule": 1}}"#, "`fule`"),
+            (r#"{"connector": "c", "op": "o", "if_running": "hurry"}"#, "`hurry`"),
+        ] {
+            let error = CallRequest::read(body.as_bytes()).unwrap_err();
+            assert!(error.message().contains(said), "{body}: {error}");
+            assert_eq!(error.kind(), HostErrorKind::Validation);
+        }
+        assert!(CallRequest::read(&[0xff, 0xfe]).is_err());
+        assert!(CallRequest::read("[".repeat(100_000).as_bytes()).is_err());
+        assert!(CallRequest::read(br#"{"connector": "c", "op": "o"}"#).is_ok());
+    }
+
+    #[test]
+    fn a_key_stands_bare_or_in_quotation_marks_and_once() {
+        let headers = |values: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            values.iter().for_each(|value| drop(headers.append(KEY, HeaderValue::from_static(value))));
+            headers
+        };
+        let key =
+            |values: &[&'static str]| idempotency_key(&headers(values)).map_err(|error| error.to_string());
+        assert_eq!(key(&[]), Ok(None));
+        assert_eq!(key(&["order-17"]), Ok(Some("order-17".into())));
+        assert_eq!(key(&["\"order-17\""]), Ok(Some("order-17".into())));
+        assert!(key(&["a", "b"]).unwrap_err().contains("twice"));
+        let mut odd = HeaderMap::new();
+        odd.insert(KEY, HeaderValue::from_bytes(&[0xe4]).unwrap());
+        assert!(idempotency_key(&odd).is_err());
+    }
+
+    #[test]
+    fn a_body_is_json_only_if_it_says_so() {
+        let is = |kind: &'static str| {
+            is_json(&HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static(kind))]))
+        };
+        assert!(is("application/json") && is("Application/JSON; charset=utf-8"));
+        assert!(!is("text/plain") && !is("application/x-www-form-urlencoded") && !is(""));
+        assert!(!is_json(&HeaderMap::new()));
+    }
+}

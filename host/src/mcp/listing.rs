@@ -1,0 +1,66 @@
+//! The tools as the operator sees them: by name, what each runs, what agents read of it, and what is withheld.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::catalog::Catalog;
+use super::pins::Pins;
+use crate::error::HostError;
+
+/// All tools.
+#[derive(Debug, Clone, Serialize)]
+pub struct Listing {
+    /// What agents are offered.
+    pub tools: Vec<ListedTool>,
+    /// What was asked for and is not offered.
+    pub withheld: Vec<WithheldTool>,
+}
+
+/// A tool that is offered.
+#[derive(Debug, Clone, Serialize)]
+pub struct ListedTool {
+    /// Its name.
+    pub name: String,
+    /// What it runs.
+    pub runs: String,
+    /// The hash of all that agents read of it, as it is pinned.
+    pub pin: String,
+    /// All that agents read of it, as `tools/list` has it.
+    pub tool: Value,
+}
+
+/// A tool that is not.
+#[derive(Debug, Clone, Serialize)]
+pub struct WithheldTool {
+    /// Its name, or its connector's.
+    pub name: String,
+    /// Why.
+    pub why: String,
+}
+
+impl Catalog {
+    /// The tools for the operator to read.
+    #[must_use]
+    pub fn listing(&self) -> Listing {
+        let tools = self.tools().iter().map(|named| ListedTool {
+            name: named.tool.name.to_string(),
+            runs: named.runs.shown(),
+            pin: format!("sha256:{}", named.pin),
+            tool: serde_json::to_value(&named.tool).unwrap_or_default(),
+        });
+        let withheld = self.withheld().iter();
+        let withheld = withheld.map(|one| WithheldTool { name: one.name.clone(), why: one.why.clone() });
+        Listing { tools: tools.collect(), withheld: withheld.collect() }
+    }
+
+    /// Pins these tools, and no others.
+    ///
+    /// # Errors
+    /// `configuration`: the file cannot be written.
+    pub fn pin(&self, pins: &Pins) -> Result<Pins, HostError> {
+        let hashes: BTreeMap<_, _> = self.hashes();
+        pins.written(hashes)
+    }
+}

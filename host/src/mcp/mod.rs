@@ -1,0 +1,31 @@
+//! The agent's side: actions and operations as tools of the Model Context Protocol, over stdio and HTTP.
+//!
+//! Agents are not trusted. A tool runs something that the operator installed and offered, and nothing else: none
+//! grants, binds, trusts or installs. What a tool says of itself is from a signed package or the operator's own file,
+//! without characters that hide or reorder text, and of bounded length; what was pinned and changed is not offered
+//! before it is pinned anew. What comes of a call is what [`crate::agent`] says of it, in one text and one structure.
+//! The protocol itself is the official SDK's; what stands before it here answers what that passes over in silence.
+
+mod catalog;
+mod http;
+mod jsonrpc;
+mod listing;
+mod names;
+mod notes;
+mod offer;
+mod offered;
+mod pins;
+mod running;
+mod schema;
+mod server;
+mod stdio;
+mod tool;
+mod words;
+
+pub use catalog::{Catalog, Withheld};
+pub use listing::{ListedTool, Listing, WithheldTool};
+pub use notes::CallNotes;
+pub use offer::Offer;
+pub use offered::Offered;
+pub use pins::Pins;
+pub use server::{McpServer, McpSettings};

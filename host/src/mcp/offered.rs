@@ -1,0 +1,125 @@
+//! The tools as they are now: read anew when what is installed or trusted changes, and whoever waits is told.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::catalog::{Catalog, Withheld};
+use super::offer::Offer;
+use super::pins::Pins;
+use crate::error::{HostError, HostErrorKind};
+use crate::host::{Host, Installation};
+use crate::stamp::FileStamp;
+
+/// How often files are looked at. It costs a `stat` each.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The tools as they are now.
+#[derive(Clone)]
+pub struct Offered {
+    now: watch::Sender<Arc<Catalog>>,
+    host: Host,
+    offer: Arc<Offer>,
+    pins: Pins,
+}
+
+/// What the tools are made from, as far as a `stat` tells.
+#[derive(PartialEq)]
+struct Made {
+    installation: Installation,
+    pins: Option<FileStamp>,
+}
+
+impl Offered {
+    /// Reads the tools; [`follow`](Self::follow) keeps them as they are on disk.
+    ///
+    /// # Errors
+    /// The index or the pins cannot be read.
+    pub async fn read(host: Host, offer: Offer, pins: Pins) -> Result<Self, HostError> {
+        let offer = Arc::new(offer);
+        let catalog = read(&host, &offer, &pins).await?;
+        announce(&[], catalog.withheld());
+        Ok(Self { now: watch::Sender::new(Arc::new(catalog)), host, offer, pins })
+    }
+
+    /// The tools.
+    #[must_use]
+    pub fn now(&self) -> Arc<Catalog> {
+        Arc::clone(&self.now.borrow())
+    }
+
+    /// Whoever waits for a change.
+    pub(super) fn changes(&self) -> watch::Receiver<Arc<Catalog>> {
+        self.now.subscribe()
+    }
+
+    /// Reads the tools anew whenever what they are made from changes, until it is dropped. What cannot be read leaves
+    /// them as they are, and is said once.
+    pub async fn follow(&self) {
+        let mut pins = self.pins.clone();
+        let mut made = self.made();
+        // Files that changed while they were read may have changed again within one tick of their clock.
+        let mut again = true;
+        let mut said: Option<String> = None;
+        loop {
+            tokio::time::sleep(INTERVAL).await;
+            let is = self.made();
+            if is == made && !again {
+                continue;
+            }
+            again = is != made;
+            let pins_changed = is.pins != made.pins;
+            made = is;
+            let read = match pins_changed.then(|| Pins::load(pins.path())).transpose() {
+                // Pins that are gone hold until the server starts again.
+                Ok(Some(new)) if new.count().is_some() => {
+                    pins = new;
+                    read(&self.host, &self.offer, &pins).await
+                }
+                Ok(_) => read(&self.host, &self.offer, &pins).await,
+                Err(error) => Err(error),
+            };
+            match read {
+                Ok(catalog) => {
+                    said = None;
+                    let before = self.now();
+                    announce(before.withheld(), catalog.withheld());
+                    let same = before.offers_the_same(&catalog);
+                    self.now.send_if_modified(|now| {
+                        *now = Arc::new(catalog);
+                        !same
+                    });
+                }
+                Err(error) if said.as_deref() != Some(error.message()) => {
+                    tracing::warn!(target: "cofferdam::mcp", %error, "the tools stay as they were");
+                    said = Some(error.message().to_owned());
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn made(&self) -> Made {
+        let pins = std::fs::metadata(self.pins.path()).ok().map(|metadata| FileStamp::from(&metadata));
+        Made { installation: self.host.installation(), pins }
+    }
+}
+
+/// Packages are hashed and their signatures checked: not on a thread that runs guests.
+async fn read(host: &Host, offer: &Arc<Offer>, pins: &Pins) -> Result<Catalog, HostError> {
+    let (host, offer, pins) = (host.clone(), Arc::clone(offer), pins.clone());
+    let read = tokio::task::spawn_blocking(move || Catalog::read(&host, &offer, &pins)).await;
+    read.map_err(|error| {
+        HostError::new(HostErrorKind::Internal, "The tools could not be read.").because(error)
+    })?
+}
+
+/// Tells the operator what is not offered, once.
+fn announce(before: &[Withheld], now: &[Withheld]) {
+    let before: BTreeSet<_> = before.iter().collect();
+    for Withheld { name, why } in now.iter().filter(|one| !before.contains(one)) {
+        tracing::warn!(target: "cofferdam::mcp", tool = name, why, "not offered");
+    }
+}

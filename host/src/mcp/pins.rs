@@ -1,0 +1,152 @@
+//! Pins: the tools that the operator has read, by the hash of what agents are told of each.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::digest::Digest;
+use crate::error::{HostError, HostErrorKind};
+
+const VERSION: u64 = 1;
+
+/// The largest file: ten thousand tools and room.
+const LONGEST: u64 = 4 * 1024 * 1024;
+
+/// The file of pins. Where there is none, nothing is pinned, and all that is offered is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pins {
+    path: PathBuf,
+    /// None where there is no file.
+    tools: Option<BTreeMap<String, Digest>>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    version: u64,
+    /// By name, `sha256:` and 64 digits.
+    tools: BTreeMap<String, String>,
+}
+
+/// What a pin says of a tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Said {
+    /// It is as it was, or nothing is pinned.
+    Fine,
+    /// It is not what was pinned.
+    Changed,
+    /// It was not there.
+    New,
+}
+
+impl Pins {
+    /// The pins in the file at `path`, which need not be there.
+    ///
+    /// # Errors
+    /// `configuration`: it is there and cannot be read.
+    pub fn load(path: impl Into<PathBuf>) -> Result<Self, HostError> {
+        let path = path.into();
+        let tools = match fs::metadata(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => return Err(unusable(&path, "cannot be read").because(error)),
+            Ok(metadata) if metadata.len() > LONGEST => return Err(unusable(&path, "is too large")),
+            Ok(_) => {
+                let text =
+                    fs::read(&path).map_err(|error| unusable(&path, "cannot be read").because(error))?;
+                Some(parse(&text).ok_or_else(|| unusable(&path, "is not a file of pins"))?)
+            }
+        };
+        Ok(Self { path, tools })
+    }
+
+    /// Where the file is, or would be.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The same file as if it were not there.
+    #[must_use]
+    pub fn forgotten(&self) -> Self {
+        Self { path: self.path.clone(), tools: None }
+    }
+
+    /// How many tools are pinned; none where there is no file.
+    #[must_use]
+    pub fn count(&self) -> Option<usize> {
+        self.tools.as_ref().map(BTreeMap::len)
+    }
+
+    /// The same file with these tools and no others, written whole or not at all.
+    pub(super) fn written(&self, tools: BTreeMap<String, Digest>) -> Result<Self, HostError> {
+        let texts = tools.iter().map(|(name, pin)| (name.clone(), format!("sha256:{pin}"))).collect();
+        let mut json =
+            serde_json::to_vec_pretty(&Document { version: VERSION, tools: texts }).unwrap_or_default();
+        json.push(b'\n');
+        let failed = |error: std::io::Error| unusable(&self.path, "cannot be written").because(error);
+        let dir = self.path.parent().unwrap_or(Path::new("."));
+        fs::create_dir_all(dir).map_err(failed)?;
+        let mut file = tempfile::NamedTempFile::new_in(dir).map_err(failed)?;
+        file.write_all(&json).and_then(|()| file.as_file().sync_all()).map_err(failed)?;
+        file.persist(&self.path).map_err(|error| failed(error.error))?;
+        Ok(Self { path: self.path.clone(), tools: Some(tools) })
+    }
+
+    /// What is said of the tool `name` with the hash `pin`.
+    pub(super) fn say(&self, name: &str, pin: &Digest) -> Said {
+        let Some(tools) = &self.tools else { return Said::Fine };
+        match tools.get(name) {
+            None => Said::New,
+            Some(pinned) if pinned == pin => Said::Fine,
+            Some(_) => Said::Changed,
+        }
+    }
+}
+
+fn parse(text: &[u8]) -> Option<BTreeMap<String, Digest>> {
+    let document: Document = serde_json::from_slice(text).ok()?;
+    let tools = document.tools.into_iter().map(|(name, pin)| Digest::parse(&pin).map(|pin| (name, pin)));
+    tools.collect::<Option<_>>().filter(|_| document.version == VERSION)
+}
+
+fn unusable(path: &Path, how: &str) -> HostError {
+    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+    let message = format!("{name} in the home directory {how}: no tool can be held against its pin.");
+    HostError::new(HostErrorKind::Configuration, message)
+        .hint("Look at `cofferdam mcp --list-tools`, and pin the tools anew with `cofferdam mcp --pin`; or remove the file.")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use std::collections::BTreeMap;
+
+    use super::{Digest, Pins, Said};
+
+    #[test]
+    fn a_pin_holds_what_a_tool_is_and_nothing_but_a_good_file_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("mcp-pins.json");
+        let none = Pins::load(&path).unwrap();
+        let (one, two) = (Digest::of(b"1"), Digest::of(b"2"));
+        assert_eq!((none.count(), none.say("a", &one)), (None, Said::Fine));
+        none.written(BTreeMap::from([("a".to_owned(), one)])).unwrap();
+        let pins = Pins::load(&path).unwrap();
+        assert_eq!((pins.count(), pins.say("a", &one)), (Some(1), Said::Fine));
+        assert_eq!((pins.say("a", &two), pins.say("b", &one)), (Said::Changed, Said::New));
+        pins.written(BTreeMap::new()).unwrap();
+        assert_eq!(
+            Pins::load(&path).unwrap().say("a", &one),
+            Said::New,
+            "none are pinned, which is not no pins"
+        );
+        let good = std::fs::read_to_string(&path).unwrap();
+        for bad in ["", "{}", "[]", &good.replace('1', "2"), &good.replace("{}", "{\"a\": \"sha256:0\"}")] {
+            std::fs::write(&path, bad).unwrap();
+            assert!(Pins::load(&path).is_err(), "{bad}");
+        }
+    }
+}

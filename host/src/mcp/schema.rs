@@ -1,0 +1,198 @@
+//! JSON Schema of what an operation takes and gives, as the host maps its types to JSON (`docs/json.md`).
+//!
+//! Written for clients as they are: the root is an object with `properties`, every array has `items`, there is no
+//! `$schema`, no `format`, no `$ref` and nothing of newer drafts that older validators stumble over. Where that cannot
+//! say all that the host checks (which item of a tuple has which type), it says less; the host checks it all the same.
+
+use serde_json::{Map, Value, json};
+
+use super::words::{PARAMETER_BYTES, told};
+use crate::package::{Field, Operation, OperationDocs, Shape};
+
+/// The longest schema, in bytes of JSON. A connector's types can be trees of ten thousand nodes, which no agent reads.
+const LONGEST: usize = 32 * 1024;
+
+/// How deep types are told at most; they are as deep as a component may have them.
+const DEPTH: usize = 64;
+
+/// Which way a value goes: what a caller may leave out is not the same as what an answer may have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    In,
+    Out,
+}
+
+/// What the tool takes: an object with a property for each parameter.
+pub(super) fn input(operation: &Operation, docs: Option<&OperationDocs>) -> Map<String, Value> {
+    bounded(|depth| {
+        let mut schema = record(operation.params(), Way::In, depth);
+        for param in operation.params() {
+            let name = param.name.json();
+            let text = docs.and_then(|docs| docs.param(name)).map(|text| told(text, PARAMETER_BYTES));
+            let Some(text) = text.filter(|text| !text.is_empty()) else { continue };
+            let property = schema.get_mut("properties").and_then(|all| all.get_mut(name));
+            if let Some(property) = property.and_then(Value::as_object_mut) {
+                let own = property.get("description").and_then(Value::as_str);
+                let text = own.map(|own| format!("{text} ({own})")).unwrap_or(text);
+                property.insert("description".into(), text.into());
+            }
+        }
+        schema
+    })
+}
+
+/// What the tool gives: `value`, or `error` with the envelope. Clients hold both against it.
+pub(super) fn output(operation: &Operation) -> Map<String, Value> {
+    bounded(|depth| {
+        let value = operation.result().map_or(json!({"type": "null"}), |shape| of(shape, Way::Out, depth));
+        outcome("value", value)
+    })
+}
+
+/// The structure of every result: `value` under its own name, or `error`.
+pub(super) fn outcome(name: &str, value: Value) -> Map<String, Value> {
+    let error = json!({"type": "object", "description": "Why there is no value."});
+    object(json!({
+        "type": "object",
+        "properties": {name: value, "error": error},
+        "anyOf": [{"required": [name]}, {"required": ["error"]}],
+    }))
+}
+
+/// The first that is short enough, told less and less deep.
+fn bounded(make: impl Fn(usize) -> Map<String, Value>) -> Map<String, Value> {
+    let mut schema = make(DEPTH);
+    for depth in [16, 8, 4, 2, 1] {
+        if serde_json::to_vec(&schema).is_ok_and(|json| json.len() <= LONGEST) {
+            break;
+        }
+        schema = make(depth);
+    }
+    schema
+}
+
+fn of(shape: &Shape, way: Way, depth: usize) -> Value {
+    let Some(deeper) = depth.checked_sub(1) else { return json!({}) };
+    match shape {
+        Shape::Bool => json!({"type": "boolean"}),
+        Shape::Signed(bits) => integer(true, *bits),
+        Shape::Unsigned(bits) => integer(false, *bits),
+        Shape::Float(_) if way == Way::In => json!({"type": "number"}),
+        Shape::Float(_) => json!({"anyOf": [{"type": "number"}, {"enum": ["NaN", "Infinity", "-Infinity"]}]}),
+        Shape::Char => json!({"type": "string", "minLength": 1, "maxLength": 1}),
+        Shape::String => json!({"type": "string"}),
+        Shape::Bytes => {
+            json!({"type": "string", "contentEncoding": "base64", "description": "Bytes, as base64."})
+        }
+        Shape::List(item) => json!({"type": "array", "items": of(item, way, deeper)}),
+        Shape::Tuple(items) => {
+            let mut each: Vec<Value> = Vec::new();
+            for item in items.iter().map(|item| of(item, way, deeper)) {
+                if !each.contains(&item) {
+                    each.push(item);
+                }
+            }
+            let length = items.len();
+            let in_order = format!("Exactly {length} items, in order: {shape}.");
+            json!({
+                "type": "array", "items": one_of(each), "minItems": length, "maxItems": length,
+                "description": told(&in_order, PARAMETER_BYTES),
+            })
+        }
+        Shape::Option(inner) => {
+            let some = match &**inner {
+                // Two nones that have to differ.
+                Shape::Option(_) => named("some", of(inner, way, deeper)),
+                _ => of(inner, way, deeper),
+            };
+            one_of(vec![some, json!({"type": "null"})])
+        }
+        Shape::Result(ok, err) => {
+            let side = |side: &Option<std::sync::Arc<Shape>>| {
+                side.as_ref().map_or(json!({"type": "null"}), |shape| of(shape, way, deeper))
+            };
+            one_of(vec![named("ok", side(ok)), named("err", side(err))])
+        }
+        Shape::Record(fields) => Value::Object(record(fields, way, deeper)),
+        Shape::Variant(cases) => {
+            let bare: Vec<&str> =
+                cases.iter().filter(|case| case.payload.is_none()).map(|case| case.name.json()).collect();
+            let mut each = Vec::new();
+            if !bare.is_empty() {
+                each.push(json!({"type": "string", "enum": bare}));
+            }
+            for case in cases.iter() {
+                if let Some(payload) = &case.payload {
+                    each.push(named(case.name.json(), of(payload, way, deeper)));
+                }
+            }
+            one_of(each)
+        }
+        Shape::Enum(names) => {
+            json!({"type": "string", "enum": names.iter().map(|name| name.json()).collect::<Vec<_>>()})
+        }
+        Shape::Flags(names) => {
+            let names: Vec<_> = names.iter().map(|name| name.json()).collect();
+            json!({"type": "array", "items": {"type": "string", "enum": names}, "uniqueItems": true})
+        }
+    }
+}
+
+/// An object with these fields. What a caller leaves out is none; an answer has every field.
+fn record(fields: &[Field], way: Way, depth: usize) -> Map<String, Value> {
+    let mut properties = Map::new();
+    let mut required: Vec<Value> = Vec::new();
+    for field in fields {
+        let name = field.name.json();
+        let shape = match &field.shape {
+            Shape::Option(inner) if way == Way::In && !matches!(&**inner, Shape::Option(_)) => &**inner,
+            shape => shape,
+        };
+        if way == Way::Out || !matches!(field.shape, Shape::Option(_)) {
+            required.push(name.into());
+        }
+        properties.insert(name.to_owned(), of(shape, way, depth));
+    }
+    let mut schema = object(json!({"type": "object", "properties": properties}));
+    if !required.is_empty() {
+        schema.insert("required".into(), required.into());
+    }
+    schema.insert("additionalProperties".into(), false.into());
+    schema
+}
+
+/// An object with this one field.
+fn named(name: &str, value: Value) -> Value {
+    json!({"type": "object", "properties": {name: value}, "required": [name], "additionalProperties": false})
+}
+
+/// One of these.
+fn one_of(mut each: Vec<Value>) -> Value {
+    match each.pop() {
+        None => json!({}),
+        Some(only) if each.is_empty() => only,
+        Some(last) => {
+            each.push(last);
+            json!({"anyOf": each})
+        }
+    }
+}
+
+/// Bounds where JSON's numbers can tell them; the larger ones are told by no client exactly.
+fn integer(signed: bool, bits: u8) -> Value {
+    match (signed, bits) {
+        (true, bits @ 1..=32) => {
+            json!({"type": "integer", "minimum": -(1_i64 << (bits - 1)), "maximum": (1_i64 << (bits - 1)) - 1})
+        }
+        (false, bits @ 1..=32) => json!({"type": "integer", "minimum": 0, "maximum": (1_i64 << bits) - 1}),
+        (true, _) => json!({"type": "integer"}),
+        (false, _) => json!({"type": "integer", "minimum": 0}),
+    }
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(object) => object,
+        _ => Map::new(),
+    }
+}

@@ -1,0 +1,286 @@
+//! The server: what the SDK asks it, answered from the tools there are, each call through the host.
+#![expect(
+    deprecated,
+    reason = "logging is to leave the protocol, and clients of its present versions use it"
+)]
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rmcp::RoleServer;
+use rmcp::handler::server::ServerHandler;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestMethod, CompleteRequestParams,
+    CompleteResult, ContentBlock, CustomRequest, CustomResult, ErrorCode, ErrorData, Implementation,
+    JsonObject, ListPromptsRequestMethod, ListPromptsResult, ListResourceTemplatesRequestMethod,
+    ListResourceTemplatesResult, ListResourcesRequestMethod, ListResourcesResult, ListToolsResult,
+    LoggingLevel, MetaObject, PaginatedRequestParams, ServerCapabilities, ServerConfig,
+    SetLevelRequestParams, SubscriptionFilter, Tool,
+};
+use rmcp::service::{NotificationContext, Peer, RequestContext, SubscriptionContext};
+use serde_json::Value;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::notes::Notes;
+use super::offered::Offered;
+use super::running::Running;
+use super::tool::Runs;
+use crate::agent::{self, Rendered};
+use crate::call::{Call, Cancellation, Report};
+use crate::error::Error;
+use crate::failure::{AuditId, safe_line};
+use crate::host::Host;
+use crate::server::Shutdown;
+
+/// What every client is told of all tools.
+const INSTRUCTIONS: &str = "Each tool runs in a sandbox, and every call is on record under its audit_id. A result with \
+isError has the failure's class and whether trying again can help (`retriable`); a failure is never a partial success. \
+Where a failure names a command, only the user can run it.";
+
+/// The methods that the SDK knows by their parameters: what it cannot read of these has wrong parameters.
+const METHODS: [&str; 6] = [
+    "initialize",
+    "tools/call",
+    "tools/list",
+    "logging/setLevel",
+    "subscriptions/listen",
+    "completion/complete",
+];
+
+/// How often a session that nobody told anything is asked whether it still lives.
+const LIVES: Duration = Duration::from_secs(30);
+
+/// What servers are made of.
+#[derive(Clone)]
+pub struct McpSettings {
+    /// The host that runs what tools run; one of its listeners is [`CallNotes`](super::CallNotes).
+    pub host: Host,
+    /// The tools.
+    pub offered: Offered,
+    /// How the servers end.
+    pub shutdown: Shutdown,
+    /// How long running calls may go on when a client over stdio says no more.
+    pub grace: Duration,
+}
+
+/// What all sessions share.
+pub(super) struct Shared {
+    pub(super) settings: McpSettings,
+    pub(super) running: Running,
+}
+
+/// The server of one session.
+pub struct McpServer {
+    shared: Arc<Shared>,
+    level: Mutex<Option<LoggingLevel>>,
+    _room: Option<OwnedSemaphorePermit>,
+}
+
+impl McpServer {
+    pub(super) fn new(shared: Arc<Shared>, room: Option<OwnedSemaphorePermit>) -> Self {
+        Self { shared, level: Mutex::default(), _room: room }
+    }
+
+    /// Runs what the tool runs; what an agent is told of it, and its record.
+    async fn run(
+        &self,
+        name: &str,
+        runs: &Runs,
+        args: JsonObject,
+        context: &RequestContext<RoleServer>,
+    ) -> (Rendered, AuditId) {
+        let cancellation = Cancellation::new();
+        let running = async {
+            match runs {
+                Runs::Operation { connector, op } => {
+                    let call = Call::new(connector.clone(), op.clone(), Value::Object(args))
+                        .actor(&actor(context))
+                        .cancelled_by(&cancellation);
+                    let (outcome, report) = self.shared.settings.host.run_reported(call).await;
+                    (rendered(name, outcome, &report), report.audit_id)
+                }
+            }
+        };
+        let mut running = std::pin::pin!(running);
+        tokio::select! {
+            biased;
+            done = &mut running => return done,
+            () = context.ct.cancelled() => {}
+            () = self.shared.settings.shutdown.cancelled() => {}
+        }
+        // It ends at once, and says on record that it was cancelled.
+        cancellation.cancel();
+        running.await
+    }
+
+    /// From which level on the client wants to read the log: what this request says, or what it said before.
+    fn level(&self, context: &RequestContext<RoleServer>) -> Option<LoggingLevel> {
+        context.meta.log_level().or_else(|| *self.level.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn rendered(name: &str, outcome: Result<Value, Error>, report: &Report) -> Rendered {
+    match outcome {
+        Ok(value) => agent::value(name, &value, report),
+        Err(error) => agent::error(name, &error),
+    }
+}
+
+/// Who asks, for the record: a claim of the client's, and marked as one of an agent's.
+fn actor(context: &RequestContext<RoleServer>) -> String {
+    match context.client_info() {
+        Some(client) => format!("mcp:{}", safe_line(&client.name, 100)),
+        None => "mcp".to_owned(),
+    }
+}
+
+fn result(told: &Rendered, audit_id: &AuditId) -> CallToolResult {
+    let text = vec![ContentBlock::text(told.text())];
+    let mut result =
+        if told.is_error() { CallToolResult::error(text) } else { CallToolResult::success(text) };
+    result.structured_content = Some(told.structured().clone());
+    let mut meta = MetaObject::new();
+    meta.0.insert("cofferdam/audit_id".into(), audit_id.as_str().into());
+    result.meta = Some(meta);
+    result
+}
+
+/// Tells a client of a session that the tools are others now, for as long as it is there.
+async fn tell_changes(shared: Arc<Shared>, peer: Peer<RoleServer>) {
+    let mut changes = shared.settings.offered.changes();
+    loop {
+        tokio::select! {
+            changed = changes.changed() => {
+                if changed.is_err() || peer.notify_tool_list_changed().await.is_err() {
+                    return;
+                }
+            }
+            () = tokio::time::sleep(LIVES) => {
+                if peer.is_transport_closed() {
+                    return;
+                }
+            }
+            () = shared.settings.shutdown.begun() => return,
+        }
+    }
+}
+
+impl ServerHandler for McpServer {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities =
+            ServerCapabilities::builder().enable_tools().enable_tool_list_changed().enable_logging();
+        let server = Implementation::new("cofferdam", env!("CARGO_PKG_VERSION"));
+        ServerConfig::new(capabilities.build()).with_server_info(server).with_instructions(INSTRUCTIONS)
+    }
+
+    async fn list_tools(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let after = request.and_then(|request| request.cursor);
+        let (tools, next) = self.shared.settings.offered.now().page(after.as_deref());
+        let mut result = ListToolsResult::with_all_items(tools);
+        result.next_cursor = next;
+        Ok(result)
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        self.shared.settings.offered.now().get(name).map(|named| named.tool.clone())
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let catalog = self.shared.settings.offered.now();
+        let Some(tool) = catalog.get(&request.name) else {
+            let message = format!("There is no tool `{}`.", safe_line(&request.name, 100));
+            return Err(ErrorData::invalid_params(message, None));
+        };
+        let _one = self.shared.running.one();
+        let notes = Notes::to(&context.peer, context.meta.get_progress_token(), self.level(&context));
+        let args = request.arguments.unwrap_or_default();
+        let (told, audit_id) = notes.of(self.run(&tool.tool.name, &tool.runs, args, &context)).await;
+        Ok(result(&told, &audit_id).into())
+    }
+
+    async fn set_level(
+        &self,
+        request: SetLevelRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        *self.level.lock().unwrap_or_else(PoisonError::into_inner) = Some(request.level);
+        Ok(())
+    }
+
+    async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        tokio::spawn(tell_changes(Arc::clone(&self.shared), context.peer));
+    }
+
+    fn accepted_subscription_filter(&self, _: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        Some(SubscriptionFilter::builder().tools_list_changed().build())
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        let mut changes = self.shared.settings.offered.changes();
+        loop {
+            tokio::select! {
+                changed = changes.changed() => {
+                    if changed.is_err() || context.sink().notify_tool_list_changed().await.is_err() {
+                        return Ok(());
+                    }
+                }
+                () = context.cancelled() => return Ok(()),
+                () = self.shared.settings.shutdown.begun() => return Ok(()),
+            }
+        }
+    }
+
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        if METHODS.contains(&request.method.as_str()) {
+            return Err(ErrorData::invalid_params("The parameters are not those of this method.", None));
+        }
+        let message = format!("There is no method `{}`.", safe_line(&request.method, 100));
+        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, message, None))
+    }
+
+    // What is not declared is not there; the SDK would answer that there are none.
+
+    async fn complete(
+        &self,
+        _: CompleteRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        Err(ErrorData::method_not_found::<CompleteRequestMethod>())
+    }
+
+    async fn list_prompts(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        Err(ErrorData::method_not_found::<ListPromptsRequestMethod>())
+    }
+
+    async fn list_resources(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        Err(ErrorData::method_not_found::<ListResourcesRequestMethod>())
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        Err(ErrorData::method_not_found::<ListResourceTemplatesRequestMethod>())
+    }
+}

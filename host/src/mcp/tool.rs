@@ -1,0 +1,105 @@
+//! One tool: what agents read of it, what it runs, and the hash by which it is pinned.
+
+use std::sync::Arc;
+
+use rmcp::model::{JsonObject, Tool, ToolAnnotations};
+
+use super::names::{Wanted, plain};
+use super::{schema, words};
+use crate::call::ConnectorRef;
+use crate::digest::Digest;
+use crate::package::{Operation, Package};
+
+/// What a tool runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Runs {
+    /// One operation of the very package that was described.
+    Operation { connector: ConnectorRef, op: String },
+}
+
+impl Runs {
+    /// What it is, for the operator.
+    pub(super) fn shown(&self) -> String {
+        match self {
+            Self::Operation { connector, op } => format!("{op} of {connector}"),
+        }
+    }
+}
+
+/// A tool without its name, which depends on the other tools.
+#[derive(Debug, Clone)]
+pub(super) struct Unnamed {
+    pub(super) wanted: Wanted,
+    pub(super) runs: Runs,
+    title: Option<String>,
+    description: String,
+    input: JsonObject,
+    output: JsonObject,
+    annotations: ToolAnnotations,
+}
+
+/// A tool.
+#[derive(Debug, Clone)]
+pub(super) struct Named {
+    pub(super) tool: Tool,
+    pub(super) runs: Runs,
+    /// The SHA-256 of all that agents read of it.
+    pub(super) pin: Digest,
+}
+
+impl Unnamed {
+    /// The tool of an operation.
+    pub(super) fn operation(package: &Package, connector: &ConnectorRef, operation: &Operation) -> Self {
+        let op = operation.name().json();
+        let manifest = package.manifest();
+        let docs = package.docs().operation(op);
+        let reaches = !manifest.hosts().is_empty();
+        let runs = format!("Operation {op} of the connector {connector}.");
+        let mut annotations = ToolAnnotations::new().idempotent(manifest.idempotent(op)).open_world(reaches);
+        if !reaches {
+            // It can only compute. Of others nobody has said what they change.
+            annotations = annotations.read_only(true).destructive(false);
+        }
+        Self {
+            wanted: Wanted::operation(&connector.name().to_string(), &connector.version().to_string(), op),
+            runs: Runs::Operation {
+                connector: connector.clone().pinned(*package.digest()),
+                op: op.to_owned(),
+            },
+            title: None,
+            description: words::description(docs.map(|docs| docs.text()).unwrap_or_default(), &runs),
+            input: schema::input(operation, docs),
+            output: schema::output(operation),
+            annotations,
+        }
+    }
+
+    /// The same under the name that the operator chose, if one was chosen.
+    pub(super) fn under(mut self, name: Option<&str>) -> Self {
+        if let Some(name) = name {
+            self.wanted.base = plain(name);
+        }
+        self
+    }
+
+    /// Whether it is known to change nothing.
+    pub(super) fn is_read_only(&self) -> bool {
+        self.annotations.read_only_hint == Some(true)
+    }
+
+    /// The tool under this name.
+    pub(super) fn named(self, name: String) -> Named {
+        let mut tool = Tool::new(name, self.description, Arc::new(self.input))
+            .with_raw_output_schema(Arc::new(self.output))
+            .with_annotations(self.annotations);
+        tool.title = self.title;
+        let pin = pin(&tool);
+        Named { tool, runs: self.runs, pin }
+    }
+}
+
+/// The SHA-256 of the tool as canonical JSON (RFC 8785).
+fn pin(tool: &Tool) -> Digest {
+    // A tool is strings, numbers and maps of them.
+    Digest::of(&serde_json_canonicalizer::to_vec(tool).unwrap_or_default())
+}

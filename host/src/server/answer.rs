@@ -1,0 +1,71 @@
+//! What the listener answers by itself: that it lives, and why a request went no further.
+
+use axum::body::Body;
+use http::{HeaderValue, Response, StatusCode, header};
+use serde_json::json;
+
+use crate::failure::AuditId;
+
+/// Why a request went no further. Nothing of the request stands in the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refused {
+    Host,
+    Origin,
+    Token,
+    TooLarge,
+    TooSlow,
+    Broken,
+    Closing,
+}
+
+impl Refused {
+    const fn parts(self) -> (StatusCode, &'static str, &'static str) {
+        match self {
+            Self::Host => {
+                (StatusCode::FORBIDDEN, "host_refused", "The request names a host that is not this server's.")
+            }
+            Self::Origin => {
+                (StatusCode::FORBIDDEN, "origin_refused", "Pages of this origin may not ask this server.")
+            }
+            Self::Token => {
+                (StatusCode::UNAUTHORIZED, "unauthorized", "The request has no token that this server knows.")
+            }
+            Self::TooLarge => {
+                (StatusCode::PAYLOAD_TOO_LARGE, "too_large", "The body is longer than a request's may be.")
+            }
+            Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, "too_slow", "The body took too long to arrive."),
+            Self::Broken => (StatusCode::BAD_REQUEST, "unreadable", "The body could not be read to its end."),
+            Self::Closing => (StatusCode::SERVICE_UNAVAILABLE, "closing", "The server is about to end."),
+        }
+    }
+
+    /// The code, for the log.
+    pub(super) const fn code(self) -> &'static str {
+        self.parts().1
+    }
+
+    /// The envelope, as for all that is no outcome of a call.
+    pub(super) fn answer(self) -> Response<Body> {
+        let (status, code, message) = self.parts();
+        let envelope = json!({"error": {"code": code, "message": message, "details": {}, "request_id": AuditId::mint()}});
+        let mut answer = Response::new(Body::from(envelope.to_string()));
+        *answer.status_mut() = status;
+        let headers = answer.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if self == Self::Token {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        // What is left of the request is not read.
+        if matches!(self, Self::TooLarge | Self::TooSlow | Self::Broken | Self::Closing) {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        answer
+    }
+}
+
+/// The process lives.
+pub(super) fn healthy() -> Response<Body> {
+    let mut answer = Response::new(Body::from("ok\n"));
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    answer
+}

@@ -1,0 +1,200 @@
+//! The listener over real sockets, by a client that writes bytes.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::post;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use super::{BODY_BYTES, Listening, ServerSettings, ServerTls, Shutdown, Token};
+
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+/// A server whose one handler says how long the body was, and one that waits until calls are cancelled.
+struct Server {
+    address: std::net::SocketAddr,
+    shutdown: Shutdown,
+    handled: Arc<AtomicU32>,
+    serving: JoinHandle<()>,
+}
+
+impl Server {
+    async fn start(change: impl FnOnce(ServerSettings) -> ServerSettings) -> Self {
+        let settings =
+            ServerSettings::new("127.0.0.1:0".parse().unwrap()).patience(Duration::from_millis(400));
+        let listening = Listening::bind(change(settings)).await.unwrap();
+        let (address, shutdown) = (listening.address(), Shutdown::new());
+        let handled = Arc::new(AtomicU32::new(0));
+        let (counter, until) = (Arc::clone(&handled), shutdown.clone());
+        let count = move |body: String| async move {
+            counter.fetch_add(1, Ordering::SeqCst);
+            body.len().to_string()
+        };
+        let wait = async move || {
+            until.cancelled().await;
+            "cancelled"
+        };
+        let app = Router::new()
+            .route("/count", post(count))
+            .route("/wait", post(wait))
+            .layer(axum::extract::DefaultBodyLimit::disable());
+        let serving = tokio::spawn(listening.serve(app, shutdown.clone()));
+        Self { address, shutdown, handled, serving }
+    }
+
+    async fn send(&self, request: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        stream
+    }
+
+    /// All that is answered until the connection ends.
+    async fn ask(&self, request: &str) -> String {
+        read(self.send(request).await).await
+    }
+}
+
+async fn read(mut stream: TcpStream) -> String {
+    let mut answer = Vec::new();
+    drop(tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut answer)).await.unwrap());
+    String::from_utf8(answer).unwrap()
+}
+
+fn request(path: &str, headers: &str, body: &str) -> String {
+    let length = body.len();
+    format!(
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n{body}"
+    )
+}
+
+#[track_caller]
+fn assert_refused(answer: &str, status: u16, code: &str) {
+    assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+    let body: serde_json::Value = serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+    assert_eq!(body["error"]["code"], code, "{answer}");
+}
+
+#[tokio::test]
+async fn what_is_refused_is_refused_before_anybody_handles_it() {
+    let server = Server::start(|settings| settings.token(Token::new(TOKEN).unwrap())).await;
+    let health = "GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    assert!(server.ask(health).await.ends_with("ok\n"));
+    assert_refused(&server.ask(&health.replace("localhost", "evil.com")).await, 403, "host_refused");
+    let token = format!("authorization: Bearer {TOKEN}\r\n");
+    assert!(server.ask(&request("/count", &token, "12345")).await.ends_with("\r\n\r\n5"));
+    assert_refused(&server.ask(&request("/count", "", "12345")).await, 401, "unauthorized");
+    let foreign = format!("{token}origin: https://evil.com\r\n");
+    assert_refused(&server.ask(&request("/count", &foreign, "12345")).await, 403, "origin_refused");
+    let in_url = format!("/count?token={TOKEN}&access_token={TOKEN}");
+    assert_refused(&server.ask(&request(&in_url, "", "12345")).await, 401, "unauthorized");
+    assert_eq!(server.handled.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn what_is_too_long_or_too_slow_ends_its_connection_and_no_other() {
+    let server = Server::start(|settings| settings).await;
+    let long =
+        request("/count", "", "").replace("content-length: 0", &format!("content-length: {}", 5 << 20));
+    assert_refused(&server.ask(&long).await, 413, "too_large");
+    let chunked = "POST /count HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n";
+    let mut stream = server.send(chunked).await;
+    let chunk = format!("10000\r\n{}\r\n", "x".repeat(0x10000));
+    for _ in 0..(BODY_BYTES / 0x10000 + 2) {
+        if stream.write_all(chunk.as_bytes()).await.is_err() {
+            break;
+        }
+    }
+    let mut head = [0; 12];
+    if stream.read_exact(&mut head).await.is_ok() {
+        assert_eq!(&head, b"HTTP/1.1 413");
+    }
+    // A body that never comes, a head that never ends, a connection on which nothing is said.
+    let slow = request("/count", "", "12345").replace("12345", "1");
+    assert_refused(&server.ask(&slow).await, 408, "too_slow");
+    let answer = server.ask("POST /count HTTP/1.1\r\nhost: local").await;
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408"), "{answer}");
+    assert_eq!(server.ask("").await, "");
+    for broken in
+        ["\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "{\"jsonrpc\": \"2.0\"}\r\n\r\n", "\u{16}\u{3}\u{1}\r\n\r\n"]
+    {
+        let answer = server.ask(broken).await;
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 400"), "{broken:?}: {answer}");
+    }
+    let heads = format!("{}\r\n", "x: y\r\n".repeat(200));
+    assert!(server.ask(&format!("GET / HTTP/1.1\r\n{heads}")).await.starts_with("HTTP/1.1 431"));
+    assert!(server.ask(&request("/count", "", "12345")).await.ends_with("\r\n\r\n5"));
+    assert_eq!(server.handled.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn who_comes_after_all_connections_are_taken_waits_for_one() {
+    let server = Server::start(|settings| settings.connections(2)).await;
+    let (first, second) = (server.send("").await, server.send("").await);
+    // Both say nothing, and make room when that took too long.
+    assert!(server.ask(&request("/count", "", "123")).await.ends_with("\r\n\r\n3"));
+    drop((first, second));
+}
+
+#[tokio::test]
+async fn the_end_takes_nothing_new_and_cuts_no_answer() {
+    let server = Server::start(|settings| settings.grace(Duration::from_millis(300))).await;
+    let idle = server.send("").await;
+    let waiting = server.send(&request("/wait", "", "")).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    server.shutdown.begin();
+    assert!(read(waiting).await.ends_with("cancelled"), "what runs is told to end, and says so");
+    server.serving.await.unwrap();
+    assert_eq!(read(idle).await, "");
+    assert!(TcpStream::connect(server.address).await.is_err());
+}
+
+#[tokio::test]
+async fn beyond_loopback_it_wants_a_token_and_tls() {
+    let anywhere = || ServerSettings::new("0.0.0.0:0".parse().unwrap());
+    let token = || Token::new(TOKEN).unwrap();
+    for bad in [anywhere(), anywhere().cleartext_beyond_loopback(), anywhere().token(token())] {
+        let error = Listening::bind(bad).await.unwrap_err();
+        assert_eq!(error.kind(), crate::error::HostErrorKind::Configuration);
+    }
+    let settings = anywhere().token(token()).cleartext_beyond_loopback();
+    assert!(Listening::bind(settings).await.is_ok());
+    let taken = Listening::bind(ServerSettings::new("127.0.0.1:0".parse().unwrap())).await.unwrap();
+    let error = Listening::bind(ServerSettings::new(taken.address())).await.unwrap_err();
+    assert!(error.message().contains("cannot listen at 127.0.0.1"), "{error}");
+}
+
+#[tokio::test]
+async fn over_tls_it_shows_its_certificate() {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (cert, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+    let tls = ServerTls::from_pem(cert.as_bytes(), key.as_bytes()).unwrap();
+    for (cert, key) in [("", key.as_str()), (cert.as_str(), ""), (key.as_str(), cert.as_str())] {
+        assert!(ServerTls::from_pem(cert.as_bytes(), key.as_bytes()).is_err());
+    }
+    let other = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let other = other.signing_key.serialize_pem();
+    assert!(ServerTls::from_pem(cert.as_bytes(), other.as_bytes()).is_err(), "another certificate's key");
+
+    let server = Server::start(|settings| settings.tls(tls)).await;
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(made.cert.der().clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let client = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let client = client.unwrap().with_root_certificates(roots).with_no_client_auth();
+    let stream = TcpStream::connect(server.address).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut stream = tokio_rustls::TlsConnector::from(Arc::new(client)).connect(name, stream).await.unwrap();
+    stream.write_all(request("/count", "", "12345").as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    drop(stream.read_to_end(&mut answer).await);
+    assert!(answer.ends_with(b"\r\n\r\n5"), "{}", String::from_utf8_lossy(&answer));
+    // Who does not speak TLS, or begins to and then says no more, is not answered.
+    assert!(!server.ask(&request("/count", "", "1")).await.starts_with("HTTP/1.1 200"));
+    assert_eq!(server.ask("\u{16}\u{3}\u{1}").await, "");
+}

@@ -1,0 +1,8 @@
+//! `cofferdam serve` as programs meet it: the real binary, over a socket.
+
+mod described;
+mod ends;
+mod foreign;
+mod outcomes;
+mod refused;
+mod stage;

@@ -1,0 +1,76 @@
+//! The description is true: every answer that a test can cause fits the schema that it gives for it.
+
+use serde_json::{Value, json};
+
+use super::stage::{Answer, Stage, probe};
+
+/// The description, with what holds an answer against it.
+struct Described(Value);
+
+impl Described {
+    #[track_caller]
+    fn fits(&self, path: &str, method: &str, answer: &Answer) {
+        let response = &self.0["paths"][path][method]["responses"][answer.status.to_string()];
+        assert!(response.is_object(), "{method} {path} does not say {}: {answer:?}", answer.status);
+        let schema = &response["content"]["application/json"]["schema"];
+        let mut whole = schema.clone();
+        whole["components"] = self.0["components"].clone();
+        let validator = jsonschema::draft202012::new(&whole).unwrap();
+        let body = answer.json();
+        let wrong: Vec<_> = validator.iter_errors(&body).map(|error| error.to_string()).collect();
+        assert!(wrong.is_empty(), "{method} {path} {}: {wrong:?}: {body}", answer.status);
+    }
+}
+
+#[test]
+fn every_answer_is_as_the_description_says() {
+    let stage = Stage::new();
+    let description = stage.get("/openapi.json");
+    assert_eq!(description.status, 200);
+    let described = Described(description.json());
+    assert_eq!(described.0["openapi"], "3.1.0");
+    assert_eq!(described.0["security"], json!([{"token": []}]));
+    described.fits("/openapi.json", "get", &description);
+
+    let url = |path: &str| json!({"url": stage.upstream.url(path)});
+    let mut ids = Vec::new();
+    for call in [
+        probe("fetch", &url("/text/a")),
+        probe("fetch", &url("/status/503/a")),
+        probe("fetch", &json!({"url": "https://example.com/"})),
+        probe("panic", &json!({"message": "a"})),
+        probe("fetch", &json!({})),
+        probe("none", &json!({})),
+        json!({"connector": "github://acme/none@1.0.0", "op": "a"}),
+        json!({}),
+    ] {
+        let answer = stage.post(&call);
+        described.fits("/v1/calls", "post", &answer);
+        let told = answer.json();
+        ids.extend(told["audit_id"].as_str().or(told["error"]["audit_id"].as_str()).map(str::to_owned));
+    }
+    described.fits("/v1/calls", "post", &stage.ask("POST", "/v1/calls", &[], b"{}"));
+    described.fits("/v1/calls", "post", &stage.ask("POST", "/v1/calls", &["host: evil.example"], b"{}"));
+    assert_eq!(ids.len(), 4);
+    ids.push("audit-01890000-0000-7000-8000-000000000001".to_owned());
+    for id in &ids {
+        described.fits("/v1/audit/{id}", "get", &stage.get(&format!("/v1/audit/{id}")));
+    }
+    // What it says of a value is what a value is.
+    let value = &described.0["components"]["schemas"]["CallValue"];
+    assert_eq!(value["required"], json!(["value", "audit_id", "attempts"]), "{value}");
+    let request = &described.0["components"]["schemas"]["CallRequest"];
+    assert_eq!(request["additionalProperties"], json!(false));
+    let profiles = request["properties"]["retry"]["enum"].as_array().unwrap();
+    assert!(profiles.contains(&json!("patient")), "{request}");
+}
+
+#[test]
+fn without_a_token_none_is_described() {
+    let stage = Stage::with(&[]);
+    let description = stage.get("/openapi.json").json();
+    assert_eq!(
+        (&description["security"], &description["components"]["securitySchemes"]),
+        (&Value::Null, &Value::Null)
+    );
+}
