@@ -56,7 +56,7 @@ fn killed_between_any_two_steps_the_same_key_does_nothing_twice() {
             assert!(whole["hint"].as_str().unwrap().contains("under the same key"), "{whole}");
             let id = whole["audit_id"].as_str().unwrap();
             let refused = cli.run(&["recover", "resume", id]).fails(87).envelope();
-            assert_eq!(refused["error"]["details"]["reason"], "action");
+            assert_eq!(refused["error"]["details"]["reason"], "an_action");
         }
         let in_doubt = cut.iter().any(|call| call["step"] == "pay");
         let again = cli.run(&args);

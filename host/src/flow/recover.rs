@@ -94,7 +94,7 @@ impl Incomplete {
         let is_action = is_action(&found.row.connector);
         let hint = is_action.then(|| action_hint(found.row.idempotent));
         let not_resumable = match &request {
-            _ if is_action => Some("action"),
+            _ if is_action => Some("an_action"),
             _ if !found.row.incomplete => Some("cancelled"),
             _ if !found.row.idempotent => Some("not_idempotent"),
             None => Some("not_kept"),
@@ -264,7 +264,7 @@ fn action_not_resumed(found: &Found) -> HostError {
     let message = format!("{id} is an action, and an action is not resumed.");
     HostError::new(HostErrorKind::NotReplayable, message)
         .hint(action_hint(found.row.idempotent))
-        .detail("reason", "action")
+        .detail("reason", "an_action")
         .detail("call", id.as_str())
 }
 
