@@ -74,7 +74,7 @@ fn of_what_it_requires() {
     told("version = \"2.0.0\"", "version = \"^2\"", 16, &at("version"), "exact version");
     told(&format!("\"2.0.0\"\nhash = \"{HASH}\""), "\"2.0.0\"\nhash = \"abc\"", 17, &at("hash"), "SHA-256");
     told(&format!("\"2.0.0\"\nhash = \"{HASH}\""), "\"2.0.0\"", 14, &at("hash"), "missing");
-    told("identity = { slack", "identities = { slack", 19, &at("identities"), "did you mean `identity`?");
+    told("identity = { slack", "identiy = { slack", 19, &at("identiy"), "did you mean `identity`?");
     told(
         "[\"post\", \"react\"]",
         "[\"post\", \"react\", \"Bad\"]",
