@@ -9,3 +9,4 @@ mod judge;
 mod points;
 mod random;
 mod stage;
+mod writer;

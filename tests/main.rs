@@ -45,6 +45,7 @@ mod kills;
 mod languages;
 mod layout;
 mod limits;
+mod mcp;
 mod network;
 mod outcomes;
 mod panics;

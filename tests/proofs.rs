@@ -1,5 +1,6 @@
 //! The proof of a record, from outside: verify, export, checkpoints and pruning, and everything that somebody changes.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::BufReader;
 use std::path::Path;
@@ -154,6 +155,36 @@ fn an_export_is_proved_without_the_record_and_every_changed_byte_shows() {
     let foreign = other.run(&["audit", "key"]).ok();
     let ran = other.run(&["audit", "verify", "--export", &path, "--key", foreign.trim()]);
     assert_eq!(ran.code, Some(86));
+}
+
+#[test]
+fn an_export_that_is_cut_after_any_of_its_lines_is_found() {
+    let (home, cli) = recorded();
+    cli.run(&["audit", "export", "calls.jsonl"]).ok();
+    let key = NoteKey::parse(cli.run(&["audit", "key"]).ok().trim()).unwrap();
+    let export = fs::read_to_string(home.path().join("calls.jsonl")).unwrap();
+    let lines: Vec<_> = export.split_inclusive('\n').collect();
+    assert!(proof(export.as_bytes(), &key).unwrap().holds && lines.len() > 10);
+    for most in 1..lines.len() {
+        let cut = proof(lines[..most].concat().as_bytes(), &key).unwrap();
+        assert!(cut.findings.iter().any(|found| found.flaw == Flaw::Truncated), "{most}: {:?}", cut.findings);
+    }
+    assert!(proof(b"", &key).is_none());
+}
+
+#[test]
+fn a_record_whose_key_is_missing_is_not_proved_and_nothing_is_made() {
+    let (home, cli) = recorded();
+    let all = || {
+        let names = fs::read_dir(home.path()).unwrap().map(|file| file.unwrap().file_name());
+        names.filter(|name| !name.to_string_lossy().starts_with("audit.db-")).collect::<BTreeSet<_>>()
+    };
+    fs::remove_file(home.path().join("host.key")).unwrap();
+    let there = all();
+    for command in [&["audit", "verify"][..], &["audit", "export", "calls.jsonl"]] {
+        cli.run(command).fails(84).said("host.key is missing");
+        assert_eq!(all(), there, "{command:?}");
+    }
 }
 
 #[test]

@@ -40,8 +40,9 @@ pub(crate) struct World {
 
 /// The example guests, with whether they are granted the upstream server. Those that are not keep the hosts of their
 /// manifests, and meet them in `services`.
-pub(crate) const GUESTS: [(&str, bool); 6] = [
+pub(crate) const GUESTS: [(&str, bool); 7] = [
     ("hello", false),
+    ("conformance", false),
     ("github-issues", true),
     ("probe", true),
     ("s3", false),

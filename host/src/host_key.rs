@@ -37,7 +37,8 @@ pub(crate) fn read_or_make(path: &Path) -> Result<[u8; KEY_BYTES], KeyError> {
     }
 }
 
-fn read(path: &Path) -> Result<[u8; KEY_BYTES], KeyError> {
+/// Reads the key, and makes none.
+pub(crate) fn read(path: &Path) -> Result<[u8; KEY_BYTES], KeyError> {
     let mut file = open_plain(path)?.ok_or(KeyError::Unsafe("is a link"))?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {

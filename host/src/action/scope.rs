@@ -228,7 +228,7 @@ fn check_action(action: &str) -> Result<(), Refused> {
     Ok(())
 }
 
-fn check_operation(name: &str) -> Result<(), Refused> {
+pub(super) fn check_operation(name: &str) -> Result<(), Refused> {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
     let first = name.bytes().next().is_some_and(|b| b.is_ascii_lowercase());
     if first && name.len() <= NAME_BYTES && name.bytes().all(inner) {

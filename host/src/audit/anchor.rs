@@ -5,6 +5,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::failpoint;
 use crate::host_key::open_plain;
 
 /// Longest file that is read, in bytes.
@@ -55,6 +56,7 @@ impl Anchor {
         if power {
             file.as_file().sync_all()?;
         }
+        failpoint::pass("checkpoint.written");
         file.persist(self.path())?;
         if power {
             File::open(&self.dir)?.sync_all()?;

@@ -12,8 +12,8 @@ use serde_json::{Map, Value, json};
 
 use super::recording::Recording;
 use crate::audit::{
-    AuditError, CallStatus, CloseCall, Entry, EventLine, KeyClaim, KeyEnd, OpenCall, Opened, Order, Part,
-    Route, Sealed, Standing, Verdict, Written, written,
+    AuditError, AuditTrouble, CallStatus, CloseCall, Entry, EventLine, KeyClaim, KeyEnd, OpenCall, Opened,
+    Order, Part, Route, Sealed, Standing, Verdict, Written, written,
 };
 use crate::clock::Clock;
 use crate::digest::Digest;
@@ -50,6 +50,8 @@ enum Beginning {
     /// It was asked for, and the answer did not come: the same may be asked for again.
     Asked(Box<OpenCall>),
     Written,
+    /// It was asked for, and the file is another since: what stands there now gets nothing of this call.
+    Lost,
 }
 
 /// How a call ends.
@@ -96,6 +98,11 @@ impl OnRecord {
 
     pub(super) fn route(&self) -> &Route {
         &self.route
+    }
+
+    /// The connector has no such operation: its name is in the events, and calls are not listed by what callers make up.
+    pub(super) fn has_no_operation(&mut self) {
+        self.route.op = "".into();
     }
 
     pub(super) fn now(&self) -> Timestamp {
@@ -211,7 +218,10 @@ impl OnRecord {
                 // What was announced does not happen.
                 lines.pop();
                 open.entry = Entry::new(&self.audit_id, &lines);
-                self.beginning = Beginning::Asked(Box::new(open));
+                self.beginning = match error.trouble() {
+                    AuditTrouble::Replaced => Beginning::Lost,
+                    _ => Beginning::Asked(Box::new(open)),
+                };
                 return Err(unavailable(error));
             }
         };
@@ -267,6 +277,9 @@ impl OnRecord {
     /// # Errors
     /// `audit_unavailable`: it cannot.
     pub(super) async fn close_once(&mut self, end: End) -> Result<(), HostError> {
+        if matches!(self.beginning, Beginning::Lost) {
+            return Ok(());
+        }
         let (open, close) = self.end(end);
         let (reply, answer) = written();
         self.recording.log().submit(Order::Close { open, call: Box::new(close), reply: Some(reply) });
@@ -278,6 +291,9 @@ impl OnRecord {
 
     /// Has the end written, with nobody to wait for it: this one, unless one was asked for already.
     pub(super) fn abandon(&mut self, end: End) {
+        if matches!(self.beginning, Beginning::Lost) {
+            return;
+        }
         let (open, call) = match self.ending.take() {
             Some(ending) => ending,
             None => self.end(end),
@@ -288,7 +304,7 @@ impl OnRecord {
     fn end(&mut self, end: End) -> (Option<Box<OpenCall>>, CloseCall) {
         let taken = self.clock.now().saturating_duration_since(self.since);
         let (open, entry) = match std::mem::replace(&mut self.beginning, Beginning::Written) {
-            Beginning::Written => (None, self.entry()),
+            Beginning::Written | Beginning::Lost => (None, self.entry()),
             // Whoever may have been first with the key: this call is over, and goes without.
             Beginning::Asked(open) => {
                 (Some(Box::new(OpenCall { key: None, resumes: None, ..*open })), self.entry())
@@ -343,7 +359,10 @@ impl OnRecord {
             self.recording.log().submit(order);
             failpoint::pass("submitted");
             match (answer.done().await, waits.next()) {
-                (Err(error), Some(wait)) => {
+                // The next call goes into whatever file stands there then; this one does not.
+                (Err(error), Some(wait))
+                    if error.trouble().may_pass() && error.trouble() != AuditTrouble::Replaced =>
+                {
                     tracing::warn!(target: "cofferdam::audit", audit_id = self.audit_id.as_str(), %error, "the record is tried again in {} s", wait.as_secs());
                     self.clock.sleep_until(self.clock.now() + wait).await;
                 }

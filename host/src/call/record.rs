@@ -414,6 +414,9 @@ impl Record {
                 self.write(CallStatus::Failure, class, Some(failure.code()), key, more)
             }
             Error::Host(error) => {
+                if error.kind() == HostErrorKind::OpNotFound {
+                    self.on_record.has_no_operation();
+                }
                 let status = match error.kind() {
                     HostErrorKind::Cancelled => CallStatus::Cancelled,
                     _ => CallStatus::Refused,

@@ -148,8 +148,12 @@ pub(super) enum Command {
     Verify(commands::verify::Args),
     Remove(commands::remove::Args),
     #[command(subcommand)]
+    Action(commands::action::Command),
+    #[command(subcommand)]
     Binding(commands::binding::Command),
     Call(commands::call::Args),
+    #[cfg(feature = "server")]
+    Mcp(commands::mcp::Args),
     Replay(commands::replay::Args),
     #[command(subcommand)]
     Recover(commands::recover::Command),

@@ -212,20 +212,7 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
 
 /// The error for a document with problems: the first in words, all of them as data.
 pub(super) fn document_error(error: DocumentError) -> HostError {
-    let (message, fix) = match error.problems() {
-        [first, rest @ ..] => {
-            let more = match rest.len() {
-                0 => String::new(),
-                more => format!(" ({more} more)"),
-            };
-            let place = format!("{}:{}:{}", first.file(), first.line(), first.column());
-            let key = if first.key().is_empty() { String::new() } else { format!("{}: ", first.key()) };
-            (format!("{place}: {key}{}{more}.", first.message()), first.fix().to_owned())
-        }
-        [] => ("The document is not acceptable.".to_owned(), "Correct it.".to_owned()),
-    };
-    let problems = serde_json::to_value(error.problems()).unwrap_or_default();
-    HostError::new(HostErrorKind::Validation, message).hint(fix).detail("problems", problems).because(error)
+    error.into_host_error()
 }
 
 /// A sentence's beginning.

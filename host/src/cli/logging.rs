@@ -21,7 +21,9 @@ const FINE: [&str; 2] = ["cofferdam", "rustls"];
 /// by themselves which call they are of.
 fn may_write(target: &str, level: LevelFilter) -> bool {
     let crate_name = target.split("::").next().unwrap_or_default();
-    target != SPANS && (level <= LevelFilter::INFO || FINE.contains(&crate_name))
+    // The SDK's lines have what clients send.
+    let quoting = crate_name == "rmcp" && level > LevelFilter::ERROR;
+    target != SPANS && !quoting && (level <= LevelFilter::INFO || FINE.contains(&crate_name))
 }
 
 /// Starts logging: what `RUST_LOG` says, else what `-v` and `-q` say. The record of calls is at `info`. Spans go to a
@@ -76,6 +78,7 @@ mod tests {
                 !may_write(target, LevelFilter::DEBUG) && !may_write(target, LevelFilter::TRACE),
                 "{target}"
             );
+            assert!(!may_write("rmcp::service", LevelFilter::WARN) && may_write("rmcp", LevelFilter::ERROR));
             assert!(
                 may_write(target, LevelFilter::INFO) && may_write(target, LevelFilter::ERROR),
                 "{target}"

@@ -16,6 +16,8 @@ mod facts;
 #[cfg(feature = "failpoints")]
 mod failpoints;
 mod files;
+#[cfg(feature = "server")]
+mod listen;
 mod logging;
 mod page;
 mod passphrase;

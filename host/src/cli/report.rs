@@ -149,7 +149,7 @@ const FIX: Style = AnsiColor::Cyan.on_default().bold();
 const DIM: Style = Style::new().dimmed();
 
 /// Shows an error on standard error: its envelope, or what it says for people.
-fn show(ui: &Ui, error: &Error) {
+pub(super) fn show(ui: &Ui, error: &Error) {
     if ui.json() {
         // An envelope is strings and numbers: nothing in it can fail.
         let envelope = serde_json::to_string(error).unwrap_or_default();

@@ -11,7 +11,7 @@ pub(super) fn object(table: &DeTable<'_>) -> Result<Map<String, Value>, Refused>
     fields.collect()
 }
 
-fn value(toml: &DeValue<'_>) -> Result<Value, Refused> {
+pub(super) fn value(toml: &DeValue<'_>) -> Result<Value, Refused> {
     Ok(match toml {
         DeValue::String(text) => text.as_ref().into(),
         DeValue::Boolean(flag) => (*flag).into(),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 use serde::Serialize;
 
+use crate::error::{HostError, HostErrorKind};
 use crate::failure::safe_line;
 
 /// Longest source line that is shown, in bytes; a longer one is only named.
@@ -108,6 +109,33 @@ impl DocumentError {
     pub(super) fn new(text: &str, mut problems: Vec<Problem>) -> Self {
         problems.sort_by_key(Problem::start);
         Self { text: text.into(), problems }
+    }
+
+    /// The one problem of a text that is not taken apart, at `span` of it.
+    pub(crate) fn one(file: &str, text: &str, span: Range<usize>, refused: &Refused) -> Self {
+        let span = text.floor_char_boundary(span.start)..text.ceil_char_boundary(span.end);
+        Self::new(text, vec![Problem::new(&safe_line(file, 200), text, span, "", refused)])
+    }
+
+    /// As an error of the host: the first problem in words, all of them as data.
+    pub(crate) fn into_host_error(self) -> HostError {
+        let (message, fix) = match self.problems() {
+            [first, rest @ ..] => {
+                let more = match rest.len() {
+                    0 => String::new(),
+                    more => format!(" ({more} more)"),
+                };
+                let place = format!("{}:{}:{}", first.file(), first.line(), first.column());
+                let key = if first.key().is_empty() { String::new() } else { format!("{}: ", first.key()) };
+                (format!("{place}: {key}{}{more}.", first.message()), first.fix().to_owned())
+            }
+            [] => ("The document is not acceptable.".to_owned(), "Correct it.".to_owned()),
+        };
+        let problems = serde_json::to_value(self.problems()).unwrap_or_default();
+        HostError::new(HostErrorKind::Validation, message)
+            .hint(fix)
+            .detail("problems", problems)
+            .because(self)
     }
 
     /// The problems.

@@ -17,7 +17,7 @@ use crate::failure::safe_line;
 const MAX_BYTES: usize = 1024 * 1024;
 
 /// Problems that are kept; who has more has other worries.
-const MAX_PROBLEMS: usize = 50;
+pub(super) const MAX_PROBLEMS: usize = 50;
 
 /// Deepest nesting of brackets, and most parts of a dotted key: documents here need 4.
 const MAX_DEPTH: usize = 16;
@@ -32,10 +32,24 @@ pub(crate) fn read<T>(
     text: &str,
     build: impl FnOnce(&Table<'_>) -> Option<T>,
 ) -> Result<T, DocumentError> {
+    read_part(label, text, text, build)
+}
+
+/// The same of a document that is the beginning of a file: `text` is TOML of which every byte stands where it stands
+/// in `whole`, which problems are shown in.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn read_part<T>(
+    label: &str,
+    whole: &str,
+    text: &str,
+    build: impl FnOnce(&Table<'_>) -> Option<T>,
+) -> Result<T, DocumentError> {
     let label = safe_line(label, 200);
-    let sink = Sink { file: label, text, problems: RefCell::default() };
+    let sink = Sink { file: label, text: whole, problems: RefCell::default() };
     let refused = || {
-        let shown = if text.len() > MAX_BYTES { "" } else { text };
+        let shown = if whole.len() > MAX_BYTES { "" } else { whole };
         DocumentError::new(shown, sink.problems.take())
     };
     if let Some((span, problem)) = not_a_document(text) {
@@ -136,12 +150,12 @@ fn syntax(message: &str, at: &str) -> (String, Refused) {
 }
 
 /// A name as a part of a dotted key.
-fn path_part(name: &str) -> String {
+pub(super) fn path_part(name: &str) -> String {
     let bare = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
     if bare { safe_line(name, 80) } else { quoted(name) }
 }
 
-struct Sink<'t> {
+pub(super) struct Sink<'t> {
     file: String,
     text: &'t str,
     problems: RefCell<Vec<Problem>>,
@@ -152,7 +166,11 @@ impl Sink<'_> {
         let mut problems = self.problems.borrow_mut();
         if problems.len() < MAX_PROBLEMS {
             let span = self.at_char(span);
-            problems.push(Problem::new(&self.file, self.text, span, key, &refused));
+            let problem = Problem::new(&self.file, self.text, span, key, &refused);
+            // What is read twice is not wrong twice.
+            if !problems.contains(&problem) {
+                problems.push(problem);
+            }
         }
     }
 
@@ -166,9 +184,9 @@ impl Sink<'_> {
 /// A value with its key and its place.
 #[derive(Clone)]
 pub(crate) struct Located<'a, T> {
-    sink: &'a Sink<'a>,
-    path: String,
-    span: Range<usize>,
+    pub(super) sink: &'a Sink<'a>,
+    pub(super) path: String,
+    pub(super) span: Range<usize>,
     pub(crate) value: T,
 }
 
@@ -178,7 +196,13 @@ impl<'a, T> Located<'a, T> {
         self.sink.report(self.span.clone(), &self.path, refused);
     }
 
-    fn with<U>(self, value: U) -> Located<'a, U> {
+    /// The line, from 1.
+    pub(crate) fn line(&self) -> usize {
+        self.sink.text.get(..self.span.start).unwrap_or_default().matches('\n').count() + 1
+    }
+
+    /// The same place with another value.
+    pub(crate) fn with<U>(self, value: U) -> Located<'a, U> {
         Located { sink: self.sink, path: self.path, span: self.span, value }
     }
 
@@ -190,7 +214,7 @@ impl<'a, T> Located<'a, T> {
 
 /// A table of the document.
 pub(crate) struct Table<'a> {
-    sink: &'a Sink<'a>,
+    pub(super) sink: &'a Sink<'a>,
     path: String,
     span: Range<usize>,
     entries: &'a DeTable<'a>,
@@ -407,7 +431,12 @@ impl<'a> Table<'a> {
         Located { sink: self.sink, path: self.path.clone(), span: self.span.clone(), value: () }
     }
 
-    fn get(&self, key: &str) -> Option<(String, &'a Spanned<DeValue<'a>>)> {
+    /// A place of the file that is no part of the table.
+    pub(crate) fn elsewhere(&self, span: Range<usize>) -> Located<'a, ()> {
+        Located { sink: self.sink, path: String::new(), span, value: () }
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<(String, &'a Spanned<DeValue<'a>>)> {
         self.entries.get(key).map(|value| (self.child(key), value))
     }
 

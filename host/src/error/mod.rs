@@ -55,6 +55,7 @@ macro_rules! kinds {
                     self,
                     Self::Validation
                         | Self::ConnectorNotFound
+                        | Self::ActionNotFound
                         | Self::OpNotFound
                         | Self::Conflict
                         | Self::Busy
@@ -78,6 +79,8 @@ kinds! {
     ContractVersion = "contract_version", exit 65;
     /// No such connector is installed.
     ConnectorNotFound = "connector_not_found", exit 66;
+    /// There is no such action.
+    ActionNotFound = "action_not_found", exit 66;
     /// The connector has no such operation.
     OpNotFound = "op_not_found", exit 66;
     /// A named file does not exist or cannot be read.

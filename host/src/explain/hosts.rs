@@ -32,6 +32,9 @@ fn advice(kind: HostErrorKind) -> (Again, Mender, &'static str) {
         HostErrorKind::ConnectorNotFound => {
             (No, Operator, "Install the connector, or name one that `cofferdam list` shows.")
         }
+        HostErrorKind::ActionNotFound => {
+            (No, Operator, "Add the action, or name one that `cofferdam action list` shows.")
+        }
         HostErrorKind::OpNotFound => {
             (No, Caller, "Name an operation that `cofferdam inspect` shows; the message has the nearest.")
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Every place, in the order in which a call passes them; then those of the writer and of the end of the process.
-pub(crate) const NAMES: [&str; 21] = [
+pub(crate) const NAMES: [&str; 23] = [
     "received",
     "admitted",
     "submitted",
@@ -24,6 +24,8 @@ pub(crate) const NAMES: [&str; 21] = [
     "close.committed",
     "checkpoint.before",
     "checkpoint.after",
+    "checkpoint.written",
+    "accept.committed",
     "prune.step",
     "skip.open",
     "skip.close",
@@ -37,6 +39,7 @@ enum Action {
     Kill,
     Pause,
     Skip,
+    Panic,
 }
 
 #[derive(Debug)]
@@ -50,7 +53,7 @@ struct Armed {
 static ARMED: OnceLock<Vec<Armed>> = OnceLock::new();
 
 /// Arms the places that `text` names, once a process: `NAME[:N]=ACTION`, separated by commas. The action (`kill`,
-/// `pause` or `skip`) is taken when the place is passed for the N-th time [1]; `skip` also ever after.
+/// `pause`, `panic` or `skip`) is taken when the place is passed for the N-th time [1]; `skip` also ever after.
 ///
 /// # Errors
 /// What of it is not understood.
@@ -69,6 +72,7 @@ fn parse(part: &str) -> Result<Armed, String> {
         "kill" => Action::Kill,
         "pause" => Action::Pause,
         "skip" => Action::Skip,
+        "panic" => Action::Panic,
         _ => return Err(wrong("no such action")),
     };
     Ok(Armed { name, left: AtomicU32::new(count), action })
@@ -83,6 +87,7 @@ pub(super) fn pass(name: &'static str) -> bool {
         match (place.action, before) {
             (Action::Kill, Ok(1)) => kill(),
             (Action::Pause, Ok(1)) => std::thread::sleep(PAUSE),
+            (Action::Panic, Ok(1)) => std::panic::panic_any("a fail point"),
             (Action::Skip, Ok(1) | Err(_)) => skipped = true,
             _ => {}
         }

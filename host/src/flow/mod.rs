@@ -1,9 +1,12 @@
-//! Many calls, in order: those that a crash cut short, done again or left; and outcomes given again.
+//! Many calls, in order: the steps of actions; those that a crash cut short, done again or left; and outcomes given
+//! again.
 
+pub(crate) mod actions;
 mod found;
 mod recover;
 mod replay;
 
+pub use actions::{ReadyStep, ReadyTarget, Runnable, ShelvedAction};
 pub use recover::{Incomplete, Skip};
 pub(crate) use recover::{incomplete, look, resume, skip};
 pub(crate) use replay::replay;

@@ -1,5 +1,6 @@
 //! The record of a host, as its operator reads, proves and prunes it.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::audit::{
     Outcome, Pruned, Sealer, hex, written,
 };
 use crate::error::{HostError, HostErrorKind};
-use crate::host_key;
+use crate::host_key::{self, KeyError};
 
 /// The record of a host. Cheap to clone. What reads it blocks: not for an executor's threads.
 #[derive(Clone)]
@@ -100,7 +101,9 @@ impl Audit {
     /// # Errors
     /// `audit_unavailable`: `host.key` cannot be used.
     pub fn key(&self) -> Result<NoteKey, HostError> {
-        Ok(NoteSigner::new(&self.host_key()?).key())
+        let key = host_key::read_or_make(&self.home.join("host.key"));
+        let key = key.map_err(|error| unreadable(AuditError::new(AuditTrouble::Key, error)))?;
+        Ok(NoteSigner::new(&key).key())
     }
 
     /// Signs for the record as it is now: a note to keep elsewhere, by which it is known later whether any of what is
@@ -128,6 +131,12 @@ impl Audit {
             // A record that was just made: its file is older than its first entry, and so than any view with one.
             file = anchor()?;
             evidence = self.log.evidence();
+        }
+        // Nothing is there: of that, no key is missing.
+        if let (Err(error), None, true) = (&evidence, &file, pinned.is_empty())
+            && error.trouble() == AuditTrouble::Absent
+        {
+            return Err(unreadable(error.clone()));
         }
         let host_key = self.host_key()?;
         let (key, sealer) = (NoteSigner::new(&host_key).key(), Sealer::new(&host_key));
@@ -174,9 +183,18 @@ impl Audit {
         &self.log
     }
 
+    /// The key that signed, and never a new one.
     pub(super) fn host_key(&self) -> Result<[u8; 32], HostError> {
-        let key = host_key::read_or_make(&self.home.join("host.key"));
-        key.map_err(|error| unreadable(AuditError::new(AuditTrouble::Key, error)))
+        host_key::read(&self.home.join("host.key")).map_err(|error| match error {
+            KeyError::Io(error) if error.kind() == io::ErrorKind::NotFound => {
+                let message = "The record cannot be proved: host.key is missing, whose signature is to be checked.";
+                HostError::new(HostErrorKind::AuditUnavailable, message).hint(
+                    "Put it back from a backup, before anything is called: the next call makes another, under which \
+                     nothing that was sealed or signed before opens or proves anything.",
+                )
+            }
+            error => unreadable(AuditError::new(AuditTrouble::Key, error)),
+        })
     }
 }
 

@@ -14,6 +14,7 @@ use crate::credentials::{Broker, BrokerSettings};
 use crate::egress::{HostPort, Resolve, Roots, SystemResolver, Tls, roots_from_pem};
 use crate::error::{HostError, HostErrorKind};
 use crate::event::{Listener, together};
+use crate::flow::actions::Shelf;
 use crate::limits::{Ceilings, LimitRequest};
 use crate::registry::Registry;
 use crate::resilience::{Circuits, Settings};
@@ -89,7 +90,7 @@ impl Default for HostBuilder {
 }
 
 impl HostBuilder {
-    /// The directory with `keyring.toml`, `packages/`, `cache/` and `vault`. Required; made when first written to.
+    /// The directory with `keyring.toml`, `packages/`, `actions/`, `cache/` and `vault`. Required; made when first written to.
     #[must_use]
     pub fn home(mut self, dir: impl Into<PathBuf>) -> Self {
         self.home = Some(dir.into());
@@ -367,6 +368,7 @@ impl HostBuilder {
         let keyring = KeyringFile::new(home.join("keyring.toml"));
         let loader = Loader::new(registry, keyring, sandbox, ceilings, self.clock);
         let audit = Audit::new(log, home.clone());
+        let shelf = Shelf::new(home.join("actions"));
         let pipeline = Pipeline::new(PipelineParts {
             loader,
             broker,
@@ -377,6 +379,6 @@ impl HostBuilder {
             recording,
             concurrency: self.concurrency,
         });
-        Ok(Host { pipeline: Arc::new(pipeline), vault, audit })
+        Ok(Host { pipeline: Arc::new(pipeline), vault, audit, shelf })
     }
 }

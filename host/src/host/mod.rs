@@ -1,5 +1,6 @@
 //! The public API: a builder, and a facade over everything a host can do.
 
+mod actions;
 mod audit;
 mod binding_test;
 mod binding_view;
@@ -35,6 +36,7 @@ use crate::call::{Call, ConnectorRef, Pipeline, Report};
 use crate::credentials::Refused;
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::{AuditId, Context, Failure, safe_line};
+use crate::flow::actions::Shelf;
 use crate::manifest::ConnectorName;
 use crate::registry::{Entry, Rebuilt};
 use crate::resilience::Profile;
@@ -48,6 +50,7 @@ pub struct Host {
     pipeline: Arc<Pipeline>,
     vault: Arc<dyn Vault>,
     audit: Audit,
+    shelf: Shelf,
 }
 
 impl Host {

@@ -31,6 +31,7 @@ pub(super) const fn of_kind(kind: HostErrorKind) -> StatusCode {
     match kind {
         Kind::Validation => StatusCode::BAD_REQUEST,
         Kind::ConnectorNotFound
+        | Kind::ActionNotFound
         | Kind::OpNotFound
         | Kind::InputUnreadable
         | Kind::BindingNotFound

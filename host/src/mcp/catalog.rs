@@ -138,8 +138,8 @@ fn operations(host: &Host, offer: &Offer, withheld: &mut Vec<Withheld>) -> Resul
         for operation in package.operations() {
             let op = operation.name().json();
             ops.push(op.to_owned());
-            if offer.selects(&connector, op) {
-                tools.push(Unnamed::operation(&package, &connector, operation));
+            if let Some(name) = offer.selects(&connector, op) {
+                tools.push(Unnamed::operation(&package, &connector, operation).under(name));
             }
         }
         seen.push((connector, ops));

@@ -56,17 +56,18 @@ impl CallNotes {
 impl Listener for CallNotes {
     fn event(&self, event: &Event<'_>) {
         // Calls that nobody wants to hear of have no sink; a full one loses the note and nothing else.
-        drop(SINK.try_with(|sink| {
+        let _nobody = SINK.try_with(|sink| {
             let Some((level, text)) = said(&event.step) else { return };
             let facts = json!({"audit_id": event.audit_id, "step": event.step.name(), "message": text});
             drop(sink.try_send(Note { level, text, facts }));
-        }));
+        });
     }
 }
 
 /// The step in words; none for what tells an agent nothing. What a connector says of itself is never among it.
 fn said(step: &Step<'_>) -> Option<(LoggingLevel, String)> {
     let (level, text) = match step {
+        Step::Admitted { connector, .. } => (LoggingLevel::Debug, format!("{connector} passed every check.")),
         Step::AttemptStarted { connector, op, attempt, .. } => {
             (LoggingLevel::Debug, format!("Attempt {attempt}: {op} of {connector}."))
         }

@@ -6,9 +6,16 @@ use crate::call::ConnectorRef;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Offer {
     every_operation: bool,
-    operations: Vec<String>,
+    operations: Vec<Selector>,
     only: Vec<String>,
     read_only: bool,
+}
+
+/// Which operations, and under which name where one was chosen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Selector {
+    name: Option<String>,
+    text: String,
 }
 
 impl Offer {
@@ -19,10 +26,15 @@ impl Offer {
     }
 
     /// Offers the operations that `selector` names: `CONNECTOR` or `CONNECTOR.OP`, the connector as
-    /// `github://acme/slack`, `github://acme/slack@1.2.0` or `slack`.
+    /// `github://acme/slack`, `github://acme/slack@1.2.0` or `slack`. `TOOL=CONNECTOR.OP` gives the operation's tool
+    /// that name.
     #[must_use]
     pub fn operations(mut self, selector: impl Into<String>) -> Self {
-        self.operations.push(selector.into());
+        let selector = selector.into();
+        self.operations.push(match selector.split_once('=') {
+            Some((name, selector)) => Selector { name: Some(name.to_owned()), text: selector.to_owned() },
+            None => Selector { name: None, text: selector },
+        });
         self
     }
 
@@ -58,15 +70,22 @@ impl Offer {
 
     /// Whether any of the connector's operations is offered.
     pub(super) fn selects_of(&self, connector: &ConnectorRef) -> bool {
-        self.every_operation || self.operations.iter().any(|selector| self.of(selector, connector).is_some())
+        self.every_operation || self.operations.iter().any(|one| self.of(&one.text, connector).is_some())
     }
 
-    /// Whether this operation of the connector is offered.
-    pub(super) fn selects(&self, connector: &ConnectorRef, op: &str) -> bool {
-        let selected = |selector: &String| {
-            self.of(selector, connector).is_some_and(|only| only.is_none_or(|only| only == op))
-        };
-        self.every_operation || self.operations.iter().any(selected)
+    /// Whether this operation of the connector is offered, and under which name where one was chosen.
+    pub(super) fn selects(&self, connector: &ConnectorRef, op: &str) -> Option<Option<&str>> {
+        let mut selected = self.every_operation.then_some(None);
+        for one in &self.operations {
+            match self.of(&one.text, connector) {
+                Some(only) if only.is_none_or(|only| only == op) => {
+                    let name = one.name.as_deref().filter(|_| only.is_some());
+                    selected = Some(selected.flatten().or(name));
+                }
+                _ => {}
+            }
+        }
+        selected
     }
 
     /// Which operation of the connector the selector names, `Some(None)` being all; none where it is another's.
@@ -87,7 +106,7 @@ impl Offer {
                 Some(Some(op)) => ops.iter().any(|own| own == op),
             })
         };
-        self.operations.iter().map(String::as_str).filter(|selector| !finds(selector)).collect()
+        self.operations.iter().map(|one| one.text.as_str()).filter(|selector| !finds(selector)).collect()
     }
 }
 
@@ -105,13 +124,17 @@ mod tests {
     #[test]
     fn nothing_is_offered_that_nobody_named() {
         let slack = ConnectorRef::parse("github://acme/slack.js@1.2.0").unwrap();
-        assert!(!Offer::new().selects(&slack, "post"));
+        assert!(Offer::new().selects(&slack, "post").is_none());
         for all in ["github://acme/slack.js", "github://acme/slack.js@1.2.0", "slack.js"] {
             let offer = Offer::new().operations(all);
-            assert!(offer.selects_of(&slack) && offer.selects(&slack, "post"), "{all}");
+            assert!(offer.selects_of(&slack) && offer.selects(&slack, "post") == Some(None), "{all}");
+            let named = Offer::new().operations(format!("say={all}.post"));
+            assert_eq!(named.selects(&slack, "post"), Some(Some("say")), "{all}");
             let one = Offer::new().operations(format!("{all}.post"));
             assert!(
-                one.selects_of(&slack) && one.selects(&slack, "post") && !one.selects(&slack, "get"),
+                one.selects_of(&slack)
+                    && one.selects(&slack, "post") == Some(None)
+                    && one.selects(&slack, "get").is_none(),
                 "{all}"
             );
         }
@@ -120,7 +143,7 @@ mod tests {
         {
             assert!(!Offer::new().operations(other).selects_of(&slack), "{other}");
         }
-        assert!(Offer::new().every_operation().selects(&slack, "post"));
+        assert!(Offer::new().every_operation().selects(&slack, "post").is_some());
         let only = Offer::new().every_operation().only("hello");
         assert!(
             !only.admits(&slack)

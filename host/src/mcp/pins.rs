@@ -68,6 +68,12 @@ impl Pins {
         &self.path
     }
 
+    /// The same file as if it were not there.
+    #[must_use]
+    pub fn forgotten(&self) -> Self {
+        Self { path: self.path.clone(), tools: None }
+    }
+
     /// How many tools are pinned; none where there is no file.
     #[must_use]
     pub fn count(&self) -> Option<usize> {

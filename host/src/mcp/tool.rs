@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 
-use super::names::Wanted;
+use super::names::{Wanted, plain};
 use super::{schema, words};
 use crate::call::ConnectorRef;
 use crate::digest::Digest;
@@ -72,6 +72,14 @@ impl Unnamed {
             output: schema::output(operation),
             annotations,
         }
+    }
+
+    /// The same under the name that the operator chose, if one was chosen.
+    pub(super) fn under(mut self, name: Option<&str>) -> Self {
+        if let Some(name) = name {
+            self.wanted.base = plain(name);
+        }
+        self
     }
 
     /// Whether it is known to change nothing.

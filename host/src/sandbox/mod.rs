@@ -43,7 +43,7 @@ pub(crate) use gates::http::EgressSettings;
 pub(crate) use gates::log::Suppressed;
 pub(crate) use load::{Connector, Exported, LoadError};
 
-pub(crate) use values::{Answer, Arguments, json_fields_over, json_size_over};
+pub(crate) use values::{Answer, Arguments, json_fields_over, json_size_over, literal_fits};
 pub use worker::{COMPILE_WORKER_ARG, compile_worker};
 
 use crate::clock::Clock;

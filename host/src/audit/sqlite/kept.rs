@@ -32,6 +32,11 @@ pub(super) fn worth_keeping(order: &Order) -> Option<Order> {
     }
 }
 
+/// Whether an order has the beginning of a call in it.
+pub(super) fn begins(order: &Order) -> bool {
+    matches!(order, Order::Close { open: Some(_), .. })
+}
+
 impl Kept {
     pub(super) fn is_empty(&self) -> bool {
         self.orders.is_empty()

@@ -1,9 +1,11 @@
 //! The record in a SQLite file: one writer thread a host, many commits in one, several hosts at once.
 
 mod at_rest;
+mod caught;
 mod evidence;
 mod find;
 mod head;
+mod idle;
 mod kept;
 mod names;
 mod orders;

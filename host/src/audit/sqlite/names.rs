@@ -12,11 +12,24 @@ const REMEMBERED: usize = 10_000;
 /// The numbers that this host has seen.
 #[derive(Default)]
 pub(super) struct Names {
+    /// The number of the first entry when they were looked up: routes go with entries that are pruned.
+    first: Option<u64>,
     routes: HashMap<Route, i64>,
     verdicts: HashMap<Verdict, i64>,
 }
 
 impl Names {
+    /// Forgets what may be gone, as some host pruned; to be asked first in every transaction that writes.
+    pub(super) fn refresh(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        let select = "SELECT n FROM entries ORDER BY n LIMIT 1";
+        let first = connection.prepare_cached(select)?.query_row([], |row| row.get(0)).optional()?;
+        if self.first != first {
+            self.first = first;
+            self.routes.clear();
+        }
+        Ok(())
+    }
+
     pub(super) fn route(&mut self, connection: &Connection, route: &Route) -> rusqlite::Result<i64> {
         if let Some(id) = self.routes.get(route) {
             return Ok(*id);

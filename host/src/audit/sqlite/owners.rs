@@ -11,6 +11,8 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use rusqlite::Connection;
+
 /// How long a file must have been missed: longer than a host that lives takes to make it again, its waits for other
 /// writers and for a slow disk included.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -167,6 +169,13 @@ pub(super) fn sweep(dir: &Path, is_needed: impl Fn(&str) -> bool) {
             let _ = fs::remove_file(file.path());
         }
     }
+}
+
+/// Whether a call of this host has no end. Where that cannot be told, it may have.
+pub(super) fn has_open_calls(connection: &Connection, owner: &str) -> bool {
+    let select = "SELECT 1 FROM calls JOIN owners ON owners.id = calls.owner \
+                  WHERE calls.verdict = 0 AND owners.name = ?1";
+    connection.prepare_cached(select).and_then(|mut select| select.exists([owner])).unwrap_or(true)
 }
 
 #[cfg(test)]

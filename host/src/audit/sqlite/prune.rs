@@ -8,6 +8,7 @@
 //!
 //! What was removed is overwritten with zeros in the file. The file does not shrink; its room is used again.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use jiff::Timestamp;
@@ -41,6 +42,7 @@ pub(super) struct Pruning {
     /// Where the chain begins, once that was looked up.
     base: Option<Head>,
     pruned: Pruned,
+    says: bool,
 }
 
 /// A place where the chain can be cut.
@@ -54,7 +56,12 @@ struct Cut {
 
 impl Pruning {
     pub(super) fn new(before: Timestamp, dry_run: bool, reply: Option<Reply<Pruned>>) -> Self {
-        Self { before, dry_run, reply, base: None, pruned: Pruned::default() }
+        Self { before, dry_run, reply, base: None, pruned: Pruned::default(), says: false }
+    }
+
+    /// One that nobody asked for; whether it says what stops it.
+    pub(super) fn by_itself(before: Timestamp, says: bool) -> Self {
+        Self { says, ..Self::new(before, false, None) }
     }
 
     /// Whether the oldest call is older than that, so that there may be something to prune.
@@ -243,7 +250,7 @@ impl Pruning {
         match (self.reply, &self.pruned.stopped) {
             (Some(reply), _) => drop(reply.send(said.clone().map(|_| self.pruned))),
             // By itself, which is once an hour.
-            (None, Some(Stopped { audit_id, why, decide: Some(decide) })) => {
+            (None, Some(Stopped { audit_id, why, decide: Some(decide) })) if self.says => {
                 tracing::warn!(target: "cofferdam::audit", audit_id = audit_id.as_str(), "nothing younger than this call is pruned, since {}: {decide}", why.says());
             }
             (None, _) => {}
@@ -347,6 +354,7 @@ fn remove_with(connection: &Connection, signing: &Signing, cut: &Cut) -> Result<
             Ok(Ended { id: *id, at, route, verdict, duration })
         })?);
     }
+    let routes: BTreeSet<i64> = gone.iter().map(|call: &Ended| call.route).collect();
     rollup::removed(&transaction, gone)?;
     for id in &cut.calls {
         transaction
@@ -355,6 +363,12 @@ fn remove_with(connection: &Connection, signing: &Signing, cut: &Cut) -> Result<
             )?
             .execute([id])?;
         transaction.prepare_cached("DELETE FROM calls WHERE id = ?1")?.execute([id])?;
+    }
+    // What nothing is called by any more; hosts that know it by its number see that the chain begins elsewhere.
+    for route in routes {
+        let delete = "DELETE FROM routes WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM calls WHERE route = ?1) \
+                      AND NOT EXISTS (SELECT 1 FROM rollup WHERE route = ?1)";
+        transaction.prepare_cached(delete)?.execute([route])?;
     }
     let delete = "DELETE FROM checkpoints WHERE n <= ?1";
     transaction.prepare_cached(delete)?.execute([cut.head.n])?;

@@ -46,7 +46,15 @@ pub(super) fn open(path: &Path, settings: &LogSettings) -> Result<Connection, Au
     connection.pragma_update(None, "temp_store", "memory")?;
     connection.pragma_update(None, "cache_size", -16_384)?;
     // Pages that many commits change are copied into the file once: 16 MiB of them may wait in the log.
+    #[cfg(not(test))]
     connection.pragma_update(None, "wal_autocheckpoint", 4_096)?;
+    // With a disk of its own a test sees to it that pages are copied often.
+    #[cfg(test)]
+    connection.pragma_update(
+        None,
+        "wal_autocheckpoint",
+        if settings.vfs.is_some() { 1_000 } else { 4_096 },
+    )?;
     connection.set_prepared_statement_cache_capacity(64);
     // A plan is made once: without this, statements on `calls` are prepared anew for every value that is bound, since
     // one of its indexes is partial and the value could have a say in whether that can be used.

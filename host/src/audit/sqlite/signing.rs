@@ -11,6 +11,7 @@ use crate::audit::entry::{Entry, chained};
 use crate::audit::error::{AuditError, AuditTrouble};
 use crate::audit::note::NoteSigner;
 use crate::audit::verify::Accepted;
+use crate::failpoint;
 
 /// A statement at least every so many entries; of each such stretch, the newest is kept.
 pub(super) const EVERY: u64 = 1_000;
@@ -148,6 +149,7 @@ impl Signing {
         let insert = "INSERT OR REPLACE INTO checkpoints (n, kind, note) VALUES (?1, 'head', ?2)";
         transaction.execute(insert, params![head.n, note])?;
         transaction.commit()?;
+        failpoint::pass("accept.committed");
         self.anchor.write(&note, self.power).map_err(AuditError::from_io)?;
         Ok(note)
     }

@@ -9,13 +9,14 @@ use std::time::Duration;
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 
+use super::caught::caught;
 pub(super) use super::head::{Head, head};
-use super::kept::{Kept, worth_keeping};
+use super::kept::{Kept, begins, worth_keeping};
 use super::names::Names;
 use super::orders::{Answer, At, carry_out};
 use super::owners::{self, Life};
 use super::place::{Place, replaced};
-use super::prune::{Lives, Pruning};
+use super::prune::Pruning;
 use super::signing::{self, Signing};
 use super::{Durability, LogSettings, rollup, schema};
 use crate::audit::anchor::Anchor;
@@ -32,32 +33,31 @@ const AT_ONCE: usize = 1024;
 /// How long nothing must have been asked for before what can wait is done.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether there is something to prune, where the operator says how long to keep calls.
-const EACH: Duration = Duration::from_secs(60 * 60);
-
 /// Steps of a pruning that a host makes that ends.
 const STEPS_AT_THE_END: usize = 4;
 
 /// Writes the record of one host, on a thread of its own.
 pub(super) struct Writer {
     home: PathBuf,
-    lives: PathBuf,
-    settings: LogSettings,
+    pub(super) lives: PathBuf,
+    pub(super) settings: LogSettings,
     /// As long as this host lives, whatever becomes of the file or of this thread: its calls are its own until then.
     life: Arc<Mutex<Option<Life>>>,
-    signing: Option<Signing>,
-    book: Option<Book>,
+    pub(super) signing: Option<Signing>,
+    pub(super) book: Option<Book>,
     /// Whether a book was open before this one, so that calls may be open that this one does not know.
     was_open: bool,
     /// Calls that got an end since they were last counted.
-    ended: usize,
+    pub(super) ended: usize,
     kept: Kept,
-    pruning: Option<Pruning>,
+    pub(super) pruning: Option<Pruning>,
     /// When it was last looked whether there is something to prune.
-    pruned: Option<jiff::Timestamp>,
+    pub(super) pruned: Option<jiff::Timestamp>,
     /// The last entry that this host wrote, and up to where it knows of a signed statement.
-    own: Option<Head>,
+    pub(super) own: Option<Head>,
     signed: u64,
+    /// Whether nobody can give an order any more.
+    pub(super) is_ending: bool,
 }
 
 /// The open record.
@@ -68,7 +68,7 @@ pub(super) struct Book {
     pub(super) open: HashMap<[u8; 16], u64>,
     /// This host's number.
     pub(super) owner: i64,
-    place: Place,
+    pub(super) place: Place,
     /// The end of the chain, as it was last seen.
     seen: u64,
 }
@@ -94,12 +94,12 @@ impl Writer {
             pruned: None,
             own: None,
             signed: 0,
+            is_ending: false,
         }
     }
 
     /// Carries out orders until nobody can give any.
     pub(super) fn run(mut self, orders: &Receiver<Order>) {
-        let mut batch = Vec::new();
         loop {
             let first = match (self.pruning.is_some(), self.has_more_to_do()) {
                 (true, _) => orders.recv_timeout(Duration::ZERO),
@@ -108,29 +108,21 @@ impl Writer {
             };
             match first {
                 Ok(first) => {
-                    batch.push(first);
-                    batch.extend(orders.try_iter().take(AT_ONCE - 1));
-                    let own: Vec<_> = batch.extract_if(.., |order| is_of_the_log(order)).collect();
-                    self.write(&mut batch);
-                    own.into_iter().for_each(|order| self.do_own(order));
-                    if self.unsigned() >= signing::EVERY {
-                        self.sign();
-                    }
-                    if self.ended >= rollup::CALLS {
-                        self.count(2 * rollup::CALLS);
-                    }
+                    let batch = std::iter::once(first).chain(orders.try_iter().take(AT_ONCE - 1)).collect();
+                    self.guarded(|own| own.carry_out(batch));
                 }
-                Err(RecvTimeoutError::Timeout) if self.pruning.is_none() => self.tidy(),
+                Err(RecvTimeoutError::Timeout) if self.pruning.is_none() => self.guarded(Self::tidy),
                 Err(RecvTimeoutError::Timeout) => self.hold(),
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             // Calls and steps take turns.
-            self.prune();
+            self.guarded(Self::prune);
         }
-        self.tidy();
+        self.is_ending = true;
+        self.guarded(Self::tidy);
         // A process that makes one call prunes a little; the next one goes on.
         for _ in 0..STEPS_AT_THE_END {
-            self.prune();
+            self.guarded(Self::prune);
         }
         // Commands make one call each: who finds that there are many counts them.
         let behind = |book: &Book| rollup::is_behind(&book.connection, rollup::CALLS).unwrap_or(false);
@@ -143,61 +135,23 @@ impl Writer {
         }
     }
 
-    /// Counts calls that ended, for statistics. Where that fails, whoever asks for them counts more.
-    fn count(&mut self, most: usize) {
-        self.ended = 0;
-        let Some(book) = &self.book else { return };
-        if let Err(error) = rollup::advance(&book.connection, jiff::Timestamp::now(), most) {
-            tracing::debug!(target: "cofferdam::audit", %error, "calls are not counted");
+    /// Does it; where it panics, lets go of all that may be half done.
+    fn guarded(&mut self, what: impl FnOnce(&mut Self)) {
+        if caught(|| what(self)).is_err() {
+            self.pruning = None;
+            self.drop_book();
         }
     }
 
-    /// One step of a pruning, if there is one.
-    fn prune(&mut self) {
-        let Some(mut pruning) = self.pruning.take() else { return };
-        let stepped = match (&self.book, &self.signing) {
-            (Some(book), Some(signing)) => {
-                let lives = Lives { dir: &self.lives, own: book.owner };
-                book.place.check().and_then(|()| pruning.step(&book.connection, signing, &lives))
-            }
-            _ => Err(AuditError::new(AuditTrouble::Other, "it is not open")),
-        };
-        failpoint::pass("prune.step");
-        if matches!(stepped, Ok(false))
-            && let Some(book) = &self.book
-        {
-            schema::empty_log(&book.connection, self.settings.busy_timeout);
+    fn carry_out(&mut self, mut batch: Vec<Order>) {
+        let own: Vec<_> = batch.extract_if(.., |order| is_of_the_log(order)).collect();
+        self.write(&mut batch);
+        own.into_iter().for_each(|order| self.do_own(order));
+        if self.unsigned() >= signing::EVERY {
+            self.sign();
         }
-        if matches!(stepped, Ok(true)) {
-            self.pruning = Some(pruning);
-            return;
-        }
-        let Some(book) = &self.book else { return };
-        let lives = Lives { dir: &self.lives, own: book.owner };
-        match pruning.end(&book.connection, &lives, stepped.map(drop)) {
-            Ok(Some(head)) => {
-                self.own = Some(head);
-                self.sign();
-            }
-            Ok(None) => {}
-            Err(error) => tracing::warn!(target: "cofferdam::audit", %error, "the record was not pruned"),
-        }
-    }
-
-    /// Begins to prune what is older than the operator keeps, once in a while.
-    fn prune_by_itself(&mut self) {
-        let Some(retention) = self.settings.retention else { return };
-        let now = jiff::Timestamp::now();
-        let recently = |last: jiff::Timestamp| now.duration_since(last).unsigned_abs() < EACH;
-        let Some(book) = &self.book else { return };
-        if self.pruning.is_some() || self.pruned.is_some_and(recently) {
-            return;
-        }
-        self.pruned = Some(now);
-        if let Ok(before) = now.checked_sub(retention)
-            && Pruning::is_due(&book.connection, before)
-        {
-            self.pruning = Some(Pruning::new(before, false, None));
+        if self.ended >= rollup::CALLS {
+            self.count(2 * rollup::CALLS);
         }
     }
 
@@ -230,7 +184,7 @@ impl Writer {
     fn end_life(&mut self) {
         let Some(life) = self.life.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
         let has_open_calls = match &self.book {
-            Some(book) => has_open_calls(&book.connection, life.name()),
+            Some(book) => owners::has_open_calls(&book.connection, life.name()),
             None => self.was_open,
         };
         if !has_open_calls {
@@ -308,7 +262,7 @@ impl Writer {
     }
 
     /// Signs for what was written. Where that fails it is tried again with the next entry.
-    fn sign(&mut self) {
+    pub(super) fn sign(&mut self) {
         let Self { book: Some(book), signing: Some(signing), own, .. } = self else { return };
         self.signed = own.as_ref().map_or(0, |own| own.n);
         failpoint::pass("checkpoint.before");
@@ -362,13 +316,16 @@ impl Writer {
         let mut answers = Vec::with_capacity(orders.len());
         // Copied before it is known whether they must be; what is long in them is shared.
         let ends: Vec<_> = orders.iter().filter_map(worth_keeping).collect();
-        let outcome = self.commit(orders, &mut answers);
+        let outcome = caught(|| self.commit(orders, &mut answers)).flatten();
         if let Err(error) = &outcome {
             tracing::warn!(target: "cofferdam::audit", %error, "the record was not written");
             // What is open may be what is wrong: a file that was replaced, a disk that was mounted anew.
             self.drop_book();
             if error.trouble().may_pass() {
-                ends.into_iter().for_each(|order| self.kept.keep(order));
+                // What began in no file that is known begins in no other one.
+                let is_replaced = error.trouble() == AuditTrouble::Replaced;
+                let ends = ends.into_iter().filter(|order| !is_replaced || !begins(order));
+                ends.for_each(|order| self.kept.keep(order));
             }
         }
         answers.into_iter().for_each(|answer| answer.tell(outcome.as_ref().err()));
@@ -399,6 +356,7 @@ impl Writer {
         };
         let begun = signing::begin(connection).and_then(|transaction| {
             let head = head(&transaction)?;
+            names.refresh(&transaction)?;
             Ok((transaction, head))
         });
         let (transaction, head) = match begun {
@@ -473,19 +431,12 @@ impl Writer {
         let owner = connection.query_row(owner, [&name], |row| row.get(0))?;
         let place = Place::of(&self.home).map_err(AuditError::from_io)?;
         if !self.was_open {
-            owners::sweep(&self.lives, |name| has_open_calls(&connection, name));
+            owners::sweep(&self.lives, |name| owners::has_open_calls(&connection, name));
         }
         let (names, open) = (Names::default(), HashMap::new());
         self.book = Some(Book { connection, names, open, owner, place, seen: 0 });
         Ok(())
     }
-}
-
-/// Whether a call of this host has no end. Where that cannot be told, it may have.
-fn has_open_calls(connection: &Connection, owner: &str) -> bool {
-    let select = "SELECT 1 FROM calls JOIN owners ON owners.id = calls.owner \
-                  WHERE calls.verdict = 0 AND owners.name = ?1";
-    connection.prepare_cached(select).and_then(|mut select| select.exists([owner])).unwrap_or(true)
 }
 
 fn is_of_the_log(order: &Order) -> bool {

@@ -1,5 +1,6 @@
 //! The commands, a file each: its arguments, whose comments are its help, and what it does.
 
+pub(super) mod action;
 pub(super) mod audit;
 pub(super) mod binding;
 pub(super) mod breaker;
@@ -15,6 +16,8 @@ pub(super) mod install;
 pub(super) mod key;
 pub(super) mod list;
 pub(super) mod man;
+#[cfg(feature = "server")]
+pub(super) mod mcp;
 pub(super) mod pack;
 mod packaging;
 pub(super) mod recover;
@@ -46,11 +49,14 @@ pub(super) fn run(command: Command, session: &Session<'_>) -> Result<(), Stop> {
         Command::Explain(args) => explain::run(args, session),
         Command::Verify(args) => verify::run(args, session),
         Command::Remove(args) => remove::run(args, session),
+        Command::Action(command) => action::run(command, session),
         Command::Binding(command) => binding::run(command, session),
         Command::Call(args) => call::run(args, session),
         Command::Audit(command) => audit::run(command, session),
         Command::Replay(args) => replay::run(args, session),
         Command::Recover(command) => recover::run(command, session),
+        #[cfg(feature = "server")]
+        Command::Mcp(args) => mcp::run(args, session),
         Command::Breaker(command) => breaker::run(command, session),
         #[cfg(feature = "server")]
         Command::Serve(args) => serve::run(args, session),

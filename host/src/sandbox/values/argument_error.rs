@@ -39,6 +39,12 @@ impl ArgumentError {
         self.path.push(step);
     }
 
+    /// The steps to it from inside the argument that it is in, and what was expected.
+    pub(super) fn into_parts(self) -> (Vec<String>, String) {
+        let inside = self.path.len().saturating_sub(1);
+        (self.path.into_iter().take(inside).rev().collect(), self.expected)
+    }
+
     pub(super) fn under(mut self, step: impl Into<String>) -> Self {
         self.step(step.into());
         self

@@ -28,6 +28,7 @@ pub(crate) use layout::{Flat, Layouts, OperationLayout, Signature};
 use wasmtime::component::Val;
 
 use super::bridge::BASE;
+use crate::package::{Field, Name, Shape};
 
 impl OperationLayout {
     /// The arguments object as an image, checked against the types of the parameters.
@@ -75,6 +76,17 @@ impl Arguments {
         let end = u32::try_from(self.image.len()).unwrap_or(u32::MAX).saturating_add(BASE);
         end.checked_next_multiple_of(8).unwrap_or(u32::MAX)
     }
+}
+
+/// Whether `value` can be given for a parameter of this type, as a call would decide it.
+///
+/// # Errors
+/// It cannot: the steps to the part that does not fit (`.name`, `[0]`), and what is expected there.
+pub(crate) fn literal_fits(shape: &Shape, value: &serde_json::Value) -> Result<(), (Vec<String>, String)> {
+    let field = Field { name: Name::from_wit("it"), shape: shape.clone() };
+    let layout = Layouts::default().function(std::slice::from_ref(&field), None);
+    let args = serde_json::json!({"it": value});
+    layout.arguments(&args).map(drop).map_err(ArgumentError::into_parts)
 }
 
 /// The length of a value's compact JSON text, in bytes, if it is more than `limit`.

@@ -1,7 +1,7 @@
 //! What is pruned: whole calls from the beginning on, and the rest can be proved still.
 
 use super::*;
-use crate::audit::{Flaw, Pruned};
+use crate::audit::{Decision, Flaw, KeyClaim, KeyEnd, Pruned, Standing, StoppedBy};
 
 fn day(number: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + number * 86_400).unwrap()
@@ -180,4 +180,167 @@ fn a_host_prunes_by_itself_what_its_operator_does_not_keep() {
     drop(log);
     assert_eq!(count(home.path(), "calls"), 1);
     assert!(findings(home.path()).is_empty());
+}
+
+/// A call under a key of whose end nobody knows what it did; somebody decided about that, or not.
+fn under_a_key(home: &Path, at: Timestamp, is_decided: bool) -> AuditId {
+    let log = log(home);
+    let id = AuditId::mint();
+    let key = crate::digest::Digest::of(b"k").to_string();
+    let fingerprint = crate::digest::Digest::from_bytes([7; 32]).to_string();
+    let lines = [
+        line(1, "received", at, json!({"actor": "tester", "connector": "c@1.0.0", "op": "greet"})),
+        line(
+            2,
+            "admitted",
+            at,
+            json!({"idempotent": false, "claim": {"key_sha256": key, "fingerprint": fingerprint}}),
+        ),
+        line(3, "attempt_started", at, json!({"attempt": 1})),
+    ];
+    let mut call = OpenCall { entry: Entry::new(&id, &lines), ..opening(&id, at) };
+    call.idempotent = false;
+    call.route.connector = "c@1.0.0".into();
+    call.key = Some(KeyClaim { key: "k".into(), fingerprint: [7; 32], at });
+    let (reply, opened) = answer();
+    log.submit(Order::Open { call: Box::new(call), reply });
+    done(opened).unwrap();
+    let end = json!({"status": "cancelled", "attempts": 1, "key_end": {"state": "unknown", "until": null}});
+    let mut close = closing(&id, at);
+    close.key = KeyEnd::Unknown;
+    close.outcome = None;
+    close.verdict = Verdict { status: CallStatus::Cancelled, class: None, code: None };
+    close.entry = Entry::new(&id, &[line(4, "final", at, end)]);
+    let (reply, closed) = answer();
+    log.submit(Order::Close { open: None, call: Box::new(close), reply: Some(reply) });
+    done(closed).unwrap();
+    if is_decided {
+        let facts = json!({"reason": "it is there", "frees_key": false}).as_object().unwrap().clone();
+        let decision = Decision { status: CallStatus::Skipped, at, facts, frees_key: false };
+        let (reply, settled) = answer();
+        log.submit(Order::Settle { audit_id: id.clone(), decision: Box::new(decision), reply });
+        assert!(done(settled).unwrap());
+    }
+    id
+}
+
+fn stands(home: &Path) -> Standing {
+    let log = log(home);
+    let (reply, looked) = answer();
+    log.submit(Order::Look { claim: KeyClaim { key: "k".into(), fingerprint: [7; 32], at: day(99) }, reply });
+    done(looked).unwrap()
+}
+
+#[test]
+fn what_stops_it_is_named_until_somebody_decides() {
+    let home = tempfile::tempdir().unwrap();
+    fill_at(home.path(), 2, day(0));
+    let id = under_a_key(home.path(), day(0), false);
+    fill_at(home.path(), 2, day(0));
+    assert_eq!(findings(home.path()), []);
+    for dry_run in [true, false] {
+        let pruned = prune(home.path(), day(9), dry_run).unwrap();
+        let stopped = pruned.stopped.unwrap();
+        assert_eq!((pruned.calls, stopped.why, &stopped.audit_id), (2, StoppedBy::KeyUndecided, &id));
+        assert!(stopped.decide.unwrap().contains("recover skip"));
+    }
+    let open = AuditId::mint();
+    let home = tempfile::tempdir().unwrap();
+    let (reply, opened) = answer();
+    log(home.path()).submit(Order::Open { call: Box::new(opening(&open, day(0))), reply });
+    done(opened).unwrap();
+    fill_at(home.path(), 2, day(0));
+    let stopped = prune(home.path(), day(9), true).unwrap().stopped.unwrap();
+    assert_eq!((stopped.why, stopped.audit_id), (StoppedBy::Incomplete, open));
+}
+
+#[test]
+fn a_key_that_somebody_decided_about_outlives_its_call() {
+    let home = tempfile::tempdir().unwrap();
+    let id = under_a_key(home.path(), day(0), true);
+    for number in 0..3 {
+        fill_at(home.path(), 3, day(number));
+    }
+    assert_eq!(findings(home.path()), []);
+    // What says so goes with further calls, and is said again each time.
+    for (before, calls) in [(1, 4), (2, 3), (9, 3)] {
+        let pruned = prune(home.path(), day(before), false).unwrap();
+        assert_eq!((pruned.calls, pruned.stopped), (calls, None));
+        assert_eq!(findings(home.path()), []);
+        let standing = stands(home.path());
+        assert!(matches!(&standing, Standing::Unknown { audit_id } if *audit_id == id), "{standing:?}");
+    }
+    // Nothing is left to go, and nothing is said of that.
+    let entries = count(home.path(), "entries");
+    assert_eq!(prune(home.path(), day(9), false).unwrap().entries, 0);
+    assert_eq!(count(home.path(), "entries"), entries);
+    for change in [
+        "DELETE FROM keys",
+        "UPDATE keys SET key = 'other'",
+        "UPDATE keys SET fingerprint = zeroblob(32)",
+        "UPDATE keys SET state = 1, until = 0",
+        "INSERT INTO keys VALUES ('x', zeroblob(32), zeroblob(16), 3, NULL)",
+    ] {
+        let copy = tempfile::tempdir().unwrap();
+        for name in ["audit.db", "audit.checkpoint", "host.key"] {
+            std::fs::copy(home.path().join(name), copy.path().join(name)).unwrap();
+        }
+        file(copy.path()).execute_batch(change).unwrap();
+        assert!(findings(copy.path()).iter().any(|found| found.flaw == Flaw::Keys), "{change}");
+    }
+}
+
+#[test]
+fn what_was_decided_about_a_key_is_taken_from_the_chain() {
+    for (is_decided, change) in [
+        (true, "DELETE FROM keys"),
+        (true, "UPDATE keys SET state = 2"),
+        (false, "UPDATE keys SET state = 3"),
+        (false, "DELETE FROM keys"),
+    ] {
+        let home = tempfile::tempdir().unwrap();
+        under_a_key(home.path(), day(0), is_decided);
+        assert_eq!(findings(home.path()), []);
+        file(home.path()).execute_batch(change).unwrap();
+        let found = findings(home.path());
+        assert!(found.iter().any(|found| found.flaw == Flaw::Keys), "{is_decided} {change}: {found:?}");
+    }
+}
+
+#[test]
+fn what_nothing_is_called_by_any_more_goes_too_and_other_hosts_know() {
+    let home = tempfile::tempdir().unwrap();
+    let other = log(home.path());
+    let call = |number: usize, at| {
+        let id = AuditId::mint();
+        let op = format!("op-{number}");
+        let lines = [
+            line(1, "received", at, json!({"actor": "tester", "connector": "c@1.0.0", "op": op})),
+            line(2, "final", at, json!({"status": "refused", "attempts": 0})),
+        ];
+        let mut open = OpenCall { entry: Entry::new(&id, &lines), request: None, ..opening(&id, at) };
+        open.route =
+            crate::audit::Route { connector: "c@1.0.0".into(), op: op.into(), action: None, step: None };
+        let mut close = closing(&id, at);
+        (close.attempts, close.outcome, close.entry) = (0, None, Entry::new(&id, &[]));
+        close.verdict = Verdict { status: CallStatus::Refused, class: None, code: None };
+        let (reply, closed) = answer();
+        other.submit(Order::Close { open: Some(Box::new(open)), call: Box::new(close), reply: Some(reply) });
+        done(closed).unwrap();
+    };
+    (0..30).for_each(|number| call(number, day(0)));
+    fill_at(home.path(), 2, day(5));
+    assert_eq!(count(home.path(), "routes"), 31);
+    assert_eq!(prune(home.path(), day(3), false).unwrap().calls, 30);
+    assert_eq!(count(home.path(), "routes"), 1);
+    // It remembers the numbers of those that are gone.
+    (0..3).for_each(|number| call(number, day(6)));
+    assert_eq!(count(home.path(), "routes"), 4);
+    assert_eq!(other.reader().unwrap().list(&crate::audit::Filter::default()).unwrap().len(), 5);
+    drop(other);
+    assert!(
+        findings(home.path()).iter().all(|found| found.flaw != Flaw::Calls),
+        "{:?}",
+        findings(home.path())
+    );
 }

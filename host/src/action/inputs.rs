@@ -1,0 +1,223 @@
+//! The declared inputs of an action: read from its file, and told to callers as a JSON Schema.
+
+use serde_json::{Map, Value, json};
+
+use super::file::{Input, InputKind};
+use super::words::{line, once, prose, word};
+use crate::document::{Node, Refused, Table, quoted};
+use crate::spelling;
+
+/// Most inputs.
+pub(super) const MAX_INPUTS: usize = 64;
+
+/// Most values that an input may be chosen from.
+const MAX_CHOICES: usize = 100;
+
+const KEYS: [&str; 9] =
+    ["name", "type", "items_type", "description", "required", "default", "enum", "label", "multiline"];
+
+/// The types, as the file names them.
+const TYPES: [(&str, InputKind); 6] = [
+    ("string", InputKind::String),
+    ("integer", InputKind::Integer),
+    ("number", InputKind::Number),
+    ("boolean", InputKind::Boolean),
+    ("array", InputKind::Array(None)),
+    ("object", InputKind::Object),
+];
+
+/// Reads the `[[inputs]]`; what is wrong with one is reported.
+pub(super) fn inputs(tables: &[Table<'_>]) -> Option<Vec<Input>> {
+    let mut seen = Vec::new();
+    let read: Vec<_> = tables
+        .iter()
+        .map(|table| {
+            if let Some(name) = table.text("name") {
+                once(table, "name", name.value, &mut seen);
+            }
+            input(table)
+        })
+        .collect();
+    read.into_iter().collect()
+}
+
+fn input(table: &Table<'_>) -> Option<Input> {
+    table.only(&KEYS);
+    let name = table.required_text("name", "name = \"branch\"");
+    let name = name.and_then(|text| text.parse(|text| word("an input's name", text)));
+    let kind = kind(table);
+    let description =
+        table.required_text("description", "description = \"...\": callers know the input by it");
+    let description = description.and_then(|text| text.parse(|text| prose(text, 2_000)));
+    let label = line(table, "label", 100);
+    let multiline = table.flag("multiline").unwrap_or(false);
+    if let (Some(kind), true, Some(place)) = (&kind, multiline, table.place("multiline"))
+        && *kind != InputKind::String
+    {
+        place.refuse(Refused::new("only a string has lines", "remove it"));
+    }
+    let choices = choices(table, kind.as_ref());
+    let required = table.flag("required").unwrap_or(true);
+    let mut input = Input {
+        name: name?,
+        kind: kind?,
+        description: description?,
+        required,
+        default: None,
+        choices: choices?,
+        label,
+        multiline,
+        line: table.here().line(),
+    };
+    input.default = default(table, &input)?;
+    Some(input)
+}
+
+fn kind(table: &Table<'_>) -> Option<InputKind> {
+    let named = |word: &str, known: &[(&str, InputKind)]| {
+        let found = known.iter().find(|(name, _)| *name == word).map(|(_, kind)| kind.clone());
+        found.ok_or_else(|| {
+            let names: Vec<_> = known.iter().map(|(name, _)| *name).collect();
+            let fix = match spelling::nearest(word, names.iter().copied()) {
+                Some(near) => format!("did you mean \"{near}\"? (there are: {})", names.join(", ")),
+                None => format!("write one of {}", names.join(", ")),
+            };
+            Refused::new(format!("{} is not a type", quoted(word)), fix)
+        })
+    };
+    let kind = table.required_text("type", "type = \"string\"");
+    let kind = kind.and_then(|text| text.parse(|text| named(text, &TYPES)));
+    let Some(items) = table.text("items_type") else { return kind };
+    let scalar: Vec<_> = TYPES.into_iter().filter(|(name, _)| *name != "array").collect();
+    let item = items.parse(|text| named(text, &scalar));
+    match kind? {
+        InputKind::Array(_) => Some(InputKind::Array(Some(Box::new(item?)))),
+        _ => {
+            items.refuse(Refused::new("only an array has items", "remove it, or write type = \"array\""));
+            None
+        }
+    }
+}
+
+/// The values that a string is chosen from; empty where it may be any.
+fn choices(table: &Table<'_>, kind: Option<&InputKind>) -> Option<Vec<String>> {
+    if !table.has("enum") {
+        return Some(Vec::new());
+    }
+    let texts = table.texts("enum");
+    let place = table.place("enum")?;
+    if kind.is_some_and(|kind| *kind != InputKind::String) {
+        place.refuse(Refused::new("only a string is chosen from a list", "remove it"));
+        return None;
+    }
+    if texts.is_empty() || texts.len() > MAX_CHOICES {
+        place.refuse(Refused::new("this is nothing to choose from", "write 1 to 100 different texts"));
+        return None;
+    }
+    let mut choices: Vec<String> = Vec::new();
+    for text in texts {
+        if choices.iter().any(|known| known == text.value) {
+            text.refuse(Refused::new(
+                format!("{} stands in the list twice", quoted(text.value)),
+                "remove one",
+            ));
+        }
+        choices.push(text.value.to_owned());
+    }
+    Some(choices)
+}
+
+/// The default, if there is one; none at all where it was reported why it cannot be.
+fn default(table: &Table<'_>, input: &Input) -> Option<Option<Value>> {
+    let Some(place) = table.place("default") else { return Some(None) };
+    let node = table.node("default")?;
+    let refuse = |message: &str, fix: &str| {
+        place.refuse(Refused::new(message, fix));
+        None
+    };
+    if input.required {
+        return refuse("an input that must be given has no default", "write required = false, or remove it");
+    }
+    if refers(&node) {
+        return refuse("a default has no references in it: it is taken as it stands", "write the value out");
+    }
+    let value = plain(&node);
+    match input.fitting(&value) {
+        Ok(fitting) => Some(Some(fitting)),
+        Err(why) => refuse(&format!("the default does not fit: {why}"), "write a value of the input's type"),
+    }
+}
+
+fn refers(node: &Node<'_>) -> bool {
+    match node {
+        Node::Plain(_) => false,
+        Node::Text(text) => text.value.contains("${"),
+        Node::List(_, items) => items.iter().any(refers),
+        Node::Table(_, fields) => fields.iter().any(|(_, field)| refers(field)),
+    }
+}
+
+fn plain(node: &Node<'_>) -> Value {
+    match node {
+        Node::Plain(plain) => plain.value.clone(),
+        Node::Text(text) => text.value.into(),
+        Node::List(_, items) => items.iter().map(plain).collect(),
+        Node::Table(_, fields) => {
+            let field = |(name, field): &(crate::document::Located<'_, &str>, Node<'_>)| {
+                (name.value.to_owned(), plain(field))
+            };
+            Value::Object(fields.iter().map(field).collect())
+        }
+    }
+}
+
+impl InputKind {
+    /// The type, as JSON Schema and the file name it.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::String => "string",
+            Self::Integer => "integer",
+            Self::Number => "number",
+            Self::Boolean => "boolean",
+            Self::Array(_) => "array",
+            Self::Object => "object",
+        }
+    }
+}
+
+impl Input {
+    /// The input as a property of a JSON Schema.
+    fn schema(&self) -> Value {
+        let mut schema = Map::new();
+        schema.insert("type".into(), self.kind.name().into());
+        if let InputKind::Array(Some(item)) = &self.kind {
+            schema.insert("items".into(), json!({"type": item.name()}));
+        }
+        if let Some(label) = &self.label {
+            schema.insert("title".into(), label.as_str().into());
+        }
+        schema.insert("description".into(), self.description.as_str().into());
+        if !self.choices.is_empty() {
+            schema.insert("enum".into(), self.choices.clone().into());
+        }
+        if let Some(default) = &self.default {
+            schema.insert("default".into(), default.clone());
+        }
+        schema.into()
+    }
+}
+
+/// What callers may give, as a JSON Schema.
+pub(super) fn schema(inputs: &[Input]) -> Value {
+    if inputs.is_empty() {
+        return json!({"type": "object"});
+    }
+    let properties: Map<_, _> = inputs.iter().map(|input| (input.name.clone(), input.schema())).collect();
+    let required: Vec<_> = inputs.iter().filter(|input| input.required).map(|input| &input.name).collect();
+    let mut schema = json!({"type": "object", "properties": properties, "additionalProperties": false});
+    if let (Some(schema), false) = (schema.as_object_mut(), required.is_empty()) {
+        schema.insert("required".into(), json!(required));
+    }
+    schema
+}

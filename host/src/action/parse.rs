@@ -1,0 +1,238 @@
+//! Takes an action's file apart: which keys there are, what they may hold, and the defaults.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::file::{Action, Requirement};
+use super::inputs::{MAX_INPUTS, inputs};
+use super::output::Output;
+use super::scope::{ActionScope, check_operation};
+use super::source::Source;
+use super::steps::{MAX_STEPS, Names, steps};
+use super::words::{action_name, bounded, line, prose, time};
+use crate::digest::Digest;
+use crate::document::{DocumentError, Findings, Refused, Table, quoted, read_part};
+use crate::manifest::{ConnectorName, HostGrant, exact_version};
+
+/// Most connectors that an action requires.
+const MAX_CONNECTORS: usize = 16;
+
+/// Most operations, or hosts, of one of them.
+const MAX_ENTRIES: usize = 256;
+
+/// Longest time that an action may be given as a whole; the host's ceilings may be lower.
+const LONGEST: Duration = Duration::from_secs(60 * 60);
+
+const KEYS: [&str; 10] =
+    ["name", "version", "title", "source", "timeout", "match", "requires", "inputs", "execute", "output"];
+
+/// Reads the file.
+pub(super) fn action(source: Source, hash: Digest) -> Result<Action, DocumentError> {
+    let toml = source.toml();
+    let mut schema = None;
+    let mut action = read_part(source.label(), source.text(), &toml, |root| {
+        let (action, output) = whole(root, &source, hash)?;
+        schema = output;
+        Some(action)
+    })?;
+    if let Some(schema) = schema {
+        let mut findings = Findings::new(source.label(), source.text(), &toml);
+        action.output = Output::compile(schema, &mut findings);
+        findings.finish()?;
+    }
+    action.text = Arc::new(source);
+    Ok(action)
+}
+
+/// The action, and the schema of its output before that is compiled.
+fn whole(root: &Table<'_>, source: &Source, hash: Digest) -> Option<(Action, Option<Value>)> {
+    root.only(&KEYS);
+    let name = root.required_text("name", "name = \"ship-update\"");
+    let name = name.and_then(|text| text.parse(|text| action_name(text).map(|()| (*text).to_owned())));
+    let version = root.required_text("version", "version = \"1.0.0\"");
+    let version = version.and_then(|text| text.parse(|text| exact_version(text)));
+    let title = line(root, "title", 100);
+    let origin = line(root, "source", 300);
+    let timeout = root.text("timeout").map(|text| text.parse(|text| time(text, LONGEST, "1 hour")));
+    let intents = intents(root);
+    let description = source.first_paragraph();
+    let description = match description {
+        Some(text) => root.elsewhere(at_body(source)).with(text).parse(|text| prose(text, 4_000)),
+        None => {
+            let fix = "write a paragraph after the second `+++`: agents and people know the action by it";
+            let place = root.elsewhere(at_body(source));
+            place.refuse(Refused::new("the text does not say what the action does", fix));
+            None
+        }
+    };
+
+    // Whose names are wrong is still called by them: one mistake is told once.
+    let reference = format!(
+        "{}@{}",
+        name.as_deref().unwrap_or("unnamed"),
+        version.as_ref().map_or_else(|| "0.0.0".to_owned(), ToString::to_string)
+    );
+    let required = required(root);
+    let declared = root.tables("inputs");
+    let executed = root.tables("execute");
+    let requires = requirements(bounded(&required, MAX_CONNECTORS), &reference);
+    let inputs = inputs(bounded(&declared, MAX_INPUTS));
+    let (input_names, ids) = (named(&declared, "name"), named(&executed, "id"));
+    let connectors = named(&required, "name");
+    let names = Names {
+        inputs: &input_names,
+        steps: &ids,
+        connectors: &connectors,
+        scopes: requires.iter().map(|it| it.as_ref().map(|it| Arc::clone(&it.scope))).collect(),
+    };
+    if executed.is_empty() && !root.has("execute") {
+        root.missing("execute", "[[execute]] with id, connector, op and inputs");
+    }
+    let steps = steps(bounded(&executed, MAX_STEPS), &names);
+    let output = match root.table("output") {
+        Some(_) => Some(Value::Object(root.inline_json("output", "a JSON Schema: [output]")?)),
+        None => None,
+    };
+    let action = Action {
+        name: name?,
+        version: version?,
+        reference: reference.into(),
+        title,
+        description: description?,
+        source: origin,
+        intents,
+        timeout: match timeout {
+            Some(timeout) => Some(timeout?),
+            None => None,
+        },
+        requires: requires.into_iter().collect::<Option<_>>()?,
+        inputs: inputs?,
+        steps: steps?,
+        output: None,
+        hash,
+        text: Arc::new(source.clone()),
+    };
+    Some((action, output))
+}
+
+/// What each calls itself; nothing where it does not.
+fn named<'a>(tables: &[Table<'a>], key: &str) -> Vec<&'a str> {
+    tables.iter().map(|table| table.text(key).map(|text| text.value).unwrap_or_default()).collect()
+}
+
+fn at_body(source: &Source) -> std::ops::Range<usize> {
+    let at = source.body_at().min(source.text().len());
+    at..at
+}
+
+/// `match = { intent = [...] }`.
+fn intents(root: &Table<'_>) -> Vec<String> {
+    let Some(table) = root.table("match") else { return Vec::new() };
+    table.only(&["intent"]);
+    let texts = table.texts("intent");
+    if let Some(beyond) = texts.get(32) {
+        beyond.refuse(Refused::new("there are more than 32 of these", "leave some out"));
+    }
+    texts.iter().take(32).filter_map(|text| text.parse(|text| prose(text, 200))).collect()
+}
+
+/// The `[[requires.connectors]]`.
+fn required<'a>(root: &Table<'a>) -> Vec<Table<'a>> {
+    let example = "[[requires.connectors]] with name, version, hash and capabilities";
+    let Some(requires) = root.table("requires") else {
+        if !root.has("requires") {
+            root.missing("requires", example);
+        }
+        return Vec::new();
+    };
+    requires.only(&["connectors"]);
+    if !requires.has("connectors") {
+        requires.missing("connectors", example);
+    }
+    requires.tables("connectors")
+}
+
+/// Each as it could be read; none in the place of one that could not.
+fn requirements(tables: &[Table<'_>], action: &str) -> Vec<Option<Requirement>> {
+    let mut seen = Vec::new();
+    let each = tables.iter().map(|table| {
+        if let Some(name) = table.text("name") {
+            // With two versions of one connector, a step's `connector` would say no longer which is meant.
+            super::words::once(table, "name", name.value, &mut seen);
+        }
+        requirement(table, action)
+    });
+    each.collect()
+}
+
+fn requirement(table: &Table<'_>, action: &str) -> Option<Requirement> {
+    table.only(&["name", "version", "hash", "capabilities", "identity"]);
+    let name = table.required_text("name", "name = \"github://acme/slack\"");
+    let name = name.and_then(|text| text.parse(|text| ConnectorName::unversioned(text)));
+    let version = table.required_text("version", "version = \"1.2.0\"");
+    let version = version.and_then(|text| text.parse(|text| exact_version(text)));
+    let hash = table.required_text("hash", "hash = \"sha256:...\", as `cofferdam list` shows it");
+    let hash = hash.and_then(|text| {
+        text.parse(|text| {
+            Digest::parse(text).filter(|_| text.starts_with("sha256:")).ok_or_else(|| {
+                let message = format!("{} is not the SHA-256 of a package", quoted(text));
+                Refused::new(message, "write `sha256:` and 64 digits, as `cofferdam list` shows them")
+            })
+        })
+    });
+    let example = "capabilities = { operations = [\"get\"], hosts = [\"api.example.com:443\"] }";
+    if !table.has("capabilities") {
+        table.missing("capabilities", example);
+    }
+    let (operations, hosts) = capabilities(&table.table("capabilities")?)?;
+    let scope = ActionScope::new(action, &operations, &hosts);
+    let mut scope = scope.map_err(|refused| table.here().refuse(refused)).ok()?;
+    for (service, identity) in table.table("identity").iter().flat_map(Table::each_text) {
+        scope = scope.with_identity(service.value, identity.value);
+    }
+    Some(Requirement {
+        connector: name?,
+        version: version?,
+        hash: hash?,
+        scope: Arc::new(scope),
+        line: table.here().line(),
+    })
+}
+
+/// Operations and hosts, each as it is written.
+fn capabilities(table: &Table<'_>) -> Option<(Vec<String>, Vec<String>)> {
+    table.only(&["operations", "hosts"]);
+    if !table.has("operations") {
+        table.missing("operations", "operations = [\"get\"]");
+        return None;
+    }
+    let operations = entries(table, "operations", |text| check_operation(text));
+    let hosts = entries(table, "hosts", |text| HostGrant::parse(text).map(drop));
+    if let (Some(operations), Some(place)) = (&operations, table.place("operations"))
+        && operations.is_empty()
+    {
+        place.refuse(Refused::new("no operation is named", "name those that the steps call"));
+        return None;
+    }
+    Some((operations?, hosts?))
+}
+
+fn entries(table: &Table<'_>, key: &str, check: impl Fn(&str) -> Result<(), Refused>) -> Option<Vec<String>> {
+    let texts = table.texts(key);
+    if let Some(beyond) = texts.get(MAX_ENTRIES) {
+        beyond.refuse(Refused::new(format!("the list has more than {MAX_ENTRIES} entries"), "shorten it"));
+    }
+    let mut entries: Vec<String> = Vec::new();
+    let mut good = true;
+    for text in texts.into_iter().take(MAX_ENTRIES) {
+        good &= text.parse(|text| check(text)).is_some();
+        if entries.iter().any(|known| known == text.value) {
+            let message = format!("{} stands in the list twice", quoted(text.value));
+            text.refuse(Refused::new(message, "remove one of the two"));
+        }
+        entries.push(text.value.to_owned());
+    }
+    good.then_some(entries)
+}

@@ -1,0 +1,25 @@
+//! `action show`: one action, taken apart for whoever reviews it.
+
+use super::view::ActionView;
+use crate::cli::report::Stop;
+use crate::cli::session::Session;
+
+const EXAMPLES: &str = "\
+Examples:
+  cofferdam action show ship-update
+  cofferdam action show ship-update --format json";
+
+/// Shows an action: what it needs, what it takes, and what each of its steps is given.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(in crate::cli) struct Args {
+    /// The action's name.
+    #[arg(value_name = "NAME")]
+    name: String,
+}
+
+pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
+    let action = session.host()?.action(&args.name)?;
+    let view = ActionView::of(&action);
+    session.ui.result(&view, || view.page())
+}

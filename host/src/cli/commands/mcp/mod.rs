@@ -1,0 +1,197 @@
+//! `mcp`: offers tools to agents, over standard input and output or over HTTP.
+
+mod clients;
+mod config;
+mod tools;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::cli::listen::Listen;
+use crate::cli::report::Stop;
+use crate::cli::runtime;
+use crate::cli::session::Session;
+use crate::error::{HostError, HostErrorKind};
+use crate::host::Host;
+use crate::limits::parse_time;
+use crate::mcp::{CallNotes, McpSettings, Offer, Offered, Pins};
+use crate::server::{Listening, Shutdown};
+
+/// The file of pins in the home directory.
+const PINS: &str = "mcp-pins.json";
+
+/// The variable with the token of the server.
+const TOKEN: &str = "COFFERDAM_MCP_TOKEN";
+
+/// Where the server is below its address.
+const PATH: &str = "/mcp";
+
+const EXAMPLES: &str = "\
+An MCP client starts `cofferdam mcp` itself; `cofferdam mcp config` writes how. Tools are the actions in
+the home directory, and such operations as are named here. Nothing that an agent can call grants, binds,
+trusts or installs anything.
+
+Examples:
+  cofferdam mcp --operations slack.post_message,github-issues
+  cofferdam mcp --all-operations --list-tools
+  cofferdam mcp --operations slack --pin
+  cofferdam mcp --http 127.0.0.1:4100 --token-file mcp.token";
+
+/// Offers tools to agents, in the Model Context Protocol.
+///
+/// Over standard input and output unless `--http` says where to listen. Then nothing but the protocol is on
+/// standard output, and the end of standard input ends it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true, subcommand_value_name = "COMMAND")]
+pub(in crate::cli) struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+
+    #[command(flatten)]
+    serve: Serve,
+}
+
+/// What else there is.
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Config(config::Args),
+}
+
+/// What is offered, and where.
+#[derive(Debug, clap::Args)]
+struct Serve {
+    /// Offers operations as tools: CONNECTOR or CONNECTOR.OP, the connector as `slack`, `github://acme/slack` or
+    /// `github://acme/slack@1.2.0`; TOOL=CONNECTOR.OP gives the tool that name. May be given several times.
+    #[arg(long, value_name = "[TOOL=]CONNECTOR[.OP]", value_delimiter = ',')]
+    operations: Vec<String>,
+
+    /// Offers every operation of every installed connector.
+    #[arg(long, conflicts_with = "operations")]
+    all_operations: bool,
+
+    /// Leaves out what uses another connector than these; may be given several times.
+    #[arg(long, value_name = "CONNECTOR", value_delimiter = ',')]
+    only: Vec<String>,
+
+    /// Leaves out all that is not known to change nothing: what uses a connector that reaches any host.
+    #[arg(long)]
+    read_only: bool,
+
+    /// Shows the tools instead of offering them: their names, what each runs, and what is withheld and why. With
+    /// `--format json` all that agents would read.
+    #[arg(long)]
+    list_tools: bool,
+
+    /// Pins the tools as they are now. From then on a tool that changes, or is new, is not offered before it is pinned.
+    #[arg(long, conflicts_with = "list_tools")]
+    pin: bool,
+
+    /// Listens for HTTP here; with port 0 the system chooses one. The path is /mcp.
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with_all = ["list_tools", "pin"])]
+    http: Option<SocketAddr>,
+
+    #[command(flatten)]
+    listen: Listen,
+
+    /// Calls that run at once; more wait, and many more are refused as busy.
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    concurrency: u32,
+
+    /// How long running calls may go on when the server is to end; then they are cancelled.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
+    grace: Duration,
+
+    /// Lets connectors reach this host although its address is private; their manifests must name it too.
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        env = "COFFERDAM_ALLOW_PRIVATE",
+        hide_env_values = true,
+        value_delimiter = ','
+    )]
+    allow_private: Vec<String>,
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    parse_time(text).ok_or_else(|| "write it like 500ms, 10s or 2m".to_owned())
+}
+
+/// Offers, shows or pins the tools, or says how clients are configured.
+pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
+    match args.command {
+        Some(Command::Config(config)) => config::run(&config, session),
+        None => serve(args.serve, session),
+    }
+}
+
+fn serve(args: Serve, session: &Session<'_>) -> Result<(), Stop> {
+    if args.http.is_none() && args.listen.is_given() {
+        let error = HostError::new(
+            HostErrorKind::Validation,
+            "Only a server that listens has a token, TLS, hosts and origins.",
+        );
+        return Err(error.hint("Add --http 127.0.0.1:PORT.").into());
+    }
+    let host = session.host_with(|builder| {
+        let builder = builder.concurrency(args.concurrency).listener(CallNotes::listener());
+        let named = args.allow_private.iter().filter(|text| !text.is_empty());
+        named.fold(builder, |builder, host_port| builder.allow_private(host_port))
+    })?;
+    let offer = offer(&args);
+    let pins = Pins::load(session.home()?.join(PINS))?;
+    if args.list_tools {
+        return tools::list(&host, &offer, &pins, session.ui);
+    }
+    if args.pin {
+        return tools::pin(&host, &offer, pins, session.ui);
+    }
+    let settings = match args.http {
+        Some(address) => Some(args.listen.settings(session.ui, address, TOKEN, args.grace)?),
+        None => None,
+    };
+    let shutdown = Shutdown::new();
+    runtime::block_on_server(&host, &shutdown, async {
+        let offered = Offered::read(host.clone(), offer, pins).await?;
+        let following = offered.clone();
+        let following = tokio::spawn(async move { following.follow().await });
+        let mcp = McpSettings {
+            host: Host::clone(&host),
+            offered: offered.clone(),
+            shutdown: shutdown.clone(),
+            grace: args.grace,
+        };
+        let count = offered.now().listing().tools.len();
+        match settings {
+            None => {
+                if count == 0 {
+                    session
+                        .ui
+                        .warn("No tool is offered: name operations with --operations, or add an action.");
+                }
+                let (input, output) = rmcp::transport::stdio_pipes();
+                mcp.serve_streams(input, output).await;
+            }
+            Some(settings) => {
+                let listening = Listening::bind(settings).await?;
+                session.ui.note(&format!("Serving {count} tools at {}{PATH}", listening.url()));
+                let app = mcp.router(PATH);
+                listening.serve(app, shutdown.clone()).await;
+            }
+        }
+        following.abort();
+        Ok(())
+    })
+}
+
+fn offer(args: &Serve) -> Offer {
+    let mut offer = Offer::new();
+    if args.all_operations {
+        offer = offer.every_operation();
+    }
+    if args.read_only {
+        offer = offer.read_only();
+    }
+    let named = |texts: &[String]| texts.iter().filter(|text| !text.is_empty()).cloned().collect::<Vec<_>>();
+    let offer = named(&args.operations).into_iter().fold(offer, Offer::operations);
+    named(&args.only).into_iter().fold(offer, Offer::only)
+}

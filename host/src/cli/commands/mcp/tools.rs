@@ -1,0 +1,53 @@
+//! `mcp --list-tools` and `mcp --pin`: what agents would read, for the operator to read first.
+
+use crate::cli::page::{Page, Tone};
+use crate::cli::report::Stop;
+use crate::cli::ui::Ui;
+use crate::host::Host;
+use crate::mcp::{Catalog, Listing, Offer, Pins};
+
+/// Shows the tools.
+pub(super) fn list(host: &Host, offer: &Offer, pins: &Pins, ui: &Ui) -> Result<(), Stop> {
+    let listing = Catalog::read(host, offer, pins)?.listing();
+    ui.result(&listing, || page(&listing))?;
+    if listing.tools.is_empty() && listing.withheld.is_empty() {
+        ui.note("No tool is offered: name operations with --operations, or add an action.");
+    } else if let Some(count) = pins.count() {
+        ui.note(&format!("{count} tools are pinned; --pin pins those that are asked for now."));
+    }
+    Ok(())
+}
+
+/// Pins the tools, whatever was pinned before.
+pub(super) fn pin(host: &Host, offer: &Offer, pins: Pins, ui: &Ui) -> Result<(), Stop> {
+    let all = Catalog::read(host, offer, &pins.forgotten())?;
+    let before = Catalog::read(host, offer, &pins)?;
+    all.pin(&pins)?;
+    let listing = all.listing();
+    ui.result(&listing, || {
+        let mut page = Page::default();
+        for tool in &listing.tools {
+            let known = before.listing().tools.iter().any(|one| one.name == tool.name);
+            let was = if known && pins.count().is_some() { "as it was" } else { "pinned" };
+            page.line(&format!("{}: {}, {was}", tool.name, tool.runs));
+        }
+        page
+    })?;
+    ui.note(&format!("{} tools are pinned.", listing.tools.len()));
+    Ok(())
+}
+
+fn page(listing: &Listing) -> Page {
+    let mut page = Page::default();
+    if !listing.tools.is_empty() {
+        let row = |tool: &crate::mcp::ListedTool| [tool.name.clone(), tool.runs.clone()];
+        page.table(["TOOL", "RUNS"], listing.tools.iter().map(row).collect());
+    }
+    if !listing.withheld.is_empty() {
+        page.heading("Not offered");
+        for one in &listing.withheld {
+            page.toned(Tone::Doubtful, &format!("{}: {}", one.name, one.why));
+        }
+    }
+    page
+}

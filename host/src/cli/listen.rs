@@ -1,0 +1,91 @@
+//! The options of every command that listens: where, over what, whom it answers.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::files;
+use super::ui::Ui;
+use crate::error::HostError;
+use crate::server::{ServerSettings, ServerTls, Token};
+
+/// Longest file of certificates or keys, in bytes.
+const PEM_BYTES: u64 = 1024 * 1024;
+
+/// Whom a server answers, and over what.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(super) struct Listen {
+    /// The file with the token that requests have to carry as `Authorization: Bearer ...`; only its owner may be able
+    /// to read it. The variable of the same name may hold the token itself.
+    #[arg(long, value_name = "FILE", help_heading = "Listening")]
+    token_file: Option<PathBuf>,
+
+    /// The server's certificate with its chain, a PEM file.
+    #[arg(long, value_name = "FILE", requires = "tls_key", help_heading = "Listening")]
+    tls_cert: Option<PathBuf>,
+
+    /// The certificate's private key, a PEM file that only its owner may be able to read.
+    #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "Listening")]
+    tls_key: Option<PathBuf>,
+
+    /// A host that requests may name, beside loopback's names and the address they arrive at; may be given several
+    /// times.
+    #[arg(long, value_name = "HOST[:PORT]", help_heading = "Listening")]
+    allowed_host: Vec<String>,
+
+    /// An origin whose web pages may ask, beside loopback's; may be given several times.
+    #[arg(long, value_name = "ORIGIN", help_heading = "Listening")]
+    allowed_origin: Vec<String>,
+
+    /// Listens beyond loopback without TLS, because something before it has TLS. A token is needed all the same.
+    #[arg(long, help_heading = "Listening")]
+    behind_tls: bool,
+}
+
+impl Listen {
+    /// Whether any of it was given: it means nothing without a server.
+    pub(super) fn is_given(&self) -> bool {
+        self.token_file.is_some()
+            || self.tls_cert.is_some()
+            || self.behind_tls
+            || !(self.allowed_host.is_empty() && self.allowed_origin.is_empty())
+    }
+
+    /// The settings of a server at `address`, whose token `variable` may hold.
+    pub(super) fn settings(
+        &self,
+        ui: &Ui,
+        address: SocketAddr,
+        variable: &str,
+        grace: Duration,
+    ) -> Result<ServerSettings, HostError> {
+        let mut settings = ServerSettings::new(address).grace(grace);
+        let token = match &self.token_file {
+            Some(path) => Some(Token::new(&files::read_private("The token file", path)?)?),
+            None => std::env::var(variable)
+                .ok()
+                .filter(|text| !text.is_empty())
+                .map(|text| Token::new(&text))
+                .transpose()?,
+        };
+        match token {
+            Some(token) => settings = settings.token(token),
+            None => ui.note("There is no token: whoever can log in to this machine can ask this server."),
+        }
+        if let (Some(cert), Some(key)) = (&self.tls_cert, &self.tls_key) {
+            let cert = files::bounded("The certificate", cert, PEM_BYTES)?;
+            let key = files::read_private("The private key", key)?;
+            settings = settings.tls(ServerTls::from_pem(&cert, key.as_bytes())?);
+        }
+        for host in &self.allowed_host {
+            settings = settings.allow_host(host)?;
+        }
+        for origin in &self.allowed_origin {
+            settings = settings.allow_origin(origin)?;
+        }
+        if self.behind_tls {
+            settings = settings.cleartext_beyond_loopback();
+        }
+        Ok(settings)
+    }
+}

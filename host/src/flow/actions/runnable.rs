@@ -1,0 +1,102 @@
+//! An action that was found to fit what is installed: the only thing that runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::action::Action;
+use crate::call::ConnectorRef;
+use crate::package::Operation;
+use crate::resilience::Profile;
+
+/// An action whose every step was checked against the connectors that are installed; only the check makes one.
+///
+/// It says that the file was right when it was checked. What was withdrawn since then each call finds for itself: it
+/// is pinned to the package, and verified anew.
+#[derive(Debug, Clone)]
+pub struct Runnable {
+    pub(super) action: Arc<Action>,
+    pub(super) timeout: Duration,
+    pub(super) steps: Vec<ReadyStep>,
+}
+
+/// A step, with what was found for it.
+#[derive(Debug, Clone)]
+pub struct ReadyStep {
+    pub(super) target: ReadyTarget,
+    pub(super) idempotent: bool,
+    pub(super) retry: Option<Arc<Profile>>,
+    pub(super) alternates: Vec<ReadyTarget>,
+}
+
+/// A connector's operation, found.
+#[derive(Debug, Clone)]
+pub struct ReadyTarget {
+    pub(super) connector: ConnectorRef,
+    pub(super) operation: Operation,
+}
+
+impl Runnable {
+    /// The action.
+    #[must_use]
+    pub fn action(&self) -> &Arc<Action> {
+        &self.action
+    }
+
+    /// How long it may take as a whole.
+    #[must_use]
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// What was found for each of the action's steps, in their order.
+    #[must_use]
+    pub fn steps(&self) -> &[ReadyStep] {
+        &self.steps
+    }
+}
+
+impl ReadyStep {
+    /// The connector that is called, pinned to its package.
+    #[must_use]
+    pub fn connector(&self) -> &ConnectorRef {
+        &self.target.connector
+    }
+
+    /// The operation that is called.
+    #[must_use]
+    pub fn operation(&self) -> &Operation {
+        &self.target.operation
+    }
+
+    /// Whether it may be repeated: neither the manifest nor the file says that it must not be.
+    #[must_use]
+    pub fn idempotent(&self) -> bool {
+        self.idempotent
+    }
+
+    /// The retry profile, where the file says which.
+    #[must_use]
+    pub fn retry(&self) -> Option<&Arc<Profile>> {
+        self.retry.as_ref()
+    }
+
+    /// Who is asked instead, in order.
+    #[must_use]
+    pub fn alternates(&self) -> &[ReadyTarget] {
+        &self.alternates
+    }
+}
+
+impl ReadyTarget {
+    /// The connector, pinned to its package.
+    #[must_use]
+    pub fn connector(&self) -> &ConnectorRef {
+        &self.connector
+    }
+
+    /// The operation.
+    #[must_use]
+    pub fn operation(&self) -> &Operation {
+        &self.operation
+    }
+}

@@ -1,0 +1,257 @@
+//! The directory of actions: files that their owner may edit by hand, each read once, by its name, and never followed
+//! elsewhere.
+
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::action::{Action, action_name};
+use crate::document::{DocumentError, Refused};
+use crate::error::{HostError, HostErrorKind};
+use crate::failure::safe_line;
+use crate::host_key::open_plain;
+use crate::spelling;
+
+/// The ending of an action's file.
+const ENDING: &str = ".md";
+
+/// Longest file that is read, in bytes; the parser refuses some that are shorter.
+const MAX_BYTES: u64 = 1024 * 1024;
+
+/// Most actions of one host.
+const MAX_ACTIONS: usize = 20_000;
+
+/// An action that is on the shelf, as far as its file can be read.
+#[derive(Debug)]
+pub struct ShelvedAction {
+    /// The name of its file, without `.md`.
+    pub name: String,
+    /// The action, or what is wrong with its file.
+    pub action: Result<Arc<Action>, HostError>,
+}
+
+/// The directory. It need not exist.
+#[derive(Debug, Clone)]
+pub(crate) struct Shelf {
+    dir: PathBuf,
+}
+
+impl Shelf {
+    pub(crate) fn new(dir: PathBuf) -> Self {
+        Self { dir }
+    }
+
+    /// The names of all that are there, in order: of files that end in `.md` and do not begin with a dot.
+    ///
+    /// # Errors
+    /// The directory cannot be read, is not safe, or has too many files in it.
+    pub(crate) fn names(&self) -> Result<Vec<String>, HostError> {
+        if !self.safe()? {
+            return Ok(Vec::new());
+        }
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.dir).map_err(unreadable)? {
+            let file = entry.map_err(unreadable)?.file_name();
+            let Some(name) = file.to_str().and_then(|file| file.strip_suffix(ENDING)) else { continue };
+            if name.starts_with('.') {
+                continue;
+            }
+            names.push(name.to_owned());
+            if names.len() > MAX_ACTIONS {
+                let message = format!("There are more than {MAX_ACTIONS} actions.");
+                return Err(HostError::new(HostErrorKind::Validation, message).hint("Remove some."));
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// All that are there, in the order of their names.
+    ///
+    /// # Errors
+    /// As [`names`](Self::names).
+    pub(crate) fn list(&self) -> Result<Vec<ShelvedAction>, HostError> {
+        let each = |name: String| {
+            let action = self.read(&name).map(Arc::new);
+            ShelvedAction { name, action }
+        };
+        Ok(self.names()?.into_iter().map(each).collect())
+    }
+
+    /// Reads the action of this name.
+    ///
+    /// # Errors
+    /// `action_not_found`; `validation`: what is wrong with its file.
+    pub(crate) fn read(&self, name: &str) -> Result<Action, HostError> {
+        let bytes = self.bytes(name)?;
+        named(name, &bytes)
+    }
+
+    /// The bytes of the action's file, whatever they are.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), but for what is in the file.
+    pub(crate) fn bytes(&self, name: &str) -> Result<Vec<u8>, HostError> {
+        action_name(name).map_err(|refused| {
+            // What is no name is no action's either; but a file may be there that somebody gave such a name.
+            HostError::new(HostErrorKind::ActionNotFound, format!("{}.", refused.message()))
+                .hint(format!("An action's name: {}.", refused.fix()))
+        })?;
+        if !self.safe()? {
+            return Err(self.not_found(name));
+        }
+        let odd = |what: &str| {
+            let message = format!("{name}.md among the actions {what}; it was not read.");
+            let hint = "Put the file itself there, yours and writable by nobody else: chmod 600.";
+            HostError::new(HostErrorKind::Validation, message).hint(hint)
+        };
+        let file = match open_plain(&self.path(name)) {
+            Ok(Some(file)) => file,
+            Ok(None) => return Err(odd("is a link")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(self.not_found(name)),
+            // A socket, or a device that is not there.
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) => {
+                return Err(odd("is no file"));
+            }
+            Err(error) => return Err(unreadable(error)),
+        };
+        let metadata = file.metadata().map_err(unreadable)?;
+        if !metadata.is_file() {
+            return Err(odd("is no file"));
+        }
+        if !owned(metadata.uid()) {
+            return Err(odd("belongs to another user"));
+        }
+        if metadata.mode() & 0o022 != 0 {
+            return Err(odd("can be written by others than its owner"));
+        }
+        let mut bytes = Vec::new();
+        file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+        if bytes.len() as u64 > MAX_BYTES {
+            return Err(odd("has more than 256 KiB"));
+        }
+        Ok(bytes)
+    }
+
+    /// Puts the file of an action there, whole or not at all.
+    ///
+    /// # Errors
+    /// `conflict`: there is one of this name, and `replace` does not say that it may go; it cannot be written.
+    pub(crate) fn add(&self, action: &Action, replace: bool) -> Result<(), HostError> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.dir).map_err(unwritable)?;
+        self.safe()?;
+        let write = || -> io::Result<tempfile::NamedTempFile> {
+            let mut file = tempfile::Builder::new()
+                .prefix(".action-")
+                .permissions(Permissions::from_mode(0o600))
+                .tempfile_in(&self.dir)?;
+            file.write_all(action.text().as_bytes())?;
+            file.as_file().sync_all()?;
+            Ok(file)
+        };
+        let file = write().map_err(unwritable)?;
+        let path = self.path(action.name());
+        let placed = if replace { file.persist(&path) } else { file.persist_noclobber(&path) };
+        placed.map_err(|error| match error.error.kind() {
+            io::ErrorKind::AlreadyExists => {
+                let message = format!("There is an action {} already.", action.name());
+                let hint = "Add it with --replace, or under another name.";
+                HostError::new(HostErrorKind::Conflict, message).hint(hint)
+            }
+            _ => unwritable(error.error),
+        })?;
+        sync(&self.dir).map_err(unwritable)
+    }
+
+    /// Takes an action's file away.
+    ///
+    /// # Errors
+    /// `action_not_found`; it cannot be removed.
+    pub(crate) fn remove(&self, name: &str) -> Result<(), HostError> {
+        if action_name(name).is_err() || !self.safe()? {
+            return Err(self.not_found(name));
+        }
+        match fs::remove_file(self.path(name)) {
+            Ok(()) => sync(&self.dir).map_err(unwritable),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(self.not_found(name)),
+            Err(error) => Err(unwritable(error)),
+        }
+    }
+
+    /// The error for a name that is not there, with the nearest that is.
+    pub(crate) fn not_found(&self, name: &str) -> HostError {
+        let names = self.names().unwrap_or_default();
+        let hint = match spelling::nearest(name, names.iter().map(String::as_str)) {
+            Some(near) => format!("Did you mean {near}? `cofferdam action list` shows those there are."),
+            None => {
+                "`cofferdam action list` shows those there are; `cofferdam action add` adds one.".to_owned()
+            }
+        };
+        let message = format!("There is no action {}.", safe_line(name, 100));
+        HostError::new(HostErrorKind::ActionNotFound, message).hint(hint)
+    }
+
+    /// Whether the directory is there; it must be its owner's alone to write.
+    fn safe(&self) -> Result<bool, HostError> {
+        let metadata = match fs::metadata(&self.dir) {
+            Ok(metadata) => metadata,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(unreadable(error)),
+        };
+        let wrong = match () {
+            () if !metadata.is_dir() => "is no directory",
+            () if !owned(metadata.uid()) => "belongs to another user",
+            () if metadata.mode() & 0o022 != 0 => "can be written by others than its owner",
+            () => return Ok(true),
+        };
+        let message = format!("The directory `actions` {wrong}: others could decide what runs.");
+        let hint = "Own it and `chmod 700` it, once you have looked at what is in it.";
+        Err(HostError::new(HostErrorKind::Validation, message).hint(hint))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(format!("{name}{ENDING}"))
+    }
+}
+
+/// The action in `bytes`, which is to have this name.
+pub(super) fn named(name: &str, bytes: &[u8]) -> Result<Action, HostError> {
+    let label = format!("{name}{ENDING}");
+    let action = Action::parse(&label, bytes).map_err(DocumentError::into_host_error)?;
+    if action.name() == name {
+        return Ok(action);
+    }
+    let toml = action.text.toml();
+    let mut findings = crate::document::Findings::new(&label, action.text(), &toml);
+    let message = format!("the file is called {label}, and the action in it `{}`", action.name());
+    let fix = "call both the same: who asks for one is not to get another";
+    findings.refuse(&[crate::document::Key::Name("name")], &Refused::new(message, fix));
+    match findings.finish() {
+        Ok(()) => Ok(action),
+        Err(error) => Err(error.into_host_error()),
+    }
+}
+
+/// Whether a file of this user's is ours to trust: our own, or the system's.
+fn owned(uid: u32) -> bool {
+    uid == rustix::process::geteuid().as_raw() || uid == 0
+}
+
+fn sync(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+fn unreadable(error: io::Error) -> HostError {
+    let message = format!("The actions cannot be read: {}.", error.kind());
+    let hint =
+        "The directory `actions` in the home directory and the files in it must be readable by this user.";
+    HostError::new(HostErrorKind::InputUnreadable, message).hint(hint).because(error)
+}
+
+fn unwritable(error: io::Error) -> HostError {
+    let message = format!("The actions cannot be written: {}.", error.kind());
+    let hint = "The directory `actions` in the home directory must be writable by this user, and have room.";
+    HostError::new(HostErrorKind::OutputUnwritable, message).hint(hint).because(error)
+}

@@ -1,0 +1,9 @@
+//! The server for agents, from outside: by clients that write bytes, and by clients that others wrote.
+
+mod changes;
+mod client;
+mod conversation;
+mod foreign;
+mod hostile;
+mod http;
+mod vanishing;

@@ -1,0 +1,150 @@
+//! What agents read: the tools, values, failures, progress and log lines, to the letter.
+
+use cofferdam_test_support::committed::assert_committed;
+use serde_json::{Value, json};
+
+use super::client::{Client, cli, home};
+
+fn golden(name: &str, value: &Value) {
+    let mut text = serde_json::to_string_pretty(value).unwrap() + "\n";
+    // Ids are new each time.
+    while let Some(at) = text.find("audit-0").filter(|at| !text[*at..].starts_with("audit-00000000-0")) {
+        text.replace_range(at..at + 42, "audit-00000000-0000-7000-8000-000000000000");
+    }
+    assert_committed(&format!("tests/mcp/golden/{name}.json"), &text);
+}
+
+#[test]
+fn what_an_agent_reads_is_what_is_committed() {
+    let home = home(&["hello", "probe"]);
+    let mut client = Client::greeted(&home, &["--operations", "hello,probe.panic,wait=probe.sleep"]);
+    let tools = client.ask("tools/list", &json!({}))["result"].clone();
+    golden("tools", &tools);
+    for (name, tool, args) in [
+        ("value", "hello__greet", json!({"name": "Ada", "tone": "warm"})),
+        ("value_no_object", "hello__divide", json!({"dividend": 7, "divisor": 2})),
+        ("value_none", "hello__nothing", json!({})),
+        ("failure_of_connector", "hello__fail", json!({"kind": "upstream"})),
+        ("failure_panic", "probe__panic", json!({"message": "a secret of the guest"})),
+        ("wrong_arguments", "hello__greet", json!({"nam": "Ada"})),
+    ] {
+        golden(name, &client.call(tool, &args));
+    }
+    let unknown = client.ask("tools/call", &json!({"name": "hello__grant\u{1b}[31m", "arguments": {}}));
+    golden("unknown_tool", &unknown["error"]);
+    // Every value is what its tool's schema says, and so is every failure.
+    for (tool, args) in [
+        ("hello__greet", json!({"name": "Ada"})),
+        ("hello__divide", json!({"dividend": 7, "divisor": 2})),
+        ("hello__areas", json!({"shapes": ["empty", {"circle": 1.5}, {"rectangle": [2, 3]}]})),
+        ("hello__common_rights", json!({"one": ["read", "write"], "other": ["write"]})),
+        (
+            "hello__by_age",
+            json!({"people": [{"full_name": "A", "nick_names": []}, {"full_name": "B", "age": 3, "address": {"some": null}, "nick_names": ["b"]}]}),
+        ),
+        ("hello__parse_all", json!({"texts": ["1", "x"]})),
+        ("hello__reverse", json!({"bytes": "AAEC"})),
+        (
+            "hello__echo_scalars",
+            json!({"value": {"truth": true, "small": 1, "short": -1, "big": 1, "low": -1, "fraction": "NaN", "letter": "ä", "text": ""}}),
+        ),
+        ("hello__nothing", json!({})),
+        ("hello__fail", json!({"kind": "network"})),
+    ] {
+        let listed = tools["tools"].as_array().unwrap().iter().find(|one| one["name"] == tool).unwrap();
+        let result = client.call(tool, &args);
+        let valid = |schema: &Value, value: &Value| {
+            let schema = jsonschema::validator_for(schema).unwrap();
+            let errors: Vec<_> = schema.iter_errors(value).map(|error| error.to_string()).collect();
+            assert!(errors.is_empty(), "{tool}: {value}: {errors:?}");
+        };
+        valid(&listed["outputSchema"], &result["structuredContent"]);
+        // What the schema of the arguments leaves to the host.
+        if tool != "hello__echo_scalars" {
+            valid(&listed["inputSchema"], &args);
+        }
+        assert_eq!(result["isError"], json!(tool == "hello__fail"), "{result}");
+    }
+    assert_eq!(client.end(), "", "nothing is on standard error where nothing is wrong");
+}
+
+#[test]
+fn a_client_that_asks_is_told_how_far_a_call_is() {
+    let home = home(&["hello"]);
+    let mut client = Client::greeted(&home, &["--operations", "hello"]);
+    let level = client.ask("logging/setLevel", &json!({"level": "debug"}));
+    assert_eq!(level["result"], json!({}), "{level}");
+    let params =
+        json!({"name": "hello__greet", "arguments": {"name": "Ada"}, "_meta": {"progressToken": "p"}});
+    let result = client.ask("tools/call", &params);
+    assert_eq!(result["result"]["isError"], false);
+    let of = |method: &str| {
+        client.notes.iter().filter(|note| note["method"] == method).cloned().collect::<Vec<_>>()
+    };
+    let progress: Vec<_> = of("notifications/progress")
+        .iter()
+        .map(|note| note["params"]["progress"].as_f64().unwrap())
+        .collect();
+    assert_eq!(progress, [1.0, 2.0, 3.0]);
+    let messages = of("notifications/message");
+    assert_eq!(messages.len(), 3);
+    assert!(messages.iter().all(|note| !note.to_string().contains("Ada")), "{messages:?}");
+    client.notes.clear();
+    client.ask("logging/setLevel", &json!({"level": "error"}));
+    client.call("hello__greet", &json!({"name": "Ada"}));
+    assert!(client.notes.is_empty(), "{:?}", client.notes);
+}
+
+#[test]
+fn the_operator_sees_the_same_and_what_is_left_out() {
+    let home = home(&["hello", "probe", "slack"]);
+    let list = |args: &[&str]| {
+        let args: Vec<_> = ["mcp", "--list-tools", "--format", "json"].iter().chain(args).copied().collect();
+        let listing = cli(&home).run(&args).json();
+        let names = |key: &str| {
+            let all = listing[key].as_array().unwrap().iter();
+            all.map(|one| one["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        (names("tools"), names("withheld"))
+    };
+    assert_eq!(list(&[]), (vec![], vec![]), "nothing is offered that nobody named");
+    assert_eq!(list(&["--operations", "hello.greet"]), (vec!["hello__greet".to_owned()], vec![]));
+    let (_, withheld) = list(&["--operations", "hello.gret,teams"]);
+    assert_eq!(withheld, ["hello.gret", "teams"]);
+    let (all, _) = list(&["--all-operations"]);
+    assert!(all.iter().any(|name| name == "slack__post_message") && all.len() > 20, "{all:?}");
+    let (safe, _) = list(&["--all-operations", "--read-only"]);
+    assert!(safe.iter().all(|name| !name.starts_with("slack")) && safe.len() > 5, "{safe:?}");
+    let (only, _) = list(&["--all-operations", "--only", "hello"]);
+    assert!(only.iter().all(|name| name.starts_with("hello__")) && only.len() == 10, "{only:?}");
+    for bad in
+        [&["--token-file", "x"][..], &["--list-tools", "--pin"], &["--operations", "a", "--all-operations"]]
+    {
+        let args: Vec<_> = ["mcp"].iter().chain(bad).copied().collect();
+        assert_ne!(cli(&home).run(&args).code, Some(0), "{bad:?}");
+    }
+}
+
+#[test]
+fn a_client_is_configured_as_it_is_started() {
+    let home = home(&[]);
+    let dir = home.path();
+    let run = |args: &[&str]| {
+        let args: Vec<_> = ["mcp", "config", "--client"].iter().chain(args).copied().collect();
+        cli(&home).run(&args)
+    };
+    let printed = run(&["claude-code", "--", "--operations", "hello"]).json();
+    let entry = &printed["mcpServers"]["cofferdam"];
+    assert_eq!(entry["args"], json!(["mcp", "--operations", "hello"]));
+    assert_eq!(entry["env"]["COFFERDAM_HOME"], json!(dir.to_str().unwrap()));
+    std::fs::write(dir.join(".mcp.json"), "{\"mcpServers\": {\"other\": {}}}").unwrap();
+    drop(run(&["claude-code", "--write"]).ok());
+    let written: Value = serde_json::from_slice(&std::fs::read(dir.join(".mcp.json")).unwrap()).unwrap();
+    assert!(written["mcpServers"]["other"].is_object() && written["mcpServers"]["cofferdam"].is_object());
+    drop(run(&["codex", "--write"]).ok());
+    assert!(
+        std::fs::read_to_string(dir.join(".codex/config.toml")).unwrap().contains("[mcp_servers.cofferdam]")
+    );
+    run(&["codex", "--write"]).fails(65).said("has a server of this name already");
+    run(&["cursor", "--", "--operation", "hello"]).fails(65).said("cannot be started so");
+}

@@ -1,0 +1,158 @@
+//! Clients that send what no client should: each message has its answer, and the next good one has its own.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::client::{Client, home};
+
+/// An answer that no request has.
+#[track_caller]
+fn refused(client: &mut Client, line: &str, code: i64) -> Value {
+    client.send(line);
+    let answer = client.read();
+    assert_eq!(answer["error"]["code"], code, "{}: {answer}", &line[..line.len().min(200)]);
+    assert_eq!(client.tools(), ["hello__greet"], "the server goes on");
+    answer
+}
+
+#[test]
+fn attack_152_what_is_no_message_has_an_answer_and_the_next_has_its_own() {
+    let home = home(&["hello"]);
+    let mut client = Client::start(&home, &["--operations", "hello.greet"]);
+    // Before anybody greeted: nothing here ends the session.
+    client.send("{\"jsonrpc\": \"2.0\", \"method\": \"notifications/initialized\"}");
+    client.send("{\"jsonrpc\": \"2.0\", \"id\": 9, \"result\": {}}");
+    client.send("nonsense");
+    assert_eq!(client.read()["error"]["code"], -32700);
+    let early = client.ask("tools/list", &json!({}));
+    assert!(early["error"].is_object(), "{early}");
+    let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+    assert!(client.ask("initialize", &hello)["result"].is_object());
+    for (line, code) in [
+        ("{", -32700),
+        ("hello", -32700),
+        ("{\"jsonrpc\": \"2.0\", \"id\": NaN, \"method\": \"tools/list\"}", -32700),
+        ("{\"jsonrpc\": \"2.0\", \"id\": 7, \"method\": \"tools/list\"", -32700),
+        ("[{\"jsonrpc\": \"2.0\", \"id\": 7, \"method\": \"tools/list\"}]", -32600),
+        ("[]", -32600),
+        ("null", -32600),
+        ("{\"jsonrpc\": \"2.0\", \"id\": null, \"method\": \"tools/list\"}", -32600),
+        ("{\"jsonrpc\": \"2.0\", \"id\": 1.5, \"method\": \"tools/list\"}", -32600),
+        ("{\"jsonrpc\": \"1.0\", \"id\": 7, \"method\": \"tools/list\"}", -32600),
+        ("{\"id\": 7, \"method\": \"tools/list\"}", -32600),
+        ("{\"jsonrpc\": \"2.0\", \"id\": 7777, \"method\": \"no/such\"}", -32601),
+        ("{\"jsonrpc\": \"2.0\", \"id\": 7777, \"method\": \"prompts/list\"}", -32601),
+        ("{\"jsonrpc\": \"2.0\", \"id\": 7777, \"method\": \"resources/list\"}", -32601),
+        ("{\"jsonrpc\": \"2.0\", \"id\": 7777, \"method\": \"tools/call\"}", -32602),
+        ("{\"jsonrpc\": \"2.0\", \"id\": 7777, \"method\": \"tools/call\", \"params\": []}", -32602),
+        (
+            "{\"jsonrpc\": \"2.0\", \"id\": 7777, \"method\": \"tools/call\", \"params\": {\"name\": 5}}",
+            -32602,
+        ),
+        (
+            "{\"jsonrpc\": \"2.0\", \"id\": 7777, \"method\": \"tools/call\", \"params\": {\"name\": \"hello__greet\", \"arguments\": [1]}}",
+            -32602,
+        ),
+        (
+            "{\"jsonrpc\": \"2.0\", \"id\": 7777, \"method\": \"tools/call\", \"params\": {\"name\": \"\"}}",
+            -32602,
+        ),
+        (
+            "{\"jsonrpc\": \"2.0\", \"id\": 7777, \"method\": \"logging/setLevel\", \"params\": {\"level\": \"loud\"}}",
+            -32602,
+        ),
+    ] {
+        let answer = refused(&mut client, line, code);
+        if line.contains("7777") {
+            assert_eq!(answer["id"], 7777, "{line}");
+        }
+    }
+    // A call without an id is nobody's call, and runs nothing.
+    client.send("{\"jsonrpc\": \"2.0\", \"method\": \"tools/call\", \"params\": {\"name\": \"hello__greet\", \"arguments\": {\"name\": \"Ada\"}}}");
+    assert_eq!(client.tools(), ["hello__greet"]);
+    client.send("");
+    client.send("\r");
+    let stderr = client.end();
+    assert!(!stderr.contains("nonsense"), "{stderr}");
+    assert!(super::client::record(&home).is_empty());
+}
+
+#[test]
+fn attack_153_a_message_that_is_too_long_is_not_kept() {
+    let home = home(&["hello"]);
+    let mut client = Client::greeted(&home, &["--operations", "hello.greet"]);
+    refused(&mut client, &"x".repeat(17 << 20), -32600);
+    let name = "x".repeat(17 << 20);
+    let long = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "hello__greet", "arguments": {"name": name}}});
+    refused(&mut client, &long.to_string(), -32600);
+    let deep = format!(
+        "{{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": \"x\", \"params\": {}",
+        "{\"a\":".repeat(200_000)
+    );
+    refused(&mut client, &deep, -32700);
+    // As much as a call takes is taken, and what is a little more is the call's to refuse.
+    let result = client.call("hello__greet", &json!({"name": "x".repeat(3 << 20)}));
+    assert_eq!(result["isError"], false);
+    let result = client.call("hello__greet", &json!({"name": "x".repeat((4 << 20) + 100)}));
+    assert_eq!(
+        result["structuredContent"]["error"]["class"], "resource_limit_exceeded",
+        "{}",
+        result["structuredContent"]
+    );
+}
+
+#[test]
+fn an_id_that_is_under_way_is_not_taken_twice() {
+    let home = home(&["hello", "probe"]);
+    let mut client = Client::greeted(&home, &["--operations", "hello.greet,probe.sleep"]);
+    let sleep = |id: i64| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "probe__sleep", "arguments": {"ms": 700}}});
+    client.send(&sleep(500).to_string());
+    client.send(&json!({"jsonrpc": "2.0", "id": 500, "method": "tools/list"}).to_string());
+    let refused = client.read();
+    assert_eq!((&refused["id"], &refused["error"]["code"]), (&Value::Null, &json!(-32600)), "{refused}");
+    let answer = client.answer(500);
+    assert_eq!(answer["result"]["isError"], false, "the first keeps its answer: {answer}");
+    client.send(&sleep(500).to_string());
+    assert_eq!(client.answer(500)["result"]["isError"], false, "it is free again");
+}
+
+#[test]
+fn a_client_that_does_not_read_holds_up_nobody_but_itself() {
+    let home = home(&["hello"]);
+    let mut client = Client::greeted(&home, &["--operations", "hello", "--concurrency", "4"]);
+    // More than pipes and rooms take: the rest waits in this process, whose thread writes on as answers are read.
+    let ids: Vec<i64> = (0..3_000).map(|_| client.begin("tools/list", &json!({}))).collect();
+    std::thread::sleep(Duration::from_millis(200));
+    let mut seen: Vec<i64> = ids.iter().map(|_| client.read()["id"].as_i64().unwrap()).collect();
+    seen.sort_unstable();
+    assert_eq!(seen, ids);
+    // So many calls at once that the host has no line for them: each has an answer, and says so where it is that.
+    let ids: Vec<i64> = (0..400)
+        .map(|_| client.begin("tools/call", &json!({"name": "hello__greet", "arguments": {"name": "Ada"}})))
+        .collect();
+    for _ in &ids {
+        let answer = client.read();
+        let (result, error) = (&answer["result"], &answer["result"]["structuredContent"]["error"]);
+        assert!(result["isError"] == false || error["code"] == "busy", "{answer}");
+    }
+}
+
+#[test]
+fn attack_164_what_agents_send_drives_no_terminal() {
+    let home = home(&["hello"]);
+    let hostile = "\u{1b}[2J\u{1b}]0;owned\u{7}\u{202e}";
+    let mut client = Client::greeted(&home, &["--operations", "hello.greet", "-vvv"]);
+    let result = client.call("hello__greet", &json!({"name": hostile}));
+    assert_eq!(
+        result["structuredContent"]["value"]["text"],
+        json!(format!("Good day, {hostile}.")),
+        "data is data"
+    );
+    let text = result["content"][0]["text"].as_str().unwrap();
+    assert!(!text.contains('\u{1b}') && !text.contains('\u{202e}'), "{text:?}");
+    client.ask(&format!("x{hostile}"), &json!({}));
+    client.ask("tools/call", &json!({"name": hostile, "arguments": {}}));
+    let stderr = client.end();
+    assert!(!stderr.contains('\u{1b}') && !stderr.contains('\u{202e}'), "{stderr:?}");
+}
