@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::cli::listen::Listen;
+use crate::cli::private::AllowPrivate;
 use crate::cli::report::Stop;
 use crate::cli::runtime;
 use crate::cli::session::Session;
@@ -101,15 +102,8 @@ struct Serve {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
     grace: Duration,
 
-    /// Lets connectors reach this host although its address is private; their manifests must name it too.
-    #[arg(
-        long,
-        value_name = "HOST:PORT",
-        env = "COFFERDAM_ALLOW_PRIVATE",
-        hide_env_values = true,
-        value_delimiter = ','
-    )]
-    allow_private: Vec<String>,
+    #[command(flatten)]
+    private: AllowPrivate,
 }
 
 fn time(text: &str) -> Result<Duration, String> {
@@ -133,9 +127,7 @@ fn serve(args: Serve, session: &Session<'_>) -> Result<(), Stop> {
         return Err(error.hint("Add --http 127.0.0.1:PORT.").into());
     }
     let host = session.host_with(|builder| {
-        let builder = builder.concurrency(args.concurrency).listener(CallNotes::listener());
-        let named = args.allow_private.iter().filter(|text| !text.is_empty());
-        named.fold(builder, |builder, host_port| builder.allow_private(host_port))
+        args.private.clone().of(builder).concurrency(args.concurrency).listener(CallNotes::listener())
     })?;
     let offer = offer(&args);
     let pins = Pins::load(session.home()?.join(PINS))?;
