@@ -197,7 +197,18 @@ fn only_the_server_listens() {
 #[test]
 fn a_call_gets_its_time_from_the_clock_it_is_given() {
     // Those below measure their own waits, or keep connections; nothing of a call is decided by it.
-    only(&["clock/", "cli/", "egress/", "registry/", "resilience/breaker/turn.rs"], &["Instant::now()"]);
+    only(
+        &[
+            "clock/",
+            "cli/",
+            "egress/",
+            "registry/",
+            "resilience/breaker/turn.rs",
+            "server/slow.rs",
+            "mcp/stdio.rs",
+        ],
+        &["Instant::now()"],
+    );
 }
 
 #[test]

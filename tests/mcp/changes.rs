@@ -36,7 +36,7 @@ fn clients_are_told_when_the_tools_are_others() {
     assert_eq!(client.tools(), Vec::<String>::new());
     run(home.install(&package::guest_package("conformance", &[]), &signer)).unwrap();
     client.told_of_a_change();
-    assert_eq!(client.tools().len(), 4);
+    assert_eq!(client.tools().len(), 5);
     assert_eq!(client.call("conformance__test_simple_text", &json!({}))["isError"], false);
     // Whoever signed it is trusted no more: nothing of it is offered, and the operator is told why.
     home.revoke(&signer.public());

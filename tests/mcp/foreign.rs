@@ -15,7 +15,8 @@ use crate::services::tools;
 /// The tools under the names that the suite calls.
 const SUITE: &str = "test_simple_text=conformance.test_simple_text,test_error_handling=conformance.test_error_handling,\
                      test_tool_with_progress=conformance.test_tool_with_progress,\
-                     test_tool_with_logging=conformance.test_tool_with_logging";
+                     test_tool_with_logging=conformance.test_tool_with_logging,\
+                     test_logging_tool=conformance.test_logging_tool";
 
 /// A program of the tools, with the Node beside it.
 fn program(tools: &Tools, path: &Path) -> Command {
@@ -62,7 +63,7 @@ fn the_python_sdk_holds_a_conversation() {
     let url = format!("http://127.0.0.1:{}/mcp", server.address.port());
     client.arg(repository().join("tests/mcp/client.py")).arg(COFFERDAM).arg(home.path()).arg(url);
     let said = output(client);
-    assert!(said.ends_with("both transports: 11 tools, a value, a failure, a refusal\n"), "{said}");
+    assert!(said.ends_with("both transports: 15 tools, a value, a failure, a refusal\n"), "{said}");
     server.end();
 }
 

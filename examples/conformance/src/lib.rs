@@ -19,6 +19,10 @@ impl Guest for Conformance {
         Ok("done".to_owned())
     }
 
+    fn test_logging_tool() -> Result<String, Failure> {
+        Ok("done".to_owned())
+    }
+
     fn test_tool_with_logging() -> Result<String, Failure> {
         Ok("done".to_owned())
     }

@@ -62,6 +62,12 @@ impl Pins {
         Ok(Self { path, tools })
     }
 
+    /// No pins, whatever is in the file at `path`.
+    #[must_use]
+    pub fn none(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), tools: None }
+    }
+
     /// Where the file is, or would be.
     #[must_use]
     pub fn path(&self) -> &Path {

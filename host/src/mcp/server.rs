@@ -14,8 +14,8 @@ use rmcp::model::{
     CompleteResult, ContentBlock, CustomRequest, CustomResult, ErrorCode, ErrorData, Implementation,
     JsonObject, ListPromptsRequestMethod, ListPromptsResult, ListResourceTemplatesRequestMethod,
     ListResourceTemplatesResult, ListResourcesRequestMethod, ListResourcesResult, ListToolsResult,
-    LoggingLevel, MetaObject, PaginatedRequestParams, ServerCapabilities, ServerConfig,
-    SetLevelRequestParams, SubscriptionFilter, Tool,
+    LoggingLevel, MetaObject, PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig,
+    SetLevelRequestMethod, SetLevelRequestParams, SubscriptionFilter, Tool,
 };
 use rmcp::service::{NotificationContext, Peer, RequestContext, SubscriptionContext};
 use serde_json::Value;
@@ -38,14 +38,10 @@ isError has the failure's class and whether trying again can help (`retriable`);
 Where a failure names a command, only the user can run it.";
 
 /// The methods that the SDK knows by their parameters: what it cannot read of these has wrong parameters.
-const METHODS: [&str; 6] = [
-    "initialize",
-    "tools/call",
-    "tools/list",
-    "logging/setLevel",
-    "subscriptions/listen",
-    "completion/complete",
-];
+const METHODS: [&str; 4] = ["tools/call", "tools/list", "subscriptions/listen", "completion/complete"];
+
+/// Those of the versions that have sessions; the others do not know them.
+const OLDER_METHODS: [&str; 2] = ["initialize", "logging/setLevel"];
 
 /// How often a session that nobody told anything is asked whether it still lives.
 const LIVES: Duration = Duration::from_secs(30);
@@ -124,6 +120,11 @@ fn rendered(name: &str, outcome: Result<Value, Error>, report: &Report) -> Rende
         Ok(value) => agent::value(name, &value, report),
         Err(error) => agent::error(name, &error),
     }
+}
+
+/// Whether the request is of a version that has sessions.
+fn has_sessions(context: &RequestContext<RoleServer>) -> bool {
+    context.protocol_version().is_none_or(|version| version < ProtocolVersion::V_2026_07_28)
 }
 
 /// Who asks, for the record: a claim of the client's, and marked as one of an agent's.
@@ -209,8 +210,11 @@ impl ServerHandler for McpServer {
     async fn set_level(
         &self,
         request: SetLevelRequestParams,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
+        if !has_sessions(&context) {
+            return Err(ErrorData::method_not_found::<SetLevelRequestMethod>());
+        }
         *self.level.lock().unwrap_or_else(PoisonError::into_inner) = Some(request.level);
         Ok(())
     }
@@ -241,9 +245,10 @@ impl ServerHandler for McpServer {
     async fn on_custom_request(
         &self,
         request: CustomRequest,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
-        if METHODS.contains(&request.method.as_str()) {
+        let method = request.method.as_str();
+        if METHODS.contains(&method) || (OLDER_METHODS.contains(&method) && has_sessions(&context)) {
             return Err(ErrorData::invalid_params("The parameters are not those of this method.", None));
         }
         let message = format!("There is no method `{}`.", safe_line(&request.method, 100));

