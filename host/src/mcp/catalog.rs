@@ -7,7 +7,7 @@ use rmcp::model::Tool;
 use super::names;
 use super::offer::Offer;
 use super::pins::{Pins, Said};
-use super::tool::{Named, Runs, Unnamed};
+use super::tool::{Named, Unnamed};
 use crate::call::ConnectorRef;
 use crate::digest::Digest;
 use crate::error::HostError;
@@ -108,13 +108,6 @@ impl Catalog {
         let same = |(one, other): (&Named, &Named)| one.pin == other.pin && one.runs == other.runs;
         self.tools.len() == other.tools.len() && self.tools.iter().zip(&other.tools).all(same)
     }
-
-    /// The operations that tools run.
-    #[cfg(test)]
-    pub(super) fn of_tools(tools: Vec<Named>) -> Self {
-        let by_name = tools.iter().enumerate().map(|(at, tool)| (tool.tool.name.to_string(), at)).collect();
-        Self { tools, by_name, withheld: Vec::new() }
-    }
 }
 
 /// The operations that are offered. A connector that a call would refuse has none, and is withheld with the reason.
@@ -154,12 +147,4 @@ fn operations(host: &Host, offer: &Offer, withheld: &mut Vec<Withheld>) -> Resul
         }
     }
     Ok(tools)
-}
-
-impl Runs {
-    /// Whether it is this operation.
-    #[cfg(test)]
-    pub(super) fn is(&self, op: &str) -> bool {
-        matches!(self, Self::Operation { op: own, .. } if own == op)
-    }
 }
