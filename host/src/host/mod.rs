@@ -12,6 +12,7 @@ mod inspection;
 mod install;
 mod package;
 mod recovery;
+mod run_action;
 mod why;
 
 use std::sync::Arc;
