@@ -5,6 +5,7 @@
 
 use std::fs;
 
+use cofferdam::action::{Action, Values};
 use cofferdam::manifest::Manifest;
 use cofferdam::package::{Docs, Package, Sections, embed, extract, strip};
 use cofferdam::resilience::Settings;
@@ -242,6 +243,32 @@ fn settings() {
         assert!(matches!(ran.code, Some(0 | 64 | 65 | 66)), "{ran:?}");
         ran.stderr.lines().for_each(|line| crate::envelope::printable(&json!(line)));
         assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
+    });
+}
+
+#[test]
+fn files_of_actions() {
+    let page =
+        fs::read_to_string(cofferdam_test_support::package::repository().join("docs/actions.md")).unwrap();
+    let text = page.split("````").nth(1).unwrap().trim_start_matches("markdown\n").to_owned();
+    let action = Action::parse("ship-update.md", text.as_bytes()).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!((action.name(), action.steps().len()), ("ship-update", 3));
+    each(2_000, anything_or(&text), |bytes| match Action::parse("ship-update.md", &bytes) {
+        Ok(action) => {
+            let args = action.arguments(&json!({"number": 1, "channel": null}));
+            if let Ok(args) = args {
+                let values = Values { args: &args, steps: &[] };
+                for step in action.steps() {
+                    drop(step.target().render(&values));
+                }
+            }
+        }
+        Err(error) => {
+            assert!(!error.problems().is_empty());
+            for text in [error.to_string(), error.render(false)] {
+                assert_eq!(text.chars().find(|c| c.is_control() && *c != '\n'), None, "{text:?}");
+            }
+        }
     });
 }
 

@@ -9,6 +9,7 @@
     reason = "tests: what does not hold ends the test"
 )]
 
+mod actions;
 mod attacks;
 mod audit_queries;
 mod bindings;

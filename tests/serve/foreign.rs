@@ -1,37 +1,76 @@
 //! Schemathesis, which nobody here wrote, against the description and the server: it makes requests of every kind.
 
-use cofferdam_test_support::services::Tools;
+use std::path::Path;
 
-use super::stage::{Stage, TOKEN};
+use cofferdam_test_support::services::Tools;
+use serde_json::{Value, json};
+
+use super::stage::{PROBE, Stage, TOKEN};
 
 /// Statuses of the fifties are outcomes here (W42), so that they are no fault of the server's.
 const CHECKS: &str = "status_code_conformance,content_type_conformance,response_headers_conformance,\
                       response_schema_conformance,negative_data_rejection,positive_data_acceptance,\
                       missing_required_header,unsupported_method,use_after_free,ensure_resource_availability,ignored_auth";
 
-#[test]
-fn schemathesis_finds_nothing() {
-    let tools = match Tools::find() {
-        Ok(tools) => tools,
+/// The tools, and a server; none where they are not there.
+fn stage() -> Option<(Tools, Stage)> {
+    match Tools::find() {
+        Ok(tools) => Some((tools, Stage::new())),
         Err(why) => {
             assert!(!Tools::required(), "{why}");
-            return crate::skipped(&why);
+            crate::skipped(&why);
+            None
         }
-    };
-    let stage = Stage::new();
-    let url = format!("http://{}/openapi.json", stage.address);
+    }
+}
+
+/// Has requests made of what `description` (a URL or a file) describes; it finds nothing.
+#[track_caller]
+fn finds_nothing(tools: &Tools, stage: &Stage, description: &str, more: &[&str]) {
     let output = std::process::Command::new(tools.python("schemathesis"))
-        .args(["run", &url, "--checks", CHECKS, "--max-examples", "60", "--seed", "1", "--no-color"])
-        .args(["--phases", "examples,coverage,fuzzing", "--generation-database", "none"])
-        .args(["-H", &format!("Authorization: Bearer {TOKEN}")])
+        .args(["run", description, "--checks", CHECKS, "--max-examples", "50", "--seed", "1", "--no-color"])
+        .args(["--generation-database", "none", "-H", &format!("Authorization: Bearer {TOKEN}")])
+        .args(more)
         .current_dir(stage.home.path())
         .env("HYPOTHESIS_STORAGE_DIRECTORY", stage.home.path().join("hypothesis"))
         .output()
         .unwrap();
     let said =
-        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{said}");
-    assert!(said.contains("No issues found"), "{said}");
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    assert!(output.status.success() && said.contains("No issues found"), "{said}");
     // It made calls, and the record of them holds.
     stage.cli().run(&["audit", "verify"]).ok();
+}
+
+#[test]
+fn schemathesis_finds_nothing_in_what_is_described() {
+    let Some((tools, stage)) = stage() else { return };
+    let url = format!("http://{}/openapi.json", stage.address);
+    finds_nothing(&tools, &stage, &url, &["--phases", "examples,coverage,fuzzing"]);
+}
+
+#[test]
+fn schemathesis_finds_nothing_in_calls_that_run_and_in_their_record() {
+    let Some((tools, stage)) = stage() else { return };
+    // Two operations that are there, so that what is made up is called, and is on record.
+    let mut description = stage.get("/openapi.json").json();
+    let call = |connector: &str, op: &str, argument: &str| {
+        json!({"type": "object", "required": ["connector", "op", "args"], "additionalProperties": false, "properties": {
+            "connector": {"const": connector}, "op": {"const": op},
+            "args": {"type": "object", "required": [argument], "additionalProperties": false,
+                     "properties": {argument: {"type": "string"}}},
+            "not_idempotent": {"type": "boolean"}}})
+    };
+    let calls = [call(PROBE, "panic", "message"), call("github://cofferdam/hello", "greet", "name")];
+    description["components"]["schemas"]["CallRequest"] = json!({"oneOf": calls});
+    let file = stage.home.path().join("described.json");
+    std::fs::write(&file, description.to_string()).unwrap();
+    let url = format!("http://{}", stage.address);
+    let more = ["--url", &url, "--phases", "coverage,fuzzing,stateful"];
+    finds_nothing(&tools, &stage, &Path::new(&file).to_string_lossy(), &more);
+    let list: Value = stage.cli().run(&["audit", "list", "--limit", "0", "--format", "json"]).json();
+    for (op, status) in [("panic", "failure"), ("greet", "value")] {
+        let ran = |row: &&Value| row["op"] == op && row["status"] == status;
+        assert!(list.as_array().unwrap().iter().any(|row| ran(&row)), "{op} was never called");
+    }
 }

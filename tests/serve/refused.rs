@@ -59,6 +59,8 @@ fn who_has_no_token_or_comes_from_elsewhere_learns_nothing() {
     }
     assert_eq!(plain("/healthz", &[]).status, 200);
     assert_eq!(plain("/healthz", &["host: evil.example"]).status, 403);
+    let other = read(stage.begin_plain("DELETE", "/healthz", &[], b""));
+    assert_eq!((other.status, other.header("allow")), (405, Some("GET,HEAD")), "{other:?}");
     let origin = stage.ask("GET", "/openapi.json", &["origin: https://evil.example"], b"");
     assert_eq!((origin.status, origin.word().as_str()), (403, "origin_refused"));
     let host = stage.ask("GET", "/openapi.json", &["host: evil.example"], b"");

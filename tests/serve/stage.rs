@@ -64,7 +64,9 @@ impl Stage {
         home.trust(&signer.public(), "github://cofferdam/*");
         let grants = [upstream.grant(), format!("http://localhost:{closed}")];
         run(home.install(&package::guest_package("probe", &grants), &signer)).unwrap();
-        run(home.install(&package::guest_package("slack", &[]), &signer)).unwrap();
+        for name in ["slack", "hello"] {
+            run(home.install(&package::guest_package(name, &[]), &signer)).unwrap();
+        }
         let config = format!(
             "[network]\nallow_private = [\"{}\", \"localhost:{closed}\"]\n[retry]\nprofile = \"none\"\n",
             upstream.host_port()

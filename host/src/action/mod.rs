@@ -22,4 +22,6 @@ pub use template::{Part, Reference, Root, Segment, Template, Values};
 pub(crate) use words::action_name;
 
 #[cfg(test)]
+mod mistakes;
+#[cfg(test)]
 mod tests;

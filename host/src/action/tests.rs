@@ -140,3 +140,143 @@ fn steps_are_filled_in_once() {
         }),
     );
 }
+
+#[test]
+fn what_is_filled_in_has_to_be_there_and_has_to_fit() {
+    let action = parsed(&ship_update()).unwrap();
+    let args = action.arguments(&json!({"branch": "b"})).unwrap();
+    let says = |found: serde_json::Value| {
+        let steps = [found];
+        let error = action.steps()[1].target().render(&Values { args: &args, steps: &steps }).unwrap_err();
+        error.to_string()
+    };
+    let good = json!({"title": "t", "number": 7, "labels": [{"name": "n"}]});
+    let with = |name: &str, value: serde_json::Value| {
+        let mut changed = good.clone();
+        changed[name] = value;
+        changed
+    };
+    for (found, expected) in [
+        (with("title", json!(null)), "`${steps.find.title}` is nothing"),
+        (with("title", json!(["hunter2"])), "`${steps.find.title}` is a list"),
+        (with("title", json!({"hunter2": 1})), "`${steps.find.title}` is an object"),
+        (with("labels", json!([])), "`${steps.find.labels[0].name}` leads nowhere: there is no item 0"),
+        (with("labels", json!([{}])), "there is no field `name`"),
+        (with("labels", json!(null)), "leads into nothing"),
+        (with("labels", json!({"0": 1})), "there is no item 0"),
+        (json!(null), "`${steps.find.title}` leads into nothing"),
+        (with("title", json!("x".repeat(5 << 20))), "more than 4 MiB"),
+        (with("labels", json!([{"name": "x".repeat(5 << 20)}])), "more than 4 MiB"),
+    ] {
+        let error = says(found);
+        assert!(error.contains(expected) && !error.contains("hunter2"), "{expected}: {error}");
+    }
+}
+
+#[test]
+fn arguments_are_told_all_that_is_wrong_with_them() {
+    let action = parsed(&ship_update()).unwrap();
+    let good = action.arguments(&json!({"branch": "b", "count": 4.0, "labels": ["x"]})).unwrap();
+    assert_eq!(json!(good), json!({"branch": "b", "count": 4, "labels": ["x"]}));
+    let error = action
+        .arguments(&json!({"brunch": "hunter2", "count": 1.5, "labels": ["x", 3], "\u{1b}[31m": 1}))
+        .unwrap_err();
+    let problems = error.details()["problems"].as_array().unwrap();
+    let problems: Vec<_> = problems.iter().map(|it| it.as_str().unwrap()).collect();
+    assert_eq!(
+        problems,
+        [
+            "args.branch is missing",
+            "args.count: expected a whole number of at most 64 bits",
+            "args.labels: item 1: expected a string, got a number",
+            "args.brunch is no input of this action; did you mean `branch`?",
+            "args.[31m is no input of this action",
+        ]
+    );
+    assert!(
+        !error.message().contains("hunter2")
+            && error.hint_text().unwrap().contains("count (integer, optional)")
+    );
+    for (given, says) in [
+        (json!([]), "no object"),
+        (json!(null), "no object"),
+        (json!({"branch": null}), "args.branch is missing"),
+        (json!({"branch": ["b"]}), "expected a string, got an array"),
+        (json!({"branch": "b", "count": 1e308}), "a whole number"),
+        (json!({"branch": "b", "count": 9_007_199_254_740_993.0}), "a whole number"),
+        (json!({"branch": "b", "count": "3"}), "expected a whole number, got a string"),
+        (json!({"branch": "b", "count": true}), "got a boolean"),
+        (json!({"branch": "x".repeat(5 << 20)}), "more than 4 MiB"),
+    ] {
+        let error = action.arguments(&given).unwrap_err();
+        assert!(error.message().contains(says), "{says}: {error}");
+    }
+    // What an integer says exactly is kept exactly.
+    for exact in [json!(9_007_199_254_740_993_u64), json!(u64::MAX), json!(i64::MIN)] {
+        assert_eq!(action.arguments(&json!({"branch": "b", "count": exact})).unwrap()["count"], exact);
+    }
+    assert_eq!(action.arguments(&json!({"branch": "b", "count": -0.0})).unwrap()["count"], json!(0));
+}
+
+#[test]
+fn what_is_written_is_read_again_as_the_same() {
+    let action = parsed(&ship_update()).unwrap();
+    let [(_, text), (_, blocks)] = action.steps()[1].target().inputs() else { panic!("two inputs") };
+    assert_eq!(
+        text.written(),
+        json!("Shipped ${steps.find.title} (#${steps.find.number}), $${literal}, $5, $$${args.count}")
+    );
+    assert_eq!(blocks.written(), json!([{"kind": "plain", "of": "${steps.find.labels[0].name}"}]));
+}
+
+/// Whatever callers and services put into values: it comes out as it went in.
+#[test]
+fn values_are_never_read_as_templates() {
+    use proptest::prelude::*;
+    use proptest::test_runner::{RngSeed, TestRunner};
+
+    let nasty = prop::sample::select(vec![
+        "${",
+        "$${",
+        "}",
+        "{",
+        "$",
+        "args.branch",
+        "steps.find.title",
+        "${args.branch}",
+        "${steps.find.title}",
+        "{{secrets.x}}",
+        "{{steps.find}}",
+        "\\",
+        "\"",
+        "\n",
+        "\u{202e}",
+        "\0",
+    ]);
+    let piece = prop_oneof![nasty.prop_map(str::to_owned), any::<String>()];
+    let text = prop::collection::vec(piece, 0..6).prop_map(|pieces| pieces.concat());
+    let action = parsed(&ship_update()).unwrap();
+    let config = ProptestConfig {
+        cases: 500,
+        rng_seed: RngSeed::Fixed(0x00c0_ffee),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    let outcome =
+        TestRunner::new(config).run(&(text.clone(), text.clone(), text), |(branch, title, name)| {
+            let args = action.arguments(&json!({"branch": branch, "labels": [branch]})).unwrap();
+            let found = json!({"title": title, "number": 7, "labels": [{"name": {"$${args.branch}": name}}]});
+            let steps = [found];
+            let values = Values { args: &args, steps: &steps };
+            let first = action.steps()[0].target().render(&values).unwrap();
+            prop_assert_eq!(json!(first), json!({"branch": branch, "limit": 3, "labels": [branch]}));
+            let second = action.steps()[1].target().render(&values).unwrap();
+            let expected = format!("Shipped {title} (#7), ${{literal}}, $5, $3");
+            prop_assert_eq!(
+                json!(second),
+                json!({"text": expected, "blocks": [{"kind": "plain", "of": {"$${args.branch}": name}}]})
+            );
+            Ok(())
+        });
+    outcome.unwrap_or_else(|error| panic!("{error}"));
+}

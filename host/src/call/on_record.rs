@@ -359,10 +359,7 @@ impl OnRecord {
             self.recording.log().submit(order);
             failpoint::pass("submitted");
             match (answer.done().await, waits.next()) {
-                // The next call goes into whatever file stands there then; this one does not.
-                (Err(error), Some(wait))
-                    if error.trouble().may_pass() && error.trouble() != AuditTrouble::Replaced =>
-                {
+                (Err(error), Some(wait)) if is_tried_again(error.trouble()) => {
                     tracing::warn!(target: "cofferdam::audit", audit_id = self.audit_id.as_str(), %error, "the record is tried again in {} s", wait.as_secs());
                     self.clock.sleep_until(self.clock.now() + wait).await;
                 }
@@ -370,6 +367,12 @@ impl OnRecord {
             }
         }
     }
+}
+
+/// Whether a write that failed for this is tried again. What is damaged is, too: an operator may be putting it right.
+const fn is_tried_again(trouble: AuditTrouble) -> bool {
+    // The next call goes into whatever file stands there then; this one does not.
+    !matches!(trouble, AuditTrouble::Replaced | AuditTrouble::TooNew | AuditTrouble::Decided)
 }
 
 /// How a call ended that has no failure.

@@ -87,7 +87,7 @@ pub(super) fn pass(name: &'static str) -> bool {
         match (place.action, before) {
             (Action::Kill, Ok(1)) => kill(),
             (Action::Pause, Ok(1)) => std::thread::sleep(PAUSE),
-            (Action::Panic, Ok(1)) => std::panic::panic_any("a fail point"),
+            (Action::Panic, Ok(1)) => std::panic::resume_unwind(Box::new("a fail point")),
             (Action::Skip, Ok(1) | Err(_)) => skipped = true,
             _ => {}
         }

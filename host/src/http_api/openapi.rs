@@ -78,6 +78,7 @@ pub(super) fn description(profiles: &[&str], has_token: bool) -> Value {
     let either = json!({"oneOf": [failure, error]});
     let mut calls = Map::new();
     calls.insert("200".into(), answer("The value.", reference::<CallValue>(&mut generator)));
+    link(&mut calls, "200", "$response.body#/audit_id");
     for class in FailureClass::ALL {
         said(&mut calls, status::of_class(*class).as_u16(), &format!("`{}`.", class.name()), &either);
     }
@@ -173,6 +174,14 @@ fn reference<T: JsonSchema>(generator: &mut SchemaGenerator) -> Value {
 
 fn answer(description: &str, schema: Value) -> Value {
     json!({"description": description, "content": {"application/json": {"schema": schema}}})
+}
+
+/// Where what is on record of the call is.
+fn link(responses: &mut Map<String, Value>, status: &str, id: &str) {
+    if let Some(response) = responses.get_mut(status).and_then(Value::as_object_mut) {
+        let record = json!({"operationId": "audit", "parameters": {"id": id}});
+        response.insert("links".into(), json!({"record": record}));
+    }
 }
 
 /// One more reason for a status.

@@ -12,6 +12,8 @@ pub(super) enum Refused {
     Host,
     Origin,
     Token,
+    /// Of the path of the answer that the process lives.
+    Method,
     TooLarge,
     TooSlow,
     Broken,
@@ -29,6 +31,9 @@ impl Refused {
             }
             Self::Token => {
                 (StatusCode::UNAUTHORIZED, "unauthorized", "The request has no token that this server knows.")
+            }
+            Self::Method => {
+                (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "This path has no such method.")
             }
             Self::TooLarge => {
                 (StatusCode::PAYLOAD_TOO_LARGE, "too_large", "The body is longer than a request's may be.")
@@ -55,8 +60,11 @@ impl Refused {
         if self == Self::Token {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
+        if self == Self::Method {
+            headers.insert(header::ALLOW, HeaderValue::from_static("GET,HEAD"));
+        }
         // What is left of the request is not read.
-        if matches!(self, Self::TooLarge | Self::TooSlow | Self::Broken | Self::Closing) {
+        if matches!(self, Self::Method | Self::TooLarge | Self::TooSlow | Self::Broken | Self::Closing) {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         answer

@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
@@ -117,7 +117,8 @@ async fn admitted(shared: &Shared, request: Request<Incoming>, at: IpAddr) -> Re
     let (parts, body) = request.into_parts();
     shared.access.admit(&parts, at)?;
     if parts.uri.path() == HEALTH {
-        return Ok(Admitted::Health);
+        let looks = matches!(parts.method, Method::GET | Method::HEAD);
+        return if looks { Ok(Admitted::Health) } else { Err(Refused::Method) };
     }
     shared.access.authorize(&parts)?;
     if shared.shutdown.has_begun() {

@@ -108,6 +108,12 @@ impl ServerSettings {
         self
     }
 
+    /// Whether requests have to carry a token.
+    #[must_use]
+    pub fn has_token(&self) -> bool {
+        self.access.token.is_some()
+    }
+
     /// Whether it may listen where it is told to.
     pub(super) fn check(&self) -> Result<(), HostError> {
         if self.address.ip().is_loopback() {

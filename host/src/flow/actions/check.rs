@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::known::Results;
 use super::runnable::{ReadyStep, ReadyTarget, Runnable};
 use super::typed::{Given, Typed};
-use crate::action::{Action, DEFAULT_TIMEOUT, Requirement, Retry, Step, Target};
+use crate::action::{Action, DEFAULT_TIMEOUT, Requirement, Retry, Step, Target, Template};
 use crate::call::{ConnectorRef, Pipeline};
 use crate::document::{Findings, Key, Refused};
 use crate::error::{Error, HostError, HostErrorKind};
@@ -298,14 +298,17 @@ fn inputs<'a>(
     action: &'a Action,
     step: &'a Step,
     at: usize,
-    (target, alternates): (&ReadyTarget, &[ReadyTarget]),
+    (target, alternates): (&'a ReadyTarget, &'a [ReadyTarget]),
     results: &Results<'a>,
     findings: &mut Findings<'_>,
 ) {
     let own = [Key::Name("execute"), Key::At(at), Key::Name("inputs")];
-    let written = |inputs: &'a [(String, crate::action::Template)], here: &[Key<'a>]| -> Vec<Given<'a>> {
-        let each = |(name, template): &'a (String, _)| {
-            (name.as_str(), template, [here, &[Key::Name(name)]].concat())
+    let written = |inputs: &'a [(String, Template)], here: &[Key<'a>]| -> Vec<Given<'a>> {
+        let each = |(name, value): &'a (String, Template)| Given {
+            name,
+            value,
+            path: [here, &[Key::Name(name)]].concat(),
+            held: None,
         };
         inputs.iter().map(each).collect()
     };
@@ -316,10 +319,18 @@ fn inputs<'a>(
         let here =
             [Key::Name("execute"), Key::At(at), Key::Name("fallback"), Key::At(n), Key::Name("inputs")];
         let mut given = written(other.inputs(), &here);
-        let replaced: Vec<_> = given.iter().map(|(name, ..)| *name).collect();
-        // What the alternate does not say is the step's, and is told of the alternate, whose operation it is.
-        let rest = first.iter().filter(|(name, ..)| !replaced.contains(name));
-        given.extend(rest.map(|(name, template, _)| (*name, *template, here.to_vec())));
+        // What the alternate does not say is the step's. It is told of the alternate, whose operation it is, and not
+        // again where it was held against the same type.
+        let type_of = |name: &str| {
+            let param = target.operation().params().iter().find(|param| param.name.json() == name);
+            param.map(|param| &param.shape)
+        };
+        let rest: Vec<_> = first
+            .iter()
+            .filter(|input| !given.iter().any(|own| own.name == input.name))
+            .map(|input| Given { path: here.to_vec(), held: type_of(input.name), ..input.clone() })
+            .collect();
+        given.extend(rest);
         typed.inputs(ready.operation(), &given, &here);
     }
 }

@@ -16,26 +16,37 @@ pub(super) struct Typed<'a, 'f, 't> {
     pub(super) findings: &'f mut Findings<'t>,
 }
 
-/// One input of a call: its name, its value, and where it is written.
-pub(super) type Given<'a> = (&'a str, &'a Template, Vec<Key<'a>>);
+/// One input of a call.
+#[derive(Clone)]
+pub(super) struct Given<'a> {
+    pub(super) name: &'a str,
+    pub(super) value: &'a Template,
+    /// Where it is written, or whom it is told of.
+    pub(super) path: Vec<Key<'a>>,
+    /// The type that it was held against already.
+    pub(super) held: Option<&'a Shape>,
+}
 
 impl Typed<'_, '_, '_> {
     /// Every parameter is given once and fits; `here` is where they are given.
     pub(super) fn inputs(&mut self, operation: &Operation, given: &[Given<'_>], here: &[Key<'_>]) {
         let name = operation.name().json();
-        for (input, template, path) in given {
-            match operation.params().iter().find(|param| param.name.json() == *input) {
-                Some(param) => self.fits(template, &param.shape, &mut path.clone(), optional(&param.shape)),
+        for input in given {
+            match operation.params().iter().find(|param| param.name.json() == input.name) {
+                Some(param) if input.held == Some(&param.shape) => {}
+                Some(param) => {
+                    self.fits(input.value, &param.shape, &mut input.path.clone(), optional(&param.shape));
+                }
                 None => {
                     let params: Vec<_> = operation.params().iter().map(|it| it.name.json()).collect();
-                    let message =
-                        format!("`{name}` has no parameter `{}`", crate::failure::safe_line(input, 64));
-                    self.refuse(path, message, nearest(input, &params));
+                    let shown = crate::failure::safe_line(input.name, 64);
+                    let message = format!("`{name}` has no parameter `{shown}`");
+                    self.refuse(&input.path, message, nearest(input.name, &params));
                 }
             }
         }
         let missing = |param: &&Field| {
-            !optional(&param.shape) && !given.iter().any(|(input, ..)| *input == param.name.json())
+            !optional(&param.shape) && !given.iter().any(|input| input.name == param.name.json())
         };
         for param in operation.params().iter().filter(missing) {
             let message = format!("`{name}` needs `{}`: {}", param.name.json(), shown(&param.shape));
