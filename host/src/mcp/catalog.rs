@@ -108,13 +108,6 @@ impl Catalog {
         let same = |(one, other): (&Named, &Named)| one.pin == other.pin && one.runs == other.runs;
         self.tools.len() == other.tools.len() && self.tools.iter().zip(&other.tools).all(same)
     }
-
-    /// The operations that tools run.
-    #[cfg(test)]
-    pub(super) fn of_tools(tools: Vec<Named>) -> Self {
-        let by_name = tools.iter().enumerate().map(|(at, tool)| (tool.tool.name.to_string(), at)).collect();
-        Self { tools, by_name, withheld: Vec::new() }
-    }
 }
 
 /// The operations that are offered. A connector that a call would refuse has none, and is withheld with the reason.
@@ -156,10 +149,33 @@ fn operations(host: &Host, offer: &Offer, withheld: &mut Vec<Withheld>) -> Resul
     Ok(tools)
 }
 
-impl Runs {
-    /// Whether it is this operation.
-    #[cfg(test)]
-    pub(super) fn is(&self, op: &str) -> bool {
-        matches!(self, Self::Operation { op: own, .. } if own == op)
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use std::sync::Arc;
+
+    use super::{Catalog, ConnectorRef, Digest, Named, Runs, Tool};
+
+    #[test]
+    fn ten_thousand_tools_come_page_by_page_each_once() {
+        let connector = ConnectorRef::parse("github://acme/many@1.0.0").unwrap();
+        let named = |at: usize| {
+            let op = format!("op_{at:05}");
+            let tool = Tool::new(op.clone(), "", Arc::new(serde_json::Map::new()));
+            Named { tool, runs: Runs::Operation { connector: connector.clone(), op }, pin: Digest::of(&[]) }
+        };
+        let all = Catalog { tools: (0..10_000).map(named).collect(), ..Catalog::default() };
+        let (mut seen, mut after) = (Vec::new(), None);
+        loop {
+            let (page, next) = all.page(after.as_deref());
+            assert!(page.len() <= 1_000);
+            seen.extend(page.into_iter().map(|tool| tool.name.to_string()));
+            let Some(next) = next else { break };
+            after = Some(next);
+        }
+        assert_eq!(seen.len(), 10_000);
+        assert!(seen.is_sorted(), "each once, in order");
+        assert_eq!(all.page(Some("zzz")).0, [], "what is behind the last is empty, and no error");
+        assert_eq!(all.page(Some("op_09998\u{7f}")).0.len(), 1, "a cursor may name what is gone");
     }
 }
