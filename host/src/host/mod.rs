@@ -14,6 +14,7 @@ mod install;
 mod installation;
 mod package;
 mod recovery;
+mod run_action;
 mod why;
 
 use std::sync::Arc;

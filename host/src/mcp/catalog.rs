@@ -7,7 +7,7 @@ use rmcp::model::Tool;
 use super::names;
 use super::offer::Offer;
 use super::pins::{Pins, Said};
-use super::tool::{Named, Runs, Unnamed};
+use super::tool::{Named, Unnamed};
 use crate::call::ConnectorRef;
 use crate::digest::Digest;
 use crate::error::HostError;
