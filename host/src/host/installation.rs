@@ -9,12 +9,17 @@ use crate::trust::KeyringStamp;
 pub(crate) struct Installation {
     index: Option<FileStamp>,
     keyring: KeyringStamp,
+    actions: Vec<(String, FileStamp)>,
 }
 
 impl Host {
     /// What is installed and who is trusted now, to compare with a later look.
     pub(crate) fn installation(&self) -> Installation {
         let loader = &self.pipeline.loader;
-        Installation { index: loader.registry.index_stamp(), keyring: loader.keyring.stamp() }
+        Installation {
+            index: loader.registry.index_stamp(),
+            keyring: loader.keyring.stamp(),
+            actions: self.shelf.stamps(),
+        }
     }
 }
