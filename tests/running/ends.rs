@@ -107,9 +107,6 @@ fn a_step_ends_in_its_own_time_and_no_action_has_more_than_its_steps() {
     assert!(!report.has_begun());
 }
 
-/// When it comes, how often each step was asked by then, and what came of each.
-type Moment = (&'static str, fn(&Step<'_>) -> bool, [usize; 2], &'static [&'static str]);
-
 /// Cancels when a step is begun, or is over.
 struct Cancels {
     cancellation: Cancellation,
@@ -126,6 +123,7 @@ impl Listener for Cancels {
 
 #[test]
 fn a_cancellation_says_what_is_done_at_whatever_moment_it_comes() {
+    type Moment = (&'static str, fn(&Step<'_>) -> bool, [usize; 2], &'static [&'static str]);
     let moments: [Moment; 4] = [
         (
             "received",

@@ -37,7 +37,8 @@ fn finds_nothing(tools: &Tools, stage: &Stage, description: &str, more: &[&str])
         .unwrap();
     let said =
         [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
-    assert!(output.status.success() && said.contains("No issues found"), "{said}");
+    // It is 0 where nothing is found, and where nothing could be asked: it has to say that it asked.
+    assert!(output.status.success() && said.contains(" generated, "), "{said}");
     // It made calls, and the record of them holds.
     stage.cli().run(&["audit", "verify"]).ok();
 }

@@ -118,7 +118,7 @@ fn a_call_with_a_key_is_done_once() {
     let other = probe("post", &json!({"url": url, "body": "c"}));
     let conflict = stage.post_with(&["idempotency-key: order-17"], &other);
     assert_eq!((conflict.status, conflict.word().as_str()), (409, "idempotency_conflict"), "{conflict:?}");
-    for bad in ["a:b", "audit-1", "", "\"\""] {
+    for bad in ["a:b", "audit-1", "", "\"\"", "a\"b"] {
         let answer = stage.post_with(&[&format!("idempotency-key: {bad}")], &call);
         assert_eq!((answer.status, answer.word().as_str()), (400, "validation"), "{bad}: {answer:?}");
     }

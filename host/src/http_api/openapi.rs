@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::answer::CallValue;
 use super::audit::Shown;
-use super::request::CallRequest;
+use super::request::{CallRequest, KEY_PATTERN};
 use super::{AUDIT, CALLS, DESCRIPTION, status};
 use crate::error::HostErrorKind;
 use crate::failure::FailureClass;
@@ -107,7 +107,7 @@ pub(super) fn description(profiles: &[&str], has_token: bool) -> Value {
     let key = json!({
         "name": "Idempotency-Key", "in": "header", "required": false,
         "description": "The key under which the call is done once: given again with the same call, nothing is run and the recorded outcome is answered.",
-        "schema": {"type": "string", "pattern": "^[b-zA-Z0-9][A-Za-z0-9._/-]{0,199}$"}
+        "schema": {"type": "string", "pattern": KEY_PATTERN}
     });
     let id = json!({
         "name": "id", "in": "path", "required": true, "description": "The call's id.",

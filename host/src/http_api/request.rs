@@ -17,6 +17,9 @@ use crate::strict_json;
 /// The header with the key under which a call is done once.
 pub(super) const KEY: &str = "idempotency-key";
 
+/// What that is, bare or in quotation marks.
+pub(super) const KEY_PATTERN: &str = r#"^(?!"?audit-)("[!#-9;-\[\]-}]{1,200}"|[!#-9;-\[\]-}]{1,200})$"#;
+
 /// One call.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -162,6 +165,10 @@ pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Hos
         (Some(_), Some(_)) => return Err(wrong("stands there twice")),
     };
     let bare = key.strip_prefix('"').and_then(|key| key.strip_suffix('"')).unwrap_or(key);
+    // In the text of a structured field these two have a meaning of their own.
+    if bare.contains(['"', '\\']) {
+        return Err(wrong("has a quotation mark or a backslash within the key"));
+    }
     Ok(Some(bare.to_owned()))
 }
 
@@ -201,7 +208,9 @@ mod tests {
     fn a_key_stands_bare_or_in_quotation_marks_and_once() {
         let headers = |values: &[&'static str]| {
             let mut headers = HeaderMap::new();
-            values.iter().for_each(|value| drop(headers.append(KEY, HeaderValue::from_static(value))));
+            for value in values {
+                headers.append(KEY, HeaderValue::from_static(value));
+            }
             headers
         };
         let key =
@@ -210,6 +219,9 @@ mod tests {
         assert_eq!(key(&["order-17"]), Ok(Some("order-17".into())));
         assert_eq!(key(&["\"order-17\""]), Ok(Some("order-17".into())));
         assert!(key(&["a", "b"]).unwrap_err().contains("twice"));
+        for odd in ["a\"b", "\"", "\"a\\b\""] {
+            assert!(key(&[odd]).unwrap_err().contains("within the key"), "{odd}");
+        }
         let mut odd = HeaderMap::new();
         odd.insert(KEY, HeaderValue::from_bytes(&[0xe4]).unwrap());
         assert!(idempotency_key(&odd).is_err());
