@@ -123,7 +123,8 @@ impl Listener for Cancels {
 
 #[test]
 fn a_cancellation_says_what_is_done_at_whatever_moment_it_comes() {
-    let moments: [(&str, fn(&Step<'_>) -> bool, [usize; 2], &[&str]); 4] = [
+    type Moment = (&'static str, fn(&Step<'_>) -> bool, [usize; 2], &'static [&'static str]);
+    let moments: [Moment; 4] = [
         (
             "received",
             |step| matches!(step, Step::Received { op: "run", .. }),
