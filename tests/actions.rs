@@ -1,8 +1,10 @@
-//! Actions from outside: checked against real connectors, kept on the shelf, and the command that does both.
+//! Actions, run by the library and by the command: their steps against servers that count.
 
-#[path = "actions/checks.rs"]
-mod checks;
-#[path = "actions/command.rs"]
 mod command;
-#[path = "actions/shelf.rs"]
-mod shelf;
+mod ends;
+mod hostile;
+mod keys;
+mod kills;
+mod on_record;
+mod seed;
+mod stage;

@@ -252,7 +252,7 @@ fn files_of_actions() {
         fs::read_to_string(cofferdam_test_support::package::repository().join("docs/actions.md")).unwrap();
     let text = page.split("````").nth(1).unwrap().trim_start_matches("markdown\n").to_owned();
     let action = Action::parse("ship-update.md", text.as_bytes()).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!((action.name(), action.steps().len()), ("ship-update", 3));
+    assert_eq!((action.name(), action.steps().len()), ("ship-update", 2));
     each(2_000, anything_or(&text), |bytes| match Action::parse("ship-update.md", &bytes) {
         Ok(action) => {
             let args = action.arguments(&json!({"number": 1, "channel": null}));

@@ -47,8 +47,14 @@ const FLOORS: &[(&str, u8)] = &[
 ];
 
 /// Imports within one floor that are meant: words are used by words, and a document by its reader.
-const SIDEWAYS: [(&str, &str); 4] =
-    [("error", "failure"), ("limits", "document"), ("manifest", "document"), ("action", "document")];
+const SIDEWAYS: [(&str, &str); 5] = [
+    ("error", "failure"),
+    ("limits", "document"),
+    ("manifest", "document"),
+    ("action", "document"),
+    // What an agent is told of an action is what its runner reports.
+    ("agent", "flow"),
+];
 
 /// Documents that other documents are made of.
 const ALSO: [(&str, &str); 4] =

@@ -1,5 +1,6 @@
 //! The server for agents, from outside: by clients that write bytes, and by clients that others wrote.
 
+mod actions;
 mod changes;
 mod client;
 mod conversation;

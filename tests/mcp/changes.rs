@@ -12,7 +12,7 @@ use crate::world::run;
 impl Client {
     /// Waits until it was told that the tools are others.
     #[track_caller]
-    fn told_of_a_change(&mut self) {
+    pub(crate) fn told_of_a_change(&mut self) {
         let from = Instant::now();
         while from.elapsed() < Duration::from_secs(60) {
             self.ask("ping", &json!({}));

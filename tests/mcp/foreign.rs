@@ -49,6 +49,7 @@ fn the_official_suite_finds_what_is_promised_and_nothing_else_missing() {
         let mut suite = program(&tools, &tools.npm("conformance"));
         let expected = repository().join("tests/mcp/expected").join(format!("{version}.yml"));
         suite.args(["server", "--url", &url, "--requirements", version, "--expected-failures"]).arg(expected);
+        suite.current_dir(home.path());
         output(suite);
     }
     server.end();

@@ -34,7 +34,7 @@ impl Answer {
             |text: &str| serde_json::from_str::<Value>(text).ok().filter(|value| value["id"] != Value::Null);
         let events = self.body.lines().filter_map(|line| line.strip_prefix("data:"));
         json(&self.body)
-            .or_else(|| events.filter_map(json).last())
+            .or_else(|| events.filter_map(json).next_back())
             .unwrap_or_else(|| panic!("{} {}", self.status, self.body))
     }
 

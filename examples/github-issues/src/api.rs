@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Issue as Own, State};
+use crate::{Issue as Own, PullRequest as Found, State};
 
 /// An issue as the API gives it.
 #[derive(Deserialize)]
@@ -32,6 +32,20 @@ struct User {
 enum Label {
     Name(String),
     Whole { name: Option<String> },
+}
+
+/// A pull request as the API gives it.
+#[derive(Deserialize)]
+pub(crate) struct PullRequest {
+    number: u64,
+    title: String,
+    html_url: String,
+}
+
+impl From<PullRequest> for Found {
+    fn from(found: PullRequest) -> Self {
+        Self { number: found.number, title: found.title, url: found.html_url }
+    }
 }
 
 /// An issue to be created.

@@ -1,4 +1,4 @@
-//! Lists, gets and creates issues on GitHub and on services that speak its API.
+//! Lists, gets and creates issues, and finds pull requests, on GitHub and on services that speak its API.
 
 mod api;
 
@@ -62,6 +62,19 @@ impl Guest for GithubIssues {
         Ok(issue.into())
     }
 
+    fn find_pr_by_branch(repository: Repository, branch: String) -> Result<PullRequest, Failure> {
+        if branch.trim().is_empty() {
+            return Err(Failure::invalid_input("branch", "must not be empty"));
+        }
+        let request = http::get(of(&repository, "pulls")?)
+            .query("head", format!("{}:{branch}", repository.owner))
+            .query("state", "open")
+            .query("per_page", 1);
+        let found: Vec<api::PullRequest> = github(request).send()?.error_for_status()?.json()?;
+        let found = found.into_iter().next().map(PullRequest::from);
+        found.ok_or_else(|| Failure::failed("no_pull_request", "The branch has no open pull request."))
+    }
+
     fn create_issue(
         repository: Repository,
         title: String,
@@ -80,6 +93,11 @@ impl Guest for GithubIssues {
 
 /// The URL of a repository's issues.
 fn issues(repository: &Repository) -> Result<String, Failure> {
+    of(repository, "issues")
+}
+
+/// The URL of what a repository has.
+fn of(repository: &Repository, what: &str) -> Result<String, Failure> {
     for (field, value) in [("repository.owner", &repository.owner), ("repository.name", &repository.name)] {
         if value.is_empty() {
             return Err(Failure::invalid_input(field, "must not be empty"));
@@ -87,7 +105,7 @@ fn issues(repository: &Repository) -> Result<String, Failure> {
     }
     let base = repository.base_url.as_deref().unwrap_or("https://api.github.com").trim_end_matches('/');
     let (owner, name) = (http::segment(&repository.owner), http::segment(&repository.name));
-    Ok(format!("{base}/repos/{owner}/{name}/issues"))
+    Ok(format!("{base}/repos/{owner}/{name}/{what}"))
 }
 
 /// What GitHub wants every request to say.

@@ -208,7 +208,7 @@ fn capabilities(table: &Table<'_>) -> Option<(Vec<String>, Vec<String>)> {
         table.missing("operations", "operations = [\"get\"]");
         return None;
     }
-    let operations = entries(table, "operations", |text| check_operation(text));
+    let operations = entries(table, "operations", check_operation);
     let hosts = entries(table, "hosts", |text| HostGrant::parse(text).map(drop));
     if let (Some(operations), Some(place)) = (&operations, table.place("operations"))
         && operations.is_empty()

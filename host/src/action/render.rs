@@ -27,6 +27,16 @@ impl Target {
     }
 }
 
+impl Template {
+    /// The value of one template by itself; none where it is an argument that was not given.
+    ///
+    /// # Errors
+    /// As [`Target::render`].
+    pub(crate) fn alone(&self, values: &Values<'_>) -> Result<Option<Value>, RenderError> {
+        fill(self, values, &mut Room(PAYLOAD_BYTES))
+    }
+}
+
 /// The bytes that may still be filled in: what is referred to often is copied often.
 struct Room(usize);
 

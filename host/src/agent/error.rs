@@ -14,7 +14,7 @@ const LINE_CHARS: usize = 2_000;
 pub fn error(action: &str, error: &Error) -> Rendered {
     let (text, structured) = match error {
         Error::Failure(failure) => of_failure(action, failure),
-        Error::Host(error) => of_host(action, error),
+        Error::Host(error) => of_host(action, error, "was not run"),
     };
     Rendered { text, structured, is_error: true }
 }
@@ -48,9 +48,15 @@ pub(super) fn failed(action: &str, class: &str, message: &str, hint: Option<&str
     lines(first, hint, &format!("audit_id: {audit_id}"))
 }
 
+/// The same of an action that was begun and could not go on.
+pub(super) fn of_host_begun(action: &str, error: &HostError) -> Rendered {
+    let (text, structured) = of_host(action, error, "failed");
+    Rendered { text, structured, is_error: true }
+}
+
 /// What the host says of itself is for its operator, and may name places of the machine: an agent is told what it is,
 /// and more only where the agent's own request is what is wrong.
-fn of_host(action: &str, error: &HostError) -> (String, Value) {
+fn of_host(action: &str, error: &HostError, ended: &str) -> (String, Value) {
     let (code, id) = (error.kind().code(), error.request_id().as_str());
     let own = error.kind().is_about_the_request();
     let message = if own { error.message() } else { error.kind().meaning() };
@@ -58,7 +64,7 @@ fn of_host(action: &str, error: &HostError) -> (String, Value) {
     let (action, said) = (named(action), sentence(message));
     let first = match error.kind() {
         HostErrorKind::Cancelled => format!("Action '{action}' was cancelled: {said}."),
-        _ => format!("Action '{action}' was not run: {code} ({said})."),
+        _ => format!("Action '{action}' {ended}: {code} ({said})."),
     };
     let text = lines(first, hint, &format!("request_id: {id}"));
     let mut details = if own { error.details().clone() } else { Default::default() };

@@ -3,13 +3,16 @@
 //! The text of a failure is always the same three lines: what failed and why, what mends it, and the record's id. It
 //! has what the envelope has for callers and nothing else: no secret, no payload, no path of this machine. What is
 //! not an outcome of the call (the host could not take it up, somebody cancelled it) reads differently, so that
-//! nobody takes it for one; and a value that is partial, or that another connector gave, says so before or after it.
+//! nobody takes it for one; and a value that is partial, or that another connector gave, says so before or after it. What is told of an action says, beside
+//! that, which of its steps are done: nothing undoes them.
 
+mod action;
 mod error;
 #[cfg(test)]
 mod reference;
 mod value;
 
+pub use action::{action_error, action_value};
 pub use error::error;
 pub use value::value;
 

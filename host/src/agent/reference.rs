@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cofferdam_test_support::committed::assert_committed;
 use serde_json::{Map, Value, json};
 
-use super::{Rendered, error, value};
+use super::{Rendered, action_error, error, value};
 use crate::call::{AttemptOutcome, AttemptReport, Report};
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::{
@@ -14,6 +14,7 @@ use crate::failure::{
     FailureClass, LimitHit, LimitKind, NetworkFault, Phase, RESERVED_CLASSES, RetryStopped, RuntimeFault,
     SignatureCode, UpstreamFault,
 };
+use crate::flow::{ActionReport, StepStatus};
 
 const CONNECTOR: &str = "github://acme/slack@1.2.0";
 
@@ -217,6 +218,52 @@ fn c19_an_alternate_says_who_answered() {
         attempt("github://acme/teams@2.0.0", 1, AttemptOutcome::Value, None),
     ];
     golden("alternate", &value("post-update", &json!({"ts": "1.2"}), &report(None, attempts)), "no id");
+}
+
+/// An action of three steps, of which so many are done, and the next one ended as this.
+fn three(done: usize, ended: Option<StepStatus>, key: Option<&str>) -> ActionReport {
+    let steps = [("find_pr", true), ("post", false), ("react", true)];
+    let steps = steps.into_iter().map(|(id, idempotent)| (id.into(), idempotent));
+    let mut all = ActionReport::new(AuditId::mint(), "ship-update@1.0.0".into(), steps);
+    all.idempotency_key = key.map(str::to_owned);
+    for (n, step) in all.steps.iter_mut().enumerate() {
+        let status = if n < done { Some(StepStatus::Value) } else { ended.filter(|_| n == done) };
+        if let Some(status) = status {
+            (step.status, step.report) = (status, Some(report(None, Vec::new())));
+        }
+    }
+    all
+}
+
+#[test]
+fn c34_an_action_says_what_is_done_of_it() {
+    let failed = Some(StepStatus::Failure);
+    let of_action = |name: &str, why: &Error, report: &ActionReport, id: &AuditId| {
+        golden(name, &action_error("ship-update", why, report), id.as_str());
+    };
+    for (name, done, key) in [
+        ("action_first", 0, None),
+        ("action_middle", 1, None),
+        ("action_last", 2, None),
+        ("action_key", 2, Some("ship-17")),
+    ] {
+        let failure = Failure::external_api_error(&context(), answered(401));
+        let id = failure.audit_id().clone();
+        of_action(name, &failure.into(), &three(done, failed, key), &id);
+    }
+    let error = HostError::new(
+        HostErrorKind::Validation,
+        "Step react: The arguments do not fit: ts: expected a string.",
+    );
+    let id = error.request_id().clone();
+    of_action("action_half_way", &error.into(), &three(2, Some(StepStatus::Refused), None), &id);
+    let error = HostError::new(HostErrorKind::Validation, "There is no argument `brunch`.")
+        .hint("Did you mean `branch`?");
+    let id = error.request_id().clone();
+    of_action("action_not_run", &error.into(), &three(0, None, None), &id);
+    let error = HostError::new(HostErrorKind::Cancelled, "Step post: The call was cancelled.");
+    let id = error.request_id().clone();
+    of_action("action_cancelled", &error.into(), &three(1, Some(StepStatus::Cancelled), None), &id);
 }
 
 /// Nothing produces these classes, so that no failure can be made of them: what is held here is that the form, which

@@ -58,7 +58,7 @@ pub fn value(action: &str, value: &Value, report: &Report) -> Rendered {
 }
 
 /// What failed, a line for each item: its class and code where it has them, and what it says.
-fn items(value: &Value) -> Vec<String> {
+pub(super) fn items(value: &Value) -> Vec<String> {
     let errors = value.get("errors").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let mut lines: Vec<_> = errors.iter().take(ITEMS).map(item).collect();
     if let more @ 1.. = errors.len().saturating_sub(ITEMS) {

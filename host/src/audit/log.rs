@@ -113,7 +113,7 @@ pub struct Filter {
     pub connector: Option<String>,
     /// Of this operation.
     pub op: Option<String>,
-    /// Of this action.
+    /// Of this action, `name` or `name@version`: its own row, and the calls that are its steps.
     pub action: Option<String>,
     /// Received at or after.
     pub since: Option<Timestamp>,

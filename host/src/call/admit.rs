@@ -102,6 +102,21 @@ impl Pipeline {
         audit_id: &AuditId,
         loaded: &Loaded,
     ) -> Result<Fitting, Error> {
+        let (context, limits) = self.suited(call, candidate, plan, audit_id, loaded)?;
+        let operation = known_operation(loaded, candidate.connector.text(), candidate.op)?;
+        let args = fitting_args(&context, operation, call, candidate)?;
+        Ok(Fitting { context, limits, args })
+    }
+
+    /// The same, but for its arguments.
+    pub(super) fn suited(
+        &self,
+        call: &Call,
+        candidate: &Candidate<'_>,
+        plan: &Plan,
+        audit_id: &AuditId,
+        loaded: &Loaded,
+    ) -> Result<(Context, Limits), Error> {
         let (package, connector) = (&loaded.checked.package, candidate.connector.text());
         let operation = known_operation(loaded, connector, candidate.op)?;
         let idempotent = package.manifest().idempotent(candidate.op) && !call.once;
@@ -120,8 +135,7 @@ impl Pipeline {
         };
         let manifest = package.manifest().limits();
         let limits = verify::check_limits(&self.loader.ceilings, manifest, &action, &call.limits, &times)?;
-        let args = fitting_args(&context, operation, call, candidate)?;
-        Ok(Fitting { context, limits, args })
+        Ok((context, limits))
     }
 
     /// The connector, and room for an instance of it. Who had to wait for room looks again whether the load

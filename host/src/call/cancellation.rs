@@ -37,7 +37,7 @@ impl Cancellation {
 }
 
 /// The outcome of a call that was cancelled after so many attempts were begun.
-pub(super) fn cancelled(attempts: usize) -> HostError {
+pub(crate) fn cancelled(attempts: usize) -> HostError {
     let message = match attempts {
         0 => "The call was cancelled before its first attempt; nothing was done.",
         _ => "The call was cancelled before it had an outcome. It may have had effects.",

@@ -13,6 +13,7 @@ use sha2::{Digest as _, Sha256};
 use super::chain::object;
 use super::request::{Args, Call};
 use crate::action::ActionScope;
+use crate::digest::Digest as FileDigest;
 use crate::vault::DEFAULT_IDENTITY;
 
 /// The fingerprint of `call`, asked for by `actor`; none where its arguments are no JSON object, which no operation
@@ -44,6 +45,24 @@ pub(super) fn of(call: &Call, actor: &str) -> Option<[u8; 32]> {
         sorted(&alternate.overrides, |_| true).for_each(|(name, value)| hash.field(name, value));
     }
     Some(hash.0.finalize().into())
+}
+
+/// The fingerprint of an action that is run with these arguments by `actor`. Which file it was is a part of it: what
+/// was edited meanwhile may name its steps otherwise, and so do again what was done.
+pub(super) fn of_action(
+    (name, file): (&str, &FileDigest),
+    args: &Map<String, Value>,
+    identities: &BTreeMap<String, String>,
+    actor: &str,
+) -> [u8; 32] {
+    let mut hash = Hash(Sha256::new());
+    hash.text("cofferdam-action-v1");
+    hash.text(actor);
+    hash.text(unversioned(name));
+    hash.text(&file.to_string());
+    hash.identities(identities, None);
+    hash.arguments(args);
+    hash.0.finalize().into()
 }
 
 /// An action's name without its version.

@@ -7,12 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::kept::{self, Recorded};
+use super::part::PartOf;
 use super::pipeline::Pipeline;
-use super::record::Record;
 use super::request::{Args, Call, IfRunning};
 use crate::audit::{AuditError, AuditTrouble, KeyClaim, Part, Sealed, Standing};
 use crate::error::{HostError, HostErrorKind};
-use crate::event::Step;
 use crate::failure::AuditId;
 use crate::limits::PAYLOAD_BYTES;
 use crate::sandbox::{Answer, json_size_over};
@@ -27,6 +26,13 @@ const LAST_LOOK: Duration = Duration::from_millis(250);
 pub(super) struct Patience {
     deadline: Instant,
     next: Duration,
+}
+
+impl Patience {
+    /// Waiting that ends then.
+    pub(super) fn until(deadline: Instant) -> Self {
+        Self { deadline, next: FIRST_LOOK }
+    }
 }
 
 impl Pipeline {
@@ -50,7 +56,9 @@ impl Pipeline {
         let scope = call.scope.as_ref().and_then(|scope| scope.limits().wall_time());
         let time = call.limits.wall_time().or(scope).or(plan.profile.times().wall_time);
         let time = time.unwrap_or(DEFAULT_WAIT).min(self.loader.ceilings.wall_time());
-        Patience { deadline: self.loader.clock.now() + time, next: FIRST_LOOK }
+        let deadline = self.loader.clock.now() + time;
+        let of_action = call.part_of.as_ref().map_or(deadline, PartOf::deadline);
+        Patience::until(deadline.min(of_action))
     }
 
     /// What a call gets whose key stands so: the recorded outcome, or none where it may run.
@@ -60,26 +68,23 @@ impl Pipeline {
     /// runs for longer than this one waits.
     pub(super) async fn under_key<A: Answer>(
         &self,
-        call: &Call,
+        if_running: IfRunning,
         standing: Standing,
         patience: &mut Patience,
-        record: &mut Record,
     ) -> Result<Turn<A>, HostError> {
         match standing {
             Standing::Free => Ok(Turn::Own),
             Standing::Done { audit_id, outcome: Some(sealed) } => {
                 let recorded = self.recorded(&audit_id, &sealed)?;
-                record.step(Step::Replayed { of: &audit_id });
-                record.replays(audit_id, recorded.partial);
-                Ok(Turn::Recorded(recorded))
+                Ok(Turn::Recorded { of: audit_id, recorded })
             }
             Standing::Done { audit_id, outcome: None } => Err(not_kept(&audit_id)),
             Standing::Different { audit_id } => Err(different(&audit_id)),
             Standing::Unknown { audit_id } => Err(unknown(&audit_id)),
             Standing::Running { audit_id } => {
                 let clock = &*self.loader.clock;
-                if call.if_running == IfRunning::Refuse || clock.now() >= patience.deadline {
-                    return Err(running(&audit_id, call.if_running));
+                if if_running == IfRunning::Refuse || clock.now() >= patience.deadline {
+                    return Err(running(&audit_id, if_running));
                 }
                 let _asleep = self.asleep.try_acquire().map_err(|_| super::admit::busy())?;
                 let until = clock.now() + patience.next;
@@ -132,8 +137,13 @@ const DEFAULT_WAIT: Duration = Duration::from_secs(30);
 pub(super) enum Turn<A> {
     /// It runs.
     Own,
-    /// It has this outcome.
-    Recorded(Recorded<A>),
+    /// It has the outcome of that call.
+    Recorded {
+        /// The call.
+        of: AuditId,
+        /// Its outcome.
+        recorded: Recorded<A>,
+    },
     /// It looks at its key again.
     LookAgain,
 }

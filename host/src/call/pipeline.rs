@@ -1,8 +1,7 @@
 //! The pipeline of one call, top to bottom: candidates, attempts, waits, and one outcome.
 
-use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::Map;
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
@@ -12,15 +11,16 @@ use super::admit::Admitted;
 use super::cancellation::{Cancellation, cancelled};
 use super::chain::{Candidate, helps};
 use super::idempotency::Turn;
-use super::kept;
 use super::loader::Loader;
 use super::on_record::{OnRecord, unavailable};
-use super::record::{AdmittedFacts, Record};
+use super::part::{CallTime, PartOf};
+use super::record::Record;
 use super::recording::Recording;
 use super::report::Report;
 use super::request::{Call, idempotency_key};
 use super::settle::{forbidden, settle, tell_changes};
 use super::spans;
+use super::told::{put_on_record, telling};
 use super::trail::{Trail, said};
 use crate::audit::{AuditLog, Standing};
 use crate::chance::Chance;
@@ -28,9 +28,9 @@ use crate::credentials::Broker;
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::event::{Listener, Step};
 use crate::failpoint;
-use crate::failure::{AuditId, Failure, RetryStopped, TimeOf};
+use crate::failure::{AuditId, Failure, RetryStopped};
 use crate::resilience::{Circuits, Moment, Next, Plan, RateLimit, RateLimits, Settings, Visit, decide};
-use crate::sandbox::{self, Answer, Attempt, AttemptTime, Guards, RateDelay, RateGuard};
+use crate::sandbox::{self, Answer, Attempt, Guards, RateDelay, RateGuard};
 
 /// Runs calls, as many at once as there are permits.
 pub(crate) struct Pipeline {
@@ -41,7 +41,7 @@ pub(crate) struct Pipeline {
     pub(super) permits: Semaphore,
     rates: Arc<RateLimits>,
     chance: Arc<dyn Chance>,
-    listener: Option<Arc<dyn Listener>>,
+    pub(super) listener: Option<Arc<dyn Listener>>,
     pub(crate) recording: Arc<Recording>,
     waiting: Semaphore,
     pub(super) asleep: Semaphore,
@@ -73,14 +73,7 @@ pub(super) struct Course<'p> {
     pub(super) idempotency_key: Arc<str>,
     /// When the call began to count, and when it ends; none before its first attempt was admitted.
     pub(super) time: Option<CallTime>,
-}
-
-/// The time of a call, all its attempts and waits included.
-#[derive(Clone, Copy)]
-pub(super) struct CallTime {
-    started: Instant,
-    allowed: Duration,
-    pub(super) deadline: Instant,
+    part_of: Option<PartOf>,
 }
 
 impl Pipeline {
@@ -115,14 +108,16 @@ impl Pipeline {
     /// One call: its value, its failure, or why it was not taken up, and beside it how it came to that.
     /// Dropping the future cancels it.
     pub(crate) async fn run<A: Answer>(&self, call: Call) -> (Result<A, Error>, Report) {
-        let audit_id = AuditId::mint();
+        let audit_id = call.audit_id.clone().unwrap_or_else(AuditId::mint);
         let route = call.route();
         let (connector, op) = (Arc::clone(&route.connector), Arc::clone(&route.op));
         let (recording, clock) = (Arc::clone(&self.recording), Arc::clone(&self.loader.clock));
         let actor = call.actor.clone().unwrap_or_else(|| Arc::clone(&recording.settings().actor));
         let mut on_record = OnRecord::new(recording, clock, audit_id.clone(), route, actor);
         on_record.resumes(call.resumes.clone());
-        let mut record = Record::open(audit_id.clone(), connector, op, on_record, self.listener.clone());
+        let parent = call.part_of.as_ref().map(|action| &action.audit_id);
+        let mut record =
+            Record::open(audit_id.clone(), (connector, op), parent, on_record, self.listener.clone());
         failpoint::pass("received");
         let span = record.span();
         let outcome = match &call.cancellation {
@@ -168,8 +163,11 @@ impl Pipeline {
             let standing = record.on_record().standing().await?;
             // Who waits for another call stands in no line of those that could run.
             let own = line.take().filter(|_| matches!(standing, Standing::Free));
-            match self.under_key(call, standing, &mut patience, record).await? {
-                Turn::Recorded(recorded) => return recorded.outcome,
+            match self.under_key(call.if_running, standing, &mut patience).await? {
+                Turn::Recorded { of, recorded } => {
+                    record.replays(of, recorded.partial);
+                    return recorded.outcome;
+                }
                 Turn::LookAgain => {}
                 Turn::Own => {
                     let outcome = self.chain(call, audit_id, &key, own, record).await;
@@ -195,8 +193,13 @@ impl Pipeline {
         let mut candidate = Candidate::first(call);
         let mut alternates = Candidate::alternates(call)?.into_iter();
         self.vet(call, &candidate, alternates.as_slice(), audit_id).await?;
-        let mut course =
-            Course { line, audit_id: audit_id.clone(), idempotency_key: Arc::clone(key), time: None };
+        let mut course = Course {
+            line,
+            audit_id: audit_id.clone(),
+            idempotency_key: Arc::clone(key),
+            time: None,
+            part_of: call.part_of.clone(),
+        };
         let mut trail = Trail::default();
         loop {
             let failure = match self.attempts(call, &candidate, &mut course, record).await {
@@ -359,25 +362,12 @@ impl Pipeline {
         let clock = Arc::clone(&self.loader.clock);
         let now = clock.now();
         let limits = &admitted.limits;
-        let call_time = *course.time.get_or_insert_with(|| {
-            let allowed = limits.wall_time();
-            CallTime { started: now, allowed, deadline: now + allowed }
-        });
-        let own_deadline = now + limits.attempt_time();
-        let time = match own_deadline < call_time.deadline {
-            true => AttemptTime {
-                deadline: own_deadline,
-                allowed: limits.attempt_time(),
-                since: now,
-                of: TimeOf::Attempt,
-            },
-            false => AttemptTime {
-                deadline: call_time.deadline,
-                allowed: call_time.allowed,
-                since: call_time.started,
-                of: TimeOf::Call,
-            },
-        };
+        if let Some(action) = course.part_of.as_ref().filter(|action| now >= action.deadline()) {
+            return Err(action.out_of_time(&admitted.context, now).into());
+        }
+        let part_of = course.part_of.as_ref();
+        let begin = || CallTime::begin(part_of, limits.wall_time(), now);
+        let time = course.time.get_or_insert_with(begin).attempt(limits.attempt_time(), now);
         let (connector, operation) = (candidate.connector.text(), admitted.operation(candidate)?);
         let (op, idempotent) = (operation.name(), admitted.context.idempotent());
         failpoint::pass("admitted");
@@ -427,60 +417,6 @@ impl Pipeline {
     fn rated(&self, limit: RateLimit) -> (RateGuard, mpsc::UnboundedReceiver<RateDelay>) {
         let (delays, told) = mpsc::unbounded_channel();
         (RateGuard { limits: Arc::clone(&self.rates), limit, delays }, told)
-    }
-}
-
-/// What was admitted, and with what.
-fn put_on_record(
-    call: &Call,
-    candidate: &Candidate<'_>,
-    plan: &Plan,
-    admitted: &Admitted<'_>,
-    course: &Course<'_>,
-    record: &mut Record,
-) -> Result<(), HostError> {
-    let loaded = &admitted.loaded;
-    if let Some(credentials) = &admitted.credentials {
-        record.redactor().knows(credentials.scanner());
-    }
-    let bindings = admitted.credentials.iter().flat_map(|credentials| credentials.bindings()).collect();
-    let actor = Arc::clone(record.on_record().actor());
-    let request = (candidate.index == 0).then(|| kept::request(call, &actor, &course.idempotency_key));
-    let facts = AdmittedFacts {
-        version: candidate.connector.version(),
-        bindings,
-        limits: &admitted.limits,
-        key: &course.idempotency_key,
-        key_given: call.idempotency_key.is_some(),
-        request,
-    };
-    let step = Step::Admitted {
-        connector: candidate.connector.text(),
-        hash: &loaded.hash,
-        signer: loaded.signer.as_deref(),
-        candidate: candidate.index,
-        idempotent: admitted.context.idempotent(),
-        profile: plan.profile.name(),
-    };
-    record.admitted(step, facts)
-}
-
-/// Runs an attempt to its end, and tells of the waits of its requests as they begin.
-async fn telling<E>(
-    attempt: impl Future<Output = E>,
-    delays: Option<mpsc::UnboundedReceiver<RateDelay>>,
-    record: &mut Record,
-) -> E {
-    let mut attempt = pin!(attempt);
-    let Some(mut delays) = delays else { return attempt.await };
-    loop {
-        tokio::select! {
-            biased;
-            Some(RateDelay { host, delay }) = delays.recv() => {
-                record.step(Step::RateDelayed { host: &host, delay });
-            }
-            ended = &mut attempt => return ended,
-        }
     }
 }
 

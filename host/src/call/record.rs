@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value, json};
 use tracing::{Instrument as _, Span};
 
-use super::kept::{self, Whole};
+use super::kept;
 use super::key_end::{self, Done};
 use super::on_record::{End, OnRecord, verdict};
 use super::operator_view;
@@ -18,11 +18,11 @@ use super::redact::Redactor;
 use super::report::{AttemptOutcome, AttemptReport, Report};
 use super::spans;
 use super::tell::{self, Who, tell};
+use super::told::AdmittedFacts;
 use crate::audit::{CallStatus, KeyEnd, Opened, Part, Standing, Verdict};
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::event::{Listener, Step};
 use crate::failure::AuditId;
-use crate::limits::Limits;
 use crate::sandbox::{Answer, Ended, Suppressed};
 
 /// What is known of a call while it runs; dropped without an outcome it records a cancellation.
@@ -50,23 +50,11 @@ pub(super) struct Record {
     before: Vec<(&'static str, u64)>,
 }
 
-/// What is on record of a candidate that was admitted, beside what its step says.
-pub(super) struct AdmittedFacts<'a> {
-    pub(super) version: &'a semver::Version,
-    pub(super) bindings: Vec<&'a str>,
-    pub(super) limits: &'a Limits,
-    /// The key that its attempts carry, and whether it is made of one that the caller gave.
-    pub(super) key: &'a str,
-    pub(super) key_given: bool,
-    /// The whole request; none for alternates, which are a part of it.
-    pub(super) request: Option<Whole>,
-}
-
 impl Record {
     pub(super) fn open(
         audit_id: AuditId,
-        connector: Arc<str>,
-        op: Arc<str>,
+        (connector, op): (Arc<str>, Arc<str>),
+        parent: Option<&AuditId>,
         on_record: OnRecord,
         listener: Option<Arc<dyn Listener>>,
     ) -> Self {
@@ -95,6 +83,7 @@ impl Record {
         for (name, text) in [("action", &route.action), ("step", &route.step)] {
             more.extend(text.as_ref().map(|text| (name.to_owned(), (**text).into())));
         }
+        more.extend(parent.map(|action| ("parent".to_owned(), action.as_str().into())));
         record.step_with(Step::Received { connector: &own.0, op: &own.1 }, more);
         record
     }
@@ -116,6 +105,7 @@ impl Record {
 
     /// The outcome will be the recorded one of that call.
     pub(super) fn replays(&mut self, of: AuditId, partial: Option<u64>) {
+        self.step(Step::Replayed { of: &of });
         spans::replayed(&self.span, &of);
         if let Some(report) = &mut self.report {
             (report.replayed, report.partial) = (Some(of), partial);
@@ -402,7 +392,8 @@ impl Record {
                 self.told(&refused, None);
             }
         }
-        let report = self.report.take().unwrap_or_else(|| Report::new(AuditId::mint()));
+        let mut report = self.report.take().unwrap_or_else(|| Report::new(AuditId::mint()));
+        report.secrets = self.redactor.known();
         // What is not on record nobody is told.
         (closed.map_err(Error::from).and(outcome), report)
     }

@@ -1,16 +1,27 @@
 //! What the record shows of texts: without secrets, and no longer than it may be.
 
+use std::fmt;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
 use crate::secret::{Scanner, without_likely};
 
+/// The secrets that a call could carry, to be looked for.
+#[derive(Clone, Default)]
+pub(super) struct Known(Vec<Arc<Scanner>>);
+
+impl fmt::Debug for Known {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Known").finish_non_exhaustive()
+    }
+}
+
 /// Takes secrets out of texts for the record: those that the call could carry are named by their bindings, and what
 /// looks like one is gone.
 #[derive(Default)]
 pub(super) struct Redactor {
-    scanners: Vec<Arc<Scanner>>,
+    scanners: Known,
     /// The longest text, in bytes.
     most: usize,
 }
@@ -18,15 +29,25 @@ pub(super) struct Redactor {
 impl Redactor {
     /// One that keeps up to `most` bytes of each text; with 0 none of payloads.
     pub(super) fn new(most: usize) -> Self {
-        Self { scanners: Vec::new(), most }
+        Self { scanners: Known::default(), most }
     }
 
     /// Knows these secrets, too.
     pub(super) fn knows(&mut self, scanner: Arc<Scanner>) {
-        let known = self.scanners.iter().any(|other| Arc::ptr_eq(other, &scanner));
+        let known = self.scanners.0.iter().any(|other| Arc::ptr_eq(other, &scanner));
         if !known && !scanner.is_empty() {
-            self.scanners.push(scanner);
+            self.scanners.0.push(scanner);
         }
+    }
+
+    /// All that it knows.
+    pub(super) fn known(&self) -> Known {
+        self.scanners.clone()
+    }
+
+    /// Knows these, too.
+    pub(super) fn learns(&mut self, secrets: &Known) {
+        secrets.0.iter().for_each(|scanner| self.knows(Arc::clone(scanner)));
     }
 
     /// A payload as people read it; none where none is to be kept.
@@ -66,7 +87,7 @@ impl Redactor {
             }
         };
         let mut clean = without_likely(kept, cut).into_owned();
-        for scanner in &self.scanners {
+        for scanner in &self.scanners.0 {
             let named = scanner.redact_as(&clean, cut, |binding| format!("<ref:{binding}>"));
             clean = named.into_owned();
         }

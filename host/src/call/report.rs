@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::redact::Known;
 use crate::event::shown_wait;
 use crate::failure::{AuditId, Cause, FailureClass};
 use crate::limits::Usage;
@@ -33,6 +34,9 @@ pub struct Report {
     /// See [`operator_view`](Report::operator_view). Not for callers.
     #[serde(skip)]
     pub(super) operator: Option<Map<String, Value>>,
+    /// What takes the secrets of the call out of what else is recorded with it.
+    #[serde(skip)]
+    pub(super) secrets: Known,
 }
 
 /// One attempt.
@@ -128,6 +132,7 @@ impl Report {
             partial: None,
             replayed: None,
             operator: None,
+            secrets: Known::default(),
         }
     }
 

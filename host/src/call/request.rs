@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::cancellation::Cancellation;
 use super::chain::Alternate;
+use super::part::PartOf;
 use super::redact::Redactor;
 use crate::action::ActionScope;
 use crate::audit::Route;
@@ -133,6 +134,10 @@ pub struct Call {
     pub(super) carries: Option<Arc<str>>,
     /// The call that it does again, which was cut short, and who says so.
     pub(super) resumes: Option<(AuditId, Arc<str>)>,
+    /// Its own id, where whoever asks for it has to know that beforehand.
+    pub(super) audit_id: Option<AuditId>,
+    /// The action that runs it.
+    pub(super) part_of: Option<PartOf>,
 }
 
 /// What becomes of a call whose idempotency key belongs to one that is still running.
@@ -181,6 +186,8 @@ impl Call {
             step: None,
             carries: None,
             resumes: None,
+            audit_id: None,
+            part_of: None,
         }
     }
 
@@ -361,7 +368,7 @@ fn on_route(name: &str) -> Arc<str> {
 }
 
 /// The longest idempotency key, in bytes.
-pub(super) const KEY_BYTES: usize = 200;
+pub(crate) const KEY_BYTES: usize = 200;
 
 /// What no caller's key has in it. All before the first `:` is a candidate's key, whatever the label after it; and all
 /// before the first `~` of that is the call's, whatever candidate comes after it. So no two keys can meet.

@@ -36,6 +36,23 @@ pub(super) fn call(audit_id: &AuditId, connector: &str, op: &str) -> Span {
     )
 }
 
+/// A whole action: around the spans of its calls.
+pub(super) fn action(audit_id: &AuditId, action: &str, steps: u32) -> Span {
+    info_span!(
+        target: TARGET,
+        "action",
+        audit_id = audit_id.as_str(),
+        action,
+        steps,
+        replayed = Empty,
+        attempts = Empty,
+        outcome = Empty,
+        class = Empty,
+        code = Empty,
+        otel.status_code = Empty,
+    )
+}
+
 /// The turn, the verified load and the checks before an attempt.
 pub(super) fn admit(candidate: &Candidate<'_>) -> Span {
     info_span!(

@@ -152,6 +152,7 @@ pub(super) enum Command {
     #[command(subcommand)]
     Binding(commands::binding::Command),
     Call(commands::call::Args),
+    Run(commands::run::Args),
     #[cfg(feature = "server")]
     Mcp(commands::mcp::Args),
     Replay(commands::replay::Args),

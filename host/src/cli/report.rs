@@ -120,6 +120,17 @@ pub(super) fn exit_code(error: &Error) -> u8 {
     }
 }
 
+/// The error, with the signal that ended the call, if one did.
+pub(super) fn told_by(stop: Option<Stop>, error: Error) -> Error {
+    match (stop, error) {
+        (Some(stop), Error::Host(error)) if error.kind() == HostErrorKind::Cancelled => {
+            let signal = if matches!(stop, Stop::Terminated) { "SIGTERM" } else { "SIGINT" };
+            error.detail("signal", signal).into()
+        }
+        (_, error) => error,
+    }
+}
+
 /// Shows what is wrong with the arguments, or the help that was asked for; the exit code.
 pub(super) fn usage(error: &clap::Error) -> ExitCode {
     // Printing can only fail where nobody reads any more.

@@ -7,6 +7,8 @@ use super::report::{Stop, exit_code};
 use super::ui::Ui;
 use crate::agent::{self, Rendered};
 use crate::call::Report;
+use crate::error::Error;
+use crate::flow::{ActionReport, ActionValue};
 
 /// The answer to one call of a tool.
 pub(super) struct ToolResult {
@@ -30,6 +32,22 @@ impl ToolResult {
     /// Prints a value.
     pub(super) fn value(&self, ui: &Ui, value: &Value, report: &Report) -> Result<(), Stop> {
         self.print(ui, &agent::value(&self.action, value, report))
+    }
+
+    /// Prints what came of an action.
+    pub(super) fn action(
+        &self,
+        ui: &Ui,
+        outcome: &Result<ActionValue, Error>,
+        report: &ActionReport,
+    ) -> Result<(), Stop> {
+        match outcome {
+            Ok(value) => self.print(ui, &agent::action_value(&self.action, value, report)),
+            Err(error) => {
+                self.print(ui, &agent::action_error(&self.action, error, report))?;
+                Err(Stop::Shown(exit_code(error)))
+            }
+        }
     }
 
     /// Prints what came in the place of a value, if that did; what ends the command stays what it was.

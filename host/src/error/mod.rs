@@ -190,6 +190,13 @@ impl HostError {
         self
     }
 
+    /// The same error in other words: those of whoever asked for more than what it ended.
+    #[must_use]
+    pub(crate) fn reworded(mut self, words: impl FnOnce(&str) -> String) -> Self {
+        self.inner.message = words(&self.inner.message);
+        self
+    }
+
     /// The kind: what callers branch on.
     #[must_use]
     pub fn kind(&self) -> HostErrorKind {

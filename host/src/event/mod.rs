@@ -38,11 +38,11 @@ impl<'e> Event<'e> {
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Step<'e> {
-    /// The call was asked for.
+    /// The call was asked for; or the action, of which the steps are calls.
     Received {
-        /// The connector, as `name@version`.
+        /// The connector, as `name@version`; of an action, `action://name@version`.
         connector: &'e str,
-        /// The operation.
+        /// The operation; of an action, `run`.
         op: &'e str,
     },
     /// A candidate of the call passed every check; its first attempt begins next.
@@ -144,7 +144,39 @@ pub enum Step<'e> {
         /// What it was.
         cause: &'e str,
     },
-    /// The call is over: `value`, `failure`, `refused` or `cancelled`.
+    /// A step of an action begins: a call of its own.
+    StepStarted {
+        /// The step's name in the action.
+        step: &'e str,
+        /// Its call, whose own steps follow under that id.
+        call: &'e AuditId,
+        /// The connector, as `name@version`.
+        connector: &'e str,
+        /// The operation.
+        op: &'e str,
+        /// Which step of the action it is, from 1.
+        number: u32,
+        /// How many the action has.
+        of: u32,
+    },
+    /// A step of an action is over.
+    StepEnded {
+        /// The step's name in the action.
+        step: &'e str,
+        /// Its call.
+        call: &'e AuditId,
+        /// `value`, `failure`, `refused` or `cancelled`.
+        outcome: &'static str,
+        /// The failure's class.
+        class: Option<&'e str>,
+        /// The failure's code, or the error's.
+        code: Option<&'e str>,
+        /// Which step of the action it is, from 1.
+        number: u32,
+        /// How many the action has.
+        of: u32,
+    },
+    /// The call, or the action, is over: `value`, `failure`, `refused` or `cancelled`.
     Final {
         /// Which of the four.
         outcome: &'static str,
@@ -199,6 +231,8 @@ impl Step<'_> {
             Self::CircuitChanged { .. } => "circuit_changed",
             Self::RateDelayed { .. } => "rate_delayed",
             Self::Suppressed { .. } => "suppressed",
+            Self::StepStarted { .. } => "step_started",
+            Self::StepEnded { .. } => "step_ended",
             Self::Final { .. } => "final",
         }
     }
@@ -248,6 +282,18 @@ impl Step<'_> {
             Self::Suppressed { at, by, reason, cause } => {
                 json!({"at": at.to_string(), "by": by.name(), "reason": reason, "cause": cause})
             }
+            Self::StepStarted { step, call, connector, op, number, of } => json!({
+                "step": step, "call": call, "connector": connector, "op": op, "number": number, "of": of,
+            }),
+            Self::StepEnded { step, call, outcome, class, code, number, of } => json!({
+                "step": step,
+                "call": call,
+                "status": outcome,
+                "class": class,
+                "code": code,
+                "number": number,
+                "of": of,
+            }),
             Self::Final { outcome, class, code } => {
                 json!({"status": outcome, "outcome": outcome, "class": class, "code": code})
             }
@@ -257,6 +303,14 @@ impl Step<'_> {
             _ => Map::new(),
         }
     }
+}
+
+/// What stands before an action's name where a connector's stands otherwise.
+pub(crate) const ACTION_SCHEME: &str = "action://";
+
+/// Whether what is named where a connector's name stands is an action.
+pub(crate) fn is_action(connector: &str) -> bool {
+    connector.starts_with(ACTION_SCHEME)
 }
 
 /// How an attempt ended, in a word: `value`, `failure` or `refused`.

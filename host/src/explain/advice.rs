@@ -19,7 +19,7 @@ pub(super) fn of_limit(limit: LimitKind) -> Ours {
         LimitKind::WallTime => (
             OptIn,
             Caller,
-            "Give the call more time (where `details.of` is `attempt`: each attempt), or ask for less in one call.",
+            "Give the call more time (where `details.of` is `attempt`: each attempt; `action`: the whole action), or ask for less in one call.",
         ),
         LimitKind::Fuel | LimitKind::Memory => (
             No,

@@ -83,6 +83,13 @@ pub(super) const REASONS: &[Reason] = &[
         "Look at the service, then `cofferdam recover skip`.",
     ),
     reason(
+        "an_action",
+        Again::Depends,
+        Mender::Caller,
+        "It is an action: its steps are calls of their own, and it is not resumed as a call is.",
+        "Run the action again under the same key; without one look at what its steps did, then `cofferdam recover skip`.",
+    ),
+    reason(
         "not_installed",
         Again::No,
         Mender::Operator,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Every place, in the order in which a call passes them; then those of the writer and of the end of the process.
-pub(crate) const NAMES: [&str; 23] = [
+pub(crate) const NAMES: [&str; 25] = [
     "received",
     "admitted",
     "submitted",
@@ -16,6 +16,8 @@ pub(crate) const NAMES: [&str; 23] = [
     "attempt.ended",
     "append.durable",
     "close.durable",
+    "step.begins",
+    "step.ended",
     "outcome.told",
     "settle",
     "before.commit",

@@ -84,6 +84,8 @@ pub enum TimeOf {
     Call,
     /// One attempt's own, which is less.
     Attempt,
+    /// That of the action that the call is a part of.
+    Action,
 }
 
 impl TimeOf {
@@ -93,6 +95,7 @@ impl TimeOf {
         match self {
             Self::Call => "call",
             Self::Attempt => "attempt",
+            Self::Action => "action",
         }
     }
 }

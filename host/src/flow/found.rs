@@ -65,9 +65,11 @@ struct Payload {
     candidate: u32,
     arguments: Arguments,
     by: Option<String>,
-    of: Option<String>,
+    /// A call, in one event; a number in others.
+    of: serde_json::Value,
     status: Option<String>,
     usage: Usage,
+    may_have_sent: bool,
 }
 
 #[derive(Deserialize, Default)]
@@ -142,9 +144,16 @@ impl Found {
                     self.attempts.ended = self.attempts.ended.saturating_add(1);
                     self.attempts.requests = self.attempts.requests.saturating_add(payload.usage.requests);
                 }
+                // The calls of an action are what it attempts.
+                "step_started" => self.attempts.begun = self.attempts.begun.saturating_add(1),
+                "step_ended" => {
+                    self.attempts.ended = self.attempts.ended.saturating_add(1);
+                    self.attempts.requests =
+                        self.attempts.requests.saturating_add(payload.may_have_sent.into());
+                }
                 "cut_short" => self.was_cancelled = payload.status.as_deref() == Some("cancelled"),
                 "resumed" => self.resumed_by = payload.by,
-                "replayed" => self.replayed_of = payload.of.as_deref().and_then(AuditId::parse),
+                "replayed" => self.replayed_of = payload.of.as_str().and_then(AuditId::parse),
                 _ => {}
             }
         }

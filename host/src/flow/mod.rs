@@ -6,7 +6,10 @@ mod found;
 mod recover;
 mod replay;
 
-pub use actions::{ReadyStep, ReadyTarget, Runnable, ShelvedAction};
+pub use actions::{
+    ActionReport, ActionValue, DryCall, DryRun, DryStep, Foretold, ReadyStep, ReadyTarget, Run, Runnable,
+    ShelvedAction, StepReport, StepStatus,
+};
 pub use recover::{Incomplete, Skip};
 pub(crate) use recover::{incomplete, look, resume, skip};
 pub(crate) use replay::replay;

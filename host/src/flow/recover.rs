@@ -15,6 +15,7 @@ use crate::audit::{AuditReader, AuditTrouble, CallStatus, Decision, Filter, Orde
 use crate::call::{Cancellation, ConnectorRef, Pipeline, Report};
 use crate::digest::Digest;
 use crate::error::{Error, HostError, HostErrorKind};
+use crate::event::is_action;
 use crate::failure::{AuditId, safe_line};
 use crate::sandbox::Answer;
 
@@ -66,6 +67,9 @@ pub struct Incomplete {
     pub replayable: bool,
     /// Why: `execution_incomplete`, or `cancelled`.
     pub reason: &'static str,
+    /// What is to be done about an action: it is not resumed, but its steps are calls that may be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<&'static str>,
 }
 
 /// How a call that was cut short is left as it is.
@@ -87,7 +91,10 @@ impl Incomplete {
     fn of(found: Found, pipeline: &Pipeline) -> Self {
         let request =
             found.request.as_ref().map(|request| pipeline.recorded_call(&found.row.audit_id, request));
+        let is_action = is_action(&found.row.connector);
+        let hint = is_action.then(|| action_hint(found.row.idempotent));
         let not_resumable = match &request {
+            _ if is_action => Some("an_action"),
             _ if !found.row.incomplete => Some("cancelled"),
             _ if !found.row.idempotent => Some("not_idempotent"),
             None => Some("not_kept"),
@@ -114,6 +121,7 @@ impl Incomplete {
             not_resumable,
             replayable: false,
             reason: if row.incomplete && !was_cancelled { "execution_incomplete" } else { "cancelled" },
+            hint,
         }
     }
 }
@@ -205,6 +213,9 @@ pub(crate) async fn resume<A: Answer>(
         let found = tokio::task::spawn_blocking(move || find(&*log, &id)).await;
         let found = undecided(found.map_err(gone)??)?;
         let id = &found.row.audit_id;
+        if is_action(&found.row.connector) {
+            return Err(action_not_resumed(&found));
+        }
         if !found.row.idempotent || !found.row.incomplete {
             return Err(not_repeatable(&found));
         }
@@ -232,6 +243,29 @@ pub(crate) async fn resume<A: Answer>(
             (Err(error.into()), report)
         }
     }
+}
+
+/// What is to be done about an action that was cut short; one may be repeated if it was given a key.
+fn action_hint(keyed: bool) -> &'static str {
+    match keyed {
+        true => {
+            "Run it again under the same key, with the same arguments: what is done of it is not done again."
+        }
+        false => {
+            "Its steps are calls of their own, and it had no key: look at what they did, then skip it. To run it again \
+             does all of it again."
+        }
+    }
+}
+
+/// An action is run again as a whole, or not at all.
+fn action_not_resumed(found: &Found) -> HostError {
+    let id = &found.row.audit_id;
+    let message = format!("{id} is an action, and an action is not resumed.");
+    HostError::new(HostErrorKind::NotReplayable, message)
+        .hint(action_hint(found.row.idempotent))
+        .detail("reason", "an_action")
+        .detail("call", id.as_str())
 }
 
 /// What was to be done again and was cancelled is to be decided about still.

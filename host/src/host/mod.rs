@@ -10,8 +10,11 @@ mod circuits;
 mod export;
 mod inspection;
 mod install;
+#[cfg(feature = "server")]
+mod installation;
 mod package;
 mod recovery;
+mod run_action;
 mod why;
 
 use std::sync::Arc;
@@ -29,7 +32,7 @@ pub use export::{Exported, verify_export};
 pub use inspection::{CredentialView, ImportView, Inspection, LimitView, OperationView, SignatureView};
 pub use install::{InstallOptions, Installed};
 #[cfg(feature = "server")]
-pub(crate) use package::Installation;
+pub(crate) use installation::Installation;
 pub use why::Access;
 
 use crate::call::{Call, ConnectorRef, Pipeline, Report};

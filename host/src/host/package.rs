@@ -5,15 +5,6 @@ use crate::call::ConnectorRef;
 use crate::error::Error;
 use crate::failure::{AuditId, Context};
 use crate::package::Package;
-use crate::stamp::FileStamp;
-use crate::trust::KeyringStamp;
-
-/// What is installed and who is trusted, as far as a `stat` tells whether it changed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Installation {
-    index: Option<FileStamp>,
-    keyring: KeyringStamp,
-}
 
 impl Host {
     /// The package of an installed connector, without its bytes, verified as a call would and not compiled. Reads and
@@ -24,11 +15,5 @@ impl Host {
     pub fn package(&self, connector: &ConnectorRef) -> Result<Package, Error> {
         let context = Context::new(AuditId::mint()).with_connector(connector.to_string(), None);
         self.pipeline.loader.read_verified(&context, connector)
-    }
-
-    /// What is installed and who is trusted now, to compare with a later look.
-    pub(crate) fn installation(&self) -> Installation {
-        let loader = &self.pipeline.loader;
-        Installation { index: loader.registry.index_stamp(), keyring: loader.keyring.stamp() }
     }
 }

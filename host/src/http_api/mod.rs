@@ -62,7 +62,6 @@ impl HttpApi {
     }
 
     /// The router, for [`Listening::serve`](crate::server::Listening::serve).
-    #[must_use]
     pub fn router(self) -> Router {
         Router::new()
             .route(CALLS, post(calls::made))

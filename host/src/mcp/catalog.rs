@@ -1,16 +1,18 @@
 //! The tools there are at one moment: read from what is installed and verified, named, and held against the pins.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use rmcp::model::Tool;
 
 use super::names;
 use super::offer::Offer;
 use super::pins::{Pins, Said};
-use super::tool::{Named, Runs, Unnamed};
+use super::tool::{Named, Unnamed};
+use crate::action::{Action, Requirement};
 use crate::call::ConnectorRef;
 use crate::digest::Digest;
-use crate::error::HostError;
+use crate::error::{HostError, HostErrorKind};
 use crate::host::Host;
 
 /// Tools in one answer to `tools/list`; there is a cursor to the others.
@@ -40,14 +42,27 @@ impl Withheld {
 }
 
 impl Catalog {
-    /// Reads what `offer` offers of what is installed. Verifies every package that it reads, as a call would: not for
-    /// a thread that runs guests.
+    /// Reads what `offer` offers of what is installed. Verifies every package that it reads, as a call would, and
+    /// checks every action.
     ///
     /// # Errors
-    /// The index cannot be read.
-    pub fn read(host: &Host, offer: &Offer, pins: &Pins) -> Result<Self, HostError> {
-        let mut withheld = Vec::new();
-        let mut found = operations(host, offer, &mut withheld)?;
+    /// The index, or the directory of actions, cannot be read.
+    pub async fn read(host: &Host, offer: &Arc<Offer>, pins: &Pins) -> Result<Self, HostError> {
+        let (reading, wanted) = (host.clone(), Arc::clone(offer));
+        let read = tokio::task::spawn_blocking(move || {
+            let mut withheld = Vec::new();
+            let found = operations(&reading, &wanted, &mut withheld)?;
+            Ok::<_, HostError>((found, withheld, reading.actions()?))
+        });
+        let lost =
+            |error| HostError::new(HostErrorKind::Internal, "The tools could not be read.").because(error);
+        let (mut found, mut withheld, shelved) = read.await.map_err(lost)??;
+        for shelved in shelved {
+            match action(host, offer, shelved.action).await {
+                Ok(tool) => found.extend(tool),
+                Err(error) => withheld.push(Withheld::new(shelved.name, error.message())),
+            }
+        }
         if offer.is_read_only() {
             found.retain(Unnamed::is_read_only);
         }
@@ -105,16 +120,24 @@ impl Catalog {
 
     /// Whether agents would see the same.
     pub(super) fn offers_the_same(&self, other: &Self) -> bool {
-        let same = |(one, other): (&Named, &Named)| one.pin == other.pin && one.runs == other.runs;
+        let same = |(one, other): (&Named, &Named)| one.pin == other.pin && one.runs.is_same(&other.runs);
         self.tools.len() == other.tools.len() && self.tools.iter().zip(&other.tools).all(same)
     }
+}
 
-    /// The operations that tools run.
-    #[cfg(test)]
-    pub(super) fn of_tools(tools: Vec<Named>) -> Self {
-        let by_name = tools.iter().enumerate().map(|(at, tool)| (tool.tool.name.to_string(), at)).collect();
-        Self { tools, by_name, withheld: Vec::new() }
+/// The tool of an action, if it is offered. One that does not fit what is installed is withheld with the reason.
+async fn action(
+    host: &Host,
+    offer: &Offer,
+    action: Result<Arc<Action>, HostError>,
+) -> Result<Option<Unnamed>, HostError> {
+    let action = action?;
+    let connector =
+        |required: &Requirement| ConnectorRef::new(required.connector().clone(), required.version().clone());
+    if !action.requires().iter().all(|required| offer.admits(&connector(required))) {
+        return Ok(None);
     }
+    host.check_action(action).await.map(|runnable| Some(Unnamed::action(runnable)))
 }
 
 /// The operations that are offered. A connector that a call would refuse has none, and is withheld with the reason.
@@ -156,10 +179,33 @@ fn operations(host: &Host, offer: &Offer, withheld: &mut Vec<Withheld>) -> Resul
     Ok(tools)
 }
 
-impl Runs {
-    /// Whether it is this operation.
-    #[cfg(test)]
-    pub(super) fn is(&self, op: &str) -> bool {
-        matches!(self, Self::Operation { op: own, .. } if own == op)
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use std::sync::Arc;
+
+    use super::{Catalog, ConnectorRef, Digest, Named, Runs, Tool};
+
+    #[test]
+    fn ten_thousand_tools_come_page_by_page_each_once() {
+        let connector = ConnectorRef::parse("github://acme/many@1.0.0").unwrap();
+        let named = |at: usize| {
+            let op = format!("op_{at:05}");
+            let tool = Tool::new(op.clone(), "", Arc::new(serde_json::Map::new()));
+            Named { tool, runs: Runs::Operation { connector: connector.clone(), op }, pin: Digest::of(&[]) }
+        };
+        let all = Catalog { tools: (0..10_000).map(named).collect(), ..Catalog::default() };
+        let (mut seen, mut after) = (Vec::new(), None);
+        loop {
+            let (page, next) = all.page(after.as_deref());
+            assert!(page.len() <= 1_000);
+            seen.extend(page.into_iter().map(|tool| tool.name.to_string()));
+            let Some(next) = next else { break };
+            after = Some(next);
+        }
+        assert_eq!(seen.len(), 10_000);
+        assert!(seen.is_sorted(), "each once, in order");
+        assert_eq!(all.page(Some("zzz")).0, [], "what is behind the last is empty, and no error");
+        assert_eq!(all.page(Some("op_09998\u{7f}")).0.len(), 1, "a cursor may name what is gone");
     }
 }

@@ -54,7 +54,6 @@ struct Front {
 
 impl McpSettings {
     /// The server at `path` of a router, for [`Listening::serve`](crate::server::Listening::serve).
-    #[must_use]
     pub fn router(self, path: &str) -> Router {
         let shutdown = self.shutdown.clone();
         let shared = Arc::new(Shared { settings: self, running: Default::default() });

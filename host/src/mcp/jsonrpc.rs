@@ -182,7 +182,7 @@ fn is_id(id: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test")]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
     use serde_json::{Value, json};
 
     use super::{Kind, read};

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::catalog::{Catalog, Withheld};
 use super::offer::Offer;
 use super::pins::Pins;
-use crate::error::{HostError, HostErrorKind};
+use crate::error::HostError;
 use crate::host::{Host, Installation};
 use crate::stamp::FileStamp;
 
@@ -39,7 +39,7 @@ impl Offered {
     /// The index or the pins cannot be read.
     pub async fn read(host: Host, offer: Offer, pins: Pins) -> Result<Self, HostError> {
         let offer = Arc::new(offer);
-        let catalog = read(&host, &offer, &pins).await?;
+        let catalog = Catalog::read(&host, &offer, &pins).await?;
         announce(&[], catalog.withheld());
         Ok(Self { now: watch::Sender::new(Arc::new(catalog)), host, offer, pins })
     }
@@ -76,9 +76,9 @@ impl Offered {
                 // Pins that are gone hold until the server starts again.
                 Ok(Some(new)) if new.count().is_some() => {
                     pins = new;
-                    read(&self.host, &self.offer, &pins).await
+                    Catalog::read(&self.host, &self.offer, &pins).await
                 }
-                Ok(_) => read(&self.host, &self.offer, &pins).await,
+                Ok(_) => Catalog::read(&self.host, &self.offer, &pins).await,
                 Err(error) => Err(error),
             };
             match read {
@@ -105,15 +105,6 @@ impl Offered {
         let pins = std::fs::metadata(self.pins.path()).ok().map(|metadata| FileStamp::from(&metadata));
         Made { installation: self.host.installation(), pins }
     }
-}
-
-/// Packages are hashed and their signatures checked: not on a thread that runs guests.
-async fn read(host: &Host, offer: &Arc<Offer>, pins: &Pins) -> Result<Catalog, HostError> {
-    let (host, offer, pins) = (host.clone(), Arc::clone(offer), pins.clone());
-    let read = tokio::task::spawn_blocking(move || Catalog::read(&host, &offer, &pins)).await;
-    read.map_err(|error| {
-        HostError::new(HostErrorKind::Internal, "The tools could not be read.").because(error)
-    })?
 }
 
 /// Tells the operator what is not offered, once.

@@ -59,6 +59,32 @@ pub(super) fn outcome(name: &str, value: Value) -> Map<String, Value> {
     }))
 }
 
+/// What an action takes, as its file says it, with texts that are told as all others.
+pub(super) fn of_action(schema: &Value) -> Map<String, Value> {
+    let mut schema = object(schema.clone());
+    let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
+    for property in properties.into_iter().flat_map(|properties| properties.values_mut()) {
+        for word in ["title", "description"] {
+            if let Some(Value::String(text)) = property.get_mut(word) {
+                *text = told(text, PARAMETER_BYTES);
+            }
+        }
+    }
+    schema.entry("properties").or_insert_with(|| json!({}));
+    schema
+}
+
+/// What an action gives: its output and the value of each step, or `error`.
+pub(super) fn outcome_of_action(output: Option<&Value>) -> Map<String, Value> {
+    let output = output.cloned().filter(|schema| schema.to_string().len() <= LONGEST);
+    let mut schema = outcome("output", output.unwrap_or_else(|| json!({})));
+    if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.insert("action".into(), json!({"type": "string"}));
+        properties.insert("steps".into(), json!({"type": "object"}));
+    }
+    schema
+}
+
 /// The first that is short enough, told less and less deep.
 fn bounded(make: impl Fn(usize) -> Map<String, Value>) -> Map<String, Value> {
     let mut schema = make(DEPTH);

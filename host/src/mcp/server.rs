@@ -29,6 +29,7 @@ use crate::agent::{self, Rendered};
 use crate::call::{Call, Cancellation, Report};
 use crate::error::Error;
 use crate::failure::{AuditId, safe_line};
+use crate::flow::Run;
 use crate::host::Host;
 use crate::server::Shutdown;
 
@@ -94,6 +95,15 @@ impl McpServer {
                         .cancelled_by(&cancellation);
                     let (outcome, report) = self.shared.settings.host.run_reported(call).await;
                     (rendered(name, outcome, &report), report.audit_id)
+                }
+                Runs::Action(runnable) => {
+                    let run = Run::new(Value::Object(args)).actor(actor(context)).cancelled_by(&cancellation);
+                    let (outcome, report) = self.shared.settings.host.run_checked_action(runnable, run).await;
+                    let told = match outcome {
+                        Ok(value) => agent::action_value(name, &value, &report),
+                        Err(error) => agent::action_error(name, &error, &report),
+                    };
+                    (told, report.audit_id)
                 }
             }
         };

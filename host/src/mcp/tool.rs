@@ -8,13 +8,16 @@ use super::names::{Wanted, plain};
 use super::{schema, words};
 use crate::call::ConnectorRef;
 use crate::digest::Digest;
+use crate::flow::Runnable;
 use crate::package::{Operation, Package};
 
 /// What a tool runs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(super) enum Runs {
     /// One operation of the very package that was described.
     Operation { connector: ConnectorRef, op: String },
+    /// The very action that was described, checked against what is installed.
+    Action(Arc<Runnable>),
 }
 
 impl Runs {
@@ -22,6 +25,18 @@ impl Runs {
     pub(super) fn shown(&self) -> String {
         match self {
             Self::Operation { connector, op } => format!("{op} of {connector}"),
+            Self::Action(runnable) => format!("action {}", runnable.action().reference()),
+        }
+    }
+
+    /// Whether it runs the same, to the byte.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Operation { connector, op }, Self::Operation { connector: other, op: its }) => {
+                (connector, op) == (other, its)
+            }
+            (Self::Action(own), Self::Action(other)) => own.action().hash() == other.action().hash(),
+            _ => false,
         }
     }
 }
@@ -71,6 +86,28 @@ impl Unnamed {
             input: schema::input(operation, docs),
             output: schema::output(operation),
             annotations,
+        }
+    }
+
+    /// The tool of an action.
+    pub(super) fn action(runnable: Runnable) -> Self {
+        let action = Arc::clone(runnable.action());
+        let reaches = action.requires().iter().any(|required| !required.scope().hosts().is_empty());
+        let idempotent = runnable.steps().iter().all(|step| step.idempotent());
+        let mut annotations = ToolAnnotations::new().idempotent(idempotent).open_world(reaches);
+        if !reaches {
+            annotations = annotations.read_only(true).destructive(false);
+        }
+        let steps: Vec<_> = action.steps().iter().map(|step| step.target().op()).collect();
+        let runs = format!("Action {}: {}.", action.reference(), steps.join(", then "));
+        Self {
+            wanted: Wanted { base: plain(action.name()), identity: format!("action {}", action.reference()) },
+            title: action.title().map(|title| words::told(title, words::TITLE_BYTES)),
+            description: words::description(action.description(), &runs),
+            input: schema::of_action(&action.input_schema()),
+            output: schema::outcome_of_action(action.output().map(|output| output.schema())),
+            annotations,
+            runs: Runs::Action(Arc::new(runnable)),
         }
     }
 

@@ -8,6 +8,9 @@ pub(super) const DESCRIPTION_BYTES: usize = 1024;
 /// The longest description of a parameter, in bytes.
 pub(super) const PARAMETER_BYTES: usize = 512;
 
+/// The longest title of a tool, in bytes.
+pub(super) const TITLE_BYTES: usize = 120;
+
 /// `text` with its lines, each printable, cut to `max` bytes between two characters.
 pub(super) fn told(text: &str, max: usize) -> String {
     let lines: Vec<String> = text.lines().map(|line| safe_line(line, max)).collect();

@@ -12,7 +12,7 @@ use super::labels::{At, Because, By, Changed, Ended, Operation};
 use super::meters::Meters;
 use super::names::Names;
 use crate::clock::{Clock, SystemClock};
-use crate::event::{Event, Listener, Step, attempt_status};
+use crate::event::{Event, Listener, Step, attempt_status, is_action};
 use crate::failure::{Failure, FailureClass};
 use crate::limits::Usage;
 
@@ -163,6 +163,8 @@ impl Metrics {
 impl Listener for Metrics {
     fn event(&self, event: &Event<'_>) {
         match event.step {
+            // The calls of an action are counted, and not once more the action.
+            Step::Received { connector, .. } if is_action(connector) => {}
             Step::Received { connector, op } => self.received(event, connector, op),
             Step::AttemptStarted { connector, op, candidate, .. } => {
                 self.attempt_started(event, connector, op, candidate);

@@ -111,6 +111,7 @@ impl Registry {
     }
 
     /// What the index is like now: whether anything was installed or removed since. None where there is no index.
+    #[cfg(feature = "server")]
     pub(crate) fn index_stamp(&self) -> Option<FileStamp> {
         fs::symlink_metadata(self.root.join(INDEX)).ok().map(|metadata| FileStamp::from(&metadata))
     }

@@ -96,7 +96,7 @@ async fn answered(shared: &Shared, request: Request<Incoming>, at: IpAddr) -> Re
         Ok(Admitted::Health) => healthy(),
         Ok(Admitted::Request(request)) => {
             let mut app = shared.app.clone();
-            let Ok(answer) = app.call(request).await;
+            let Ok(answer) = app.call(*request).await;
             answer
         }
         Err(refused) => {
@@ -109,7 +109,7 @@ async fn answered(shared: &Shared, request: Request<Incoming>, at: IpAddr) -> Re
 /// What may go on.
 enum Admitted {
     Health,
-    Request(Request<Body>),
+    Request(Box<Request<Body>>),
 }
 
 /// The request, whole; its token was looked at before its body was.
@@ -125,7 +125,7 @@ async fn admitted(shared: &Shared, request: Request<Incoming>, at: IpAddr) -> Re
         return Err(Refused::Closing);
     }
     let body = whole(body, shared.patience).await?;
-    Ok(Admitted::Request(Request::from_parts(parts, Body::from(body))))
+    Ok(Admitted::Request(Box::new(Request::from_parts(parts, Body::from(body)))))
 }
 
 async fn whole(body: Incoming, patience: Duration) -> Result<Bytes, Refused> {

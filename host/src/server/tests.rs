@@ -1,5 +1,5 @@
 //! The listener over real sockets, by a client that writes bytes.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -175,17 +175,21 @@ pub(super) fn routes(connection: &Connection, filter: &Filter) -> rusqlite::Resu
     let mut found = HashSet::new();
     while let Some(row) = rows.next()? {
         let word = |at: usize| row.get_ref(at).and_then(|value| Ok(value.as_str()?));
-        let name = word(1)?;
-        let unversioned = name.rsplit_once('@').map_or(name, |(name, _)| name);
+        let (name, of) = (word(1)?, word(3)?);
         let fits = |asked: &Option<String>, word: &str| asked.as_ref().is_none_or(|asked| asked == word);
-        if (fits(connector, name) || fits(connector, unversioned))
+        if (fits(connector, name) || fits(connector, unversioned(name)))
             && fits(op, word(2)?)
-            && fits(action, word(3)?)
+            && (fits(action, of) || fits(action, unversioned(of)))
         {
             found.insert(row.get(0)?);
         }
     }
     Ok(Some(found))
+}
+
+/// A name without its version.
+fn unversioned(name: &str) -> &str {
+    name.rsplit_once('@').map_or(name, |(name, _)| name)
 }
 
 /// The verdicts that fit; none where all do.

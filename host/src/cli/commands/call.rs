@@ -11,7 +11,7 @@ use crate::call::{Call, Cancellation, IfRunning, Report};
 use crate::cli::commands::each;
 use crate::cli::commands::fallback::{self, Fallback};
 use crate::cli::private::AllowPrivate;
-use crate::cli::report::{Stop, exit_code};
+use crate::cli::report::{Stop, exit_code, told_by};
 use crate::cli::session::{Session, resolve};
 use crate::cli::tool_result::ToolResult;
 use crate::cli::{debug, files, progress, retries, runtime};
@@ -291,17 +291,6 @@ fn with_report(
     outcome.map(drop).map_err(|error| Stop::Shown(exit_code(&error)))
 }
 
-/// The error, with the signal that ended the call, if one did.
-fn told_by(stop: Option<Stop>, error: Error) -> Error {
-    match (stop, error) {
-        (Some(stop), Error::Host(error)) if error.kind() == HostErrorKind::Cancelled => {
-            let signal = if matches!(stop, Stop::Terminated) { "SIGTERM" } else { "SIGINT" };
-            error.detail("signal", signal).into()
-        }
-        (_, error) => error,
-    }
-}
-
 /// Single arguments that were taken as JSON and are no texts: each with how the text would be written.
 fn not_texts(single: &[(String, Value)]) -> Vec<(String, String)> {
     let others = single.iter().filter(|(_, value)| !value.is_string());
@@ -328,21 +317,28 @@ fn arguments(
     whole: Option<&str>,
     single: Vec<(String, Value)>,
 ) -> Result<Value, HostError> {
-    let (text, place) = match whole {
-        None => (b"{}".to_vec(), "ARGS"),
-        Some("-") => {
+    match whole {
+        None => merge(Value::Object(Map::new()), single),
+        Some(text) => merge(argument_text(session, text)?, single),
+    }
+}
+
+/// Arguments as one text: JSON, `@` and a file with it, or `-` for standard input.
+pub(super) fn argument_text(session: &Session<'_>, text: &str) -> Result<Value, HostError> {
+    let (text, place) = match text {
+        "-" => {
             if io::stdin().is_terminal() {
                 session.ui.note("reading the arguments from this terminal; end them with Ctrl-D");
             }
             let from = "standard input";
             (files::read_stream("The arguments on", io::stdin().lock(), Path::new(from), ARGS_BYTES)?, from)
         }
-        Some(text) => match text.strip_prefix('@') {
+        text => match text.strip_prefix('@') {
             Some(path) => (files::bounded("The file of arguments", Path::new(path), ARGS_BYTES)?, path),
             None => (text.as_bytes().to_vec(), "ARGS"),
         },
     };
-    merge(parse(&text, place)?, single)
+    parse(&text, place)
 }
 
 fn parse(text: &[u8], place: &str) -> Result<Value, HostError> {
@@ -390,7 +386,7 @@ fn key_and_value(text: &str) -> Result<(String, Value), String> {
     Ok((key.to_owned(), value))
 }
 
-fn service_and_identity(text: &str) -> Result<(String, String), String> {
+pub(super) fn service_and_identity(text: &str) -> Result<(String, String), String> {
     let (service, identity) = text.split_once('=').ok_or("write it as SERVICE=IDENTITY, like slack=work")?;
     match service.is_empty() || identity.is_empty() {
         true => Err("write it as SERVICE=IDENTITY, like slack=work".into()),
@@ -402,7 +398,7 @@ fn timeout(text: &str) -> Result<String, String> {
     amount(text, LimitRequest::parse(None, Some(text), None))
 }
 
-fn time(text: &str) -> Result<Duration, String> {
+pub(super) fn time(text: &str) -> Result<Duration, String> {
     parse_time(text)
         .ok_or_else(|| "write it as a whole number above zero with ms, s or m, like 500ms or 2s".to_owned())
 }

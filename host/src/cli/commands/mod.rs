@@ -23,6 +23,7 @@ mod packaging;
 pub(super) mod recover;
 pub(super) mod remove;
 pub(super) mod replay;
+pub(super) mod run;
 #[cfg(feature = "server")]
 pub(super) mod serve;
 pub(super) mod sign;
@@ -52,6 +53,7 @@ pub(super) fn run(command: Command, session: &Session<'_>) -> Result<(), Stop> {
         Command::Action(command) => action::run(command, session),
         Command::Binding(command) => binding::run(command, session),
         Command::Call(args) => call::run(args, session),
+        Command::Run(args) => run::run(args, session),
         Command::Audit(command) => audit::run(command, session),
         Command::Replay(args) => replay::run(args, session),
         Command::Recover(command) => recover::run(command, session),

@@ -43,6 +43,19 @@ impl Shelf {
         Self { dir }
     }
 
+    /// What the files are like now: whether any was added, changed or removed since. None where they cannot be read.
+    #[cfg(feature = "server")]
+    pub(crate) fn stamps(&self) -> Vec<(String, crate::stamp::FileStamp)> {
+        let entries = std::fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        let stamped = entries.filter_map(|entry| {
+            let stamp = crate::stamp::FileStamp::from(&entry.metadata().ok()?);
+            Some((entry.file_name().to_string_lossy().into_owned(), stamp))
+        });
+        let mut stamps: Vec<_> = stamped.collect();
+        stamps.sort_by(|one, other| one.0.cmp(&other.0));
+        stamps
+    }
+
     /// The names of all that are there, in order: of files that end in `.md` and do not begin with a dot.
     ///
     /// # Errors

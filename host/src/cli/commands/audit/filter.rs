@@ -43,7 +43,7 @@ pub(super) struct Which {
     #[arg(long, value_name = "OP")]
     op: Option<String>,
 
-    /// Those that are a step of this action.
+    /// This action, NAME or NAME@VERSION: its runs, and the calls that are its steps.
     #[arg(long, value_name = "ACTION")]
     action: Option<String>,
 

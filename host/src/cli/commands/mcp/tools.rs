@@ -1,14 +1,17 @@
 //! `mcp --list-tools` and `mcp --pin`: what agents would read, for the operator to read first.
 
+use std::sync::Arc;
+
 use crate::cli::page::{Page, Tone};
 use crate::cli::report::Stop;
+use crate::cli::runtime;
 use crate::cli::ui::Ui;
 use crate::host::Host;
 use crate::mcp::{Catalog, Listing, Offer, Pins};
 
 /// Shows the tools.
 pub(super) fn list(host: &Host, offer: &Offer, pins: &Pins, ui: &Ui) -> Result<(), Stop> {
-    let listing = Catalog::read(host, offer, pins)?.listing();
+    let listing = read(host, offer, pins)?.listing();
     ui.result(&listing, || page(&listing))?;
     if listing.tools.is_empty() && listing.withheld.is_empty() {
         ui.note("No tool is offered: name operations with --operations, or add an action.");
@@ -20,8 +23,8 @@ pub(super) fn list(host: &Host, offer: &Offer, pins: &Pins, ui: &Ui) -> Result<(
 
 /// Pins the tools, whatever was pinned before.
 pub(super) fn pin(host: &Host, offer: &Offer, pins: Pins, ui: &Ui) -> Result<(), Stop> {
-    let all = Catalog::read(host, offer, &pins.forgotten())?;
-    let before = Catalog::read(host, offer, &pins)?;
+    let all = read(host, offer, &pins.forgotten())?;
+    let before = read(host, offer, &pins)?;
     all.pin(&pins)?;
     let listing = all.listing();
     ui.result(&listing, || {
@@ -35,6 +38,11 @@ pub(super) fn pin(host: &Host, offer: &Offer, pins: Pins, ui: &Ui) -> Result<(),
     })?;
     ui.note(&format!("{} tools are pinned.", listing.tools.len()));
     Ok(())
+}
+
+fn read(host: &Host, offer: &Offer, pins: &Pins) -> Result<Catalog, Stop> {
+    let offer = Arc::new(offer.clone());
+    runtime::block_on_with(host, async { Ok(Catalog::read(host, &offer, pins).await?) })
 }
 
 fn page(listing: &Listing) -> Page {

@@ -72,7 +72,10 @@ fn page(found: &[Incomplete]) -> Page {
             }
             Some(_) => (Tone::Bad, "must not be repeated: look at the service, then recover skip"),
         };
-        page.toned_field("next", tone, next);
+        match call.hint {
+            Some(hint) => page.toned_field("next", Tone::Doubtful, hint),
+            None => page.toned_field("next", tone, next),
+        };
     }
     page
 }

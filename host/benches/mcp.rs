@@ -1,0 +1,220 @@
+//! What the protocol adds to a call: `tools/call` over stdio and HTTP on a warm server, beside the same call through the crate.
+//!
+//! All with the record, on one machine, in one run. Over stdio 8 clients are 8 requests under way on one pair of pipes;
+//! over HTTP they are 8 connections that stay open, of the version without sessions.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs,
+    clippy::print_stdout,
+    reason = "a benchmark"
+)]
+
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cofferdam::{Call, Compiler, ConnectorRef, Host};
+use cofferdam_test_support::package::guest_package;
+use cofferdam_test_support::{Home, Signer, connector};
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+
+const CALLS: usize = 4_000;
+const CLIENTS: [usize; 2] = [1, 8];
+
+/// The latencies of one way, and how long all took together.
+struct Measured {
+    each: Vec<Duration>,
+    all: Duration,
+}
+
+impl Measured {
+    fn print(mut self, way: &str, clients: usize) {
+        self.each.sort_unstable();
+        let at = |share: usize| self.each[(self.each.len() - 1) * share / 100];
+        let rate = self.each.len() as f64 / self.all.as_secs_f64();
+        println!(
+            "{way:<8} {clients} clients: p50 {:>9.1?}  p99 {:>9.1?}  {rate:>8.0} calls/s",
+            at(50),
+            at(99)
+        );
+    }
+}
+
+fn server(home: &Home, args: &[&str]) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cofferdam"));
+    command.arg("mcp").args(["--operations", "hello.greet", "--concurrency", "64"]).args(args);
+    command
+        .env("COFFERDAM_HOME", home.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command.kill_on_drop(true).spawn().unwrap()
+}
+
+fn request(id: usize, modern: bool) -> String {
+    let mut params = json!({"name": "hello__greet", "arguments": {"name": "Ada"}});
+    if modern {
+        params["_meta"] = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": {"name": "bench", "version": "1"},
+            "io.modelcontextprotocol/clientCapabilities": {},
+        });
+    }
+    json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}).to_string()
+}
+
+async fn through_the_crate(host: &Host, hello: &ConnectorRef, clients: usize) -> Measured {
+    let start = Instant::now();
+    let mut all = JoinSet::new();
+    for _ in 0..clients {
+        let (host, hello) = (host.clone(), hello.clone());
+        all.spawn(async move {
+            let mut each = Vec::new();
+            for _ in 0..CALLS / clients {
+                let start = Instant::now();
+                let call = Call::new(hello.clone(), "greet", json!({"name": "Ada"}));
+                std::hint::black_box(host.run(call).await.unwrap());
+                each.push(start.elapsed());
+            }
+            each
+        });
+    }
+    Measured { each: all.join_all().await.concat(), all: start.elapsed() }
+}
+
+struct Pipes {
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    _child: Child,
+}
+
+impl Pipes {
+    async fn greeted(home: &Home) -> Self {
+        let mut child = server(home, &[]);
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut pipes = Self { input: child.stdin.take().unwrap(), output, _child: child };
+        let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}});
+        pipes
+            .write(&json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}).to_string())
+            .await;
+        pipes.read().await;
+        pipes
+    }
+
+    async fn write(&mut self, line: &str) {
+        self.input.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+    }
+
+    /// The id of the next answer, which has to be a value.
+    async fn read(&mut self) -> usize {
+        let mut line = String::new();
+        self.output.read_line(&mut line).await.unwrap();
+        assert!(!line.contains("\"isError\":true") && !line.contains("\"error\":"), "{line}");
+        let after = line.split("\"id\":").nth(1).unwrap();
+        after.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
+    }
+
+    async fn measure(&mut self, clients: usize) -> Measured {
+        let start = Instant::now();
+        let mut begun = vec![start; CALLS];
+        let mut each = Vec::new();
+        for at in 0..CALLS + clients {
+            if at >= clients {
+                let id = self.read().await;
+                each.push(begun[id].elapsed());
+            }
+            if at < CALLS {
+                begun[at] = Instant::now();
+                self.write(&request(at, false)).await;
+            }
+        }
+        Measured { each, all: start.elapsed() }
+    }
+}
+
+async fn over_http(address: Arc<str>, clients: usize) -> Measured {
+    let start = Instant::now();
+    let mut all = JoinSet::new();
+    for _ in 0..clients {
+        let address = Arc::clone(&address);
+        all.spawn(async move {
+            let stream = TcpStream::connect(&*address).await.unwrap();
+            stream.set_nodelay(true).unwrap();
+            let mut stream = BufReader::new(stream);
+            let body = request(1, true);
+            let length = body.len();
+            let request = format!(
+                "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\
+                 accept: application/json, text/event-stream\r\nmcp-protocol-version: 2026-07-28\r\nmcp-method: tools/call\r\n\
+                 mcp-name: hello__greet\r\n\r\n{body}"
+            );
+            let mut each = Vec::new();
+            for _ in 0..CALLS / clients {
+                let start = Instant::now();
+                stream.write_all(request.as_bytes()).await.unwrap();
+                answered(&mut stream).await;
+                each.push(start.elapsed());
+            }
+            each
+        });
+    }
+    Measured { each: all.join_all().await.concat(), all: start.elapsed() }
+}
+
+async fn answered(stream: &mut BufReader<TcpStream>) {
+    let (mut length, mut line) = (0, String::new());
+    loop {
+        line.clear();
+        stream.read_line(&mut line).await.unwrap();
+        if line == "\r\n" {
+            break;
+        }
+        assert!(!line.starts_with("HTTP/1.1") || line.contains("200"), "{line}");
+        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length: ") {
+            length = value.trim().parse().unwrap();
+        }
+    }
+    assert!(length > 0, "the answer is one body");
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).await.unwrap();
+}
+
+fn main() {
+    let runtime = Runtime::new().unwrap();
+    let (home, signer) = (Home::with_compiler(Compiler::in_process()), Signer::new());
+    home.trust(&signer.public(), "github://cofferdam/*");
+    let package = guest_package("hello", &[]);
+    runtime.block_on(home.install(&package, &signer)).unwrap();
+    let hello = connector("github://cofferdam/hello@0.1.0");
+    let host = home.builder_alone().concurrency(64).build().unwrap();
+    runtime.block_on(async {
+        for clients in CLIENTS {
+            through_the_crate(&host, &hello, clients).await;
+            through_the_crate(&host, &hello, clients).await.print("crate", clients);
+        }
+        let mut pipes = Pipes::greeted(&home).await;
+        for clients in CLIENTS {
+            pipes.measure(clients).await;
+            pipes.measure(clients).await.print("stdio", clients);
+        }
+        let mut child = server(&home, &["--http", "127.0.0.1:0"]);
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let address: Arc<str> = loop {
+            let line = lines.next_line().await.unwrap().unwrap();
+            if let Some((_, url)) = line.split_once("http://") {
+                break url.trim().trim_end_matches("/mcp").into();
+            }
+        };
+        for clients in CLIENTS {
+            over_http(Arc::clone(&address), clients).await;
+            over_http(Arc::clone(&address), clients).await.print("http", clients);
+        }
+    });
+}

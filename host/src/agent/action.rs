@@ -1,0 +1,97 @@
+//! An action, as an agent is told of it: the values of its steps, or why it has none and which of them are done.
+
+use serde_json::{Map, Value};
+
+use super::Rendered;
+use super::error::{self, named};
+use super::value;
+use crate::error::Error;
+use crate::failure::{printable_json, safe_line};
+use crate::flow::{ActionReport, ActionValue};
+
+/// Tells an agent the value of the action `name`, as JSON: `{"action", "output", "steps"}`.
+#[must_use]
+pub fn action_value(name: &str, answer: &ActionValue, report: &ActionReport) -> Rendered {
+    let mut text = String::new();
+    let mut structured = match serde_json::to_value(answer) {
+        Ok(Value::Object(fields)) => fields,
+        _ => Map::new(),
+    };
+    let whole = Value::Object(structured.clone()).to_string();
+    let mut partial = Map::new();
+    for step in &report.steps {
+        let Some(failed) = step.report.as_ref().and_then(|report| report.partial) else { continue };
+        partial.insert(step.id.to_string(), failed.into());
+        text.push_str(&format!(
+            "Action '{}' answered in part: {failed} of the items of its step {} failed.\n",
+            named(name),
+            step.id
+        ));
+        for line in answer.steps.get(&*step.id).map(value::items).unwrap_or_default() {
+            text.push_str(&format!("- {line}\n"));
+        }
+    }
+    text.push_str(&printable_json(&whole));
+    for step in &report.steps {
+        let Some(last) = step.report.as_ref().and_then(|report| report.answered_instead()) else { continue };
+        let (id, number, op, connector) = (&step.id, last.candidate, &last.op, &last.connector);
+        text.push_str(&format!("\nanswered_by: in step {id} alternate {number}, {op} of {connector}"));
+    }
+    if !partial.is_empty() {
+        structured.insert("partial".into(), partial.into());
+    }
+    if let Some(of) = &report.replayed {
+        structured.insert("replayed".into(), of.as_str().into());
+        text.push_str(&format!(
+            "\nreplayed: the outcome of {of}, which was asked for with the same key; nothing was run"
+        ));
+    }
+    Rendered { text, structured: Value::Object(structured), is_error: false }
+}
+
+/// Tells an agent why the action `name` has no value, and which of its steps are done all the same. The structure is
+/// the envelope of what ended it, and nothing else.
+#[must_use]
+pub fn action_error(name: &str, why: &Error, report: &ActionReport) -> Rendered {
+    let mut rendered = match why {
+        // A request that was taken up did not fail to be.
+        Error::Host(error) if report.has_begun() => error::of_host_begun(name, error),
+        why => error::error(name, why),
+    };
+    if let Some(line) = done(report) {
+        // Between what mends it and its record.
+        let at = rendered.text.rfind('\n').unwrap_or(rendered.text.len());
+        rendered.text.insert_str(at, &format!("\n{line}"));
+    }
+    rendered
+}
+
+/// Which steps are done, and what that means for whoever would run the action again; none where nothing was begun.
+fn done(report: &ActionReport) -> Option<String> {
+    if !report.has_begun() {
+        return None;
+    }
+    let quoted = |ids: Vec<&str>| ids.iter().map(|id| format!("'{id}'")).collect::<Vec<_>>().join(", ");
+    let done: Vec<_> = report.done().map(|step| &*step.id).collect();
+    let ended = report.ended_in().map(|step| format!("It ended in step '{}'. ", step.id));
+    let before = match done.is_empty() {
+        true => "No step is done.".to_owned(),
+        false => format!("Done before, and not undone: {}.", quoted(done)),
+    };
+    // A step that was begun may have had its effect, whatever came of it.
+    let begun = report.steps.iter().filter(|step| step.report.is_some());
+    let once: Vec<_> = begun.filter(|step| !step.idempotent).map(|step| &*step.id).collect();
+    let again = match (once.is_empty(), &report.idempotency_key) {
+        (true, _) => String::new(),
+        (false, Some(key)) => format!(
+            " {} must not be repeated: run the action again under the key '{}' alone.",
+            quoted(once),
+            safe_line(key, 200)
+        ),
+        (false, None) => format!(
+            " {} must not be repeated, and running the action again may do so: ask before that.",
+            quoted(once)
+        ),
+    };
+    Some(format!("{}{before}{again}", ended.unwrap_or_default()))
+}

@@ -1,0 +1,82 @@
+//! `run --dry-run`: what each step would do, for people and for programs.
+
+use serde_json::Value;
+
+use crate::cli::page::{Page, Tone};
+use crate::cli::report::Stop;
+use crate::cli::runtime;
+use crate::cli::session::Session;
+use crate::flow::{DryCall, DryRun, DryStep, Run};
+use crate::host::Host;
+
+/// Shows it. The exit code is that of the first step that would not be begun.
+pub(super) fn show(name: &str, run: &Run, host: &Host, session: &Session<'_>) -> Result<(), Stop> {
+    let dry = runtime::block_on_with(host, async { Ok(host.dry_run_action(name, run).await?) })?;
+    session.ui.result(&dry, || page(&dry))?;
+    session.ui.note("Nothing was run.");
+    match dry.steps.iter().find_map(|step| step.exit_code) {
+        Some(code) => Err(Stop::Shown(code)),
+        None => Ok(()),
+    }
+}
+
+fn page(dry: &DryRun) -> Page {
+    let mut page = Page::default();
+    page.field("action", &dry.action);
+    page.field("time", &shown(dry.wall_ms));
+    for (name, value) in &dry.arguments {
+        page.field("argument", &format!("{name} = {value}"));
+    }
+    for (step, n) in dry.steps.iter().zip(1..) {
+        page.heading(&format!("{n}. {}", step.id));
+        add(&mut page, step);
+    }
+    page
+}
+
+fn add(page: &mut Page, step: &DryStep) {
+    add_call(page, "calls", &step.call);
+    let again = if step.idempotent { "may be repeated" } else { "must not be repeated" };
+    page.field("again", again);
+    if let Some(key) = &step.idempotency_key {
+        page.field("key", key);
+    }
+    for call in &step.fallback {
+        add_call(page, "or else", call);
+    }
+    if let Some(problem) = &step.problem {
+        let text = |name: &str| problem.pointer(&format!("/error/{name}")).and_then(Value::as_str);
+        page.toned_field("problem", Tone::Bad, text("message").unwrap_or("it would not begin"));
+        if let Some(fix) = text("details/suggestion") {
+            page.field("fix", fix);
+        }
+    }
+}
+
+fn add_call(page: &mut Page, label: &str, call: &DryCall) {
+    page.field(label, &format!("{} of {}", call.op, call.connector));
+    for (name, value) in &call.inputs {
+        let unknown = if call.unknown.iter().any(|known| known == name) { "  (known then)" } else { "" };
+        page.block(2, &format!("{name} = {value}{unknown}"));
+    }
+    let Some(found) = &call.found else { return };
+    page.field("package", &found.hash);
+    page.field("retries", &format!("{}, {} attempts at most", found.profile, found.attempts));
+    page.field(
+        "limits",
+        &format!(
+            "{}, fuel {}, memory {}",
+            shown(found.wall_ms),
+            found.fuel,
+            crate::cli::page::bytes(found.memory_bytes)
+        ),
+    );
+    if !found.bindings.is_empty() {
+        page.field("uses", &found.bindings.join(", "));
+    }
+}
+
+/// A time as people read it.
+fn shown(ms: u64) -> String {
+    if ms.is_multiple_of(1000) { format!("{} s", ms / 1000) } else { format!("{ms} ms") }
+}
