@@ -1,10 +1,8 @@
-//! Actions, run by the library and by the command: their steps against servers that count.
+//! Actions from outside: checked against real connectors, kept on the shelf, and the command that does both.
 
+#[path = "actions/checks.rs"]
+mod checks;
+#[path = "actions/command.rs"]
 mod command;
-mod ends;
-mod hostile;
-mod keys;
-mod kills;
-mod on_record;
-mod seed;
-mod stage;
+#[path = "actions/shelf.rs"]
+mod shelf;

@@ -72,7 +72,7 @@ fn produced() -> BTreeSet<String> {
     found.extend(words.split("&str = \"").skip(1).map(|rest| rest.split('"').next().unwrap().to_owned()));
     // The words of phases, limits' units, requests and whose time it was are no codes.
     let phases = ["dns", "connect", "tls", "send", "response"];
-    let others = ["request", "response", "result", "failure", "nothing", "call", "attempt"];
+    let others = ["request", "response", "result", "failure", "nothing", "call", "attempt", "action"];
     found.retain(|word| !phases.contains(&word.as_str()) && !others.contains(&word.as_str()));
     found
 }

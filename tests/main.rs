@@ -55,6 +55,7 @@ mod proposals;
 mod rate;
 mod record;
 mod retries;
+mod running;
 mod serve;
 mod services;
 mod slips;

@@ -1,186 +1,177 @@
-//! `cofferdam run`: arguments by their types, what is printed and with which exit code, and what is told beforehand.
+//! `cofferdam action`: what it prints, what it refuses, and with which exit code.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
-use std::sync::LazyLock;
-use std::time::Duration;
 
-use serde_json::{Value, json};
+use cofferdam_test_support::Cli;
+use serde_json::json;
 
-use super::stage::{Ground, input, step};
+use super::shelf::{Stage, stage};
+use crate::COFFERDAM;
 
-static GROUND: LazyLock<Ground> = LazyLock::new(|| Ground::shared("run"));
-
-fn url(path: &str) -> String {
-    GROUND.upstream.url(path)
-}
-
-fn typed(name: &str, kind: &str, more: &str) -> String {
-    format!("[[inputs]]\nname = \"{name}\"\ntype = \"{kind}\"\ndescription = \"One.\"\n{more}\n")
-}
-
-#[test]
-fn arguments_are_read_as_their_inputs_want_them() {
-    let ground = &*GROUND;
-    let rest = [
-        typed("text", "string", ""),
-        typed("labels", "array", "items_type = \"string\""),
-        typed("ms", "integer", "required = false\ndefault = 1"),
-        step(
-            "one",
-            "order",
-            &format!("url = \"{}\", body = \"${{args.text}}\", labels = \"${{args.labels}}\"", url("/echo")),
-            "",
-        ),
-        step("two", "sleep", "ms = \"${args.ms}\"", ""),
-        step(
-            "three",
-            "post",
-            &format!("url = \"{}\", body = \"${{args.text}} ${{args.ms}}\"", url("/echo/typed")),
-            "",
-        ),
-    ];
-    ground.action("typed", &rest.concat());
-    let cli = ground.cli();
-    let value = cli.run(&["run", "typed", "text=42", "labels=[\"a\"]", "ms=7", "--format", "json"]).json();
-    let keys: Vec<_> = value.as_object().unwrap().keys().map(String::as_str).collect();
-    assert_eq!(keys, ["action", "output", "steps"], "W40: exactly");
-    let posted = |path: &str| ground.upstream.seen(path).last().unwrap().body.clone();
-    assert_eq!(posted("/echo/typed"), "42 7", "a text that looks like a number is one");
-    let whole = json!({"text": "x", "labels": ["b", "c"]}).to_string();
-    cli.run(&["run", "typed", "--args", &whole]).ok();
-    assert_eq!(posted("/echo/typed"), "x 1");
-    std::fs::write(ground.home.path().join("args.json"), json!({"text": "y"}).to_string()).unwrap();
-    cli.run(&["run", "typed", "--args", "@args.json", "labels=[\"z\"]"]).ok();
-    for (args, words) in [
-        (&["labels=[]"][..], "text"),
-        (&["text=x", "labels=[]", "lables=[]"], "lables"),
-        (&["text=x", "labels=a"], "labels"),
-        (&["text=x", "labels=[]", "ms=soon"], "ms"),
-        (&["text=x", "text=y", "labels=[]"], "given twice"),
-        (&["--args", "{\"text\": 1, \"labels\": []}"], "text"),
-        (&["--args", "{\"text\": \"x\"", "labels=[]"], "not JSON"),
-    ] {
-        let all: Vec<_> = ["run", "typed"].iter().chain(args).copied().collect();
-        cli.run(&all).fails(65).said(words);
+impl Stage {
+    fn cli(&self) -> Cli {
+        Cli::new(COFFERDAM, self.home.path())
     }
-    cli.run(&["run", "typed", "text"]).fails(2).said("ARG=VALUE");
-    cli.run(&["run", "typd", "text=x"]).fails(66).said("typd");
+
+    /// Writes a file beside the home's, and its path.
+    fn written(&self, name: &str, text: &str) -> String {
+        let path = self.home.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.to_string_lossy().into_owned()
+    }
+
+    /// An editor that does this to the file.
+    fn editor(&self, script: &str) -> String {
+        let path = self.written("editor.sh", &format!("#!/bin/sh\n{script}\n"));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+        path
+    }
 }
 
 #[test]
-fn a_failure_is_the_envelope_and_says_what_is_done() {
-    let ground = &*GROUND;
-    let rest = [
-        step("one", "post", &format!("url = \"{}\", body = \"x\"", url("/text/told")), ""),
-        step("two", "fetch", &format!("url = \"{}\"", url("/status/404?told")), ""),
-        step("three", "fetch", &format!("url = \"{}\"", url("/text/untold")), ""),
-    ];
-    ground.action("told", &rest.concat());
-    let cli = ground.cli();
-    let json = cli.run(&["run", "told", "--format", "json"]).fails(76);
-    let envelope: Value = serde_json::from_str(&json.stdout).unwrap();
-    assert_eq!(envelope.as_object().unwrap().keys().collect::<Vec<_>>(), ["error"], "A40: and no output");
-    assert!(json.stderr.is_empty(), "{}", json.stderr);
-    let text = cli.run(&["run", "told"]).fails(76);
-    assert!(text.stdout.is_empty(), "{}", text.stdout);
+fn an_action_is_added_listed_shown_checked_and_removed() {
+    let stage = stage();
+    let cli = stage.cli();
+    assert_eq!(cli.run(&["action", "list", "--format", "json"]).json(), json!([]));
+    let file = stage.written("mine.md", &stage.greet("greet"));
+    let added = cli.run(&["action", "add", &file, "--format", "json"]).json();
+    assert_eq!((&added["action"], &added["version"]), (&json!("greet"), &json!("1.0.0")));
+    cli.run(&["action", "add", &file]).fails(67).said("There is an action greet already");
+    cli.run(&["action", "add", &file, "--replace"]).ok();
+
+    let listed = cli.run(&["action", "list", "--format", "json"]).json();
+    assert_eq!(
+        listed,
+        json!([{
+            "name": "greet", "version": "1.0.0", "description": "Greets somebody.", "steps": 1,
+            "hash": added["hash"],
+        }])
+    );
+    assert!(cli.run(&["action", "list"]).ok().contains("Greets somebody."));
+    let shown = cli.run(&["action", "show", "greet", "--format", "json"]).json();
+    assert_eq!(shown["steps"][0]["inputs"], json!({"name": "${args.who}"}));
+    assert_eq!(shown["requires"][0]["operations"], json!(["greet"]));
+    assert_eq!(shown["input_schema"]["required"], json!(["who"]));
+    let shown = cli.run(&["action", "show", "greet"]).ok();
+    assert!(
+        shown.contains("`greet` of github://cofferdam/hello") && shown.contains("name = \"${args.who}\""),
+        "{shown}"
+    );
+
+    assert!(cli.run(&["action", "check"]).ok().contains("greet"));
+    let checked = cli.run(&["action", "check", "greet", &file, "--format", "json"]).json();
+    assert_eq!(checked, json!([{"action": "greet", "ok": true}, {"action": file, "ok": true}]));
+    cli.run(&["action", "show", "gret"]).fails(66).said("Did you mean greet?");
+    assert_eq!(
+        cli.run(&["action", "remove", "greet", "--format", "json"]).json(),
+        json!({"removed": "greet"})
+    );
+    cli.run(&["action", "remove", "greet"]).fails(66).said("There is no action greet");
+}
+
+#[test]
+fn what_does_not_fit_is_told_with_its_lines_and_not_added() {
+    let stage = stage();
+    let cli = stage.cli();
+    let text = stage.greet("greet").replace("inputs = { name", "inputs = { nmae").replace("1.0.0", "1");
+    let file = stage.written("mine.md", &text);
+    cli.run(&["action", "check", &file]).fails(65).said("write it like \"1.0.0\"");
+    let file = stage.written("mine.md", &text.replace("version = \"1\"", "version = \"1.0.0\""));
+    let ran = cli.run(&["action", "check", &file]).fails(65);
+    assert!(ran.stdout.contains("NOT OK"), "{}", ran.stdout);
     for words in [
-        "step one: done, on record as audit-",
-        "step two: failure",
-        "step three: not run",
-        "external_api_error",
+        "execute[0].inputs.nmae: `greet` has no parameter `nmae`",
+        "mine.md:20:19",
+        "inputs = { nmae = \"${args.who}\" }",
+        "did you mean `name`?",
+        "`greet` needs `name`: `string`",
     ] {
-        assert!(text.stderr.contains(words), "{words}: {}", text.stderr);
+        ran.clone().said(words);
     }
-    let tool = cli.run(&["run", "told", "--as-tool-result=call-1"]).fails(76);
-    let tool: Value = serde_json::from_str(&tool.stdout).unwrap();
-    let content = tool["content"].as_str().unwrap();
-    assert_eq!((&tool["tool_call_id"], &tool["role"]), (&json!("call-1"), &json!("tool")));
-    assert!(content.starts_with("Action 'told' failed: external_api_error ("), "A41: {content}");
-    assert!(content.lines().last().unwrap().starts_with("audit_id: audit-"), "{content}");
-    let report = cli.run(&["run", "told", "--report", "--format", "json"]).fails(76);
-    let report: Value = serde_json::from_str(&report.stdout).unwrap();
-    let statuses: Vec<_> = report["report"]["steps"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|step| step["status"].as_str().unwrap())
-        .collect();
-    assert_eq!(statuses, ["value", "failure", "not_run"]);
-    assert_eq!(ground.asked("/text/untold"), 0);
+    cli.run(&["action", "add", &file]).fails(65).said("did you mean `name`?");
+    let ran = cli.run(&["action", "check", &file, "--format", "json"]).fails(65);
+    let checked: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    let problems = checked[0]["error"]["details"]["problems"].as_array().unwrap();
+    assert_eq!((problems.len(), &problems[1]["line"], &problems[1]["column"]), (2, &json!(20), &json!(19)));
+    assert_eq!(ran.stderr, "");
+    assert_eq!(cli.run(&["action", "list", "--format", "json"]).json(), json!([]));
+
+    let absent = stage.greet("greet").replace("version = \"0.1.0\"", "version = \"0.2.0\"");
+    let file = stage.written("mine.md", &absent);
+    cli.run(&["action", "add", &file]).fails(65).said("github://cofferdam/hello@0.2.0 is not installed");
+    cli.run(&["action", "add", "no-such.md"]).fails(66).said("it does not exist");
+    cli.run(&["action", "check", "no-such"]).fails(66).said("There is no action no-such");
 }
 
 #[test]
-fn a_dry_run_says_what_would_be_called_with_what_and_does_nothing() {
-    let ground = Ground::own();
-    let url = |path: &str| ground.upstream.url(path);
-    let rest = [
-        input("body"),
-        step("one", "fetch", &format!("url = \"{}\"", url("/text/dry-1")), "timeout = \"5s\""),
-        step(
-            "two",
-            "post",
-            &format!("url = \"{}\", body = \"${{args.body}}: ${{steps.one.body}}\"", url("/text/dry-2")),
-            "",
-        ),
-        step(
-            "three",
-            "sleep",
-            "ms = 1",
-            "retry = { max = 4, initial = \"1s\", max_delay = \"8s\", jitter = 0.2 }",
-        ),
-    ];
-    // A home of its own: what others do beside it would be seen in it.
-    ground.action("dry", &rest.concat());
-    let cli = ground.cli();
-    cli.run(&["run", "dry", "body=x"]).ok();
-    let (before, home) = (ground.asked("/text/dry"), ground.home.snapshot());
-    let listed = || cli.run(&["audit", "list", "--action", "dry", "--format", "json"]).json();
-    let rows = listed();
-    let dry = cli
-        .run(&["run", "dry", "body=${steps.one.body}", "--key", "k", "--dry-run", "--format", "json"])
-        .json();
-    assert_eq!((&dry["action"], &dry["wall_ms"]), (&json!("dry@1.0.0"), &json!(120_000)));
-    let steps = dry["steps"].as_array().unwrap();
-    assert_eq!(steps[0]["call"]["wall_ms"], 5_000);
-    assert_eq!(steps[1]["call"]["inputs"]["body"], "${steps.one.body}: ${steps.one.body}");
-    assert_eq!(steps[1]["call"]["unknown"], json!(["body"]));
-    assert_eq!((&steps[1]["idempotent"], &steps[1]["idempotency_key"]), (&json!(false), &json!("k/two")));
-    assert_eq!(steps[2]["call"]["attempts"], 5);
-    assert!(steps.iter().all(|step| step["call"]["hash"].as_str().unwrap().starts_with("sha256:")));
-    assert!(steps.iter().all(|step| step.get("problem").is_none()), "{dry:#}");
-    let page = cli.run(&["run", "dry", "body=x", "--dry-run"]);
-    assert!(page.stderr.contains("Nothing was run"), "{}", page.stderr);
-    let page = page.ok();
-    for words in ["2. two", "body = \"x: ${steps.one.body}\"  (known then)", "must not be repeated"] {
-        assert!(page.contains(words), "{words}: {page}");
-    }
-    cli.run(&["run", "dry", "--dry-run"]).fails(65).said("body");
-    assert_eq!((ground.asked("/text/dry"), listed()), (before, rows));
-    assert_eq!(home, ground.home.snapshot());
+fn one_is_read_from_standard_input() {
+    let stage = stage();
+    let mut child = stage
+        .cli()
+        .command(&["action", "add", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), stage.greet("greet").as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(stage.file("greet").exists());
 }
 
 #[test]
-fn ctrl_c_ends_the_action_and_the_record_says_so() {
-    let ground = &*GROUND;
-    let rest = [
-        step("one", "fetch", &format!("url = \"{}\"", url("/text/ctrl-c")), ""),
-        step("two", "fetch", &format!("url = \"{}\"", url("/hang/ctrl-c")), ""),
-    ];
-    ground.action("ctrl-c", &rest.concat());
-    let mut command = ground.cli().command(&["run", "ctrl-c", "--format", "json"]);
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    while ground.asked("/hang/ctrl-c") == 0 {
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    let ended = child.wait_with_output().unwrap();
-    assert_eq!(ended.status.code(), Some(130));
-    let error: Value = serde_json::from_slice(&ended.stdout).unwrap();
-    let details = &error["error"]["details"];
-    assert_eq!((&details["step"], &details["done"]), (&json!("two"), &json!(["one"])));
-    let cli = ground.cli();
-    let listed = cli.run(&["audit", "list", "--action", "ctrl-c", "--format", "json"]).json();
-    let ends: Vec<_> = listed.as_array().unwrap().iter().map(|row| row["status"].as_str().unwrap()).collect();
-    assert_eq!(ends, ["cancelled", "value", "cancelled"], "the second step, the first, the action");
+fn a_file_that_is_broken_by_hand_hides_no_other() {
+    let stage = stage();
+    let cli = stage.cli();
+    let file = stage.written("mine.md", &stage.greet("greet"));
+    cli.run(&["action", "add", &file]).ok();
+    fs::write(stage.file("broken"), "no front matter").unwrap();
+    let listed = cli.run(&["action", "list", "--format", "json"]).json();
+    assert_eq!(listed.as_array().unwrap().len(), 2);
+    assert_eq!(listed[0]["error"]["code"], json!("validation"));
+    cli.run(&["action", "check"]).fails(65).said("broken.md:1");
+}
+
+#[test]
+fn an_edit_takes_the_actions_place_only_once_it_fits() {
+    let stage = stage();
+    let cli = stage.cli();
+    let file = stage.written("mine.md", &stage.greet("greet"));
+    cli.run(&["action", "add", &file]).ok();
+    let edit = |script: &str| {
+        let editor = stage.editor(script);
+        let output = cli.command(&["action", "edit", "greet"]).env("EDITOR", editor).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, said) = edit("true");
+    assert!(code == Some(0) && said.contains("Nothing was changed"), "{said}");
+    let (code, said) = edit("sed -i 's/1[.]0[.]0/1.1.0/' \"$1\"");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(fs::read_to_string(stage.file("greet")).unwrap().contains("1.1.0"));
+
+    let before = fs::read(stage.file("greet")).unwrap();
+    let (code, said) = edit("sed -i 's/inputs = { name/inputs = { nmae/' \"$1\"");
+    assert!(code == Some(65) && said.contains("did you mean `name`?"), "{said}");
+    let copy = said.lines().find_map(|line| line.split_once("what you wrote is in ")).unwrap().1.to_owned();
+    assert!(fs::read_to_string(&copy).unwrap().contains("nmae"), "{copy}");
+    fs::remove_dir_all(std::path::Path::new(&copy).parent().unwrap()).unwrap();
+    let (code, said) = edit("sed -i 's/name = \"greet\"/name = \"other\"/' \"$1\"");
+    assert!(code == Some(65) && said.contains("an action keeps its name"), "{said}");
+    let copy = said.lines().find_map(|line| line.split_once("what you wrote is in ")).unwrap().1.to_owned();
+    fs::remove_dir_all(std::path::Path::new(&copy).parent().unwrap()).unwrap();
+    let (code, said) = edit("exit 3");
+    assert!(code == Some(71) && said.contains("the action is as it was"), "{said}");
+    assert_eq!(fs::read(stage.file("greet")).unwrap(), before);
+
+    // Somebody else was there meanwhile.
+    let theirs = format!(
+        "sed -i 's/Greets/Hails/' '{}'; sed -i 's/1[.]1[.]0/1.2.0/' \"$1\"",
+        stage.file("greet").display()
+    );
+    let (code, said) = edit(&theirs);
+    assert!(code == Some(67) && said.contains("changed by somebody else"), "{said}");
+    let copy = said.lines().find_map(|line| line.split_once("what you wrote is in ")).unwrap().1.to_owned();
+    fs::remove_dir_all(std::path::Path::new(&copy).parent().unwrap()).unwrap();
+    assert!(fs::read_to_string(stage.file("greet")).unwrap().contains("Hails"));
 }

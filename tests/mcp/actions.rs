@@ -30,7 +30,7 @@ fn add(home: &Home, description: &str) {
 #[test]
 fn an_action_is_a_tool_without_being_named() {
     let home = home(&["hello"]);
-    add(&home, "Greets, and divides.\u{202e}");
+    add(&home, "Greets, and divides.");
     let mut client = Client::greeted(&home, &[]);
     let tools = client.ask("tools/list", &json!({}))["result"]["tools"].clone();
     let tool = &tools[0];

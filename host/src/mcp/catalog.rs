@@ -184,7 +184,8 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
     use std::sync::Arc;
 
-    use super::{Catalog, ConnectorRef, Digest, Named, Runs, Tool};
+    use super::{Catalog, ConnectorRef, Digest, Named, Tool};
+    use crate::mcp::tool::Runs;
 
     #[test]
     fn ten_thousand_tools_come_page_by_page_each_once() {

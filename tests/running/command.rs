@@ -1,0 +1,186 @@
+//! `cofferdam run`: arguments by their types, what is printed and with which exit code, and what is told beforehand.
+
+use std::process::Stdio;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::stage::{Ground, input, step};
+
+static GROUND: LazyLock<Ground> = LazyLock::new(|| Ground::shared("run"));
+
+fn url(path: &str) -> String {
+    GROUND.upstream.url(path)
+}
+
+fn typed(name: &str, kind: &str, more: &str) -> String {
+    format!("[[inputs]]\nname = \"{name}\"\ntype = \"{kind}\"\ndescription = \"One.\"\n{more}\n")
+}
+
+#[test]
+fn arguments_are_read_as_their_inputs_want_them() {
+    let ground = &*GROUND;
+    let rest = [
+        typed("text", "string", ""),
+        typed("labels", "array", "items_type = \"string\""),
+        typed("ms", "integer", "required = false\ndefault = 1"),
+        step(
+            "one",
+            "order",
+            &format!("url = \"{}\", body = \"${{args.text}}\", labels = \"${{args.labels}}\"", url("/echo")),
+            "",
+        ),
+        step("two", "sleep", "ms = \"${args.ms}\"", ""),
+        step(
+            "three",
+            "post",
+            &format!("url = \"{}\", body = \"${{args.text}} ${{args.ms}}\"", url("/echo/typed")),
+            "",
+        ),
+    ];
+    ground.action("typed", &rest.concat());
+    let cli = ground.cli();
+    let value = cli.run(&["run", "typed", "text=42", "labels=[\"a\"]", "ms=7", "--format", "json"]).json();
+    let keys: Vec<_> = value.as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(keys, ["action", "output", "steps"], "W40: exactly");
+    let posted = |path: &str| ground.upstream.seen(path).last().unwrap().body.clone();
+    assert_eq!(posted("/echo/typed"), "42 7", "a text that looks like a number is one");
+    let whole = json!({"text": "x", "labels": ["b", "c"]}).to_string();
+    cli.run(&["run", "typed", "--args", &whole]).ok();
+    assert_eq!(posted("/echo/typed"), "x 1");
+    std::fs::write(ground.home.path().join("args.json"), json!({"text": "y"}).to_string()).unwrap();
+    cli.run(&["run", "typed", "--args", "@args.json", "labels=[\"z\"]"]).ok();
+    for (args, words) in [
+        (&["labels=[]"][..], "text"),
+        (&["text=x", "labels=[]", "lables=[]"], "lables"),
+        (&["text=x", "labels=a"], "labels"),
+        (&["text=x", "labels=[]", "ms=soon"], "ms"),
+        (&["text=x", "text=y", "labels=[]"], "given twice"),
+        (&["--args", "{\"text\": 1, \"labels\": []}"], "text"),
+        (&["--args", "{\"text\": \"x\"", "labels=[]"], "not JSON"),
+    ] {
+        let all: Vec<_> = ["run", "typed"].iter().chain(args).copied().collect();
+        cli.run(&all).fails(65).said(words);
+    }
+    cli.run(&["run", "typed", "text"]).fails(2).said("ARG=VALUE");
+    cli.run(&["run", "typd", "text=x"]).fails(66).said("typd");
+}
+
+#[test]
+fn a_failure_is_the_envelope_and_says_what_is_done() {
+    let ground = &*GROUND;
+    let rest = [
+        step("one", "post", &format!("url = \"{}\", body = \"x\"", url("/text/told")), ""),
+        step("two", "fetch", &format!("url = \"{}\"", url("/status/404?told")), ""),
+        step("three", "fetch", &format!("url = \"{}\"", url("/text/untold")), ""),
+    ];
+    ground.action("told", &rest.concat());
+    let cli = ground.cli();
+    let json = cli.run(&["run", "told", "--format", "json"]).fails(76);
+    let envelope: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(envelope.as_object().unwrap().keys().collect::<Vec<_>>(), ["error"], "A40: and no output");
+    assert!(json.stderr.is_empty(), "{}", json.stderr);
+    let text = cli.run(&["run", "told"]).fails(76);
+    assert!(text.stdout.is_empty(), "{}", text.stdout);
+    for words in [
+        "step one: done, on record as audit-",
+        "step two: failure",
+        "step three: not run",
+        "external_api_error",
+    ] {
+        assert!(text.stderr.contains(words), "{words}: {}", text.stderr);
+    }
+    let tool = cli.run(&["run", "told", "--as-tool-result=call-1"]).fails(76);
+    let tool: Value = serde_json::from_str(&tool.stdout).unwrap();
+    let content = tool["content"].as_str().unwrap();
+    assert_eq!((&tool["tool_call_id"], &tool["role"]), (&json!("call-1"), &json!("tool")));
+    assert!(content.starts_with("Action 'told' failed: external_api_error ("), "A41: {content}");
+    assert!(content.lines().last().unwrap().starts_with("audit_id: audit-"), "{content}");
+    let report = cli.run(&["run", "told", "--report", "--format", "json"]).fails(76);
+    let report: Value = serde_json::from_str(&report.stdout).unwrap();
+    let statuses: Vec<_> = report["report"]["steps"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|step| step["status"].as_str().unwrap())
+        .collect();
+    assert_eq!(statuses, ["value", "failure", "not_run"]);
+    assert_eq!(ground.asked("/text/untold"), 0);
+}
+
+#[test]
+fn a_dry_run_says_what_would_be_called_with_what_and_does_nothing() {
+    let ground = Ground::own();
+    let url = |path: &str| ground.upstream.url(path);
+    let rest = [
+        input("body"),
+        step("one", "fetch", &format!("url = \"{}\"", url("/text/dry-1")), "timeout = \"5s\""),
+        step(
+            "two",
+            "post",
+            &format!("url = \"{}\", body = \"${{args.body}}: ${{steps.one.body}}\"", url("/text/dry-2")),
+            "",
+        ),
+        step(
+            "three",
+            "sleep",
+            "ms = 1",
+            "retry = { max = 4, initial = \"1s\", max_delay = \"8s\", jitter = 0.2 }",
+        ),
+    ];
+    // A home of its own: what others do beside it would be seen in it.
+    ground.action("dry", &rest.concat());
+    let cli = ground.cli();
+    cli.run(&["run", "dry", "body=x"]).ok();
+    let (before, home) = (ground.asked("/text/dry"), ground.home.snapshot());
+    let listed = || cli.run(&["audit", "list", "--action", "dry", "--format", "json"]).json();
+    let rows = listed();
+    let dry = cli
+        .run(&["run", "dry", "body=${steps.one.body}", "--key", "k", "--dry-run", "--format", "json"])
+        .json();
+    assert_eq!((&dry["action"], &dry["wall_ms"]), (&json!("dry@1.0.0"), &json!(120_000)));
+    let steps = dry["steps"].as_array().unwrap();
+    assert_eq!(steps[0]["call"]["wall_ms"], 5_000);
+    assert_eq!(steps[1]["call"]["inputs"]["body"], "${steps.one.body}: ${steps.one.body}");
+    assert_eq!(steps[1]["call"]["unknown"], json!(["body"]));
+    assert_eq!((&steps[1]["idempotent"], &steps[1]["idempotency_key"]), (&json!(false), &json!("k/two")));
+    assert_eq!(steps[2]["call"]["attempts"], 5);
+    assert!(steps.iter().all(|step| step["call"]["hash"].as_str().unwrap().starts_with("sha256:")));
+    assert!(steps.iter().all(|step| step.get("problem").is_none()), "{dry:#}");
+    let page = cli.run(&["run", "dry", "body=x", "--dry-run"]);
+    assert!(page.stderr.contains("Nothing was run"), "{}", page.stderr);
+    let page = page.ok();
+    for words in ["2. two", "body = \"x: ${steps.one.body}\"  (known then)", "must not be repeated"] {
+        assert!(page.contains(words), "{words}: {page}");
+    }
+    cli.run(&["run", "dry", "--dry-run"]).fails(65).said("body");
+    assert_eq!((ground.asked("/text/dry"), listed()), (before, rows));
+    assert_eq!(home, ground.home.snapshot());
+}
+
+#[test]
+fn ctrl_c_ends_the_action_and_the_record_says_so() {
+    let ground = &*GROUND;
+    let rest = [
+        step("one", "fetch", &format!("url = \"{}\"", url("/text/ctrl-c")), ""),
+        step("two", "fetch", &format!("url = \"{}\"", url("/hang/ctrl-c")), ""),
+    ];
+    ground.action("ctrl-c", &rest.concat());
+    let mut command = ground.cli().command(&["run", "ctrl-c", "--format", "json"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    while ground.asked("/hang/ctrl-c") == 0 {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(130));
+    let error: Value = serde_json::from_slice(&ended.stdout).unwrap();
+    let details = &error["error"]["details"];
+    assert_eq!((&details["step"], &details["done"]), (&json!("two"), &json!(["one"])));
+    let cli = ground.cli();
+    let listed = cli.run(&["audit", "list", "--action", "ctrl-c", "--format", "json"]).json();
+    let ends: Vec<_> = listed.as_array().unwrap().iter().map(|row| row["status"].as_str().unwrap()).collect();
+    assert_eq!(ends, ["cancelled", "value", "cancelled"], "the second step, the first, the action");
+}
