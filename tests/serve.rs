@@ -1,5 +1,6 @@
 //! `cofferdam serve` as programs meet it: the real binary, over a socket.
 
+mod actions;
 mod described;
 mod ends;
 mod foreign;

@@ -53,6 +53,14 @@ const FAILING: &[(&str, bool)] = &[
     ("recover list", false),
     ("recover skip audit-01890000-0000-7000-8000-000000000001 --reason seen", false),
     ("replay audit-01890000-0000-7000-8000-000000000001", false),
+    ("action add nowhere.md", false),
+    ("action list", false),
+    ("action show none", false),
+    ("action edit none", false),
+    ("action remove none", false),
+    ("run none", false),
+    ("mcp config --client claude-code --write", false),
+    ("serve --listen 0.0.0.0:0", false),
     ("call github://acme/quiet run", true),
     ("call github://acme/quiet runn --allow-unsigned", false),
     ("call github://acme/none run", false),
@@ -73,6 +81,8 @@ fn a47_every_error_has_one_of_two_shapes() {
             "list" => Some("packages/index.json"),
             "breaker status" | "breaker reset --all" => Some("circuits"),
             "audit key" => Some("host.key"),
+            "action list" => Some("actions"),
+            "mcp config --client claude-code --write" => Some(".mcp.json"),
             _ if line.starts_with("audit") || line.starts_with("recover list") => Some("audit.db"),
             _ => None,
         };
@@ -123,7 +133,7 @@ fn host_shape(envelope: &Value) {
 
 /// Commands that cannot fail but for their arguments or their output, and those that fail in the code of others: the
 /// lines of `recover resume` have the envelope of a call in them, beside which call it was.
-const SAME: &[&str] = &["completions", "man", "recover resume"];
+const SAME: &[&str] = &["action check", "completions", "man", "recover resume"];
 
 /// The command of a line, and its first two words, for commands within commands.
 fn command(line: &str) -> [String; 2] {

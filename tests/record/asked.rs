@@ -106,6 +106,37 @@ fn a_call_that_was_refused_says_where_its_record_is_if_it_has_one() {
 }
 
 #[test]
+fn whatever_callers_call_what_they_want_the_record_holds() {
+    let (home, cli) = quiet();
+    let host = home.host();
+    let names = ["", " ", "\u{1}", "\u{200b}\u{85}", "a b", "\u{10ffff}", "\0a", "run\n"];
+    for name in names {
+        let quiet = cofferdam_test_support::connector(QUIET);
+        for call in [
+            cofferdam::Call::new(quiet.clone(), name, serde_json::json!({})),
+            cofferdam::Call::new(quiet, "run", serde_json::json!({})).step_of(name, name).actor(name),
+            cofferdam::Call::new(
+                cofferdam_test_support::connector("github://acme/none@1.0.0"),
+                name,
+                serde_json::json!({}),
+            ),
+        ] {
+            let _ = run(host.run(call));
+        }
+    }
+    run(host.settle());
+    drop(host);
+    assert_eq!(ids(&cli).len(), 3 * names.len());
+    ask(&cli, "audit verify").ok();
+    // And what is changed in the list of them is found.
+    let changed = rusqlite::Connection::open(home.path().join("audit.db")).unwrap();
+    changed.execute("UPDATE routes SET op = 'other' WHERE op = ''", []).unwrap();
+    drop(changed);
+    let found = ask(&cli, "audit verify").fails(86);
+    assert!(found.stdout.contains("another operation"), "{}", found.stdout);
+}
+
+#[test]
 fn an_export_replaces_nothing_unless_it_is_told_to() {
     let (home, cli) = quiet();
     ask(&cli, &format!("call {QUIET} run")).ok();

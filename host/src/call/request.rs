@@ -241,12 +241,12 @@ impl Call {
         self
     }
 
-    /// What is called, as the record has it.
     /// The idempotency key that its caller gave.
     pub(crate) fn key_given(&self) -> Option<&str> {
         self.idempotency_key.as_deref()
     }
 
+    /// What is called, as the record has it.
     pub(super) fn route(&self) -> Route {
         let (action, step) = self.action_and_step();
         Route {

@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::response::Response;
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderName, HeaderValue, StatusCode, header};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -12,6 +12,10 @@ use crate::agent;
 use crate::call::Report;
 use crate::error::{Error, HostError};
 use crate::failure::AuditId;
+use crate::flow::ActionValue;
+
+/// The header with the record of an action, whose body has no room for it.
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// How long who finds the host busy waits at least, in seconds.
 const BUSY_SECONDS: u64 = 1;
@@ -41,6 +45,18 @@ pub(super) struct CallValue {
     pub(super) about: About,
 }
 
+/// An action that has a value.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename = "ActionValue")]
+pub(super) struct ActionAnswer {
+    /// The action's name.
+    action: String,
+    /// What its last step returned.
+    output: Value,
+    /// What each step returned.
+    steps: Map<String, Value>,
+}
+
 impl About {
     pub(super) fn of(report: &Report) -> Self {
         Self {
@@ -60,9 +76,38 @@ pub(super) fn value(text: &str, about: &About) -> Response {
     json(StatusCode::OK, format!("{{\"value\":{text},{about}"))
 }
 
+/// The answer to an action: `{"action", "output", "steps"}` and nothing else; its record is in a header.
+pub(super) fn action(value: &ActionValue, id: Option<&AuditId>) -> Response {
+    // JSON already: nothing in it can fail.
+    recorded(json(StatusCode::OK, serde_json::to_string(value).unwrap_or_default()), id)
+}
+
+/// The answer, with the record of what it answers.
+fn recorded(mut answer: Response, id: Option<&AuditId>) -> Response {
+    if let Some(id) = id.and_then(|id| HeaderValue::from_str(id.as_str()).ok()) {
+        answer.headers_mut().insert(AUDIT_ID, id);
+    }
+    answer
+}
+
+/// The body is not said to be JSON.
+pub(super) fn not_json() -> Response {
+    refused(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "unsupported_media_type",
+        "The body is not said to be JSON.",
+        "Send it with the header Content-Type: application/json.",
+    )
+}
+
 /// What came in the place of a value. What the host says of itself is for its operator: callers are told what it is,
 /// and more only where their own request is what is wrong.
 pub(super) fn error(error: &Error) -> Response {
+    ended(error, agent::error("", error).structured(), None)
+}
+
+/// As [`error`], with what callers are told, and the record of what ended so.
+pub(super) fn ended(error: &Error, told: &Value, id: Option<&AuditId>) -> Response {
     if let Error::Host(error) = error
         && !error.kind().is_about_the_request()
     {
@@ -72,7 +117,7 @@ pub(super) fn error(error: &Error) -> Response {
         );
     }
     let status = status::of(error);
-    let mut answer = json(status, agent::error("", error).structured().to_string());
+    let mut answer = recorded(json(status, told.to_string()), id);
     let after = match error {
         Error::Failure(failure) if failure.retriable() => {
             failure.details().get("retry_after_ms").and_then(Value::as_u64).map(|ms| ms.div_ceil(1000))

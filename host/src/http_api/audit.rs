@@ -17,7 +17,20 @@ use crate::failure::{AuditId, safe_line};
 use crate::host::{Host, unreadable};
 
 /// What of an event is told: no texts of callers, connectors or services.
-const FACTS: [&str; 8] = ["attempt", "candidate", "class", "code", "delay_ms", "outcome", "of", "by"];
+const FACTS: [&str; 12] = [
+    "attempt",
+    "candidate",
+    "class",
+    "code",
+    "delay_ms",
+    "outcome",
+    "of",
+    "by",
+    "step",
+    "call",
+    "status",
+    "parent",
+];
 
 /// What of a failure is told: what its envelope says.
 const OF_FAILURES: [&str; 6] = ["class", "code", "message", "boundary", "retriable", "retried"];

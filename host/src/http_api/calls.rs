@@ -3,7 +3,7 @@
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
-use http::{HeaderMap, StatusCode};
+use http::HeaderMap;
 
 use super::HttpApi;
 use super::answer::{self, About};
@@ -14,12 +14,7 @@ use crate::error::{HostError, HostErrorKind};
 /// Makes the call. Who goes away meanwhile drops this, which cancels the call: the record says so.
 pub(super) async fn made(State(api): State<HttpApi>, headers: HeaderMap, body: Bytes) -> Response {
     if !is_json(&headers) {
-        return answer::refused(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "unsupported_media_type",
-            "The body is not said to be JSON.",
-            "Send it with the header Content-Type: application/json.",
-        );
+        return answer::not_json();
     }
     let asked = match idempotency_key(&headers) {
         Ok(key) => call(&api, key, body).await,
@@ -31,18 +26,27 @@ pub(super) async fn made(State(api): State<HttpApi>, headers: HeaderMap, body: B
     };
     let cancellation = Cancellation::new();
     let running = api.host.run_text_reported(call.cancelled_by(&cancellation));
+    let (outcome, report) = ended(&api, &cancellation, running).await;
+    match outcome {
+        Ok(text) => answer::value(&text, &About::of(&report)),
+        Err(error) => answer::error(&error),
+    }
+}
+
+/// What comes of `running`, which `cancellation` ends when the server is to end and its time of grace is over.
+pub(super) async fn ended<T>(
+    api: &HttpApi,
+    cancellation: &Cancellation,
+    running: impl Future<Output = T>,
+) -> T {
     let mut running = std::pin::pin!(running);
-    let (outcome, report) = tokio::select! {
+    tokio::select! {
         biased;
         done = &mut running => done,
         () = api.shutdown.cancelled() => {
             cancellation.cancel();
             running.await
         }
-    };
-    match outcome {
-        Ok(text) => answer::value(&text, &About::of(&report)),
-        Err(error) => answer::error(&error),
     }
 }
 

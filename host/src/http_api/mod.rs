@@ -1,9 +1,10 @@
-//! The HTTP API for programs that are not agents: one call, one look at the record, and the description of both.
+//! The HTTP API for programs that are not agents: one call, one action, one look at the record, and the description of both.
 //!
 //! It is a router for the listener of [`server`](crate::server), which has looked at who asks and has read the body.
 //! An answer is a value, or one of the two envelopes: that of a failure, and that of all else. A client that goes away
 //! cancels its call, and the record says so. Nothing here grants, binds, trusts or installs anything.
 
+mod actions;
 mod answer;
 mod audit;
 mod calls;
@@ -24,6 +25,9 @@ use crate::server::Shutdown;
 
 /// Where calls are made.
 pub const CALLS: &str = "/v1/calls";
+
+/// Where actions are run: the name comes after it, and `/run` after that.
+pub const ACTIONS: &str = "/v1/actions";
 
 /// Where the record is looked at; the call's id comes after it.
 pub const AUDIT: &str = "/v1/audit";
@@ -65,6 +69,7 @@ impl HttpApi {
     pub fn router(self) -> Router {
         Router::new()
             .route(CALLS, post(calls::made))
+            .route(&format!("{ACTIONS}/{{name}}/run"), post(actions::run))
             .route(&format!("{AUDIT}/{{id}}"), get(audit::shown))
             .route(DESCRIPTION, get(described))
             .fallback(async || {

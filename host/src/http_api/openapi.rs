@@ -5,10 +5,10 @@ use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::answer::CallValue;
+use super::answer::{ActionAnswer, CallValue};
 use super::audit::Shown;
-use super::request::{CallRequest, KEY_PATTERN};
-use super::{AUDIT, CALLS, DESCRIPTION, status};
+use super::request::{ActionRequest, CallRequest, KEY_PATTERN};
+use super::{ACTIONS, AUDIT, CALLS, DESCRIPTION, status};
 use crate::error::HostErrorKind;
 use crate::failure::FailureClass;
 use crate::server::HEALTH;
@@ -86,18 +86,23 @@ pub(super) fn description(profiles: &[&str], has_token: bool) -> Value {
         said(&mut calls, status::of_kind(*kind).as_u16(), &format!("`{}`.", kind.code()), &either);
     }
     said(&mut calls, 415, "The body is not said to be JSON.", &either);
+    let mut actions = calls.clone();
+    let value = answer("The values of its steps.", reference::<ActionAnswer>(&mut generator));
+    actions.insert("200".into(), value);
+    said(&mut actions, 404, "`action_not_found`.", &either);
     let mut shown = Map::new();
     shown.insert("200".into(), answer("The call.", reference::<Shown>(&mut generator)));
     said(&mut shown, 404, "`audit_not_found`.", &error);
     said(&mut shown, 500, "`internal`.", &error);
     let mut described = Map::new();
     described.insert("200".into(), answer("This description.", json!({"type": "object"})));
-    for responses in [&mut calls, &mut shown, &mut described] {
+    for responses in [&mut calls, &mut actions, &mut shown, &mut described] {
         for (status, text) in REFUSED {
             said(responses, status, text, &either);
         }
     }
     let request = reference::<CallRequest>(&mut generator);
+    let run = reference::<ActionRequest>(&mut generator);
     let mut schemas = Value::Object(generator.take_definitions(true));
     if let Some(retry) = schemas.pointer_mut("/CallRequest/properties/retry").and_then(Value::as_object_mut) {
         retry.remove("x-cofferdam");
@@ -113,6 +118,10 @@ pub(super) fn description(profiles: &[&str], has_token: bool) -> Value {
         "name": "id", "in": "path", "required": true, "description": "The call's id.",
         "schema": {"type": "string", "pattern": "^audit-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"}
     });
+    let name = json!({
+        "name": "name", "in": "path", "required": true, "description": "The action's name.",
+        "schema": {"type": "string", "pattern": "^[a-z0-9][a-z0-9-]{0,40}$"}
+    });
     let healthy = json!({"description": "The process lives.", "content": {"text/plain": {"schema": {"type": "string"}}}});
     let wrong_host = answer("The request names a host that is not this server's.", error);
     let mut all = json!({
@@ -127,6 +136,11 @@ pub(super) fn description(profiles: &[&str], has_token: bool) -> Value {
                 "operationId": "call", "summary": "Makes one call.", "parameters": [key],
                 "requestBody": {"required": true, "content": {"application/json": {"schema": request}}},
                 "responses": calls
+            }},
+            (format!("{ACTIONS}/{{name}}/run")): {"post": {
+                "operationId": "action", "summary": "Runs one action.", "parameters": [name, key],
+                "requestBody": {"required": true, "content": {"application/json": {"schema": run}}},
+                "responses": actions
             }},
             (format!("{AUDIT}/{{id}}")): {"get": {
                 "operationId": "audit", "summary": "What is on record of a call.", "parameters": [id],

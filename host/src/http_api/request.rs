@@ -1,15 +1,18 @@
 //! The body of a request for a call: read strictly, so that nothing that was meant is passed over.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use http::{HeaderMap, header};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::call::{Call, IfRunning};
 use crate::error::{HostError, HostErrorKind};
 use crate::failure::safe_line;
+use crate::flow::Run;
 use crate::host::Host;
 use crate::limits::{LimitRequest, parse_time};
 use crate::strict_json;
@@ -87,19 +90,88 @@ enum Running {
     Refuse,
 }
 
+/// One run of an action.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ActionRequest {
+    /// Its arguments: one field for each of its inputs.
+    #[serde(default)]
+    args: Map<String, Value>,
+    /// By service, the identity whose credential is used in every step.
+    #[serde(default)]
+    identities: BTreeMap<String, String>,
+    /// The longest that the whole action may take, like `30s`.
+    #[serde(default)]
+    #[schemars(regex(pattern = r"^[1-9][0-9]{0,3}(ms|s)$"))]
+    wall_time: Option<String>,
+    /// What becomes of it where the same action with its idempotency key is still running.
+    #[serde(default)]
+    if_running: Running,
+}
+
+/// Reads a body.
+fn read<T: DeserializeOwned>(body: &[u8], what: &str, example: &str) -> Result<T, HostError> {
+    let wrong = |what: &str, error: serde_json::Error| {
+        let message = format!("The body is not {what}: {}.", safe_line(&error.to_string(), 300));
+        let hint = format!("Send {example}; GET /openapi.json has every field.");
+        HostError::new(HostErrorKind::Validation, message).hint(hint)
+    };
+    let body = strict_json::parse(body).map_err(|error| wrong("JSON", error))?;
+    serde_json::from_value(body).map_err(|error| wrong(what, error))
+}
+
+/// A length of time.
+fn time(field: &str, text: Option<&str>) -> Result<Option<Duration>, HostError> {
+    let read = text.map(|text| {
+        parse_time(text).ok_or_else(|| {
+            HostError::new(HostErrorKind::Validation, format!("{field}: it is no length of time."))
+                .hint("Write it as a whole number above zero with ms, s or m, like \"10s\".")
+        })
+    });
+    read.transpose()
+}
+
+impl Running {
+    const fn meant(self) -> IfRunning {
+        match self {
+            Self::Wait => IfRunning::Wait,
+            Self::Refuse => IfRunning::Refuse,
+        }
+    }
+}
+
+impl ActionRequest {
+    /// Reads the body.
+    ///
+    /// # Errors
+    /// As [`CallRequest::read`].
+    pub(super) fn read(body: &[u8]) -> Result<Self, HostError> {
+        read(body, "a run of an action", r#"{"args": {}}"#)
+    }
+
+    /// The run that it asks for.
+    ///
+    /// # Errors
+    /// `validation` for what is not acceptable.
+    pub(super) fn run(self) -> Result<Run, HostError> {
+        let wall_time = time("wall_time", self.wall_time.as_deref())?;
+        let run = Run::new(Value::Object(self.args)).if_running(self.if_running.meant());
+        let run =
+            self.identities.into_iter().fold(run, |run, (service, identity)| run.identity(service, identity));
+        Ok(match wall_time {
+            Some(longest) => run.wall_time(longest),
+            None => run,
+        })
+    }
+}
+
 impl CallRequest {
     /// Reads the body.
     ///
     /// # Errors
     /// `validation`: it is not JSON, a name stands twice in it, or a field is missing, unknown or of another type.
     pub(super) fn read(body: &[u8]) -> Result<Self, HostError> {
-        let example = r#"Send {"connector": "github://acme/slack@1.2.0", "op": "post", "args": {}}; GET /openapi.json has every field."#;
-        let wrong = |what: &str, error: serde_json::Error| {
-            let message = format!("The body is not {what}: {}.", safe_line(&error.to_string(), 300));
-            HostError::new(HostErrorKind::Validation, message).hint(example)
-        };
-        let body = strict_json::parse(body).map_err(|error| wrong("JSON", error))?;
-        serde_json::from_value(body).map_err(|error| wrong("a call", error))
+        read(body, "a call", r#"{"connector": "github://acme/slack@1.2.0", "op": "post", "args": {}}"#)
     }
 
     /// The call that it asks for. Looks at what is installed: not for an executor's threads.
@@ -112,13 +184,7 @@ impl CallRequest {
             LimitRequest::parse(amounts.fuel, amounts.wall_time.as_deref(), amounts.memory.as_deref());
         let limits =
             limits.map_err(|error| HostError::new(HostErrorKind::Validation, format!("limits: {error}.")))?;
-        let attempt_timeout = self.attempt_timeout.as_deref().map(|text| {
-            parse_time(text).ok_or_else(|| {
-                HostError::new(HostErrorKind::Validation, "attempt_timeout: it is no length of time.")
-                    .hint("Write it as a whole number above zero with ms, s or m, like \"10s\".")
-            })
-        });
-        let attempt_timeout = attempt_timeout.transpose()?;
+        let attempt_timeout = time("attempt_timeout", self.attempt_timeout.as_deref())?;
         let retry = self.retry.as_deref().map(|name| host.profile(name)).transpose()?;
         let connector = host.resolve(&self.connector)?;
         let mut call = Call::new(connector, self.op, Value::Object(self.args)).limits(limits);
@@ -135,10 +201,7 @@ impl CallRequest {
         if self.not_idempotent {
             call = call.not_idempotent();
         }
-        Ok(call.if_running(match self.if_running {
-            Running::Wait => IfRunning::Wait,
-            Running::Refuse => IfRunning::Refuse,
-        }))
+        Ok(call.if_running(self.if_running.meant()))
     }
 }
 

@@ -215,12 +215,15 @@ impl Proof<'_, '_> {
         }
         // One that the connector does not have is in the events alone.
         let is_unknown = kept.op.is_none() && call.code.as_deref() == Some("op_not_found");
-        let other_op = !is_unknown && other(&call.op, kept.op.as_deref());
+        // A name of which nothing is left that can be written is empty in the chain, and none in the list.
+        let other_op = !is_unknown && other(&call.op, Some(kept.op.as_deref().unwrap_or_default()));
         if other(&call.connector, kept.connector.as_deref()) || other_op {
             return differs("operation");
         }
         let (action, step) = (kept.action.as_deref(), kept.step.as_deref());
-        if call.action.as_deref() != action || call.step.as_deref() != step {
+        let named =
+            |text: &Option<String>| text.as_deref().filter(|text| !text.is_empty()).map(str::to_owned);
+        if named(&call.action).as_deref() != action || named(&call.step).as_deref() != step {
             return differs("action");
         }
         if call.idempotent.is_some_and(|idempotent| idempotent != kept.idempotent) {
