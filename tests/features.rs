@@ -20,7 +20,7 @@ fn built() -> String {
 fn nothing_is_built_that_was_not_asked_for() {
     let built = built();
     let host = built.lines().find(|line| line.starts_with("cofferdam v")).unwrap();
-    assert!(host.ends_with("[default]"), "{host}");
+    assert!(host.ends_with("[default,server]"), "{host}");
     for optional in ["opentelemetry", "prometheus-client", "tracing-opentelemetry"] {
         assert!(!built.lines().any(|line| line.starts_with(optional)), "{optional} is built by default");
     }

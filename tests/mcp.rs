@@ -4,6 +4,7 @@ mod actions;
 mod changes;
 mod client;
 mod conversation;
+mod fixture;
 mod foreign;
 mod hostile;
 mod http;

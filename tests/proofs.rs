@@ -181,7 +181,15 @@ fn a_record_whose_key_is_missing_is_not_proved_and_nothing_is_made() {
     };
     fs::remove_file(home.path().join("host.key")).unwrap();
     let there = all();
-    for command in [&["audit", "verify"][..], &["audit", "export", "calls.jsonl"]] {
+    let before = "2100-01-01";
+    for command in [
+        &["audit", "verify"][..],
+        &["audit", "export", "calls.jsonl"],
+        &["audit", "key"],
+        &["audit", "checkpoint"],
+        &["audit", "prune", "--older-than", before, "--dry-run"],
+        &["audit", "prune", "--older-than", before],
+    ] {
         cli.run(command).fails(84).said("host.key is missing");
         assert_eq!(all(), there, "{command:?}");
     }
@@ -201,6 +209,11 @@ fn a_part_of_a_record_is_proved_as_a_part() {
         let proof = cli.run(&["audit", "verify", "--export", name, "--format", "json"]).json();
         assert_eq!((&proof["part"], &proof["holds"]), (&Value::Bool(true), &Value::Bool(true)), "{proof}");
         assert!(proof["entries"].as_u64().unwrap() < 14, "{proof}");
+        // Passed off as the whole, it does not hold.
+        let path = cli.dir().join(name);
+        let whole = fs::read_to_string(&path).unwrap().replacen("\"part\":true", "\"part\":false", 1);
+        fs::write(&path, whole).unwrap();
+        cli.run(&["audit", "verify", "--export", name]).fails(86);
     }
     cli.run(&["audit", "prune", "--older-than", &half]).ok();
     let proof = cli.run(&["audit", "verify", "--format", "json"]).json();

@@ -240,7 +240,10 @@ fn ctrl_c_ends_a_wait_at_once() {
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
     assert_eq!(child.wait().unwrap().code(), Some(130));
     let said: Vec<_> = lines.map(Result::unwrap).collect();
-    assert!(said.len() == 1 && said[0].contains("cancelled"), "{said:?}");
+    assert!(
+        said.len() == 3 && said[0].contains("cancelled") && said[1].contains("record: audit-"),
+        "{said:?}"
+    );
     assert_eq!(count(path), 1);
 }
 

@@ -24,16 +24,36 @@ pub(crate) enum KeyError {
         "host.key {0}: if nobody else has read it, `chmod 600` it and own it; else move it away, and a new one is made"
     )]
     Unsafe(&'static str),
+    /// It is gone, and what stands under it is there.
+    #[error(
+        "host.key is missing, under which the record there is sealed and signed: put it back from a backup; or move \
+         audit.db, those beside it and audit.checkpoint away, and a new key and a new record are made"
+    )]
+    Missing,
     /// The file system refuses.
     #[error("host.key: {0}")]
     Io(#[from] io::Error),
 }
 
-/// Reads the key, or makes it on first use, with mode 0600.
+/// What is made after the key, in the same directory, and proves nothing under another: the record.
+const UNDER_IT: &str = "audit.db";
+
+/// Reads the key, or makes it on first use, with mode 0600. Where it was lost none is made: under a new one the record
+/// that is there would look like a stranger's, and be treated as one.
 pub(crate) fn read_or_make(path: &Path) -> Result<[u8; KEY_BYTES], KeyError> {
+    match read_or_missing(path)? {
+        Some(key) => Ok(key),
+        None if !path.with_file_name(UNDER_IT).try_exists()? => make(path),
+        // Another process may have made both in between, the key first.
+        None => read_or_missing(path)?.ok_or(KeyError::Missing),
+    }
+}
+
+fn read_or_missing(path: &Path) -> Result<Option<[u8; KEY_BYTES]>, KeyError> {
     match read(path) {
-        Err(KeyError::Io(error)) if error.kind() == io::ErrorKind::NotFound => make(path),
-        other => other,
+        Ok(key) => Ok(Some(key)),
+        Err(KeyError::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -114,6 +134,11 @@ mod tests {
         assert_eq!((metadata.permissions().mode() & 0o777, metadata.len()), (0o600, 32));
         fs::remove_file(&path).unwrap();
         assert_ne!(read_or_make(&path).unwrap(), key);
+        // Not where a record stands under the one that is gone.
+        fs::remove_file(&path).unwrap();
+        fs::write(path.with_file_name(UNDER_IT), "").unwrap();
+        assert!(matches!(read_or_make(&path), Err(KeyError::Missing)));
+        assert!(!path.exists());
     }
 
     #[test]

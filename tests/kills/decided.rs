@@ -147,7 +147,7 @@ fn rows_129_i10_what_had_its_end_is_given_again_without_anything_happening() {
     );
     assert_eq!((effects(&stage, "ended"), stage.upstream.seen("/status/404").len()), (1, 1));
     // Under another key of the host nothing opens, and nothing is guessed.
-    std::fs::remove_file(stage.home.path().join("host.key")).unwrap();
+    std::fs::write(stage.home.path().join("host.key"), [7; 32]).unwrap();
     let refused = stage.cli().run(&["replay", id, "--format", "json"]).fails(87).envelope();
     assert_eq!(refused["error"]["details"]["reason"], "sealed_under_another_key", "{refused}");
     let unknown = "audit-01890000-0000-7000-8000-000000000001";

@@ -1,8 +1,8 @@
 //! Checkpoints: what the host signs about the chain, so that even a tail that is cut off is missed.
 //!
 //! The text of the note is C2SP's checkpoint form: the origin, how many entries, the hash of the last of them in
-//! base64, and a line with the time. A further line says more: `pruned` (the entries up to here were removed), `exported` (an export ends here), or for
-//! each flaw that the operator accepts `accepts <number> <flaw> <SHA-256 of what it is found in>`; older ones end with the
+//! base64, and a line with the time. A further line says more: `pruned` (the entries up to here were removed), `exported` or
+//! `exported part` (an export ends here, of the whole record or of a part), or for each flaw that the operator accepts `accepts <number> <flaw> <SHA-256 of what it is found in>`; older ones end with the
 //! flaw.
 
 use base64::Engine as _;
@@ -28,7 +28,10 @@ pub enum Statement {
     /// The entries up to here were removed; the chain begins after them.
     Pruned,
     /// An export ends here.
-    Exported,
+    Exported {
+        /// Whether there is more of the record than it has.
+        part: bool,
+    },
     /// The operator knows of these flaws, by the number of an entry.
     Accepts(Vec<Accepted>),
 }
@@ -69,7 +72,8 @@ impl Checkpoint {
         match &self.statement {
             Statement::Head => {}
             Statement::Pruned => text.push_str("pruned\n"),
-            Statement::Exported => text.push_str("exported\n"),
+            Statement::Exported { part: false } => text.push_str("exported\n"),
+            Statement::Exported { part: true } => text.push_str("exported part\n"),
             Statement::Accepts(flaws) => {
                 for Accepted { n, flaw, of } in flaws {
                     let of = of.map(|of| format!(" {}", hex(&of))).unwrap_or_default();
@@ -91,7 +95,8 @@ fn parse(text: &str) -> Option<Checkpoint> {
     for line in lines {
         statement = match (statement, line.strip_prefix("accepts ")) {
             (Statement::Head, None) if line == "pruned" => Statement::Pruned,
-            (Statement::Head, None) if line == "exported" => Statement::Exported,
+            (Statement::Head, None) if line == "exported" => Statement::Exported { part: false },
+            (Statement::Head, None) if line == "exported part" => Statement::Exported { part: true },
             (Statement::Head, Some(flaw)) => Statement::Accepts(vec![accepted(flaw)?]),
             (Statement::Accepts(mut flaws), Some(flaw)) if flaws.len() < ACCEPTED => {
                 flaws.push(accepted(flaw)?);
@@ -124,7 +129,8 @@ mod tests {
         let statements = [
             Statement::Head,
             Statement::Pruned,
-            Statement::Exported,
+            Statement::Exported { part: false },
+            Statement::Exported { part: true },
             Statement::Accepts(vec![
                 Accepted { n: 3, flaw: Flaw::Edited, of: None },
                 Accepted { n: 9, flaw: Flaw::Truncated, of: Some([0xab; 32]) },

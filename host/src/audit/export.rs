@@ -156,8 +156,9 @@ pub(crate) fn check(
         } else if let Some(note) = note_of(&line) {
             let signed = verifier.note(&note, verifier.n(), "the export");
             let n = verifier.n();
-            is_over =
-                signed.as_ref().is_some_and(|said| said.n == n && said.statement == Statement::Exported);
+            // Of a whole record or of a part: of which, is signed here, and the first line has to say the same.
+            let end = Statement::Exported { part: header.part };
+            is_over = signed.as_ref().is_some_and(|said| said.n == n && said.statement == end);
             let signed = signed.map(|signed| signed.n);
             // One that does not hold is a finding already.
             if let Some(signed) = signed.filter(|signed| *signed != n) {
@@ -172,7 +173,8 @@ pub(crate) fn check(
     }
     if !is_over {
         let what = format!(
-            "the export ends with entry {}, and not with the statement that it ends there: its end is missing",
+            "the export ends with entry {}, and not with the statement that it ends there, as the whole or the part that \
+             its first line says: its end is missing, or its first line was changed",
             verifier.n()
         );
         verifier.find(verifier.n().saturating_add(1), None, None, Flaw::Truncated, what);

@@ -189,8 +189,8 @@ impl Audit {
             KeyError::Io(error) if error.kind() == io::ErrorKind::NotFound => {
                 let message = "The record cannot be proved: host.key is missing, whose signature is to be checked.";
                 HostError::new(HostErrorKind::AuditUnavailable, message).hint(
-                    "Put it back from a backup, before anything is called: the next call makes another, under which \
-                     nothing that was sealed or signed before opens or proves anything.",
+                    "Put it back from a backup. Without it nothing is called, written or pruned: where it is lost, move \
+                     audit.db, those beside it and audit.checkpoint away as evidence, and a new key is made.",
                 )
             }
             error => unreadable(AuditError::new(AuditTrouble::Key, error)),

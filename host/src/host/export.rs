@@ -60,6 +60,7 @@ impl Audit {
             evidence.notes().map_err(unreadable)?.into_iter().filter(|note| !note.is_base).peekable();
         let mut exporter: Option<Exporter<'_>> = None;
         let mut exported = Exported { from: 0, to: 0, entries: 0 };
+        let mut is_part = false;
         let mut out = Some(out);
         'all: loop {
             let entries = evidence.chain(verifier.n().saturating_add(1), AT_ONCE).map_err(unreadable)?;
@@ -70,7 +71,7 @@ impl Audit {
                 let (n, hash) = (verifier.n(), verifier.hash());
                 let at = time_of(&kept.entry);
                 if exporter.is_none() && since.is_none_or(|since| at.is_none_or(|at| at >= since)) {
-                    let part = since.is_some() && n > base_n(base.as_deref(), &key) || until.is_some();
+                    is_part = since.is_some() && n > base_n(base.as_deref(), &key) || until.is_some();
                     let begins = match (&base, n) {
                         (_, 0) => None,
                         (Some(note), n) if n == base_n(Some(note), &key) => Some((note.clone(), hash)),
@@ -81,7 +82,7 @@ impl Audit {
                         }
                     };
                     if let Some(out) = out.take() {
-                        exporter = Some(Exporter::begin(out, &key, part, begins).map_err(unwritable)?);
+                        exporter = Some(Exporter::begin(out, &key, is_part, begins).map_err(unwritable)?);
                         exported.from = n.saturating_add(1);
                     }
                 }
@@ -117,7 +118,7 @@ impl Audit {
             return Err(HostError::new(HostErrorKind::AuditNotFound, message));
         };
         let (n, hash, at) = (verifier.n(), verifier.hash(), Timestamp::now());
-        let note = Checkpoint { n, hash, at, statement: Statement::Exported }.sign(&signer);
+        let note = Checkpoint { n, hash, at, statement: Statement::Exported { part: is_part } }.sign(&signer);
         exporter.checkpoint(&note).map_err(unwritable)?;
         Ok(exported)
     }
