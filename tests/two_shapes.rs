@@ -132,7 +132,8 @@ fn host_shape(envelope: &Value) {
 }
 
 /// Commands that cannot fail but for their arguments or their output, and those that fail in the code of others: the
-/// lines of `recover resume` have the envelope of a call in them, beside which call it was.
+/// lines of `recover resume` have the envelope of a call in them, beside which call it was, and those of `action check`
+/// that of each action.
 const SAME: &[&str] = &["action check", "completions", "man", "recover resume"];
 
 /// The command of a line, and its first two words, for commands within commands.
