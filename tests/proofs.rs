@@ -210,7 +210,7 @@ fn a_part_of_a_record_is_proved_as_a_part() {
         assert_eq!((&proof["part"], &proof["holds"]), (&Value::Bool(true), &Value::Bool(true)), "{proof}");
         assert!(proof["entries"].as_u64().unwrap() < 14, "{proof}");
         // Passed off as the whole, it does not hold.
-        let path = cli.dir().join(name);
+        let path = home.path().join(name);
         let whole = fs::read_to_string(&path).unwrap().replacen("\"part\":true", "\"part\":false", 1);
         fs::write(&path, whole).unwrap();
         cli.run(&["audit", "verify", "--export", name]).fails(86);
