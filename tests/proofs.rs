@@ -213,7 +213,7 @@ fn a_part_of_a_record_is_proved_as_a_part() {
         let path = home.path().join(name);
         let whole = fs::read_to_string(&path).unwrap().replacen("\"part\":true", "\"part\":false", 1);
         fs::write(&path, whole).unwrap();
-        cli.run(&["audit", "verify", "--export", name]).fails(86);
+        let _ = cli.run(&["audit", "verify", "--export", name]).fails(86);
     }
     cli.run(&["audit", "prune", "--older-than", &half]).ok();
     let proof = cli.run(&["audit", "verify", "--format", "json"]).json();
