@@ -35,15 +35,32 @@ pub(crate) enum KeyError {
     Io(#[from] io::Error),
 }
 
-/// What is made after the key, in the same directory, and proves nothing under another: the record.
-const UNDER_IT: &str = "audit.db";
+/// What is made after the key, in the same directory, and proves nothing under another: the record, which SQLite marks
+/// in its first bytes, and the newest statement about it.
+const RECORD: &str = "audit.db";
+const STATEMENT: &str = "audit.checkpoint";
+const MARK: (usize, &[u8]) = (68, b"cfdm");
+
+/// Whether something stands in the directory that proves nothing without its key.
+fn is_needed(path: &Path) -> io::Result<bool> {
+    if path.with_file_name(STATEMENT).try_exists()? {
+        return Ok(true);
+    }
+    let mut first = Vec::new();
+    match open_plain(&path.with_file_name(RECORD)) {
+        Ok(Some(file)) if file.metadata()?.is_file() => drop(file.take(100).read_to_end(&mut first)?),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    Ok(first.get(MARK.0..).is_some_and(|from| from.starts_with(MARK.1)))
+}
 
 /// Reads the key, or makes it on first use, with mode 0600. Where it was lost none is made: under a new one the record
 /// that is there would look like a stranger's, and be treated as one.
 pub(crate) fn read_or_make(path: &Path) -> Result<[u8; KEY_BYTES], KeyError> {
     match read_or_missing(path)? {
         Some(key) => Ok(key),
-        None if !path.with_file_name(UNDER_IT).try_exists()? => make(path),
+        None if !is_needed(path)? => make(path),
         // Another process may have made both in between, the key first.
         None => read_or_missing(path)?.ok_or(KeyError::Missing),
     }
@@ -135,10 +152,18 @@ mod tests {
         fs::remove_file(&path).unwrap();
         assert_ne!(read_or_make(&path).unwrap(), key);
         // Not where a record stands under the one that is gone.
-        fs::remove_file(&path).unwrap();
-        fs::write(path.with_file_name(UNDER_IT), "").unwrap();
-        assert!(matches!(read_or_make(&path), Err(KeyError::Missing)));
-        assert!(!path.exists());
+        for (name, bytes) in [(RECORD, [&[0; 68][..], b"cfdm", &[0; 100]].concat()), (STATEMENT, Vec::new())]
+        {
+            fs::remove_file(&path).unwrap();
+            let file = path.with_file_name(name);
+            fs::write(&file, bytes).unwrap();
+            assert!(matches!(read_or_make(&path), Err(KeyError::Missing)), "{name}");
+            assert!(!path.exists());
+            // What is somebody else's, or nothing yet, stands under no key.
+            fs::remove_file(&file).unwrap();
+            fs::write(path.with_file_name(RECORD), [7; 100]).unwrap();
+            read_or_make(&path).unwrap();
+        }
     }
 
     #[test]
