@@ -3,6 +3,8 @@
 use std::error::Error as StdError;
 use std::fmt;
 
+use crate::host_key::KeyError;
+
 /// What kind of trouble the record has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -31,6 +33,8 @@ pub enum AuditTrouble {
     Decided,
     /// The host's key, which seals and signs, cannot be used.
     Key,
+    /// The host's key is missing, and the record that was made under it is there.
+    KeyMissing,
     /// Something else.
     Other,
 }
@@ -53,6 +57,7 @@ impl AuditTrouble {
             Self::Replaced => "it was removed or replaced while a host used it",
             Self::Decided => "somebody else decided about the call meanwhile",
             Self::Key => "host.key cannot be used",
+            Self::KeyMissing => "host.key is missing",
             Self::Io | Self::Other => "it cannot be written",
         }
     }
@@ -94,8 +99,12 @@ impl AuditTrouble {
             Self::Absent => "The first call begins it.",
             Self::TooNew => "Use a cofferdam that is as new.",
             Self::Key => {
-                "Where nobody else has read it: `chmod 600 host.key`. Else move it away: a new one is made, under \
-                 which nothing that was sealed or signed before opens or proves anything."
+                "Where nobody else has read it: `chmod 600 host.key`. Else move it away as evidence, and with it \
+                 `audit.db`, those beside it and `audit.checkpoint`: the next call makes a new key and a new record."
+            }
+            Self::KeyMissing => {
+                "Put it back from a backup. Where it is lost: move `audit.db`, those beside it and `audit.checkpoint` out \
+                 of the home directory as evidence; the next call makes a new key and a new record."
             }
             Self::Other => "The log says more; `cofferdam audit verify` looks at the record.",
         }
@@ -114,6 +123,15 @@ impl AuditError {
     #[must_use]
     pub fn new(trouble: AuditTrouble, detail: impl fmt::Display) -> Self {
         Self { trouble, detail: detail.to_string().into() }
+    }
+
+    /// Why there is no key.
+    pub(crate) fn from_key(error: KeyError) -> Self {
+        let trouble = match error {
+            KeyError::Missing => AuditTrouble::KeyMissing,
+            KeyError::Unsafe(_) | KeyError::Io(_) => AuditTrouble::Key,
+        };
+        Self::new(trouble, error)
     }
 
     /// What the file system says.

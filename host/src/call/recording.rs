@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::audit::{AuditError, AuditLog, AuditTrouble, Order, Part, Sealed, Sealer, written};
+use crate::audit::{AuditError, AuditLog, Order, Part, Sealed, Sealer, written};
 use crate::failure::AuditId;
 use crate::host_key;
 
@@ -93,8 +93,7 @@ impl Recording {
         if let Some(sealer) = self.sealer.get() {
             return Ok(sealer);
         }
-        let key = host_key::read_or_make(&self.key_file)
-            .map_err(|error| AuditError::new(AuditTrouble::Key, error))?;
+        let key = host_key::read_or_make(&self.key_file).map_err(AuditError::from_key)?;
         Ok(self.sealer.get_or_init(|| Sealer::new(&key)))
     }
 }

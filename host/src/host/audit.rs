@@ -102,7 +102,7 @@ impl Audit {
     /// `audit_unavailable`: `host.key` cannot be used.
     pub fn key(&self) -> Result<NoteKey, HostError> {
         let key = host_key::read_or_make(&self.home.join("host.key"));
-        let key = key.map_err(|error| unreadable(AuditError::new(AuditTrouble::Key, error)))?;
+        let key = key.map_err(|error| unreadable(AuditError::from_key(error)))?;
         Ok(NoteSigner::new(&key).key())
     }
 
@@ -193,7 +193,7 @@ impl Audit {
                      audit.db, those beside it and audit.checkpoint away as evidence, and a new key is made.",
                 )
             }
-            error => unreadable(AuditError::new(AuditTrouble::Key, error)),
+            error => unreadable(AuditError::from_key(error)),
         })
     }
 }

@@ -413,7 +413,7 @@ impl Writer {
         }
         if self.signing.is_none() {
             let key = host_key::read_or_make(&self.home.join("host.key"));
-            let key = key.map_err(|error| AuditError::new(AuditTrouble::Key, error))?;
+            let key = key.map_err(AuditError::from_key)?;
             let power = self.settings.durability == Durability::Power;
             let (signer, anchor) = (NoteSigner::new(&key), Anchor::of(&self.home));
             self.signing = Some(Signing { signer, anchor, power });
