@@ -1,5 +1,6 @@
 //! What stands on record of an action: a place of its own, its steps with their calls, and one end.
 
+use cofferdam::failure::Prompt;
 use cofferdam::flow::Run;
 use cofferdam::{AuditId, Host};
 use serde_json::{Value, json};
@@ -78,6 +79,39 @@ fn an_action_has_a_row_that_names_its_calls_and_they_name_it() {
     assert_eq!(told, ["received", "step_started", "step_ended", "step_started", "step_ended", "final"]);
     let row = stage.host.audit().reader().unwrap().call(&report.audit_id).unwrap().unwrap();
     assert_eq!((row.op.as_str(), row.status.name(), row.attempts), ("run", "failure", Some(2)));
+}
+
+/// S22: what a person could be asked stands at the end of the step's call and of the action, and whoever listens is
+/// told; a denial has nothing to ask.
+#[test]
+fn s22_the_recovery_prompts_are_on_record() {
+    let stage = Stage::new();
+    let closed = format!("http://{}/", stage.ground.closed);
+    let denied = step("one", "fetch", "url = \"http://localhost:9/\"", "");
+    for (name, step, prompt) in [
+        ("prompts-again", stage.fetch("one", "/status/503?again", "retry = \"none\""), json!("approve")),
+        ("prompts-unasked", stage.post("one", "/status/503?unasked", "x"), json!("approve")),
+        (
+            "prompts-nobody",
+            step("one", "fetch", &format!("url = \"{closed}\""), "retry = \"none\""),
+            json!("approve"),
+        ),
+        ("prompts-input", stage.fetch("one", "/status/422?input", ""), json!("ask")),
+        ("prompts-login", stage.fetch("one", "/status/401?login", ""), json!("authenticate")),
+        ("prompts-denied", denied, Value::Null),
+    ] {
+        stage.ground.action(name, &step);
+        let (outcome, report) = stage.run(name, json!({}));
+        let error = outcome.unwrap_err();
+        assert_eq!(json!(error.prompt().map(Prompt::name)), prompt, "{name}: {error}");
+        let call = &report.steps[0].report.as_ref().unwrap().audit_id;
+        for id in [&report.audit_id, call] {
+            let all = events(&stage.host, id);
+            assert_eq!(all.last().unwrap()["payload"]["prompt"], prompt, "{name}");
+            let told = stage.clock.steps().into_iter().filter(|step| step.audit_id == id.as_str());
+            assert_eq!(told.last().unwrap().facts["prompt"], prompt, "{name}");
+        }
+    }
 }
 
 #[test]

@@ -28,7 +28,7 @@ use crate::digest::Digest;
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::event::{ACTION_SCHEME, Listener, Step};
 use crate::failpoint;
-use crate::failure::AuditId;
+use crate::failure::{AuditId, Prompt};
 
 /// The operation of an action's row.
 const RUN: &str = "run";
@@ -54,6 +54,8 @@ pub(crate) struct ActionRecord {
     /// How it ended, once that is written down.
     ended: Option<Verdict>,
     operator: Option<Map<String, Value>>,
+    /// What a person could be asked about how it ended.
+    prompt: Option<Prompt>,
     told: bool,
 }
 
@@ -144,6 +146,7 @@ impl ActionRecord {
             replayed: None,
             ended: None,
             operator: None,
+            prompt: None,
             told: false,
         };
         let actor = Arc::clone(record.on_record.actor());
@@ -325,6 +328,7 @@ impl ActionRecord {
                 view.insert("actor".to_owned(), (**self.on_record.actor()).into());
                 view.insert("at".to_owned(), self.on_record.now().to_string().into());
                 self.operator = Some(view.clone());
+                self.prompt = error.prompt();
                 more.insert("failure".to_owned(), view.into());
                 (of_error(error), KeyEnd::Free)
             }
@@ -366,7 +370,10 @@ impl ActionRecord {
             more.insert("key_end".to_owned(), key_end::fact(key));
         }
         let (outcome, class) = (verdict.status.name(), verdict.class);
-        self.write_down(Step::Final { outcome, class, code: verdict.code.as_deref() }, more);
+        self.write_down(
+            Step::Final { outcome, class, code: verdict.code.as_deref(), prompt: self.prompt },
+            more,
+        );
         self.ended = Some(verdict.clone());
     }
 
@@ -376,7 +383,7 @@ impl ActionRecord {
             return;
         }
         let (outcome, class, code) = (verdict.status.name(), verdict.class, verdict.code.as_deref());
-        self.tell(Step::Final { outcome, class, code });
+        self.tell(Step::Final { outcome, class, code, prompt: self.prompt });
         tracing::info!(
             target: "cofferdam::record",
             audit_id = self.audit_id.as_str(),

@@ -22,7 +22,7 @@ use super::told::AdmittedFacts;
 use crate::audit::{CallStatus, KeyEnd, Opened, Part, Standing, Verdict};
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::event::{Listener, Step};
-use crate::failure::AuditId;
+use crate::failure::{AuditId, Prompt};
 use crate::sandbox::{Answer, Ended, Suppressed};
 
 /// What is known of a call while it runs; dropped without an outcome it records a cancellation.
@@ -355,7 +355,7 @@ impl Record {
         }
         let (attempts, key) = (self.number(), self.done().key(&outcome));
         let verdict = match &outcome {
-            Ok(_) => self.write(CallStatus::Value, None, None, key, more),
+            Ok(_) => self.write(CallStatus::Value, None, None, None, key, more),
             Err(error) => {
                 let mut view = operator_view::of(error, &self.redactor);
                 let retried = self.report.as_ref().map_or(0, Report::retried);
@@ -399,10 +399,11 @@ impl Record {
     }
 
     fn write_error(&mut self, error: &Error, key: KeyEnd, more: Map<String, Value>) -> Verdict {
+        let prompt = error.prompt();
         match error {
             Error::Failure(failure) => {
                 let class = Some(failure.class().name());
-                self.write(CallStatus::Failure, class, Some(failure.code()), key, more)
+                self.write(CallStatus::Failure, class, Some(failure.code()), prompt, key, more)
             }
             Error::Host(error) => {
                 if error.kind() == HostErrorKind::OpNotFound {
@@ -412,7 +413,7 @@ impl Record {
                     HostErrorKind::Cancelled => CallStatus::Cancelled,
                     _ => CallStatus::Refused,
                 };
-                self.write(status, None, Some(error.kind().code()), key, more)
+                self.write(status, None, Some(error.kind().code()), prompt, key, more)
             }
         }
     }
@@ -439,6 +440,7 @@ impl Record {
         status: CallStatus,
         class: Option<&'static str>,
         code: Option<&str>,
+        prompt: Option<Prompt>,
         key: KeyEnd,
         mut more: Map<String, Value>,
     ) -> Verdict {
@@ -449,7 +451,7 @@ impl Record {
         if self.on_record.claimed().is_some() {
             more.insert("key_end".to_owned(), key_end::fact(key));
         }
-        self.write_down(Step::Final { outcome: status.name(), class, code }, more);
+        self.write_down(Step::Final { outcome: status.name(), class, code, prompt }, more);
         let verdict = Verdict { class, code: code.map(Arc::from), ..verdict(status) };
         self.ended = Some(verdict.clone());
         verdict
@@ -457,8 +459,8 @@ impl Record {
 
     /// Tells how the call ended.
     fn told(&self, verdict: &Verdict, error: Option<&Error>) {
-        let (outcome, class) = (verdict.status.name(), verdict.class);
-        self.tell(Step::Final { outcome, class, code: verdict.code.as_deref() });
+        let (outcome, class, prompt) = (verdict.status.name(), verdict.class, error.and_then(Error::prompt));
+        self.tell(Step::Final { outcome, class, code: verdict.code.as_deref(), prompt });
         let Some(report) = &self.report else { return };
         let who = Who {
             connector: &self.connector,
@@ -477,7 +479,7 @@ impl Drop for Record {
             // There is one end: where it was written down already, whoever waited for it is gone.
             let verdict = match self.ended.take() {
                 Some(verdict) => verdict,
-                None => self.write(CallStatus::Cancelled, None, None, key, Map::new()),
+                None => self.write(CallStatus::Cancelled, None, None, None, key, Map::new()),
             };
             self.told(&verdict, None);
             spans::called(&self.span, attempts, &verdict, None);

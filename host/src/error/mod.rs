@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 use serde_json::{Map, Value};
 
-use crate::failure::{AuditId, Failure};
+use crate::failure::{AuditId, Failure, Prompt};
 pub(crate) use restored::WholeHostError;
 
 macro_rules! kinds {
@@ -280,6 +280,21 @@ impl Error {
         match self {
             Error::Failure(failure) => Some(failure),
             Error::Host(_) => None,
+        }
+    }
+
+    /// What a person could be asked about it; none where no answer of theirs would help.
+    #[must_use]
+    pub fn prompt(&self) -> Option<Prompt> {
+        match self {
+            Error::Failure(failure) => failure.prompt(),
+            Error::Host(error) => match error.kind() {
+                HostErrorKind::Validation => Some(Prompt::Ask),
+                HostErrorKind::OutcomeUnknown | HostErrorKind::InProgress | HostErrorKind::Busy => {
+                    Some(Prompt::Approve)
+                }
+                _ => None,
+            },
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::failure::{AuditId, Cause, Failure};
+use crate::failure::{AuditId, Cause, Failure, Prompt};
 use crate::limits::Usage;
 
 pub(crate) use together::together;
@@ -184,6 +184,8 @@ pub enum Step<'e> {
         class: Option<&'e str>,
         /// The failure's code.
         code: Option<&'e str>,
+        /// What a person could be asked about it.
+        prompt: Option<Prompt>,
     },
 }
 
@@ -294,9 +296,13 @@ impl Step<'_> {
                 "number": number,
                 "of": of,
             }),
-            Self::Final { outcome, class, code } => {
-                json!({"status": outcome, "outcome": outcome, "class": class, "code": code})
-            }
+            Self::Final { outcome, class, code, prompt } => json!({
+                "status": outcome,
+                "outcome": outcome,
+                "class": class,
+                "code": code,
+                "prompt": prompt.map(Prompt::name),
+            }),
         };
         match facts {
             Value::Object(facts) => facts,
