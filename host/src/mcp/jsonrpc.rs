@@ -10,6 +10,8 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::error::Category;
 use serde_json::{Value, json};
 
+use crate::strict_json::Single;
+
 /// The longest id, in bytes.
 const ID_BYTES: usize = 256;
 
@@ -73,6 +75,12 @@ struct Head {
     error: bool,
 }
 
+/// What a message that is refused is answered under.
+#[derive(Deserialize)]
+struct Named {
+    id: Option<Value>,
+}
+
 /// `null` is not the lack of a value.
 fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(from).map(Some)
@@ -82,7 +90,8 @@ fn there<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
     IgnoredAny::deserialize(from).map(|_| true)
 }
 
-/// Whether parameters are an object; what is in them is read later, once.
+/// Whether parameters are an object, in which no name stands twice: of two arguments of one name a client may have
+/// shown the other to whoever approved them. What is in them is read later, once.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Params {
     Object,
@@ -99,9 +108,8 @@ impl<'de> Deserialize<'de> for Params {
                 f.write_str("parameters")
             }
 
-            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Params, M::Error> {
-                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(Params::Object)
+            fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<Params, M::Error> {
+                Single.visit_map(map).map(|_| Params::Object)
             }
 
             fn visit_seq<S: SeqAccess<'de>>(self, mut items: S) -> Result<Params, S::Error> {
@@ -149,7 +157,14 @@ pub(super) fn read(message: &[u8]) -> Result<(Kind, Option<Value>), Refused> {
     }
     let head: Head = serde_json::from_slice(message).map_err(|error| match error.classify() {
         Category::Syntax | Category::Eof | Category::Io => Refused::parse("The message is not JSON."),
-        Category::Data => Refused::request("A member of the message stands twice."),
+        Category::Data => Refused {
+            id: serde_json::from_slice::<Named>(message)
+                .ok()
+                .and_then(|named| named.id)
+                .filter(is_id)
+                .unwrap_or_default(),
+            ..Refused::request("A name stands twice in one object of the message.")
+        },
     })?;
     if head.jsonrpc.as_ref().and_then(Value::as_str) != Some("2.0") {
         return Err(Refused::request("`jsonrpc` is not \"2.0\"."));
@@ -220,6 +235,9 @@ mod tests {
             assert_eq!(answer["error"]["code"], json!(code), "{message}: {answer}");
             assert_eq!((&answer["jsonrpc"], answer.get("id").is_some()), (&json!("2.0"), true), "{answer}");
         }
+        let twice = r#"{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"arguments": {"to": [{"a": 1, "a": 2}]}}}"#;
+        let answer: Value = serde_json::from_slice(&read(twice.as_bytes()).unwrap_err().answer()).unwrap();
+        assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(7), &json!(-32600)), "{answer}");
         assert!(read(&[b'{', 0xff, b'}']).is_err(), "not UTF-8");
         let deep = format!(
             "{{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": \"x\", \"params\": {}1{}}}",
