@@ -29,6 +29,7 @@ mod documents;
 mod downgrade;
 mod dsse;
 mod each;
+mod effects;
 mod envelope;
 mod explain;
 mod failures;

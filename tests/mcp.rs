@@ -4,6 +4,7 @@ mod actions;
 mod changes;
 mod client;
 mod conversation;
+mod effects;
 mod fixture;
 mod foreign;
 mod hostile;

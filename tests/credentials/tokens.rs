@@ -84,6 +84,20 @@ fn a_token_is_obtained_over_tls_kept_and_used_again() {
 }
 
 #[test]
+fn an_operation_that_may_only_read_has_its_token_by_a_post_of_the_hosts_own() {
+    let issuer = Issuer::start(false, rotating);
+    let material = oauth(&issuer.url(), "refresh", None);
+    let effects = "[connector.effects.operations]\nfetch = \"read_only\"\n";
+    let service = make(&Wants {
+        credentials: &(credential("oauth2", "slack", "\"HOST\"", "") + effects),
+        bindings: &|hosts| vec![binding("oauth2/slack", material.clone(), &[PROBE], hosts)],
+        more: &|builder| builder.allow_private(issuer.host_port()),
+    });
+    service.got("/text/a");
+    assert_eq!((service.token("/text/a"), issuer.asked().len()), ("Bearer access-0".into(), 1));
+}
+
+#[test]
 fn client_credentials_and_a_public_client() {
     let issuer = Issuer::start(false, says(200, r#"{"access_token":"cc","token_type":"bearer"}"#));
     let material = |client_secret| Material::Oauth2 {

@@ -110,6 +110,10 @@ impl Guest for Probe {
         several::post_labelled(&url, bodies, &label)
     }
 
+    fn ask(url: String, methods: Vec<Vec<String>>, field: Option<String>) -> Result<u16, Failure> {
+        several::ask(&url, &methods, field.as_deref())
+    }
+
     fn suppress(reason: String, cause: String, times: u32) -> Result<(), Failure> {
         (0..times).for_each(|_| log::suppressed(&reason, &cause));
         Ok(())

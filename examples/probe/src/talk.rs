@@ -6,7 +6,7 @@ use std::time::Duration;
 use cofferdam_guest::http::{self, Request};
 use cofferdam_guest::wasi::http::outgoing_handler;
 use cofferdam_guest::wasi::http::types::{
-    Fields, FutureIncomingResponse, OutgoingBody, OutgoingRequest, Scheme,
+    Fields, FutureIncomingResponse, Method, OutgoingBody, OutgoingRequest, Scheme,
 };
 use cofferdam_guest::{Failure, credential, log};
 
@@ -76,7 +76,8 @@ pub(crate) fn fetch_many(url: &str, times: u32) -> Result<Vec<u16>, Failure> {
 /// Below the SDK, which waits for every answer.
 pub(crate) fn persist(first: &str, denied: &str, after: &str, times: u32) -> u32 {
     let after = std::iter::repeat_n(after, usize::try_from(times).unwrap_or(usize::MAX));
-    let started: Vec<_> = [first, denied].into_iter().chain(after).filter_map(start).collect();
+    let started: Vec<_> =
+        [first, denied].into_iter().chain(after).filter_map(|url| start(url, None, None)).collect();
     for future in &started {
         while future.get().is_none() {
             future.subscribe().block();
@@ -87,7 +88,7 @@ pub(crate) fn persist(first: &str, denied: &str, after: &str, times: u32) -> u32
 
 /// Has a request under way when another fails, or when it is dropped and a failure claimed.
 pub(crate) fn lose_track(first: &str, second: &str) -> Result<(), Failure> {
-    let started = start(first);
+    let started = start(first, None, None);
     std::thread::sleep(std::time::Duration::from_millis(500));
     if second.is_empty() {
         drop(started);
@@ -98,11 +99,19 @@ pub(crate) fn lose_track(first: &str, second: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-fn start(url: &str) -> Option<FutureIncomingResponse> {
+/// Below the SDK, which knows six methods.
+pub(crate) fn start(url: &str, method: Option<&str>, field: Option<&str>) -> Option<FutureIncomingResponse> {
     let (scheme, rest) = url.split_once("://")?;
     let (authority, path) = rest.split_once('/')?;
     let scheme = if scheme == "https" { Scheme::Https } else { Scheme::Http };
-    let request = OutgoingRequest::new(Fields::new());
+    let fields = Fields::new();
+    if let Some(name) = field {
+        fields.append(name, b"POST").ok()?;
+    }
+    let request = OutgoingRequest::new(fields);
+    if let Some(method) = method {
+        request.set_method(&Method::Other(method.to_owned())).ok()?;
+    }
     request.set_scheme(Some(&scheme)).ok()?;
     request.set_authority(Some(authority)).ok()?;
     request.set_path_with_query(Some(&format!("/{path}"))).ok()?;

@@ -2,10 +2,11 @@
 //! connection is made.
 //!
 //! A request passes, in this order: the authority in its one spelling ([`Target`]), the manifest's grants
-//! and the action's subset ([`Policy::decide`]), the lookup, the check of every address ([`Policy::admit_address`]), the
-//! connection to an address that was checked, TLS against the admitted name, the request over HTTP/2 or
-//! HTTP/1.1 in the host's own framing. Each step can refuse, none can be skipped: [`Client::send`] is the only function that
-//! writes to a socket, and it takes a [`Target`], which only parsing makes.
+//! and the action's subset ([`Policy::decide`]), the methods that an operation has which is declared to change nothing
+//! (`ReadOnly`), the lookup, the check of every address ([`Policy::admit_address`]), the connection to an address that
+//! was checked, TLS against the admitted name, the request over HTTP/2 or HTTP/1.1 in the host's own framing. Each step
+//! can refuse, none can be skipped: [`Client::send`] is the only function that writes to a socket, and it takes a
+//! [`Target`], which only parsing makes.
 
 mod address;
 mod authority;
@@ -25,6 +26,7 @@ mod outgoing;
 mod policy;
 mod pool;
 mod progress;
+mod read_only;
 mod refusal;
 mod resolve;
 mod room;
@@ -47,6 +49,7 @@ pub use headers::{guest_may_set, header_bytes};
 pub use host_port::{HostPort, HostPortError};
 pub use incoming::ResponseBody;
 pub use policy::Policy;
+pub(crate) use read_only::ReadOnly;
 pub use resolve::{Resolution, Resolve, ResolveError, SystemResolver};
 pub use scan::{Scanned, ScannedError, find_in_fields, find_in_uri};
 pub use sigv4::Sigv4;

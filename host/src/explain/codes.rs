@@ -103,6 +103,13 @@ pub(super) const CODES: &[Code] = &[
         "Name the operation under `capabilities` of the action, if it is meant to be called.",
     ),
     denied(
+        "method_not_granted",
+        &[ConnectorManifest],
+        Author,
+        "An operation that is declared `read_only` was about to send something else than GET, HEAD or OPTIONS.",
+        "Correct the operation, or what `[connector.effects]` of its manifest says of it: `details.allow` has the line.",
+    ),
+    denied(
         "insecure_url",
         &[Sandbox, Action],
         Author,

@@ -46,6 +46,8 @@ pub enum DenialCode {
     HostNotGranted,
     /// The operation is not in the action's subset, or the connector has no such operation to declare.
     OperationNotGranted,
+    /// The request has a method, or names one in a header, that the operation is declared not to use.
+    MethodNotGranted,
     /// The request would go out without TLS, and the grant says TLS.
     InsecureUrl,
     /// The request's target is not written in a form that can be checked.
@@ -73,6 +75,7 @@ impl DenialCode {
         match self {
             Self::HostNotGranted => "host_not_granted",
             Self::OperationNotGranted => "operation_not_granted",
+            Self::MethodNotGranted => "method_not_granted",
             Self::InsecureUrl => "insecure_url",
             Self::InvalidAuthority => "invalid_authority",
             Self::PrivateAddress => "private_address",
@@ -104,6 +107,7 @@ struct Inner {
     line: Option<GrantLine>,
     otherwise: String,
     address: Option<IpAddr>,
+    declared_at: Option<String>,
     bindings: Vec<String>,
 }
 
@@ -134,6 +138,7 @@ impl Denial {
             line: None,
             otherwise,
             address: None,
+            declared_at: None,
             bindings: Vec::new(),
         };
         Self { inner: Box::new(inner) }
@@ -197,6 +202,13 @@ impl Denial {
     #[must_use]
     pub(crate) fn at(mut self, address: IpAddr) -> Self {
         self.inner.address = Some(address);
+        self
+    }
+
+    /// Notes where what refused it was declared, as `file:line`.
+    #[must_use]
+    pub(crate) fn declared_at(mut self, place: String) -> Self {
+        self.inner.declared_at = Some(place);
         self
     }
 
@@ -288,7 +300,7 @@ impl Denial {
 
     /// Adds what programs read to `details`.
     pub(crate) fn describe(&self, details: &mut Map<String, Value>) {
-        let Inner { requested, granted, action, line, address, bindings, .. } = &*self.inner;
+        let Inner { requested, granted, action, line, address, declared_at, bindings, .. } = &*self.inner;
         if let Some(Declared { action, .. }) = action {
             details.insert("action".into(), action.as_str().into());
         }
@@ -300,6 +312,9 @@ impl Denial {
         details.insert("suggestion".into(), self.suggestion().into());
         if let Some(line) = line {
             details.insert("allow".into(), line.as_json());
+        }
+        if let Some(place) = declared_at {
+            details.insert("declared_at".into(), place.as_str().into());
         }
         if !bindings.is_empty() {
             details.insert("bindings".into(), bindings.as_slice().into());

@@ -34,6 +34,11 @@ impl GrantLine {
         Self::manifest("[[capabilities.credential]]", format!("hosts = {}", toml_array(hosts)))
     }
 
+    /// An operation of a connector that may change things, in its manifest.
+    pub(crate) fn manifest_effect(operation: &str) -> Self {
+        Self::manifest("[connector.effects.operations]", format!("{operation} = \"destructive\""))
+    }
+
     fn manifest(table: &'static str, line: String) -> Self {
         let then = ", then build, sign and install the connector again";
         Self { file: "connector.toml".into(), table, line, then }

@@ -11,7 +11,7 @@ use crate::digest::Digest;
 use crate::error::{Error, HostError};
 use crate::failure::{AuditId, Context};
 use crate::limits::{LimitRequest, Limits};
-use crate::manifest::CredentialGrant;
+use crate::manifest::{CredentialGrant, Effect};
 use crate::package::{Operation, Package};
 use crate::registry::Stored;
 
@@ -111,6 +111,8 @@ pub struct OperationView {
     pub docs: Option<String>,
     /// Whether it may be repeated.
     pub idempotent: bool,
+    /// What the manifest says that it does to its service, if it says it.
+    pub effect: Option<Effect>,
     /// Whether its value may be partial: a record with a list `errors`, one for each item that failed.
     pub partial: bool,
 }
@@ -289,6 +291,7 @@ fn view(package: &Package, operation: &Operation) -> OperationView {
         result: operation.result().map(ToString::to_string),
         docs: package.docs().operation(name).map(|docs| docs.text().to_owned()),
         idempotent: package.manifest().idempotent(name),
+        effect: package.manifest().effect(name),
         partial: operation.lists_errors(),
     }
 }

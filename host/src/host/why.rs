@@ -10,9 +10,12 @@ use crate::digest::Digest;
 use crate::egress::Target;
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::{AuditId, Context, Denial, DenialBoundary, DenialCode, GrantLine, Permit, ascii_line};
-use crate::manifest::{CredentialKind, HostGrant, Manifest};
+use crate::manifest::{CredentialKind, Effect, HostGrant, Manifest};
 use crate::package::{Import, Package, foretell};
 use crate::registry::Stored;
+
+/// Operations that a note names; `inspect` shows all of them.
+const NAMED: usize = 12;
 
 /// What somebody asks about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,6 +135,7 @@ impl Host {
                 }
                 let permit = self.pipeline.loader.sandbox.policy(manifest).foretell(uri, scope)?;
                 let permit = self.with_credentials(permit, manifest, &Target::from_uri(uri)?);
+                let permit = with_effects(permit, package);
                 let sends = imports.iter().any(|own| own.interface() == "wasi:http/outgoing-handler");
                 Ok(match sends {
                     true => permit,
@@ -182,6 +186,20 @@ impl Host {
         let permit = Permit::new(&requested).by(GrantLine::manifest_credential(grant.hosts()));
         Ok(permit.note(place).note(self.pipeline.broker.foretell(manifest, grant, None)))
     }
+}
+
+/// Says which operations may only read there.
+fn with_effects(permit: Permit, package: &Package) -> Permit {
+    let names = package.operations().iter().map(|operation| operation.name().json());
+    let held: Vec<_> = names.filter(|op| package.manifest().effect(op) == Some(Effect::ReadOnly)).collect();
+    let which = match held.len() {
+        0 => return permit,
+        all if all == package.operations().len() => "Every operation is".to_owned(),
+        1 => format!("The operation {} is", held.join(", ")),
+        many if many > NAMED => format!("{many} of the operations are"),
+        _ => format!("The operations {} are", held.join(", ")),
+    };
+    permit.note(format!("{which} declared read_only: GET, HEAD and OPTIONS pass, and no other method."))
 }
 
 #[cfg(test)]

@@ -1,20 +1,22 @@
-//! The manifest: what a connector is called, what it asks for, and how its operations may be retried.
+//! The manifest: what a connector is called, what it asks for, and what its operations do.
 //!
 //! Pure text in, checked values out: a [`Manifest`] that exists is complete and allowed by the grammar;
 //! whether this host grants what it asks for is decided elsewhere.
 
 mod credential;
+mod effect;
 mod grant;
 mod name;
 mod parse;
 mod placement;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use crate::document::{
     DocumentError as ManifestError, Problem, Refused as GrantError, Refused as NameError,
 };
 pub use credential::{CredentialGrant, CredentialKind};
+pub use effect::Effect;
 pub use grant::{HostGrant, Scheme};
 pub use name::ConnectorName;
 pub(crate) use name::check_owner;
@@ -32,6 +34,7 @@ pub struct Manifest {
     publisher: Option<String>,
     idempotent_by_default: bool,
     idempotent: BTreeMap<String, bool>,
+    effects: effect::Effects,
     hosts: Vec<HostGrant>,
     credentials: Vec<CredentialGrant>,
     imports: Vec<String>,
@@ -79,9 +82,23 @@ impl Manifest {
         self.idempotent.get(operation).copied().unwrap_or(self.idempotent_by_default)
     }
 
-    /// The operations that the manifest names; each must exist in the component.
+    /// What `operation` does to its service, where the manifest says it.
+    #[must_use]
+    pub fn effect(&self, operation: &str) -> Option<Effect> {
+        self.effects.of(operation)
+    }
+
+    /// What is known of what `operation` does: what the manifest says and, where it says nothing of an operation that
+    /// reaches no host, that it changes nothing, for it can only compute.
+    #[must_use]
+    pub fn known_effect(&self, operation: &str) -> Option<Effect> {
+        self.effect(operation).or_else(|| self.hosts.is_empty().then_some(Effect::ReadOnly))
+    }
+
+    /// The operations that the manifest names, each once; each must exist in the component.
     pub fn operations_named(&self) -> impl Iterator<Item = &str> {
-        self.idempotent.keys().map(String::as_str)
+        let named: BTreeSet<_> = self.idempotent.keys().chain(self.effects.named()).collect();
+        named.into_iter().map(String::as_str)
     }
 
     /// The hosts that the connector asks to reach; none unless named.

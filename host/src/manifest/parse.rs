@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::credential::credential;
+use super::effect::Effects;
 use super::{ConnectorName, HostGrant, Manifest};
 use crate::document::{Located, Refused, Table, quoted};
 use crate::failure::safe_line;
@@ -23,7 +24,7 @@ pub(super) fn manifest(root: &Table<'_>, text: &str) -> Option<Manifest> {
     let capabilities = capabilities.map(|table| Capabilities::read(&table)).unwrap_or_default();
 
     let connector = connector?;
-    connector.only(&["name", "version", "description", "publisher", "idempotency"]);
+    connector.only(&["name", "version", "description", "publisher", "idempotency", "effects"]);
     let name = connector.required_text("name", "name = \"github://acme/slack\"");
     let name = name.and_then(|text| text.parse(|text| ConnectorName::parse(text)));
     let version = connector.required_text("version", "version = \"1.2.0\"");
@@ -32,13 +33,17 @@ pub(super) fn manifest(root: &Table<'_>, text: &str) -> Option<Manifest> {
     let publisher = line(&connector, "publisher", 100);
     let (default, idempotent) =
         connector.table("idempotency").map_or_else(Default::default, |table| idempotency(&table));
+    let idempotent_by_default = default.unwrap_or(true);
+    let effects = connector.table("effects");
+    let effects = effects.map(|table| Effects::read(&table, idempotent_by_default, &idempotent));
     Some(Manifest {
         name: name?,
         version: version?,
         description,
         publisher,
-        idempotent_by_default: default.unwrap_or(true),
+        idempotent_by_default,
         idempotent,
+        effects: effects.unwrap_or_default(),
         hosts: capabilities.hosts,
         credentials: capabilities.credentials,
         imports: capabilities.imports,
@@ -176,7 +181,8 @@ fn idempotency_word(word: &str) -> Result<bool, Refused> {
     }
 }
 
-fn operation_name(name: &str) -> Result<String, Refused> {
+/// The name of an operation, as callers write it.
+pub(super) fn operation_name(name: &str) -> Result<String, Refused> {
     let valid = |name: &str| {
         name.bytes().next().is_some_and(|b| b.is_ascii_lowercase())
             && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')

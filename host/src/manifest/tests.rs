@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::{CredentialKind, Manifest, ManifestError, Placement};
+use super::{CredentialKind, Effect, Manifest, ManifestError, Placement};
 
 /// The example of the documentation.
 const GOOD: &str = r#"[connector]
@@ -79,6 +79,92 @@ fn a23_a25_idempotent_unless_the_manifest_says_otherwise() {
         "[connector.idempotency]\ndefault = \"not_idempotent\"\noperations.get = \"idempotent\"\n";
     let manifest = Manifest::parse("x", &format!("{small}{opted_out}")).unwrap();
     assert_eq!((manifest.idempotent("get"), manifest.idempotent("post")), (true, false));
+}
+
+/// A small manifest with these lines after its name.
+fn small(more: &str) -> String {
+    format!("[connector]\nname = \"local://me/x\"\nversion = \"0.1.0\"\n{more}")
+}
+
+#[test]
+fn effects_are_known_where_they_are_declared_or_nothing_can_be_done() {
+    let manifest = Manifest::parse("x", &small("")).unwrap();
+    assert_eq!((manifest.effect("get"), manifest.known_effect("get")), (None, Some(Effect::ReadOnly)));
+    let hosts = "[capabilities.network]\nhosts = [\"a.example:443\"]\n";
+    let manifest = Manifest::parse("x", &small(hosts)).unwrap();
+    assert_eq!((manifest.effect("get"), manifest.known_effect("get")), (None, None));
+    let table = "[connector.effects.operations]\nget = \"read_only\"\nput = \"additive\"\n";
+    let manifest = Manifest::parse("x", &small(&format!("{table}{hosts}"))).unwrap();
+    let effects = ["get", "put", "other"].map(|op| manifest.known_effect(op));
+    assert_eq!(effects, [Some(Effect::ReadOnly), Some(Effect::Additive), None]);
+    assert_eq!(manifest.operations_named().collect::<Vec<_>>(), ["get", "put"]);
+    // What is declared counts, also of what reaches nothing.
+    let table = "effects.default = \"destructive\"\neffects.operations.get = \"read_only\"\n\
+                 idempotency.operations.get = \"idempotent\"\n";
+    let manifest = Manifest::parse("x", &small(table)).unwrap();
+    let effects = ["get", "put"].map(|op| manifest.known_effect(op));
+    assert_eq!(effects, [Some(Effect::ReadOnly), Some(Effect::Destructive)]);
+    assert_eq!(manifest.operations_named().collect::<Vec<_>>(), ["get"], "once, though two tables name it");
+}
+
+#[test]
+fn effects_that_are_none_or_contradict_are_refused_with_line_key_and_fix() {
+    let cases = [
+        ("effects.default = \"readonly\"", 4, "connector.effects.default", "did you mean \"read_only\"?"),
+        ("effects.default = \"maybe\"", 4, "connector.effects.default", "\"additive\" or \"destructive\""),
+        ("effects.default = true", 4, "connector.effects.default", "write a string in double quotes"),
+        ("effects.defualt = \"additive\"", 4, "connector.effects.defualt", "did you mean `default`?"),
+        ("effect.default = \"additive\"", 4, "connector.effect", "did you mean `effects`?"),
+        ("effects.operations.get = \"\"", 4, "connector.effects.operations.get", "write \"read_only\""),
+        (
+            "effects.operations.get-it = \"additive\"",
+            4,
+            "connector.effects.operations.get-it",
+            "write it like get_it",
+        ),
+        (
+            "[connector.idempotency.operations]\nget = \"not_idempotent\"\n\
+             [connector.effects.operations]\nget = \"read_only\"",
+            7,
+            "connector.effects.operations.get",
+            "take its line out of [connector.idempotency.operations]",
+        ),
+        (
+            "[connector.idempotency]\ndefault = \"not_idempotent\"\n\
+             [connector.effects.operations]\nget = \"read_only\"",
+            7,
+            "connector.effects.operations.get",
+            "get = \"idempotent\" under [connector.idempotency.operations]",
+        ),
+        (
+            "[connector.idempotency]\ndefault = \"not_idempotent\"\n\
+             [connector.effects]\ndefault = \"read_only\"",
+            7,
+            "connector.effects.default",
+            "write default = \"idempotent\" there",
+        ),
+        (
+            "[connector.idempotency.operations]\npost = \"not_idempotent\"\n\
+             [connector.effects]\ndefault = \"read_only\"",
+            7,
+            "connector.effects.default",
+            "give post an effect of its own",
+        ),
+    ];
+    for (lines, line, key, fix) in cases {
+        let error = refused(&small(lines));
+        let [problem] = error.problems() else { panic!("{lines}:\n{error}") };
+        assert_eq!((problem.line(), problem.key()), (line, key), "{error}");
+        assert!(problem.fix().contains(fix), "{error}");
+    }
+    for fine in [
+        "[connector.idempotency]\ndefault = \"not_idempotent\"\noperations.get = \"idempotent\"\n\
+         [connector.effects.operations]\nget = \"read_only\"\nput = \"destructive\"",
+        "[connector.idempotency.operations]\npost = \"not_idempotent\"\n\
+         [connector.effects]\ndefault = \"read_only\"\noperations.post = \"additive\"",
+    ] {
+        assert!(Manifest::parse("x", &small(fine)).is_ok(), "{fine}");
+    }
 }
 
 /// What is replaced in the good manifest, by what, and the line, the key and the fix that come of it.

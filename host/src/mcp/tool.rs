@@ -9,6 +9,7 @@ use super::{schema, words};
 use crate::call::ConnectorRef;
 use crate::digest::Digest;
 use crate::flow::Runnable;
+use crate::manifest::Effect;
 use crate::package::{Operation, Package};
 
 /// What a tool runs.
@@ -70,11 +71,6 @@ impl Unnamed {
         let docs = package.docs().operation(op);
         let reaches = !manifest.hosts().is_empty();
         let runs = format!("Operation {op} of the connector {connector}.");
-        let mut annotations = ToolAnnotations::new().idempotent(manifest.idempotent(op)).open_world(reaches);
-        if !reaches {
-            // It can only compute. Of others nobody has said what they change.
-            annotations = annotations.read_only(true).destructive(false);
-        }
         Self {
             wanted: Wanted::operation(&connector.name().to_string(), &connector.version().to_string(), op),
             runs: Runs::Operation {
@@ -85,7 +81,7 @@ impl Unnamed {
             description: words::description(docs.map(|docs| docs.text()).unwrap_or_default(), &runs),
             input: schema::input(operation, docs),
             output: schema::output(operation),
-            annotations,
+            annotations: hints(manifest.known_effect(op), manifest.idempotent(op), reaches),
         }
     }
 
@@ -94,10 +90,6 @@ impl Unnamed {
         let action = Arc::clone(runnable.action());
         let reaches = action.requires().iter().any(|required| !required.scope().hosts().is_empty());
         let idempotent = runnable.steps().iter().all(|step| step.idempotent());
-        let mut annotations = ToolAnnotations::new().idempotent(idempotent).open_world(reaches);
-        if !reaches {
-            annotations = annotations.read_only(true).destructive(false);
-        }
         let steps: Vec<_> = action.steps().iter().map(|step| step.target().op()).collect();
         let runs = format!("Action {}: {}.", action.reference(), steps.join(", then "));
         Self {
@@ -106,7 +98,7 @@ impl Unnamed {
             description: words::description(action.description(), &runs),
             input: schema::of_action(&action.input_schema()),
             output: schema::outcome_of_action(action.output().map(|output| output.schema())),
-            annotations,
+            annotations: hints(runnable.effect(), idempotent, reaches),
             runs: Runs::Action(Arc::new(runnable)),
         }
     }
@@ -132,6 +124,18 @@ impl Unnamed {
         tool.title = self.title;
         let pin = pin(&tool);
         Named { tool, runs: self.runs, pin }
+    }
+}
+
+/// What clients are told of it. Of an effect that is not known nothing is said: the protocol has them take it for
+/// destructive.
+fn hints(effect: Option<Effect>, idempotent: bool, reaches: bool) -> ToolAnnotations {
+    let hints = ToolAnnotations::new().idempotent(idempotent).open_world(reaches);
+    match effect {
+        Some(Effect::ReadOnly) => hints.read_only(true).destructive(false),
+        Some(Effect::Additive) => hints.read_only(false).destructive(false),
+        Some(Effect::Destructive) => hints.read_only(false).destructive(true),
+        None => hints,
     }
 }
 

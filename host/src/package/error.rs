@@ -136,9 +136,11 @@ pub enum PackageError {
     },
     /// The manifest speaks of an operation that the component does not export.
     #[error(
-        "the manifest's [connector.idempotency.operations] names `{named}` ({place}), which the component does not export"
+        "the manifest's [connector.{table}.operations] names `{named}` ({place}), which the component does not export"
     )]
     UnknownOperation {
+        /// Which table under `connector` names it.
+        table: &'static str,
         /// The name in the manifest.
         named: String,
         /// The file and the line.

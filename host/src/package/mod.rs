@@ -174,7 +174,9 @@ pub fn operations_of(component: &[u8]) -> Result<Vec<Operation>, PackageError> {
 fn unknown_operation(manifest: &Manifest, named: &str, operations: &[Operation]) -> PackageError {
     let meant = crate::spelling::nearest(named, operations.iter().map(|operation| operation.name().json()));
     let meant = meant.map(ToOwned::to_owned);
-    let line = manifest.line_of(&["connector", "idempotency", "operations", named]).unwrap_or_default();
+    let line = |table: &&str| manifest.line_of(&["connector", table, "operations", named]);
+    let found = ["idempotency", "effects"].into_iter().find_map(|table| Some((table, line(&table)?)));
+    let (table, line) = found.unwrap_or_default();
     let place = format!("{MANIFEST_LABEL}:{line}");
-    PackageError::UnknownOperation { named: error::printable(named), place, meant }
+    PackageError::UnknownOperation { table, named: error::printable(named), place, meant }
 }

@@ -231,6 +231,18 @@ fn an_idempotency_line_about_no_operation_is_refused_with_the_near_miss() {
 }
 
 #[test]
+fn an_effect_of_no_operation_is_refused_with_the_near_miss_and_its_line() {
+    let bare = connector("post-message: func() -> result<_, failure>;");
+    let text = manifest(NAME, "1.0.0") + "[connector.effects.operations]\npost_mesage = \"additive\"\n";
+    let line = text.lines().count();
+    let error = Package::open(embed(&bare, &text, &Docs::default()).unwrap()).unwrap_err();
+    assert_eq!(error.fix(), "Did you mean `post_message`?");
+    let told = error.to_string();
+    assert!(told.contains("[connector.effects.operations] names `post_mesage`"), "{told}");
+    assert!(told.contains(&format!("connector.toml:{line}")), "{told}");
+}
+
+#[test]
 fn docs_come_from_the_authors_own_wit() {
     let wit = "package acme:test@1.2.3;
         /// An interface.

@@ -103,6 +103,7 @@ pub(crate) async fn run<A: Answer>(
     let started = clock.now();
     let ledger = Arc::new(Ledger::default());
     let gate = HttpGate::new(connector.egress(), Arc::clone(&ledger), scope, credentials, guards);
+    let gate = gate.held_to(operation.read_only());
     let facts = CallFacts { idempotency_key, attempt: number, deadline };
     let state = State::new(gate, limits.memory(), facts, context.audit_id().clone(), Arc::clone(&clock));
     let mut store = Store::new(operation.engine(), state);

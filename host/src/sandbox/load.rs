@@ -16,6 +16,7 @@ use super::room::Needs;
 use super::state::State;
 use super::values::{ArgumentError, Arguments, OperationLayout};
 use super::{Variants, bridge};
+use crate::egress::ReadOnly;
 use crate::failure::{LimitHit, LimitKind};
 use crate::limits;
 use crate::package::{Operation, Package};
@@ -35,6 +36,8 @@ pub(crate) struct Exported {
     pre: InstancePre<State>,
     needs: Needs,
     entry: Entry,
+    /// Where it is declared to change nothing: what its requests are held to.
+    read_only: Option<Arc<ReadOnly>>,
 }
 
 /// Why a verified component cannot be linked.
@@ -59,6 +62,7 @@ impl Connector {
             Variants::Both { plain, bridged } => (Some(pre(plain)?), Some(pre(bridged)?)),
         };
         let excess = excess(variants, package)?;
+        let manifest = Arc::new(package.manifest().clone());
         let mut operations = HashMap::with_capacity(layouts.len());
         for (at, (operation, layout)) in package.operations().iter().zip(layouts).enumerate() {
             let through_bridge = bridged.as_ref().filter(|_| layout.has_lists() || plain.is_none());
@@ -70,7 +74,9 @@ impl Connector {
             let entry = entry.ok_or_else(|| missing(operation))?;
             let needs = Needs::of(pre.component());
             let (operation, name) = (operation.clone(), operation.name().json());
-            let exported = Exported { operation, name: name.into(), pre: pre.clone(), needs, entry };
+            let read_only = ReadOnly::of(&manifest, name).map(Arc::new);
+            let exported =
+                Exported { operation, name: name.into(), pre: pre.clone(), needs, entry, read_only };
             operations.insert(name.to_owned(), exported);
         }
         Ok(Self { operations, egress, excess })
@@ -126,6 +132,10 @@ impl Exported {
     /// What an instance for it takes of the pool.
     pub(crate) fn needs(&self) -> Needs {
         self.needs
+    }
+
+    pub(super) fn read_only(&self) -> Option<&Arc<ReadOnly>> {
+        self.read_only.as_ref()
     }
 
     pub(super) fn pre(&self) -> &InstancePre<State> {

@@ -7,6 +7,7 @@ use crate::cli::page::{self, Page, Tone};
 use crate::cli::report::Stop;
 use crate::cli::session::{Session, is_installed_name, resolve, signature_path};
 use crate::host::{ImportView, Inspection, LimitView, OperationView};
+use crate::manifest::Effect;
 
 const EXAMPLES: &str = "\
 Nothing of the package is run or compiled. A file's hash is what `sha256sum` prints.
@@ -68,7 +69,7 @@ fn page(inspection: &Inspection) -> Page {
     page.table(["LIMIT", "A CALL GETS", "MANIFEST ASKS", "CEILING"], limits.collect());
     page.heading("OPERATIONS");
     for operation in &inspection.operations {
-        describe(&mut page, operation);
+        describe(&mut page, operation, !inspection.network.is_empty());
     }
     page
 }
@@ -160,11 +161,23 @@ fn thousands(amount: u64) -> String {
     text
 }
 
-fn describe(page: &mut Page, operation: &OperationView) {
+fn describe(page: &mut Page, operation: &OperationView, reaches: bool) {
     page.line(&operation.signature);
     if let Some(docs) = &operation.docs {
         page.block(4, docs);
     }
+    page.block(
+        4,
+        match operation.effect {
+            Some(Effect::ReadOnly) => {
+                "Declared read_only: changes nothing; the host lets it send GET, HEAD and OPTIONS alone."
+            }
+            Some(Effect::Additive) => "Declared additive: adds, and neither overwrites nor removes.",
+            Some(Effect::Destructive) => "Declared destructive: may overwrite or remove.",
+            None if reaches => "Its effect is not declared: take it for destructive.",
+            None => "Its effect is not declared; it reaches no host.",
+        },
+    );
     if !operation.idempotent {
         page.block(4, "Not idempotent: never repeated by the host.");
     }

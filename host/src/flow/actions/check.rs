@@ -12,7 +12,7 @@ use crate::call::{ConnectorRef, Pipeline};
 use crate::document::{Findings, Key, Refused};
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::{AuditId, Cause, Context};
-use crate::manifest::{HostGrant, Manifest};
+use crate::manifest::{Effect, HostGrant, Manifest};
 use crate::package::Operation;
 use crate::resilience::{Backoff, Jitter, Profile, Schedule, Settings};
 use crate::spelling;
@@ -26,6 +26,8 @@ struct Package {
     connector: ConnectorRef,
     manifest: Manifest,
     operations: Vec<Operation>,
+    /// Whether the action lets it reach any host.
+    reaches: bool,
 }
 
 /// Checks an action. Connectors are read, verified and compiled as a call would; nothing of them runs.
@@ -115,6 +117,7 @@ async fn package(
         connector: connector.pinned(*package.digest()),
         manifest: package.manifest().clone(),
         operations: package.operations().to_vec(),
+        reaches: !required.scope().hosts().is_empty(),
     };
     scope(required, &found, &here, findings);
     Ok(Some(found))
@@ -227,7 +230,10 @@ fn target(
         let message = format!("{} has no operation `{}`", package.connector, target.op());
         findings.refuse(&[here, &[Key::Name("op")]].concat(), &Refused::new(message, "name one that it has"));
     }
-    Some(ReadyTarget { connector: package.connector.clone(), operation: found?.clone() })
+    // What reaches no host can only compute.
+    let unsaid = (!package.reaches).then_some(Effect::ReadOnly);
+    let effect = package.manifest.effect(target.op()).or(unsaid);
+    Some(ReadyTarget { connector: package.connector.clone(), operation: found?.clone(), effect })
 }
 
 /// Whether the step may be repeated. What its manifest forbids no file allows.

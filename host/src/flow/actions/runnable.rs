@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::action::Action;
 use crate::call::ConnectorRef;
+use crate::manifest::Effect;
 use crate::package::Operation;
 use crate::resilience::Profile;
 
@@ -33,6 +34,7 @@ pub struct ReadyStep {
 pub struct ReadyTarget {
     pub(super) connector: ConnectorRef,
     pub(super) operation: Operation,
+    pub(super) effect: Option<Effect>,
 }
 
 impl Runnable {
@@ -52,6 +54,15 @@ impl Runnable {
     #[must_use]
     pub fn steps(&self) -> &[ReadyStep] {
         &self.steps
+    }
+
+    /// What it does to services, as far as it is known of every operation that it may run, those that are asked
+    /// instead of others included: destructive where one is, read-only where all are.
+    #[must_use]
+    pub fn effect(&self) -> Option<Effect> {
+        let targets =
+            self.steps.iter().flat_map(|step| std::iter::once(&step.target).chain(&step.alternates));
+        Effect::together(targets.map(ReadyTarget::effect))
     }
 }
 
@@ -98,5 +109,12 @@ impl ReadyTarget {
     #[must_use]
     pub fn operation(&self) -> &Operation {
         &self.operation
+    }
+
+    /// What it does to its service, as far as it is known: what the manifest says or, where it says nothing and the
+    /// action lets the connector reach no host, that it changes nothing.
+    #[must_use]
+    pub fn effect(&self) -> Option<Effect> {
+        self.effect
     }
 }

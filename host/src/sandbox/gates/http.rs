@@ -4,10 +4,10 @@
 //! standard error, but never gets to act on it. After a verdict nothing more is admitted.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use http::header::{ACCEPT_ENCODING, RETRY_AFTER};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
+use http::header::ACCEPT_ENCODING;
+use http::{HeaderName, HeaderValue, Request, Response};
 use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpHooks};
@@ -15,13 +15,14 @@ use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpHooks};
 use super::guards::Guards;
 use super::held::Held;
 use super::ledger::{Ledger, SeenFault, SeenStatus, Verdict};
+use super::retry_after::retry_after_ms;
 use super::without_handles::WithoutHandles;
 use crate::action::ActionScope;
 use crate::egress::ResponseBody;
 use crate::egress::{
-    Authorization, Authorize, Client, Counted, CountedError, HostPort, Policy, RequestFlaw, Resolve, Scanned,
-    ScannedError, SendError, Target, Timeouts, Tls, Unauthorized, code, find_in_fields, find_in_uri,
-    guest_may_set,
+    Authorization, Authorize, Client, Counted, CountedError, HostPort, Policy, ReadOnly, RequestFlaw,
+    Resolve, Scanned, ScannedError, SendError, Target, Timeouts, Tls, Unauthorized, code, find_in_fields,
+    find_in_uri, guest_may_set,
 };
 use crate::failpoint;
 use crate::failure::{Denial, DenialCode, LimitHit, LimitKind, Phase};
@@ -80,6 +81,8 @@ pub(in crate::sandbox) struct HttpGate {
     scope: Option<Arc<ActionScope>>,
     credentials: Option<Arc<dyn Authorize>>,
     guards: Guards,
+    /// What holds an operation that is declared to change nothing to that.
+    read_only: Option<Arc<ReadOnly>>,
 }
 
 type SendFuture = Box<dyn Future<Output = Result<(Response<WasiBody>, IoFuture), Error>> + Send>;
@@ -94,7 +97,13 @@ impl HttpGate {
         guards: Guards,
     ) -> Self {
         let slots = Arc::new(Semaphore::new(limits::CONCURRENT_REQUESTS));
-        Self { egress: egress.clone(), ledger, slots, scope, credentials, guards }
+        Self { egress: egress.clone(), ledger, slots, scope, credentials, guards, read_only: None }
+    }
+
+    /// The same for an operation that is held to reading, if it is.
+    pub(in crate::sandbox) fn held_to(mut self, read_only: Option<&Arc<ReadOnly>>) -> Self {
+        self.read_only = read_only.cloned();
+        self
     }
 
     /// The attempt's ledger, for the gates that have nothing of their own to keep.
@@ -125,6 +134,9 @@ impl HttpGate {
         }
         let target = self.egress.client.policy().decide(request.uri(), self.scope.as_deref());
         let target = target.map_err(Verdict::Denied)?;
+        if let Some(read_only) = &self.read_only {
+            read_only.admit(request).map_err(Verdict::Denied)?;
+        }
         let mark = || self.credentials().and_then(|credentials| credentials.credential_mark(&target));
         self.guards.admit(&target, mark).map_err(Verdict::Circuit)?;
         Ok(target)
@@ -415,20 +427,6 @@ fn observe_response(
     })
 }
 
-/// `Retry-After` in milliseconds, from seconds or an HTTP date; over a week is a week, a date that is past is
-/// now, and what cannot be read is not there.
-fn retry_after_ms(headers: &HeaderMap, now: SystemTime) -> Option<u64> {
-    const WEEK: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let wait = match digits {
-        // Digits that are no number are too many of them.
-        true => text.parse().map_or(WEEK, Duration::from_secs),
-        false => httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or_default(),
-    };
-    u64::try_from(wait.min(WEEK).as_millis()).ok()
-}
-
 fn over(limit: LimitKind, configured: u64, used: u64) -> Verdict {
     Verdict::Limit(LimitHit::new(limit, configured, used))
 }
@@ -465,31 +463,5 @@ fn guest_error(phase: Phase, word: &str) -> Error {
         (Phase::Response, code::MALFORMED_RESPONSE) => Error::HttpProtocolError,
         (Phase::Response, code::HEADERS_TOO_LARGE) => Error::HttpResponseHeaderSectionSize(None),
         (Phase::Send | Phase::Response, _) => Error::ConnectionTerminated,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test")]
-    use super::*;
-
-    #[test]
-    fn retry_after_is_seconds_or_a_date_and_never_absurd() {
-        let now = httpdate::parse_http_date("Sat, 21 Nov 2026 10:00:00 GMT").unwrap();
-        for (text, expected) in [
-            ("7", Some(7_000)),
-            ("0", Some(0)),
-            ("Sat, 21 Nov 2026 10:00:30 GMT", Some(30_000)),
-            ("Sat, 21 Nov 2026 09:00:00 GMT", Some(0)),
-            ("-5", None),
-            ("soon", None),
-            ("+7", None),
-            ("1000000000", Some(604_800_000)),
-            ("99999999999999999999999999", Some(604_800_000)),
-            ("Thu, 01 Jan 2099 00:00:00 GMT", Some(604_800_000)),
-        ] {
-            let headers = HeaderMap::from_iter([(RETRY_AFTER, text.parse().unwrap())]);
-            assert_eq!(retry_after_ms(&headers, now), expected, "{text}");
-        }
     }
 }

@@ -8,6 +8,7 @@ pub(super) mod http;
 pub(super) mod ledger;
 pub(super) mod log;
 pub(super) mod random;
+mod retry_after;
 pub(super) mod sockets;
 mod without_handles;
 

@@ -74,7 +74,8 @@ struct Serve {
     #[arg(long, value_name = "CONNECTOR", value_delimiter = ',')]
     only: Vec<String>,
 
-    /// Leaves out all that is not known to change nothing: what uses a connector that reaches any host.
+    /// Leaves out all that is not known to change nothing: what a manifest does not declare `read_only`, and whose
+    /// connector reaches any host.
     #[arg(long)]
     read_only: bool,
 
