@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Serialize;
+
 use crate::action::Action;
 use crate::call::ConnectorRef;
 use crate::package::Operation;
@@ -23,9 +25,31 @@ pub struct Runnable {
 #[derive(Debug, Clone)]
 pub struct ReadyStep {
     pub(super) target: ReadyTarget,
-    pub(super) idempotent: bool,
+    pub(super) once: Option<Once>,
     pub(super) retry: Option<Arc<Profile>>,
     pub(super) alternates: Vec<ReadyTarget>,
+}
+
+/// Who says that a step must not be repeated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Once {
+    /// The manifest of its connector: no file can say otherwise.
+    Manifest,
+    /// The action's file: `idempotent = false`.
+    File,
+}
+
+impl Once {
+    /// Who says so, as the end of a sentence.
+    #[must_use]
+    pub const fn says(self) -> &'static str {
+        match self {
+            Self::Manifest => "says its connector's manifest",
+            Self::File => "says `idempotent = false` in the action's file",
+        }
+    }
 }
 
 /// A connector's operation, found.
@@ -33,6 +57,8 @@ pub struct ReadyStep {
 pub struct ReadyTarget {
     pub(super) connector: ConnectorRef,
     pub(super) operation: Operation,
+    /// The services that the connector asks for credentials of.
+    pub(super) services: Arc<[String]>,
 }
 
 impl Runnable {
@@ -71,7 +97,13 @@ impl ReadyStep {
     /// Whether it may be repeated: neither the manifest nor the file says that it must not be.
     #[must_use]
     pub fn idempotent(&self) -> bool {
-        self.idempotent
+        self.once.is_none()
+    }
+
+    /// Who says that it must not be repeated, if anybody does.
+    #[must_use]
+    pub fn once(&self) -> Option<Once> {
+        self.once
     }
 
     /// The retry profile, where the file says which.
@@ -98,5 +130,11 @@ impl ReadyTarget {
     #[must_use]
     pub fn operation(&self) -> &Operation {
         &self.operation
+    }
+
+    /// The services that the connector asks for credentials of.
+    #[must_use]
+    pub fn services(&self) -> &[String] {
+        &self.services
     }
 }
