@@ -308,10 +308,10 @@ fn limits_come_from_the_command_line_and_what_was_used_goes_back() {
         (["--fuel", "0"], "--fuel"),
         (["--fuel", "-1"], "--fuel"),
         (["--fuel", "99999999999999999999"], "--fuel"),
-        (["--timeout", "0s"], "--timeout"),
-        (["--timeout", "-1s"], "--timeout"),
+        (["--wall-time", "0s"], "--wall-time"),
+        (["--wall-time", "-1s"], "--wall-time"),
         (["--memory", "-64MiB"], "--memory"),
-        (["--timeout", "18446744073709551615m"], "--timeout"),
+        (["--wall-time", "18446744073709551615m"], "--wall-time"),
         (["--memory", "0MiB"], "--memory"),
         (["--memory", "17179869184GiB"], "--memory"),
     ] {
@@ -319,15 +319,16 @@ fn limits_come_from_the_command_line_and_what_was_used_goes_back() {
     }
     for (options, words) in [
         (["--fuel", "300000000001"], "fuel"),
-        (["--timeout", "6m"], "wall_time"),
+        (["--wall-time", "6m"], "wall_time"),
         (["--memory", "2GiB"], "memory"),
     ] {
         let ran = with(&options).fails(65);
         assert!(ran.stderr.contains(words) && ran.stderr.contains("the caller"), "{}", ran.stderr);
     }
-    let ran = with(&["--usage", "--timeout", "9s", "--fuel", "1000000000", "--memory", "32MiB"]);
+    let ran = with(&["--usage", "--wall-time", "9s", "--fuel", "1000000000", "--memory", "32MiB"]);
     assert!(ran.stderr.contains("of 9000 ms") && ran.stderr.contains("of 1000000000 fuel"), "{}", ran.stderr);
     assert!(ran.stderr.contains("of 32768 KiB of memory (grown 0 times)"), "{}", ran.stderr);
+    // The name that it had before.
     let answer = with(&["--usage", "--format", "json", "--timeout", "9s"]).json();
     assert_eq!(answer["usage"]["wall_limit_ms"], 9_000);
     assert!(answer["value"].is_object() && answer["usage"]["fuel"].as_u64() > Some(0), "{answer}");

@@ -2,9 +2,13 @@
 
 mod command;
 mod ends;
+mod foretold;
 mod hostile;
 mod keys;
 mod kills;
+mod large;
 mod on_record;
+mod positions;
 mod seed;
 mod stage;
+mod terminal;

@@ -406,9 +406,30 @@ fn what_a_step_says_of_itself_is_held_against_the_manifest_and_the_host() {
     let unknown =
         |name: &str| all.iter().any(|it| it.2.contains(&format!("`nothing` has no parameter `{name}`")));
     assert!(all.len() == 2 && unknown("name") && unknown("tone"), "{all:#?}");
-    let react = "inputs = { channel = \"${steps.post.channel}\"";
+    let react = "retry = { max = 2, initial = \"1s\", max_delay = \"8s\", jitter = 0.2 }\n";
     let twice = "fallback = [{ connector = \"github://cofferdam/slack\", op = \"add_reaction\" }]\nidempotent = false\n";
-    told(react, &format!("{twice}{react}"), "execute[2].fallback[0]", "must not be repeated");
+    told(react, twice, "execute[2].fallback[0]", "must not be repeated");
+}
+
+#[test]
+fn a_retry_of_what_must_not_be_repeated_is_refused_and_not_passed_over() {
+    let once = "idempotent = false\n";
+    let own = "retry = { max = 2, initial = \"1s\", max_delay = \"8s\", jitter = 0.2 }";
+    // The manifest says so, whatever the file says; and the file, where the manifest does not.
+    for retry in [own, "retry = \"patient\"", "retry = \"standard\""] {
+        let of_manifest = "must not be repeated, says its connector's manifest; remove it, or write \"none\"";
+        told(once, &format!("{retry}\n"), "execute[1].retry", of_manifest);
+        told(once, &format!("{retry}\n{once}"), "execute[1].retry", of_manifest);
+        let of_file =
+            "says `idempotent = false` in the action's file; remove it, or write \"none\"; or remove";
+        told(&format!("{own}\n"), &format!("{retry}\n{once}"), "execute[2].retry", of_file);
+    }
+    // What repeats nothing may be said.
+    for none in [format!("retry = \"none\"\n{once}"), "retry = \"none\"\n".to_owned()] {
+        let ready = checked(&triage().replacen(once, &none, 1));
+        let ready = ready.unwrap_or_else(|error| panic!("{:#?}", problems(&error)));
+        assert_eq!(ready.steps()[1].once(), Some(cofferdam::flow::Once::Manifest));
+    }
 }
 
 #[test]

@@ -30,6 +30,12 @@ impl Stage {
     }
 }
 
+/// Puts a file where actions are, as a hand would.
+fn write(path: &std::path::Path, text: &str) {
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+}
+
 #[test]
 fn an_action_is_added_listed_shown_checked_and_removed() {
     let stage = stage();
@@ -46,7 +52,7 @@ fn an_action_is_added_listed_shown_checked_and_removed() {
         listed,
         json!([{
             "name": "greet", "version": "1.0.0", "description": "Greets somebody.", "steps": 1,
-            "hash": added["hash"],
+            "hash": added["hash"], "readiness": "ready",
         }])
     );
     assert!(cli.run(&["action", "list"]).ok().contains("Greets somebody."));
@@ -106,6 +112,64 @@ fn what_does_not_fit_is_told_with_its_lines_and_not_added() {
 }
 
 #[test]
+fn the_list_says_which_can_run_and_what_is_wrong_with_the_others() {
+    let stage = stage();
+    let cli = stage.cli();
+    let file = stage.written("mine.md", &stage.greet("ready"));
+    cli.run(&["action", "add", &file]).ok();
+    let hash = cofferdam::digest::Digest::of(&stage.package).to_string();
+    let put = |name: &str, from: &str, to: &str| {
+        let text = stage.greet(name);
+        assert!(text.contains(from), "{from}");
+        write(&stage.file(name), &text.replacen(from, to, 1));
+    };
+    put("old-version", "version = \"0.1.0\"", "version = \"0.0.9\"");
+    put("wrong-hash", &hash, &"0".repeat(64));
+    put("wrong-type", "inputs = { name", "inputs = { nmae");
+    put("wrong-retry", "op = \"greet\"", "op = \"greet\"\nidempotent = false\nretry = \"patient\"");
+    put("broken", "+++", "---");
+    let list = || cli.run(&["action", "list", "--format", "json"]).json();
+    let listed = list();
+    let words = |listed: &serde_json::Value| {
+        let all = listed.as_array().unwrap().iter();
+        all.map(|it| [&it["name"], &it["readiness"]].map(|it| it.as_str().unwrap().to_owned()))
+            .collect::<Vec<_>>()
+    };
+    let expected = [
+        ("broken", "unreadable"),
+        ("old-version", "not_installed"),
+        ("ready", "ready"),
+        ("wrong-hash", "other_package"),
+        ("wrong-retry", "does_not_fit"),
+        ("wrong-type", "does_not_fit"),
+    ];
+    assert_eq!(words(&listed), expected.map(|(name, word)| [name, word].map(str::to_owned)));
+    // It says what the check says.
+    for line in listed.as_array().unwrap() {
+        let name = line["name"].as_str().unwrap();
+        let checked = cli.run(&["action", "check", name, "--format", "json"]);
+        let checked: serde_json::Value = serde_json::from_str(&checked.stdout).unwrap();
+        for part in ["code", "message", "details"] {
+            assert_eq!(line["error"][part], checked[0]["error"][part], "{name}");
+        }
+        assert_eq!(line["readiness"] == "ready", checked[0]["ok"] == true, "{name}");
+    }
+    let page = cli.run(&["action", "list"]);
+    assert!(page.stderr.contains("cofferdam action check"), "{}", page.stderr);
+    let page = page.ok();
+    for (name, word) in expected {
+        let word = if word == "ready" { "yes".to_owned() } else { word.replace('_', " ") };
+        let line = page.lines().find(|line| line.starts_with(&format!("{name} "))).unwrap();
+        assert!(line.contains(&word), "{line}");
+    }
+    // What is no longer trusted may not run, whatever its pin says.
+    fs::remove_file(stage.home.path().join("keyring.toml")).unwrap();
+    let listed = list();
+    assert_eq!(words(&listed)[2], ["ready", "refused"], "{listed:#}");
+    cli.run(&["run", "ready", "who=Ada"]).fails(65).said("may not run here");
+}
+
+#[test]
 fn one_is_read_from_standard_input() {
     let stage = stage();
     let mut child = stage
@@ -130,6 +194,7 @@ fn a_file_that_is_broken_by_hand_hides_no_other() {
     let listed = cli.run(&["action", "list", "--format", "json"]).json();
     assert_eq!(listed.as_array().unwrap().len(), 2);
     assert_eq!(listed[0]["error"]["code"], json!("validation"));
+    assert_eq!((&listed[0]["readiness"], &listed[1]["readiness"]), (&json!("unreadable"), &json!("ready")));
     cli.run(&["action", "check"]).fails(65).said("broken.md:1");
 }
 

@@ -65,3 +65,19 @@ fn an_action_is_a_tool_without_being_named() {
     assert!(tools[0]["description"].as_str().unwrap().starts_with("Greets once more."), "{tools}");
     client.end();
 }
+
+#[test]
+fn what_is_done_is_told_where_a_later_step_fails() {
+    let home = home(&["hello"]);
+    let host = home.host();
+    let once =
+        action(&host, "Greets, and divides.").replace("op = \"greet\"", "op = \"greet\"\nidempotent = false");
+    crate::world::run(host.add_action("greet-twice.md", once.as_bytes(), true)).unwrap();
+    let mut client = Client::greeted(&home, &[]);
+    let told = "It ended in step 'share'. Done before, and not undone: 'greeting'. 'greeting' must not be repeated, and \
+                running the action again may do so: ask before that.";
+    let failed = client.call("greet_twice", &json!({"whom": "Ada", "by": 0}));
+    let text = failed["content"][0]["text"].as_str().unwrap();
+    assert!(failed["isError"] == true && text.contains(told), "{text}");
+    client.end();
+}

@@ -146,17 +146,51 @@ fn a_dry_run_says_what_would_be_called_with_what_and_does_nothing() {
     assert_eq!(steps[1]["call"]["unknown"], json!(["body"]));
     assert_eq!((&steps[1]["idempotent"], &steps[1]["idempotency_key"]), (&json!(false), &json!("k/two")));
     assert_eq!(steps[2]["call"]["attempts"], 5);
+    let attempts =
+        |n: usize| (&steps[n]["call"]["profile"], &steps[n]["call"]["attempts"], steps[n].get("once"));
+    assert_eq!(attempts(0), (&json!("standard"), &json!(4), None));
+    assert_eq!(
+        attempts(1),
+        (&json!("standard"), &json!(1), Some(&json!("manifest"))),
+        "whatever its profile says"
+    );
     assert!(steps.iter().all(|step| step["call"]["hash"].as_str().unwrap().starts_with("sha256:")));
     assert!(steps.iter().all(|step| step.get("problem").is_none()), "{dry:#}");
     let page = cli.run(&["run", "dry", "body=x", "--dry-run"]);
     assert!(page.stderr.contains("Nothing was run"), "{}", page.stderr);
     let page = page.ok();
-    for words in ["2. two", "body = \"x: ${steps.one.body}\"  (known then)", "must not be repeated"] {
+    for words in [
+        "2. two",
+        "body = \"x: ${steps.one.body}\"  (known then)",
+        "must not be repeated, says its connector's manifest",
+        "standard, 1 attempt and no more",
+    ] {
         assert!(page.contains(words), "{words}: {page}");
     }
     cli.run(&["run", "dry", "--dry-run"]).fails(65).said("body");
     assert_eq!((ground.asked("/text/dry"), listed()), (before, rows));
     assert_eq!(home, ground.home.snapshot());
+}
+
+#[test]
+fn a_key_that_is_anothers_says_whose_and_how_to_look_at_it() {
+    let ground = &*GROUND;
+    let rest = [
+        super::stage::input("body"),
+        step("one", "post", &format!("url = \"{}\", body = \"${{args.body}}\"", url("/text/whose")), ""),
+    ];
+    ground.action("whose", &rest.concat());
+    let cli = ground.cli();
+    let first =
+        cli.run(&["run", "whose", "body=a", "--key", "whose-1", "--report", "--format", "json"]).json();
+    let id = first["report"]["audit_id"].as_str().unwrap();
+    let refused = cli.run(&["run", "whose", "body=b", "--idempotency-key", "whose-1"]).fails(67);
+    assert!(refused.stderr.contains(&format!("with another call or action: {id}.")), "{}", refused.stderr);
+    refused.said(&format!("fix: `cofferdam audit show {id}` shows what it was given with."));
+    let refused = cli.run(&["run", "whose", "body=b", "--key", "whose-1", "--format", "json"]).fails(67);
+    assert_eq!(refused.envelope()["error"]["details"]["call"], id);
+    assert!(cli.run(&["audit", "show", id]).ok().contains("whose@1.0.0"));
+    assert_eq!(ground.asked("/text/whose"), 1);
 }
 
 #[test]

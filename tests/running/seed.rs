@@ -185,3 +185,26 @@ fn what_must_not_be_repeated_is_not_and_a_key_goes_on_where_it_failed() {
     assert_eq!(stage.asked("later")[..2], [1, 1], "what was done is not done again");
     assert!(report.steps[1].report.as_ref().unwrap().replayed.is_some());
 }
+
+#[test]
+fn an_identity_goes_to_the_steps_that_have_a_use_for_it() {
+    let Some(stage) = stage() else { return };
+    let ship = |marker: &str, service: &str, identity: &str| {
+        stage.answers(marker, (200, &posted(marker)), DONE);
+        let args =
+            json!({"owner": "acme", "repository": "dam", "branch": marker, "channel": format!("C{marker}")});
+        run(stage.host.run_action("ship-update", Run::new(args).identity(service, identity)))
+    };
+    // GitHub is asked without a credential: it has no use for Slack's.
+    let (value, report) = ship("chosen", "slack", "default");
+    assert!(value.is_ok(), "{:?}", value.map(drop));
+    assert_eq!((statuses(&report), stage.asked("chosen")), (vec!["value"; 3], [1, 1, 1]));
+    let (outcome, _) = ship("unbound", "slack", "nobody");
+    assert_eq!(failed(outcome.map(|_| Value::Null)).class().name(), "binding_required");
+    assert_eq!(stage.asked("unbound"), [1, 0, 0]);
+    // What no step has a use for is a mistake, and told before anything is done.
+    let (outcome, report) = ship("useless", "slcak", "work");
+    let error = outcome.unwrap_err();
+    assert!(error.to_string().contains("`slcak`") && !report.has_begun(), "{error}");
+    assert_eq!(stage.asked("useless"), [0, 0, 0]);
+}

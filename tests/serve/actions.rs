@@ -7,7 +7,7 @@ use super::stage::{Stage, probe};
 use crate::envelope::check_json;
 
 /// A server with an action of two steps: a text is posted, and then got from where the caller says.
-fn stage() -> Stage {
+pub(super) fn stage() -> Stage {
     let stage = Stage::new();
     let grants = [stage.upstream.grant(), format!("http://localhost:{}", stage.closed)];
     let bytes = package::guest_package("probe", &grants);
@@ -57,7 +57,7 @@ Posts a text, and gets a page.
 
 const RUN: &str = "/v1/actions/post-and-get/run";
 
-fn run(stage: &Stage, headers: &[&str], body: &serde_json::Value) -> super::stage::Answer {
+pub(super) fn run(stage: &Stage, headers: &[&str], body: &serde_json::Value) -> super::stage::Answer {
     let headers = [&["content-type: application/json"], headers].concat();
     stage.ask("POST", RUN, &headers, body.to_string().as_bytes())
 }
@@ -123,4 +123,35 @@ fn what_is_no_run_of_an_action_is_refused_before_a_step() {
     }
     assert!(stage.upstream.seen("/text/posted").is_empty());
     assert_eq!(stage.post(&probe("fetch", &json!({"url": url}))).status, 200);
+}
+
+#[test]
+fn what_is_done_is_told_however_a_later_step_ends() {
+    let stage = stage();
+    let run = |url: &str| run(&stage, &[], &json!({"args": {"text": "a", "url": url}}));
+    // A failure is its step's envelope, unchanged: what is done stands beside it.
+    let failed = run(&stage.upstream.url("/status/503/a"));
+    assert_eq!((failed.status, failed.header("steps-done")), (502, Some("posted")), "{failed:?}");
+    let keys: Vec<_> = failed.json()["error"].as_object().unwrap().keys().cloned().collect();
+    assert_eq!(keys, ["class", "message", "retriable", "boundary", "audit_id", "details"], "{failed:?}");
+    // Also what is the operator's to mend, of which nothing else is told: the keyring breaks while the first step runs.
+    let text = std::fs::read_to_string(stage.home.path().join("post-and-get.md")).unwrap();
+    let text = text
+        .replace("name = \"post-and-get\"", "name = \"slowly\"")
+        .replace("/text/posted", "/slow/1500/posted");
+    std::fs::write(stage.home.path().join("slowly.md"), text).unwrap();
+    stage.cli().run(&["action", "add", "slowly.md"]).ok();
+    let body = json!({"args": {"text": "a", "url": stage.upstream.url("/text/after")}}).to_string();
+    let json = "content-type: application/json";
+    let running = stage.begin("POST", "/v1/actions/slowly/run", &[json], body.as_bytes());
+    stage.reaches("/slow/1500/posted");
+    std::fs::write(stage.home.path().join("keyring.toml"), "version = \"broken\"").unwrap();
+    let refused = super::stage::read(running);
+    assert_eq!((refused.status, refused.word().as_str()), (503, "keyring_invalid"), "{refused:?}");
+    assert_eq!(refused.header("steps-done"), Some("posted"));
+    let details = &refused.json()["error"]["details"];
+    assert_eq!((&details["done"], &details["step"]), (&json!(["posted"]), &json!("got")), "{refused:?}");
+    assert_eq!(details["action_audit_id"], refused.header("audit-id").unwrap());
+    assert!(!refused.body.contains(&*stage.home.path().to_string_lossy()), "{refused:?}");
+    assert!(stage.upstream.seen("/text/after").is_empty());
 }

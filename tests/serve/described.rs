@@ -74,3 +74,61 @@ fn without_a_token_none_is_described() {
         (&Value::Null, &Value::Null)
     );
 }
+
+#[test]
+fn every_answer_of_an_action_is_as_the_description_says() {
+    let stage = super::actions::stage();
+    let described = Described(stage.get("/openapi.json").json());
+    let url = |path: &str| stage.upstream.url(path);
+    let args = |url: &str| json!({"args": {"text": "a", "url": url}});
+    let mut statuses = Vec::new();
+    for (body, done) in [
+        (args(&url("/text/got")), None),
+        (args(&url("/status/404/a")), Some("posted")),
+        (args(&url("/status/503/a")), Some("posted")),
+        (args(&url("/drop")), Some("posted")),
+        (args("https://example.com/"), Some("posted")),
+        (args("no url"), Some("posted")),
+        (json!({"args": {"text": "a"}}), None),
+        (json!({"args": {"text": 1, "url": "a"}}), None),
+        (json!({"args": {}, "wall_time": "soon"}), None),
+        (json!({"argz": {}}), None),
+    ] {
+        let answer = super::actions::run(&stage, &[], &body);
+        described.fits("/v1/actions/{name}/run", "post", &answer);
+        assert_eq!(answer.header("steps-done"), done, "{body}: {answer:?}");
+        let headers = &described.0["paths"]["/v1/actions/{name}/run"]["post"]["responses"]
+            [answer.status.to_string()]["headers"];
+        for name in ["Audit-Id", "Steps-Done"] {
+            assert!(answer.header(name).is_none() || headers.get(name).is_some(), "{name}: {answer:?}");
+        }
+        statuses.push(answer.status);
+    }
+    assert_eq!(statuses[..5], [200, 502, 502, 502, 403]);
+    assert!(statuses[6..].iter().all(|status| *status == 400), "{statuses:?}");
+    // Under one key, with other arguments.
+    let keyed = |text: &str| {
+        let body = json!({"args": {"text": text, "url": url("/text/got")}});
+        super::actions::run(&stage, &["idempotency-key: described-1"], &body)
+    };
+    assert_eq!(
+        [keyed("a"), keyed("a"), keyed("b")].map(|answer| {
+            described.fits("/v1/actions/{name}/run", "post", &answer);
+            answer.status
+        }),
+        [200, 200, 409]
+    );
+    let json = "content-type: application/json";
+    let ask = |path: &str, headers: &[&str]| stage.ask("POST", path, headers, b"{}");
+    for (answer, status) in [
+        (ask("/v1/actions/none/run", &[json]), 404),
+        (ask("/v1/actions/post-and-get/run", &[]), 415),
+        (ask("/v1/actions/post-and-get/run", &[json, "host: evil.example"]), 403),
+    ] {
+        described.fits("/v1/actions/{name}/run", "post", &answer);
+        assert_eq!(answer.status, status, "{answer:?}");
+    }
+    // An action's own record is one of those that can be looked at.
+    let id = keyed("a").header("audit-id").unwrap().to_owned();
+    described.fits("/v1/audit/{id}", "get", &stage.get(&format!("/v1/audit/{id}")));
+}

@@ -22,6 +22,8 @@ pub use template::{Part, Reference, Root, Segment, Template, Values};
 pub(crate) use words::action_name;
 
 #[cfg(test)]
+mod escapes;
+#[cfg(test)]
 mod mistakes;
 #[cfg(test)]
 mod tests;

@@ -124,7 +124,7 @@ impl Template {
 
 /// Divides a text at its references. Before a `{`, two dollars stand for one, and one that is left over begins a
 /// reference: `$${` is a plain `${`, and `$$${args.sum}` a dollar and a sum.
-fn read_text(text: &str, scope: Scope<'_>) -> Result<Template, Refused> {
+pub(super) fn read_text(text: &str, scope: Scope<'_>) -> Result<Template, Refused> {
     let mut parts = Vec::new();
     let mut plain = String::new();
     let mut rest = text;
@@ -206,7 +206,7 @@ fn escaped(value: &Value) -> Value {
 }
 
 /// Twice as many dollars wherever a reference could begin with them: before a `{`, and at the end before a reference.
-fn escape(text: &str, reference_follows: bool) -> String {
+pub(super) fn escape(text: &str, reference_follows: bool) -> String {
     let mut escaped = String::with_capacity(text.len());
     let mut dollars = 0;
     for c in text.chars() {

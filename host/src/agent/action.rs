@@ -50,12 +50,21 @@ pub fn action_value(name: &str, answer: &ActionValue, report: &ActionReport) -> 
 }
 
 /// Tells an agent why the action `name` has no value, and which of its steps are done all the same. The structure is
-/// the envelope of what ended it, and nothing else.
+/// the envelope of what ended it, and nothing else; where that is the host's own error, its details say what is done.
 #[must_use]
 pub fn action_error(name: &str, why: &Error, report: &ActionReport) -> Rendered {
     let mut rendered = match why {
         // A request that was taken up did not fail to be.
-        Error::Host(error) if report.has_begun() => error::of_host_begun(name, error),
+        Error::Host(error) if report.has_begun() => {
+            let mut told = error::of_host_begun(name, error);
+            // Also of what is its operator's to mend, whose own details are nobody else's.
+            if let Some(details) =
+                told.structured.pointer_mut("/error/details").and_then(Value::as_object_mut)
+            {
+                details.extend(half_done(report));
+            }
+            told
+        }
         why => error::error(name, why),
     };
     if let Some(line) = done(report) {
@@ -64,6 +73,18 @@ pub fn action_error(name: &str, why: &Error, report: &ActionReport) -> Rendered 
         rendered.text.insert_str(at, &format!("\n{line}"));
     }
     rendered
+}
+
+/// Where the action ended, and which of its steps are done.
+fn half_done(report: &ActionReport) -> impl Iterator<Item = (String, Value)> {
+    let done: Vec<_> = report.done().map(|step| Value::from(&*step.id)).collect();
+    let facts = [
+        ("action", Some(Value::from(&*report.action))),
+        ("action_audit_id", Some(report.audit_id.as_str().into())),
+        ("done", Some(done.into())),
+        ("step", report.ended_in().map(|step| (*step.id).into())),
+    ];
+    facts.into_iter().filter_map(|(name, fact)| Some((name.to_owned(), fact?)))
 }
 
 /// Which steps are done, and what that means for whoever would run the action again; none where nothing was begun.

@@ -172,9 +172,12 @@ fn not_kept(of: &AuditId) -> HostError {
 fn different(of: &AuditId) -> HostError {
     HostError::new(
         HostErrorKind::IdempotencyConflict,
-        format!("The idempotency key was given before, with another call: {of}. Nothing was run."),
+        format!("The idempotency key was given before, with another call or action: {of}. Nothing was run."),
     )
-    .hint("Give the key with what it was given with: actor, operation, arguments and identities; or another key.")
+    .hint(format!(
+        "`cofferdam audit show {of}` shows what it was given with. Give it with the same (actor, operation or action's \
+         file, arguments, identities), or give another key."
+    ))
     .detail("call", of.as_str())
 }
 

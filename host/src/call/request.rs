@@ -377,6 +377,14 @@ const KEY_SEPARATORS: [char; 2] = [':', '~'];
 /// How the keys begin that the host makes: they are ids of calls.
 const MINTED: &str = "audit-";
 
+/// Whether callers may give this key.
+///
+/// # Errors
+/// `validation`, with what a key is.
+pub(crate) fn check_key(key: &str) -> Result<(), HostError> {
+    idempotency_key(Some(key), &Arc::from("")).map(drop)
+}
+
 /// The key that every attempt of a call carries: the caller's, or the minted one.
 pub(super) fn idempotency_key(given: Option<&str>, minted: &Arc<str>) -> Result<Arc<str>, HostError> {
     match given {

@@ -56,7 +56,7 @@ impl Pipeline {
 }
 
 /// The error, with whose it is.
-fn of_alternate(candidate: &Candidate<'_>, error: HostError) -> HostError {
+pub(super) fn of_alternate(candidate: &Candidate<'_>, error: HostError) -> HostError {
     if error.details().contains_key("candidate") {
         return error;
     }

@@ -1,4 +1,4 @@
-//! The options of every command that listens: where, over what, whom it answers.
+//! The options of every server: whom it answers and over what, how much it does at once, and how it ends.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::files;
 use super::ui::Ui;
 use crate::error::HostError;
+use crate::limits::parse_time;
 use crate::server::{ServerSettings, ServerTls, Token};
 
 /// Longest file of certificates or keys, in bytes.
@@ -88,4 +89,20 @@ impl Listen {
         }
         Ok(settings)
     }
+}
+
+/// How much a server does at once, and how it ends.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(super) struct Pace {
+    /// How many calls run at once, 1 to 1024; more wait their turn, and many more are refused as busy.
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(super) concurrency: u32,
+
+    /// How long running calls may go on when the server is to end, like 10s; then they are cancelled.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
+    pub(super) grace: Duration,
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    parse_time(text).ok_or_else(|| "write it like 500ms, 10s or 2m".to_owned())
 }

@@ -6,7 +6,7 @@ use super::Host;
 use crate::action::Action;
 use crate::document::DocumentError;
 use crate::error::HostError;
-use crate::flow::actions::{self, Runnable, ShelvedAction};
+use crate::flow::actions::{self, ListedAction, Runnable, ShelvedAction};
 
 impl Host {
     /// The actions that are kept in the home directory, by name; of a file that cannot be read, why. It reads files:
@@ -16,6 +16,15 @@ impl Host {
     /// The directory cannot be read, or others could have written it.
     pub fn actions(&self) -> Result<Vec<ShelvedAction>, HostError> {
         self.shelf.list()
+    }
+
+    /// The actions that are kept in the home directory, by name, each held against what is installed. Connectors are
+    /// verified, each once, and neither compiled nor run. It reads files: not for an executor's threads.
+    ///
+    /// # Errors
+    /// As [`actions`](Self::actions).
+    pub fn listed_actions(&self) -> Result<Vec<ListedAction>, HostError> {
+        actions::list(&self.pipeline, &self.shelf)
     }
 
     /// The action of this name, read from its file, which it blocks for.

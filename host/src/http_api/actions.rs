@@ -10,8 +10,8 @@ use super::request::{self, ActionRequest};
 use super::{HttpApi, calls};
 use crate::agent;
 use crate::call::Cancellation;
-use crate::error::{Error, HostError};
-use crate::flow::{Run, StepStatus};
+use crate::error::HostError;
+use crate::flow::Run;
 
 /// Runs the action. Who goes away meanwhile drops this, which cancels it and the call that it is at: the record says
 /// so.
@@ -36,13 +36,8 @@ pub(super) async fn run(
     match outcome {
         Ok(value) => answer::action(&value, id),
         Err(error) => {
-            let told = match &error {
-                Error::Host(_) if report.steps.iter().any(|step| step.status != StepStatus::NotRun) => {
-                    agent::action_error(&name, &error, &report)
-                }
-                error => agent::error(&name, error),
-            };
-            answer::ended(&error, told.structured(), id)
+            let told = agent::action_error(&name, &error, &report);
+            answer::half_done(answer::ended(&error, told.structured(), id), &report)
         }
     }
 }

@@ -12,10 +12,13 @@ use crate::agent;
 use crate::call::Report;
 use crate::error::{Error, HostError};
 use crate::failure::AuditId;
-use crate::flow::ActionValue;
+use crate::flow::{ActionReport, ActionValue};
 
 /// The header with the record of an action, whose body has no room for it.
-const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+pub(super) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+
+/// The header with the steps of an action that are done although it failed.
+pub(super) const STEPS_DONE: HeaderName = HeaderName::from_static("steps-done");
 
 /// How long who finds the host busy waits at least, in seconds.
 const BUSY_SECONDS: u64 = 1;
@@ -80,6 +83,16 @@ pub(super) fn value(text: &str, about: &About) -> Response {
 pub(super) fn action(value: &ActionValue, id: Option<&AuditId>) -> Response {
     // JSON already: nothing in it can fail.
     recorded(json(StatusCode::OK, serde_json::to_string(value).unwrap_or_default()), id)
+}
+
+/// The answer to an action that ended without a value: beside the envelope, which is its step's, the steps that are
+/// done all the same. It stands there wherever a step was begun, and is empty where none of them is done.
+pub(super) fn half_done(mut answer: Response, report: &ActionReport) -> Response {
+    let done: Vec<_> = report.done().map(|step| &*step.id).collect();
+    if let Some(done) = HeaderValue::from_str(&done.join(", ")).ok().filter(|_| report.has_begun()) {
+        answer.headers_mut().insert(STEPS_DONE, done);
+    }
+    answer
 }
 
 /// The answer, with the record of what it answers.

@@ -89,6 +89,7 @@ pub(super) fn description(profiles: &[&str], has_token: bool) -> Value {
     let mut actions = calls.clone();
     let value = answer("The values of its steps.", reference::<ActionAnswer>(&mut generator));
     actions.insert("200".into(), value);
+    link(&mut actions, "200", "$response.header.Audit-Id");
     said(&mut actions, 404, "`action_not_found`.", &either);
     let mut shown = Map::new();
     shown.insert("200".into(), answer("The call.", reference::<Shown>(&mut generator)));
@@ -100,6 +101,9 @@ pub(super) fn description(profiles: &[&str], has_token: bool) -> Value {
         for (status, text) in REFUSED {
             said(responses, status, text, &either);
         }
+    }
+    for (status, response) in &mut actions {
+        of_actions(status, response);
     }
     let request = reference::<CallRequest>(&mut generator);
     let run = reference::<ActionRequest>(&mut generator);
@@ -195,6 +199,26 @@ fn link(responses: &mut Map<String, Value>, status: &str, id: &str) {
     if let Some(response) = responses.get_mut(status).and_then(Value::as_object_mut) {
         let record = json!({"operationId": "audit", "parameters": {"id": id}});
         response.insert("links".into(), json!({"record": record}));
+    }
+}
+
+/// The headers of an action's answer.
+fn of_actions(status: &str, response: &mut Value) {
+    let header = |text: &str| json!({"description": text, "required": false, "schema": {"type": "string"}});
+    let mut headers = Map::new();
+    let id = header(
+        "The id of the action's own record, of whatever was taken up. That of a failure is its step's.",
+    );
+    headers.insert("Audit-Id".into(), id);
+    if status != "200" {
+        let done = header(
+            "The steps that are done although the action failed, with commas between them; nothing undoes them. It is \
+             there wherever a step was begun.",
+        );
+        headers.insert("Steps-Done".into(), done);
+    }
+    if let Some(response) = response.as_object_mut() {
+        response.insert("headers".into(), headers.into());
     }
 }
 

@@ -28,7 +28,7 @@ impl LimitSource {
     #[must_use]
     pub const fn fix(self) -> &'static str {
         match self {
-            Self::Caller => "Ask for less in the call (--fuel, --timeout, --memory on the command line).",
+            Self::Caller => "Ask for less in the call (--fuel, --wall-time, --memory on the command line).",
             Self::Action => "Lower the limit in the action.",
             Self::Manifest => "Lower the limit in the [limits] table of connector.toml.",
         }

@@ -31,7 +31,7 @@ shows a connector's operations, their parameters and their types.
 Examples:
   cofferdam call github://acme/hello greet '{\"name\": \"Ada\"}'
   cofferdam call github://acme/hello greet --arg name=Ada --arg times=3
-  cofferdam call github://acme/slack@1.2.0 post_message @message.json --timeout 10s
+  cofferdam call github://acme/slack@1.2.0 post_message @message.json --wall-time 10s
   cofferdam call github://acme/slack post_message --each messages.jsonl --concurrency 4
   jq '{name: .user}' user.json | cofferdam call github://acme/hello greet -
   cofferdam call github://acme/api get --arg path=/ --allow-private localhost:8080
@@ -75,8 +75,8 @@ pub(in crate::cli) struct Args {
 
     /// The longest the call may take, all its attempts and waits included, like 500ms, 30s or 2m [default: the
     /// manifest's, or the retry profile's, or 30s].
-    #[arg(long, value_name = "TIME", value_parser = timeout, allow_hyphen_values = true)]
-    timeout: Option<String>,
+    #[arg(long, visible_alias = "timeout", value_name = "TIME", value_parser = wall_time, allow_hyphen_values = true)]
+    wall_time: Option<String>,
 
     /// What is done when it fails in a way that may pass: a retry profile's name (standard, patient, failover,
     /// failover-windowed, deterministic, none, or one in `config.toml`), or `@FILE` with one [default: the
@@ -104,7 +104,7 @@ pub(in crate::cli) struct Args {
     /// The key by which this call is known: given again with the same call, nothing is run and the recorded outcome is
     /// printed (docs/idempotency.md). Services are sent it, too. 1 to 200 printable ASCII characters other than `:` and
     /// `~` [default: a new one].
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, visible_alias = "key", value_name = "KEY")]
     idempotency_key: Option<String>,
 
     /// What becomes of the call where one with its key is still running.
@@ -173,7 +173,7 @@ pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop>
 fn call(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> Result<(), Stop> {
     let not_texts = not_texts(&args.arg);
     let arguments = arguments(session, args.args.as_deref(), args.arg)?;
-    let limits = LimitRequest::parse(args.fuel, args.timeout.as_deref(), args.memory.as_deref());
+    let limits = LimitRequest::parse(args.fuel, args.wall_time.as_deref(), args.memory.as_deref());
     let limits = limits.map_err(|error| HostError::new(HostErrorKind::Validation, error.to_string()))?;
     let host = session.host_with(|mut builder| {
         if args.each.is_some() {
@@ -394,7 +394,7 @@ pub(super) fn service_and_identity(text: &str) -> Result<(String, String), Strin
     }
 }
 
-fn timeout(text: &str) -> Result<String, String> {
+fn wall_time(text: &str) -> Result<String, String> {
     amount(text, LimitRequest::parse(None, Some(text), None))
 }
 

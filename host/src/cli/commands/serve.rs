@@ -1,18 +1,16 @@
 //! `serve`: the HTTP API for programs that are not agents.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::cli::listen::Listen;
+use crate::cli::listen::{Listen, Pace};
 use crate::cli::page::Page;
 use crate::cli::private::AllowPrivate;
 use crate::cli::report::Stop;
 use crate::cli::runtime;
 use crate::cli::session::Session;
 use crate::http_api::HttpApi;
-use crate::limits::parse_time;
 use crate::server::{Listening, Shutdown};
 
 /// The variable that may hold the token itself.
@@ -42,20 +40,11 @@ pub(in crate::cli) struct Args {
     #[command(flatten)]
     over: Listen,
 
-    /// How many calls run at once, 1 to 256; more wait their turn.
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=256))]
-    concurrency: u32,
-
-    /// How long running calls may go on when the server is to end; then they are cancelled.
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
-    grace: Duration,
+    #[command(flatten)]
+    pace: Pace,
 
     #[command(flatten)]
     private: AllowPrivate,
-}
-
-fn time(text: &str) -> Result<Duration, String> {
-    parse_time(text).ok_or_else(|| "write it like 500ms, 10s or 2m".to_owned())
 }
 
 /// That it can be asked.
@@ -66,10 +55,9 @@ struct Ready<'a> {
 
 /// Serves until it is told to end.
 pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
-    let settings = args.over.settings(session.ui, args.listen, TOKEN, args.grace)?;
+    let settings = args.over.settings(session.ui, args.listen, TOKEN, args.pace.grace)?;
     let has_token = settings.has_token();
-    let concurrency = args.concurrency;
-    let host = session.host_with(|builder| args.private.of(builder).concurrency(concurrency))?;
+    let host = session.host_with(|builder| args.private.of(builder).concurrency(args.pace.concurrency))?;
     let shutdown = Shutdown::new();
     let serving = async {
         let listening = Listening::bind(settings).await?;

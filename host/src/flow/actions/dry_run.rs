@@ -7,11 +7,11 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::ask::Run;
-use super::run::allowed;
-use super::runnable::{ReadyTarget, Runnable};
+use super::run::{allowed, keys_fit};
+use super::runnable::{Once, ReadyTarget, Runnable};
 use super::step::{self, OneStep};
 use crate::action::{Part, Root, Target, Template, Values};
-use crate::call::{ConnectorRef, Foreseen, Pipeline};
+use crate::call::{ConnectorRef, Foreseen, Pipeline, check_key};
 use crate::error::{Error, HostError};
 
 /// What an action would do.
@@ -36,6 +36,9 @@ pub struct DryStep {
     pub id: String,
     /// Whether it may be repeated.
     pub idempotent: bool,
+    /// Who says that it must not be; none where nobody does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub once: Option<Once>,
     /// The idempotency key that it would carry; none where one is minted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
@@ -68,6 +71,10 @@ pub struct DryCall {
     /// What else is known of it; none where that cannot be found out.
     #[serde(flatten)]
     pub found: Option<Foretold>,
+    /// Of who is asked instead: why that could not be, as far as it is known: the envelope. The step may have a value
+    /// all the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<Value>,
 }
 
 /// What is known of a call from its package and from the operator's settings.
@@ -80,7 +87,7 @@ pub struct Foretold {
     pub signer: Option<String>,
     /// The retry profile.
     pub profile: String,
-    /// The most attempts that it makes.
+    /// The most attempts that it makes: 1 of what must not be repeated, whatever the profile says.
     pub attempts: u32,
     /// The longest that the call may take, in milliseconds; never longer than what is left of the action's time.
     pub wall_ms: u64,
@@ -90,20 +97,26 @@ pub struct Foretold {
     pub memory_bytes: u64,
     /// The bindings that it would use.
     pub bindings: Vec<String>,
+    /// The hosts within its reach whose circuit is open now: a request to one fails at once.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub open_circuits: Vec<String>,
 }
 
 /// Says what it would do.
 ///
 /// # Errors
-/// Its arguments are not acceptable.
+/// Its arguments, its key or its time are not acceptable.
 pub(crate) async fn dry_run(
     pipeline: &Pipeline,
     runnable: &Runnable,
     run: &Run,
 ) -> Result<DryRun, HostError> {
     let action = runnable.action();
+    keys_fit(action, run)?;
+    step::identities_fit(runnable, run)?;
     let arguments = action.arguments(&run.args)?;
     let wall = allowed(pipeline, runnable, run)?;
+    run.key.as_deref().map_or(Ok(()), check_key)?;
     let mut steps = Vec::with_capacity(action.steps.len());
     for one in step::all(runnable) {
         steps.push(dry_step(pipeline, one, &arguments, run).await);
@@ -117,6 +130,7 @@ async fn dry_step(pipeline: &Pipeline, one: OneStep<'_>, args: &Map<String, Valu
     let mut dry = DryStep {
         id: step.id.to_string(),
         idempotent: ready.idempotent(),
+        once: ready.once(),
         idempotency_key: run.key.as_ref().map(|key| step::key_of(key, &step.id)),
         call: dry_call(ready.connector(), &step.target, args),
         fallback: fallback
@@ -137,13 +151,17 @@ async fn dry_step(pipeline: &Pipeline, one: OneStep<'_>, args: &Map<String, Valu
     match foreseen {
         Ok(foreseen) => {
             let calls = std::iter::once(&mut dry.call).chain(&mut dry.fallback);
-            let mut problem = None;
+            let mut missing = Vec::new();
             for (call, foreseen) in calls.zip(foreseen) {
-                let (found, missing) = foretold(foreseen);
+                let (found, problem) = foretold(foreseen, dry.idempotent);
                 call.found = Some(found);
-                problem = problem.or(missing);
+                missing.push(problem);
             }
-            dry.fails_with(problem.as_ref());
+            // Who is asked instead is asked only where the first could not help: it keeps nothing from beginning.
+            for (call, problem) in dry.fallback.iter_mut().zip(missing.iter().skip(1)) {
+                call.problem = problem.as_ref().and_then(envelope);
+            }
+            dry.fails_with(missing.first().and_then(Option::as_ref));
         }
         Err(error) => dry.fails_with(Some(&error)),
     }
@@ -162,18 +180,29 @@ fn dry_call(connector: &ConnectorRef, target: &Target, args: &Map<String, Value>
             unknown.push(name.clone());
         }
     }
-    DryCall { connector: connector.to_string(), op: target.op.clone(), inputs, unknown, found: None }
+    DryCall {
+        connector: connector.to_string(),
+        op: target.op.clone(),
+        inputs,
+        unknown,
+        found: None,
+        problem: None,
+    }
 }
 
 impl DryStep {
     fn fails_with(&mut self, error: Option<&Error>) {
-        self.problem = error.and_then(|error| serde_json::to_value(error).ok());
+        self.problem = error.and_then(envelope);
         self.exit_code = error.map(Error::exit_code);
     }
 }
 
-fn foretold(foreseen: Foreseen) -> (Foretold, Option<Error>) {
-    let Foreseen { hash, signer, limits, profile, bindings, .. } = foreseen;
+fn envelope(error: &Error) -> Option<Value> {
+    serde_json::to_value(error).ok()
+}
+
+fn foretold(foreseen: Foreseen, idempotent: bool) -> (Foretold, Option<Error>) {
+    let Foreseen { hash, signer, limits, profile, bindings, open_circuits } = foreseen;
     let (bindings, missing) = match bindings {
         Ok(bindings) => (bindings, None),
         Err(error) => (Vec::new(), Some(error)),
@@ -182,11 +211,12 @@ fn foretold(foreseen: Foreseen) -> (Foretold, Option<Error>) {
         hash: hash.to_string(),
         signer: signer.map(|signer| signer.to_string()),
         profile: profile.name().to_string(),
-        attempts: profile.max_attempts(),
+        attempts: if idempotent { profile.max_attempts() } else { 1 },
         wall_ms: millis(limits.wall_time()),
         fuel: limits.fuel(),
         memory_bytes: limits.memory(),
         bindings,
+        open_circuits,
     };
     (found, missing)
 }

@@ -70,7 +70,8 @@ impl Course<'_> {
         let own = |id: &AuditId, error: HostError| Error::from(error.of_request(id));
         let id = record.audit_id().clone();
         let asked = || {
-            self.keys_fit()?;
+            keys_fit(self.action, self.run)?;
+            step::identities_fit(self.runnable, self.run)?;
             Ok((self.action.arguments(&self.run.args)?, allowed(self.pipeline, self.runnable, self.run)?))
         };
         let (args, allowed) = asked().map_err(|error| own(&id, error))?;
@@ -178,26 +179,26 @@ impl Course<'_> {
         })
     }
 
-    /// Each step's key is made of the action's.
-    fn keys_fit(&self) -> Result<(), HostError> {
-        let Some(key) = &self.run.key else { return Ok(()) };
-        let longest = self.action.steps.iter().map(|step| step::key_of("", &step.id).len()).max();
-        let most = KEY_BYTES.saturating_sub(longest.unwrap_or(0));
-        match key.len() <= most {
-            true => Ok(()),
-            false => {
-                let message = format!("The idempotency key has {} bytes.", key.len());
-                let hint = format!(
-                    "Give one of {most} bytes at most: the steps of {} carry it with their ids.",
-                    self.action.name
-                );
-                Err(HostError::new(HostErrorKind::Validation, message).hint(hint))
-            }
-        }
-    }
-
     fn now(&self) -> Instant {
         self.pipeline.loader.clock.now()
+    }
+}
+
+/// Each step's key is made of the action's, and no longer than a key may be.
+pub(super) fn keys_fit(action: &Action, run: &Run) -> Result<(), HostError> {
+    let Some(key) = &run.key else { return Ok(()) };
+    let longest = action.steps.iter().map(|step| step::key_of("", &step.id).len()).max();
+    let most = KEY_BYTES.saturating_sub(longest.unwrap_or(0));
+    match key.len() <= most {
+        true => Ok(()),
+        false => {
+            let message = format!("The idempotency key has {} bytes.", key.len());
+            let hint = format!(
+                "Give one of {most} bytes at most: the steps of {} carry it with their ids.",
+                action.name
+            );
+            Err(HostError::new(HostErrorKind::Validation, message).hint(hint))
+        }
     }
 }
 

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Serialize;
+
 use crate::action::Action;
 use crate::call::ConnectorRef;
 use crate::manifest::Effect;
@@ -24,9 +26,31 @@ pub struct Runnable {
 #[derive(Debug, Clone)]
 pub struct ReadyStep {
     pub(super) target: ReadyTarget,
-    pub(super) idempotent: bool,
+    pub(super) once: Option<Once>,
     pub(super) retry: Option<Arc<Profile>>,
     pub(super) alternates: Vec<ReadyTarget>,
+}
+
+/// Who says that a step must not be repeated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Once {
+    /// The manifest of its connector: no file can say otherwise.
+    Manifest,
+    /// The action's file: `idempotent = false`.
+    File,
+}
+
+impl Once {
+    /// Who says so, as the end of a sentence.
+    #[must_use]
+    pub const fn says(self) -> &'static str {
+        match self {
+            Self::Manifest => "says its connector's manifest",
+            Self::File => "says `idempotent = false` in the action's file",
+        }
+    }
 }
 
 /// A connector's operation, found.
@@ -35,6 +59,8 @@ pub struct ReadyTarget {
     pub(super) connector: ConnectorRef,
     pub(super) operation: Operation,
     pub(super) effect: Option<Effect>,
+    /// The services that the connector asks for credentials of.
+    pub(super) services: Arc<[String]>,
 }
 
 impl Runnable {
@@ -82,7 +108,13 @@ impl ReadyStep {
     /// Whether it may be repeated: neither the manifest nor the file says that it must not be.
     #[must_use]
     pub fn idempotent(&self) -> bool {
-        self.idempotent
+        self.once.is_none()
+    }
+
+    /// Who says that it must not be repeated, if anybody does.
+    #[must_use]
+    pub fn once(&self) -> Option<Once> {
+        self.once
     }
 
     /// The retry profile, where the file says which.
@@ -116,5 +148,11 @@ impl ReadyTarget {
     #[must_use]
     pub fn effect(&self) -> Option<Effect> {
         self.effect
+    }
+
+    /// The services that the connector asks for credentials of.
+    #[must_use]
+    pub fn services(&self) -> &[String] {
+        &self.services
     }
 }

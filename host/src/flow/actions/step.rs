@@ -10,6 +10,7 @@ use super::runnable::{ReadyStep, ReadyTarget, Runnable};
 use crate::action::{Action, RenderError, Step, Target, Values};
 use crate::call::{Alternate, Call};
 use crate::error::{HostError, HostErrorKind};
+use crate::failure::safe_line;
 use crate::limits::LimitRequest;
 
 /// A step of an action that was checked.
@@ -68,14 +69,50 @@ impl OneStep<'_> {
         if let Some(profile) = ready.retry() {
             call = call.retry(Arc::clone(profile));
         }
-        for (service, identity) in &run.identities {
+        // Who asks for no credential of a service is told nothing of it: it would be refused for it.
+        for (service, identity) in used(&ready.target, run) {
             call = call.identity(service, identity);
         }
         for (target, found) in step.fallback.iter().zip(ready.alternates()) {
-            call = call.or_else(alternate(action, target, found, args(target)?));
+            let alternate = alternate(action, target, found, args(target)?);
+            // What the call chose for itself holds for its alternates, too.
+            let chosen = used(found, run).filter(|(service, _)| !ready.target.services().contains(service));
+            call = call.or_else(
+                chosen
+                    .fold(alternate, |alternate, (service, identity)| alternate.identity(service, identity)),
+            );
         }
         Ok(call)
     }
+}
+
+/// What was chosen of the services that the connector asks for.
+fn used<'r>(target: &'r ReadyTarget, run: &'r Run) -> impl Iterator<Item = (&'r String, &'r String)> {
+    run.identities.iter().filter(|(service, _)| target.services().contains(service))
+}
+
+/// Every identity that was chosen is of a service that some step's connector asks for.
+///
+/// # Errors
+/// `validation`: nobody asks for it.
+pub(super) fn identities_fit(runnable: &Runnable, run: &Run) -> Result<(), HostError> {
+    let targets =
+        || runnable.steps().iter().flat_map(|ready| std::iter::once(&ready.target).chain(ready.alternates()));
+    let asked = |service: &String| targets().any(|target| target.services().contains(service));
+    let Some(service) = run.identities.keys().find(|service| !asked(service)) else { return Ok(()) };
+    let message = format!(
+        "An identity is chosen for the service `{}`, of which no connector of {} asks for a credential.",
+        safe_line(service, 64),
+        runnable.action().name()
+    );
+    let mut services: Vec<_> = targets().flat_map(ReadyTarget::services).map(String::as_str).collect();
+    services.sort_unstable();
+    services.dedup();
+    let hint = match services.is_empty() {
+        true => "They ask for no credentials at all: leave the choice out.".to_owned(),
+        false => format!("They ask for: {}.", services.join(", ")),
+    };
+    Err(HostError::new(HostErrorKind::Validation, message).hint(hint))
 }
 
 /// Who is asked instead, with these inputs in the place of the step's.

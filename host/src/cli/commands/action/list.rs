@@ -6,21 +6,23 @@ use serde_json::Value;
 use crate::cli::page::Page;
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
-use crate::flow::ShelvedAction;
+use crate::failure::safe_line;
+use crate::flow::{ListedAction, Readiness};
 
 const EXAMPLES: &str = "\
 Examples:
   cofferdam action list
   cofferdam action list --format json";
 
-/// Lists the actions that are kept.
+/// Lists the actions that are kept, and whether they can run.
 ///
-/// Their files are read; whether they fit what is installed is for `cofferdam action check`.
+/// Each is held against what is installed, as `cofferdam action check` does, but nothing is compiled. Bindings are not
+/// looked at: `cofferdam run --dry-run` does that.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct Args {}
 
-/// One action; of a file that cannot be read, why.
+/// One action; where it cannot run, why.
 #[derive(Debug, Serialize)]
 struct Line {
     name: String,
@@ -32,7 +34,9 @@ struct Line {
     steps: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     hash: Option<String>,
-    /// What stands under `error` in the envelope.
+    /// Whether it can run, in a word.
+    readiness: Readiness,
+    /// What stands under `error` in the envelope; its `details` have every problem.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Value>,
     #[serde(skip)]
@@ -40,7 +44,7 @@ struct Line {
 }
 
 pub(super) fn run(Args {}: &Args, session: &Session<'_>) -> Result<(), Stop> {
-    let lines: Vec<_> = session.host()?.actions()?.into_iter().map(line).collect();
+    let lines: Vec<_> = session.host()?.listed_actions()?.into_iter().map(line).collect();
     session.ui.result(&lines, || {
         let mut page = Page::default();
         if !lines.is_empty() {
@@ -50,10 +54,14 @@ pub(super) fn run(Args {}: &Args, session: &Session<'_>) -> Result<(), Stop> {
                     line.name.clone(),
                     line.version.clone().unwrap_or_default(),
                     number(line.steps),
+                    match line.readiness {
+                        Readiness::Ready => "yes".to_owned(),
+                        readiness => readiness.name().replace('_', " "),
+                    },
                     line.shown.clone(),
                 ]
             };
-            page.table(["ACTION", "VERSION", "STEPS", "DOES"], lines.iter().map(row).collect());
+            page.table(["ACTION", "VERSION", "STEPS", "READY", "DOES"], lines.iter().map(row).collect());
         }
         page
     })?;
@@ -62,31 +70,29 @@ pub(super) fn run(Args {}: &Args, session: &Session<'_>) -> Result<(), Stop> {
             session.ui.note("No action is kept. `cofferdam action add FILE` adds one.");
         }
         0 => {}
-        _ => session.ui.note("Not all of them can be read; all that is wrong: cofferdam action check"),
+        _ => {
+            session.ui.note("Not all of them can run; what is wrong, and what to do: cofferdam action check")
+        }
     }
     Ok(())
 }
 
-fn line(ShelvedAction { name, action }: ShelvedAction) -> Line {
-    match action {
-        Ok(action) => Line {
-            name,
-            version: Some(action.version().to_string()),
-            description: Some(action.description().to_owned()),
-            steps: Some(action.steps().len()),
-            hash: Some(format!("sha256:{}", action.hash())),
-            error: None,
-            shown: crate::failure::safe_line(action.title().unwrap_or(action.description()), 70),
-        },
-        Err(error) => Line {
-            name,
-            version: None,
-            description: None,
-            steps: None,
-            hash: None,
-            shown: format!("cannot be read: {}", error.message()),
-            // An envelope is strings and numbers: nothing in it can fail.
-            error: serde_json::to_value(&error).ok().and_then(|mut it| it.get_mut("error").map(Value::take)),
-        },
+fn line(ListedAction { name, action, readiness, problem, .. }: ListedAction) -> Line {
+    let shown = match (&action, &problem) {
+        (Some(action), _) => safe_line(action.title().unwrap_or(action.description()), 70),
+        (None, Some(error)) => format!("cannot be read: {}", error.message()),
+        (None, None) => String::new(),
+    };
+    let of = action.as_deref();
+    Line {
+        name,
+        version: of.map(|action| action.version().to_string()),
+        description: of.map(|action| action.description().to_owned()),
+        steps: of.map(|action| action.steps().len()),
+        hash: of.map(|action| format!("sha256:{}", action.hash())),
+        readiness,
+        // An envelope is strings and numbers: nothing in it can fail.
+        error: problem.and_then(|error| serde_json::to_value(&error).ok()?.get_mut("error").map(Value::take)),
+        shown,
     }
 }

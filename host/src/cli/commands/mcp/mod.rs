@@ -5,16 +5,14 @@ mod config;
 mod tools;
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
-use crate::cli::listen::Listen;
+use crate::cli::listen::{Listen, Pace};
 use crate::cli::private::AllowPrivate;
 use crate::cli::report::Stop;
 use crate::cli::runtime;
 use crate::cli::session::Session;
 use crate::error::{HostError, HostErrorKind};
 use crate::host::Host;
-use crate::limits::parse_time;
 use crate::mcp::{CallNotes, McpSettings, Offer, Offered, Pins};
 use crate::server::{Listening, Shutdown};
 
@@ -95,20 +93,11 @@ struct Serve {
     #[command(flatten)]
     listen: Listen,
 
-    /// Calls that run at once; more wait, and many more are refused as busy.
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    concurrency: u32,
-
-    /// How long running calls may go on when the server is to end; then they are cancelled.
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
-    grace: Duration,
+    #[command(flatten)]
+    pace: Pace,
 
     #[command(flatten)]
     private: AllowPrivate,
-}
-
-fn time(text: &str) -> Result<Duration, String> {
-    parse_time(text).ok_or_else(|| "write it like 500ms, 10s or 2m".to_owned())
 }
 
 /// Offers, shows or pins the tools, or says how clients are configured.
@@ -128,7 +117,7 @@ fn serve(args: Serve, session: &Session<'_>) -> Result<(), Stop> {
         return Err(error.hint("Add --http 127.0.0.1:PORT.").into());
     }
     let host = session.host_with(|builder| {
-        args.private.clone().of(builder).concurrency(args.concurrency).listener(CallNotes::listener())
+        args.private.clone().of(builder).concurrency(args.pace.concurrency).listener(CallNotes::listener())
     })?;
     let offer = offer(&args);
     let pins_file = session.home()?.join(PINS);
@@ -142,7 +131,7 @@ fn serve(args: Serve, session: &Session<'_>) -> Result<(), Stop> {
         return tools::list(&host, &offer, &pins, session.ui);
     }
     let settings = match args.http {
-        Some(address) => Some(args.listen.settings(session.ui, address, TOKEN, args.grace)?),
+        Some(address) => Some(args.listen.settings(session.ui, address, TOKEN, args.pace.grace)?),
         None => None,
     };
     let shutdown = Shutdown::new();
@@ -154,7 +143,7 @@ fn serve(args: Serve, session: &Session<'_>) -> Result<(), Stop> {
             host: Host::clone(&host),
             offered: offered.clone(),
             shutdown: shutdown.clone(),
-            grace: args.grace,
+            grace: args.pace.grace,
         };
         let count = offered.now().listing().tools.len();
         match settings {

@@ -26,7 +26,7 @@ code, and nothing is rolled back. `cofferdam action show` has the action's argum
 
 Examples:
   cofferdam run ship-update branch=main channel=C024BE91L
-  cofferdam run ship-update --args @update.json --key update-17
+  cofferdam run ship-update --args @update.json --idempotency-key update-17
   cofferdam run ship-update branch=main channel=C024BE91L --dry-run
   cofferdam run report 'team=\"42\"' --identity slack=work --wall-time 5m --format json";
 
@@ -52,8 +52,8 @@ pub(in crate::cli) struct Args {
 
     /// The key by which this run is known: given again with the same arguments, what is done is not done again, and
     /// what it came to is printed (docs/running-actions.md).
-    #[arg(long, alias = "idempotency-key", value_name = "KEY")]
-    key: Option<String>,
+    #[arg(long, visible_alias = "key", value_name = "KEY")]
+    idempotency_key: Option<String>,
 
     /// The identity whose credential is used for a service, as bound under <kind>/SERVICE/IDENTITY; may be
     /// given several times [default: the action's, or `default`].
@@ -62,7 +62,7 @@ pub(in crate::cli) struct Args {
 
     /// The longest that the whole action may take, all its steps and waits included, like 30s or 5m [default: what its
     /// file says, or 2m].
-    #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
+    #[arg(long, visible_alias = "timeout", value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
     wall_time: Option<Duration>,
 
     #[command(flatten)]
@@ -145,7 +145,7 @@ fn asked(args: &Args, host: &Host, session: &Session<'_>) -> Result<Run, HostErr
     for (service, identity) in &args.identity {
         run = run.identity(service.as_str(), identity.as_str());
     }
-    if let Some(key) = &args.key {
+    if let Some(key) = &args.idempotency_key {
         run = run.idempotency_key(key.as_str());
     }
     if let Some(longest) = args.wall_time {

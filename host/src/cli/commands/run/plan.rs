@@ -36,15 +36,22 @@ fn page(dry: &DryRun) -> Page {
 
 fn add(page: &mut Page, step: &DryStep) {
     add_call(page, "calls", &step.call);
-    let again = if step.idempotent { "may be repeated" } else { "must not be repeated" };
-    page.field("again", again);
+    match step.once {
+        None => page.field("again", "may be repeated"),
+        Some(once) => page.field("again", &format!("must not be repeated, {}", once.says())),
+    };
     if let Some(key) = &step.idempotency_key {
         page.field("key", key);
     }
     for call in &step.fallback {
         add_call(page, "or else", call);
+        add_problem(page, call.problem.as_ref());
     }
-    if let Some(problem) = &step.problem {
+    add_problem(page, step.problem.as_ref());
+}
+
+fn add_problem(page: &mut Page, problem: Option<&Value>) {
+    if let Some(problem) = problem {
         let text = |name: &str| problem.pointer(&format!("/error/{name}")).and_then(Value::as_str);
         page.toned_field("problem", Tone::Bad, text("message").unwrap_or("it would not begin"));
         if let Some(fix) = text("details/suggestion") {
@@ -61,7 +68,11 @@ fn add_call(page: &mut Page, label: &str, call: &DryCall) {
     }
     let Some(found) = &call.found else { return };
     page.field("package", &found.hash);
-    page.field("retries", &format!("{}, {} attempts at most", found.profile, found.attempts));
+    let attempts = match found.attempts {
+        1 => "1 attempt and no more".to_owned(),
+        some => format!("{some} attempts at most"),
+    };
+    page.field("retries", &format!("{}, {attempts}", found.profile));
     page.field(
         "limits",
         &format!(
@@ -73,6 +84,10 @@ fn add_call(page: &mut Page, label: &str, call: &DryCall) {
     );
     if !found.bindings.is_empty() {
         page.field("uses", &found.bindings.join(", "));
+    }
+    for host in &found.open_circuits {
+        let what = format!("{host} is not asked now: requests there fail at once (cofferdam breaker status)");
+        page.toned_field("circuit", Tone::Doubtful, &what);
     }
 }
 
