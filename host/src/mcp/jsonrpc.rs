@@ -10,10 +10,14 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::error::Category;
 use serde_json::{Value, json};
 
+use crate::error::HostErrorKind;
 use crate::strict_json::Single;
 
 /// The longest id, in bytes.
 const ID_BYTES: usize = 256;
+
+/// The code of a request for which there is no room; the first of those that are a server's own.
+const BUSY: i32 = -32000;
 
 /// What a message is.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,12 +55,20 @@ impl Refused {
         Self { code: -32602, message: "The parameters are not those of this method.", id }
     }
 
+    /// A request for which there is no room.
+    pub(super) const fn busy(id: Value) -> Self {
+        let message = "More requests are under way than are served at once. Try again later.";
+        Self { code: BUSY, message, id }
+    }
+
     /// The answer, as one line of JSON.
     pub(super) fn answer(&self) -> Vec<u8> {
         let Self { code, message, id } = self;
-        json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}})
-            .to_string()
-            .into_bytes()
+        let mut error = json!({"code": code, "message": message});
+        if let (BUSY, Some(error)) = (*code, error.as_object_mut()) {
+            error.insert("data".into(), json!({"code": HostErrorKind::Busy.code()}));
+        }
+        json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string().into_bytes()
     }
 }
 
