@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::client::{Client, home};
+use super::posting::request;
 
 /// An answer that no request has.
 #[track_caller]
@@ -76,6 +77,38 @@ fn attack_152_what_is_no_message_has_an_answer_and_the_next_has_its_own() {
     let stderr = client.end();
     assert!(!stderr.contains("nonsense"), "{stderr}");
     assert!(super::client::record(&home).is_empty());
+}
+
+#[test]
+fn what_is_not_of_the_lifecycle_without_sessions_is_refused_in_it() {
+    let home = home(&["hello"]);
+    let mut client = Client::start(&home, &["--operations", "hello.greet"]);
+    let own = |params: Value| {
+        let (_, request) = request("x", &params);
+        serde_json::from_str::<Value>(&request).unwrap()["params"].clone()
+    };
+    let listed = client.ask("tools/list", &own(json!({})));
+    assert_eq!(listed["result"]["resultType"], "complete", "{listed}");
+    for method in
+        ["initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe", "no/such"]
+    {
+        let refused = client.ask(method, &own(json!({})));
+        assert_eq!(refused["error"]["code"], -32601, "{method}: {refused}");
+    }
+    let version = "io.modelcontextprotocol/protocolVersion";
+    let mut unknown = own(json!({}));
+    unknown["_meta"][version] = json!("1999-01-01");
+    let refused = client.ask("tools/list", &unknown);
+    assert_eq!(refused["error"]["data"]["requested"], "1999-01-01", "{refused}");
+    assert!(refused["error"]["data"]["supported"].as_array().unwrap().contains(&json!("2026-07-28")));
+    for missing in [version, "io.modelcontextprotocol/clientCapabilities"] {
+        let mut params = own(json!({}));
+        params["_meta"].as_object_mut().unwrap().remove(missing);
+        let refused = client.ask("tools/list", &params);
+        assert_eq!(refused["error"]["code"], -32602, "{missing}: {refused}");
+    }
+    assert_eq!(client.ask("tools/list", &own(json!({})))["result"]["tools"], listed["result"]["tools"]);
+    client.end();
 }
 
 #[test]

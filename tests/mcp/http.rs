@@ -175,13 +175,12 @@ fn who_reads_no_answer_holds_up_nobody_and_not_the_end() {
     let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let slow: Vec<_> = (0..8).map(|_| server.open(&headers, &body)).collect();
     let from = std::time::Instant::now();
-    while record(&home).len() < slow.len() {
+    while record(&home).iter().filter(|call| call["status"] == "value").count() < slow.len() {
         assert!(from.elapsed() < Duration::from_secs(60));
         std::thread::sleep(Duration::from_millis(100));
     }
     server.lives();
     server.end();
-    assert!(record(&home).iter().all(|call| call["status"] == "value"));
     drop(slow);
 }
 

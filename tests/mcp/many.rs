@@ -72,7 +72,7 @@ fn ten_thousand_tools_are_listed_by_pages_and_one_of_them_changes() {
     let (tools, cursors) = pages(|params| client.ask("tools/list", params));
     let (all, peak) = (from.elapsed(), client.peak_bytes());
     complete(&tools);
-    let refused = |answer: Value| assert_eq!(answer["error"]["code"], -32602, "{answer}");
+    let refused = |answer: Value| assert_eq!(answer["error"]["code"], -32602, "{}", answer.to_string().len());
     let foreign = ["", "0", "1000", "greet_00999", "../../etc/passwd", "\u{0}\u{1b}[2J", &cursors[0][1..]];
     for foreign in foreign.iter().copied().chain([cursors[0].repeat(1_000).as_str()]) {
         refused(client.ask("tools/list", &json!({"cursor": foreign})));

@@ -126,11 +126,11 @@ impl State {
     async fn posted(&self, body: &[u8], session: Option<Arc<Piped>>) -> Response<Body> {
         let message: Value = serde_json::from_slice(body).unwrap_or_default();
         let (id, method) = (message.get("id").cloned().unwrap_or_default(), message["method"].as_str());
-        let stands_alone = session.is_none();
+        let alone = session.is_none();
         let mut named = None;
         let piped = match session {
             Some(piped) => piped,
-            None if method == Some("initialize") => {
+            None if method == Some("initialize") && !stands_alone(&message) => {
                 let (name, piped) = self.begun();
                 named = Some(name);
                 piped
@@ -141,7 +141,7 @@ impl State {
             piped.say(body);
             return empty(StatusCode::ACCEPTED);
         }
-        let (ticket, mut lines) = piped.ask(&id, &message, body, stands_alone && named.is_none());
+        let (ticket, mut lines) = piped.ask(&id, &message, body, alone && named.is_none());
         let Some(first) = lines.recv().await else { return empty(StatusCode::BAD_GATEWAY) };
         let of_first: Value = serde_json::from_str(&first).unwrap_or_default();
         let mut answer = match of_first.get("method") {
@@ -178,6 +178,11 @@ impl State {
         shared.push((self.start)());
         Arc::clone(shared.last().unwrap())
     }
+}
+
+/// Whether the message is of the lifecycle without sessions, where each says its version.
+fn stands_alone(message: &Value) -> bool {
+    !message["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"].is_null()
 }
 
 fn empty(status: StatusCode) -> Response<Body> {
