@@ -3,9 +3,11 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, ChildStdin, Stdio};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use cofferdam_test_support::cli::Cli;
+use cofferdam_test_support::process::peak_resident_bytes_of;
 use cofferdam_test_support::{Home, Signer, package};
 use serde_json::{Value, json};
 
@@ -31,9 +33,9 @@ pub(crate) fn cli(home: &Home) -> Cli {
     Cli::new(COFFERDAM, home.path())
 }
 
-/// The newest calls on record.
+/// All calls on record, the newest first.
 pub(crate) fn record(home: &Home) -> Vec<Value> {
-    let lines = cli(home).run(&["audit", "list", "--format", "json"]).ok();
+    let lines = cli(home).run(&["audit", "list", "--limit", "0", "--format", "json"]).ok();
     let whole: Result<Value, _> = serde_json::from_str(&lines);
     match whole {
         Ok(Value::Array(calls)) => calls,
@@ -47,6 +49,8 @@ pub(crate) struct Client {
     child: Child,
     input: Option<ChildStdin>,
     lines: Receiver<String>,
+    /// Nothing is read from the server while somebody holds it.
+    reading: Arc<Mutex<()>>,
     stderr: Option<std::thread::JoinHandle<String>>,
     /// What came beside answers.
     pub(crate) notes: Vec<Value>,
@@ -62,8 +66,11 @@ impl Client {
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (sender, lines) = channel();
         let output = BufReader::new(child.stdout.take().unwrap());
+        let reading = Arc::<Mutex<()>>::default();
+        let turn = Arc::clone(&reading);
         std::thread::spawn(move || {
             for line in output.lines() {
+                drop(turn.lock());
                 if line.map(|line| sender.send(line)).is_err() {
                     return;
                 }
@@ -76,7 +83,7 @@ impl Client {
             text
         });
         let input = child.stdin.take();
-        Self { child, input, lines, stderr: Some(stderr), notes: Vec::new(), next: 1 }
+        Self { child, input, lines, reading, stderr: Some(stderr), notes: Vec::new(), next: 1 }
     }
 
     /// The same, past its greeting.
@@ -140,9 +147,29 @@ impl Client {
         tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
     }
 
+    /// What is to be locked while nothing is to be read: the server's pipe fills.
+    pub(crate) fn reading(&self) -> Arc<Mutex<()>> {
+        Arc::clone(&self.reading)
+    }
+
+    /// The most memory that the server ever had resident, in bytes.
+    pub(crate) fn peak_bytes(&self) -> u64 {
+        peak_resident_bytes_of(self.child.id())
+    }
+
     /// Says no more.
     pub(crate) fn hang_up(&mut self) {
         self.input = None;
+    }
+
+    /// Goes away as a process does that is killed: says no more, and nobody reads. Waits until the server ended, too.
+    pub(crate) fn vanish(&mut self, unread: MutexGuard<'_, ()>) {
+        self.input = None;
+        self.lines = channel().1;
+        // The thread that reads finds that nobody wants what it read, and closes the pipe.
+        drop(unread);
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{status}");
     }
 
     /// Says no more, and waits for the end; what stood on standard error.

@@ -1,14 +1,17 @@
 //! Clients that nobody here wrote: the official conformance suite, the Python SDK and the inspector's command line.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
+use cofferdam_test_support::Home;
 use cofferdam_test_support::package::repository;
 use cofferdam_test_support::services::Tools;
 use serde_json::Value;
 
 use super::client::home;
-use super::http::Server;
+use super::posting::Server;
+use super::relay::Relay;
 use crate::COFFERDAM;
 use crate::services::tools;
 
@@ -39,20 +42,34 @@ fn output(mut command: Command) -> String {
     out.into_owned()
 }
 
+/// Runs what the suite has for each version, whose failures are those that are expected.
+fn suite(tools: &Tools, home: &Home, address: SocketAddr, expected: &str) {
+    let url = format!("http://localhost:{}/mcp", address.port());
+    for version in ["2025-11-25", "2026-07-28"] {
+        let mut suite = program(tools, &tools.npm("conformance"));
+        let expected = repository().join("tests/mcp/expected").join(format!("{version}{expected}.yml"));
+        suite.args(["server", "--url", &url, "--requirements", version, "--expected-failures"]).arg(expected);
+        suite.current_dir(home.path());
+        output(suite);
+    }
+}
+
 #[test]
 fn the_official_suite_finds_what_is_promised_and_nothing_else_missing() {
     let Some(tools) = tools() else { return };
     let home = home(&["conformance"]);
     let server = Server::start(&home, &["--operations", SUITE]);
-    let url = format!("http://localhost:{}/mcp", server.address.port());
-    for version in ["2025-11-25", "2026-07-28"] {
-        let mut suite = program(&tools, &tools.npm("conformance"));
-        let expected = repository().join("tests/mcp/expected").join(format!("{version}.yml"));
-        suite.args(["server", "--url", &url, "--requirements", version, "--expected-failures"]).arg(expected);
-        suite.current_dir(home.path());
-        output(suite);
-    }
+    suite(&tools, &home, server.address, "");
     server.end();
+}
+
+#[test]
+fn the_official_suite_finds_the_same_over_standard_streams() {
+    let Some(tools) = tools() else { return };
+    let home = home(&["conformance"]);
+    let relay = Relay::start(&home, &["--operations", SUITE]);
+    suite(&tools, &home, relay.address, "-stdio");
+    relay.end();
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::client::{Client, home};
+use super::posting::request;
 
 /// An answer that no request has.
 #[track_caller]
@@ -79,6 +80,38 @@ fn attack_152_what_is_no_message_has_an_answer_and_the_next_has_its_own() {
 }
 
 #[test]
+fn what_is_not_of_the_lifecycle_without_sessions_is_refused_in_it() {
+    let home = home(&["hello"]);
+    let mut client = Client::start(&home, &["--operations", "hello.greet"]);
+    let own = |params: Value| {
+        let (_, request) = request("x", &params);
+        serde_json::from_str::<Value>(&request).unwrap()["params"].clone()
+    };
+    let listed = client.ask("tools/list", &own(json!({})));
+    assert_eq!(listed["result"]["resultType"], "complete", "{listed}");
+    for method in
+        ["initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe", "no/such"]
+    {
+        let refused = client.ask(method, &own(json!({})));
+        assert_eq!(refused["error"]["code"], -32601, "{method}: {refused}");
+    }
+    let version = "io.modelcontextprotocol/protocolVersion";
+    let mut unknown = own(json!({}));
+    unknown["_meta"][version] = json!("1999-01-01");
+    let refused = client.ask("tools/list", &unknown);
+    assert_eq!(refused["error"]["data"]["requested"], "1999-01-01", "{refused}");
+    assert!(refused["error"]["data"]["supported"].as_array().unwrap().contains(&json!("2026-07-28")));
+    for missing in [version, "io.modelcontextprotocol/clientCapabilities"] {
+        let mut params = own(json!({}));
+        params["_meta"].as_object_mut().unwrap().remove(missing);
+        let refused = client.ask("tools/list", &params);
+        assert_eq!(refused["error"]["code"], -32602, "{missing}: {refused}");
+    }
+    assert_eq!(client.ask("tools/list", &own(json!({})))["result"]["tools"], listed["result"]["tools"]);
+    client.end();
+}
+
+#[test]
 fn attack_153_a_message_that_is_too_long_is_not_kept() {
     let home = home(&["hello"]);
     let mut client = Client::greeted(&home, &["--operations", "hello.greet"]);
@@ -114,22 +147,28 @@ fn an_id_that_is_under_way_is_not_taken_twice() {
 #[test]
 fn a_client_that_does_not_read_holds_up_nobody_but_itself() {
     let home = home(&["hello"]);
-    let mut client = Client::greeted(&home, &["--operations", "hello", "--concurrency", "4"]);
-    // More than pipes and rooms take: the rest waits in this process, whose thread writes on as answers are read.
+    let mut client = Client::greeted(&home, &["--operations", "hello"]);
+    let reading = client.reading();
+    let unread = reading.lock().unwrap();
+    // More than are taken: those that are not are answered, too, and neither end waits for the other.
     let ids: Vec<i64> = (0..3_000).map(|_| client.begin("tools/list", &json!({}))).collect();
     std::thread::sleep(Duration::from_millis(200));
-    let mut seen: Vec<i64> = ids.iter().map(|_| client.read()["id"].as_i64().unwrap()).collect();
-    seen.sort_unstable();
-    assert_eq!(seen, ids);
-    // So many calls at once that the host has no line for them: each has an answer, and says so where it is that.
-    let ids: Vec<i64> = (0..400)
-        .map(|_| client.begin("tools/call", &json!({"name": "hello__greet", "arguments": {"name": "Ada"}})))
-        .collect();
+    drop(unread);
+    let mut seen = Vec::new();
     for _ in &ids {
         let answer = client.read();
-        let (result, error) = (&answer["result"], &answer["result"]["structuredContent"]["error"]);
-        assert!(result["isError"] == false || error["code"] == "busy", "{answer}");
+        assert!(answer["result"]["tools"].is_array() || answer["error"]["code"] == -32000, "{answer}");
+        seen.push(answer["id"].as_i64().unwrap());
     }
+    seen.sort_unstable();
+    assert_eq!(seen, ids);
+    assert_eq!(client.tools().len(), 10);
+    // Who goes away with all of it unread is not waited for.
+    let unread = reading.lock().unwrap();
+    for _ in 0..3_000 {
+        client.begin("tools/list", &json!({}));
+    }
+    client.vanish(unread);
 }
 
 #[test]

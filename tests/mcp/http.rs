@@ -1,161 +1,12 @@
 //! The server over HTTP, by a client that writes bytes: both lifecycles, who may ask, and what ends a call.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Stdio};
+use std::io::Read as _;
 use std::time::Duration;
 
-use cofferdam_test_support::Home;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::client::{cli, home, record};
-
-pub(crate) const TOKEN: &str = "0123456789abcdef0123456789abcdef";
-
-/// The server as a process that listens.
-pub(crate) struct Server {
-    child: Child,
-    pub(crate) address: SocketAddr,
-    stderr: Option<std::thread::JoinHandle<String>>,
-}
-
-/// An answer, its body put together.
-struct Answer {
-    status: u16,
-    head: String,
-    body: String,
-}
-
-impl Answer {
-    /// The message in it, which may be an event of a stream.
-    #[track_caller]
-    fn message(&self) -> Value {
-        let json =
-            |text: &str| serde_json::from_str::<Value>(text).ok().filter(|value| value["id"] != Value::Null);
-        let events = self.body.lines().filter_map(|line| line.strip_prefix("data:"));
-        json(&self.body)
-            .or_else(|| events.filter_map(json).next_back())
-            .unwrap_or_else(|| panic!("{} {}", self.status, self.body))
-    }
-
-    fn header(&self, name: &str) -> Option<String> {
-        let lines = self.head.lines().filter_map(|line| line.split_once(": "));
-        lines.into_iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.to_owned())
-    }
-}
-
-impl Server {
-    pub(crate) fn start(home: &Home, args: &[&str]) -> Self {
-        let args: Vec<_> = ["mcp", "--http", "127.0.0.1:0"].iter().chain(args).collect();
-        let mut command = cli(home).command(&args);
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut stderr = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
-        let address = loop {
-            line.clear();
-            assert_ne!(stderr.read_line(&mut line).unwrap(), 0, "the server ended");
-            if let Some((_, url)) = line.split_once("http://") {
-                break url.trim().trim_end_matches("/mcp").parse().unwrap();
-            }
-        };
-        let stderr = std::thread::spawn(move || {
-            let mut text = String::new();
-            drop(stderr.read_to_string(&mut text));
-            text
-        });
-        Self { child, address, stderr: Some(stderr) }
-    }
-
-    fn open(&self, headers: &[(&str, &str)], body: &str) -> TcpStream {
-        let mut stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
-        let mut head = format!("POST /mcp HTTP/1.1\r\ncontent-length: {}\r\n", body.len());
-        let usual = [
-            ("host", "localhost"),
-            ("connection", "close"),
-            ("content-type", "application/json"),
-            ("accept", "application/json, text/event-stream"),
-        ];
-        for (name, value) in
-            usual.iter().filter(|(name, _)| !headers.iter().any(|(own, _)| own == name)).chain(headers)
-        {
-            head.push_str(&format!("{name}: {value}\r\n"));
-        }
-        // Who is refused early may have the rest of its body refused, too.
-        drop(stream.write_all(format!("{head}\r\n{body}").as_bytes()));
-        stream
-    }
-
-    fn post(&self, headers: &[(&str, &str)], body: &str) -> Answer {
-        let mut bytes = Vec::new();
-        drop(self.open(headers, body).read_to_end(&mut bytes));
-        let text = String::from_utf8_lossy(&bytes).into_owned();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        let body = if head.to_ascii_lowercase().contains("transfer-encoding: chunked") {
-            unchunked(body)
-        } else {
-            body.to_owned()
-        };
-        Answer { status, head: head.to_owned(), body }
-    }
-
-    /// A request of the version without sessions.
-    fn ask(&self, method: &str, params: &Value) -> Value {
-        let (headers, body) = request(method, params);
-        let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        self.post(&headers, &body).message()
-    }
-
-    #[track_caller]
-    fn lives(&self) {
-        let answer = self.ask("tools/list", &json!({}));
-        assert!(answer["result"]["tools"].is_array(), "{answer}");
-    }
-
-    /// Tells it to end, and waits; what it said.
-    pub(crate) fn end(mut self) -> String {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-        let status = self.child.wait().unwrap();
-        let stderr = self.stderr.take().unwrap().join().unwrap();
-        assert!(status.success(), "{status}: {stderr}");
-        stderr
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
-}
-
-fn request(method: &str, params: &Value) -> (Vec<(&'static str, String)>, String) {
-    let mut params = params.clone();
-    params["_meta"] = json!({
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
-        "io.modelcontextprotocol/clientCapabilities": {},
-    });
-    let mut headers =
-        vec![("mcp-protocol-version", "2026-07-28".to_owned()), ("mcp-method", method.to_owned())];
-    if let Some(name) = params["name"].as_str() {
-        headers.push(("mcp-name", name.to_owned()));
-    }
-    (headers, json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string())
-}
-
-fn unchunked(body: &str) -> String {
-    let (mut rest, mut whole) = (body, String::new());
-    while let Some((length, after)) = rest.split_once("\r\n") {
-        let Ok(length) = usize::from_str_radix(length.trim(), 16) else { break };
-        let Some(chunk) = after.get(..length) else { break };
-        whole.push_str(chunk);
-        rest = after.get(length + 2..).unwrap_or_default();
-    }
-    whole
-}
+use super::posting::{Server, TOKEN, request};
 
 #[test]
 fn both_lifecycles_list_and_call() {
@@ -251,6 +102,86 @@ fn attack_161_a_request_that_is_gone_has_its_call_cancelled() {
     }
     server.lives();
     server.end();
+}
+
+/// A session: the headers of its requests.
+fn session(server: &Server) -> [(&'static str, String); 2] {
+    let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+    let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}).to_string();
+    let name = server.post(&[], &hello).header("mcp-session-id").unwrap();
+    [("mcp-session-id", name), ("mcp-protocol-version", "2025-11-25".to_owned())]
+}
+
+fn sleep(id: i64, ms: u64) -> String {
+    let params = json!({"name": "probe__sleep", "arguments": {"ms": ms}});
+    json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}).to_string()
+}
+
+#[test]
+fn an_id_that_is_under_way_in_a_session_is_not_taken_twice() {
+    let home = home(&["probe"]);
+    let server = Server::start(&home, &["--operations", "probe.sleep"]);
+    let (one, other) = (session(&server), session(&server));
+    let of = |session: &[(&'static str, String); 2]| session.clone();
+    let post = |session: [(&'static str, String); 2], body: &str| {
+        let headers = session.each_ref().map(|(name, value)| (*name, value.as_str()));
+        server.post(&headers, body)
+    };
+    let headers = one.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let mut first = server.open(&headers, &sleep(7, 3_000));
+    std::thread::sleep(Duration::from_millis(700));
+    let twice = post(of(&one), &sleep(7, 1));
+    assert_eq!((twice.status, twice.body.contains("-32600")), (400, true), "{}", twice.body);
+    assert_eq!(
+        post(of(&other), &sleep(7, 1)).message()["result"]["isError"],
+        false,
+        "another's ids are its own"
+    );
+    let mut answer = String::new();
+    first.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("\"isError\":false"), "the first keeps its answer: {answer}");
+    assert_eq!(post(of(&one), &sleep(7, 1)).message()["result"]["isError"], false, "it is free again");
+    server.end();
+    assert_eq!(record(&home).len(), 3);
+}
+
+#[test]
+fn attack_161_in_a_session_a_client_that_is_gone_has_not_cancelled() {
+    let home = home(&["probe"]);
+    let server = Server::start(&home, &["--operations", "probe.sleep"]);
+    let session = session(&server);
+    let headers = session.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let stream = server.open(&headers, &sleep(7, 2_000));
+    std::thread::sleep(Duration::from_millis(700));
+    drop(stream);
+    let from = std::time::Instant::now();
+    while record(&home).first().is_none_or(|call| call["status"] != "value") {
+        assert!(from.elapsed() < Duration::from_secs(20), "{:?}", record(&home));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    server.lives();
+    server.end();
+    assert_eq!(record(&home).len(), 1);
+}
+
+#[test]
+fn who_reads_no_answer_holds_up_nobody_and_not_the_end() {
+    let home = home(&["hello"]);
+    let server = Server::start(&home, &["--operations", "hello.greet", "--grace", "300ms"]);
+    // More than the system keeps of an answer that nobody reads.
+    let name = "x".repeat(3 << 20);
+    let (headers, body) =
+        request("tools/call", &json!({"name": "hello__greet", "arguments": {"name": name}}));
+    let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let slow: Vec<_> = (0..8).map(|_| server.open(&headers, &body)).collect();
+    let from = std::time::Instant::now();
+    while record(&home).iter().filter(|call| call["status"] == "value").count() < slow.len() {
+        assert!(from.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    server.lives();
+    server.end();
+    drop(slow);
 }
 
 #[test]

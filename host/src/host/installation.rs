@@ -1,25 +1,49 @@
 //! Whether anything was installed, removed, trusted or revoked since a former look.
 
 use super::Host;
+use crate::error::HostError;
 use crate::stamp::FileStamp;
 use crate::trust::KeyringStamp;
 
-/// What is installed and who is trusted, as far as a `stat` tells whether it changed.
+/// What is installed, who is trusted and which actions there are, as far as a `stat` tells whether it changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Installation {
+    pub(crate) ground: Ground,
+    /// By file name, in order.
+    pub(crate) actions: Vec<(String, FileStamp)>,
+}
+
+/// What every action stands on: what is installed and who is trusted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ground {
     index: Option<FileStamp>,
     keyring: KeyringStamp,
-    actions: Vec<(String, FileStamp)>,
+}
+
+impl Ground {
+    /// Whether a later change is sure to show.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.index.is_none_or(|index| index.is_settled()) && self.keyring.is_settled()
+    }
 }
 
 impl Host {
-    /// What is installed and who is trusted now, to compare with a later look.
+    /// What there is now, to compare with a later look. It looks at every file: not for an executor's threads.
     pub(crate) fn installation(&self) -> Installation {
+        Installation { ground: self.ground(), actions: self.shelf.stamps() }
+    }
+
+    /// What is installed and who is trusted now, to compare with a later look.
+    pub(crate) fn ground(&self) -> Ground {
         let loader = &self.pipeline.loader;
-        Installation {
-            index: loader.registry.index_stamp(),
-            keyring: loader.keyring.stamp(),
-            actions: self.shelf.stamps(),
-        }
+        Ground { index: loader.registry.index_stamp(), keyring: loader.keyring.stamp() }
+    }
+
+    /// The names of the actions, in order.
+    ///
+    /// # Errors
+    /// As [`actions`](Self::actions).
+    pub(crate) fn action_names(&self) -> Result<Vec<String>, HostError> {
+        self.shelf.names()
     }
 }

@@ -32,7 +32,7 @@ pub use export::{Exported, verify_export};
 pub use inspection::{CredentialView, ImportView, Inspection, LimitView, OperationView, SignatureView};
 pub use install::{InstallOptions, Installed};
 #[cfg(feature = "server")]
-pub(crate) use installation::Installation;
+pub(crate) use installation::{Ground, Installation};
 pub use why::Access;
 
 use crate::call::{Call, ConnectorRef, Pipeline, Report};

@@ -8,20 +8,22 @@ use rmcp::model::Tool;
 use super::names;
 use super::offer::Offer;
 use super::pins::{Pins, Said};
+use super::reading::{Found, Known};
 use super::tool::{Named, Unnamed};
-use crate::action::{Action, Requirement};
-use crate::call::ConnectorRef;
 use crate::digest::Digest;
-use crate::error::{HostError, HostErrorKind};
+use crate::error::HostError;
 use crate::host::Host;
 
-/// Tools in one answer to `tools/list`; there is a cursor to the others.
+/// Tools in one answer to `tools/list` at most; there is a cursor to the others.
 const PAGE: usize = 1_000;
+
+/// Bytes of JSON in one such answer: clients bound what they read. One tool there is in any.
+const PAGE_BYTES: usize = 1024 * 1024;
 
 /// The tools, by name.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
-    tools: Vec<Named>,
+    tools: Vec<Arc<Named>>,
     by_name: HashMap<String, usize>,
     withheld: Vec<Withheld>,
 }
@@ -36,7 +38,7 @@ pub struct Withheld {
 }
 
 impl Withheld {
-    fn new(name: impl Into<String>, why: impl Into<String>) -> Self {
+    pub(super) fn new(name: impl Into<String>, why: impl Into<String>) -> Self {
         Self { name: name.into(), why: why.into() }
     }
 }
@@ -48,38 +50,30 @@ impl Catalog {
     /// # Errors
     /// The index, or the directory of actions, cannot be read.
     pub async fn read(host: &Host, offer: &Arc<Offer>, pins: &Pins) -> Result<Self, HostError> {
-        let (reading, wanted) = (host.clone(), Arc::clone(offer));
-        let read = tokio::task::spawn_blocking(move || {
-            let mut withheld = Vec::new();
-            let found = operations(&reading, &wanted, &mut withheld)?;
-            Ok::<_, HostError>((found, withheld, reading.actions()?))
-        });
-        let lost =
-            |error| HostError::new(HostErrorKind::Internal, "The tools could not be read.").because(error);
-        let (mut found, mut withheld, shelved) = read.await.map_err(lost)??;
-        for shelved in shelved {
-            match action(host, offer, shelved.action).await {
-                Ok(tool) => found.extend(tool),
-                Err(error) => withheld.push(Withheld::new(shelved.name, error.message())),
-            }
-        }
+        let found = Known::default().read(host, offer).await?;
+        Ok(Self::of(found, offer, pins, &Self::default()))
+    }
+
+    /// Names what was found, and holds it against the pins. Tools that were there `before` are taken as they are.
+    pub(super) fn of(found: Found, offer: &Offer, pins: &Pins, before: &Self) -> Self {
+        let Found { tools: mut found, mut withheld } = found;
         if offer.is_read_only() {
-            found.retain(Unnamed::is_read_only);
+            found.retain(|tool| tool.is_read_only());
         }
-        let wanted: Vec<_> = found.iter().map(|tool| tool.wanted.clone()).collect();
-        let named = found.into_iter().zip(names::assigned(&wanted)).map(|(tool, name)| tool.named(name));
-        let mut tools = Vec::new();
-        for tool in named {
+        let names = names::assigned(found.iter().map(|tool| &tool.wanted));
+        let mut tools = Vec::with_capacity(found.len());
+        for (tool, name) in found.iter().zip(names) {
+            let tool = before.same(tool, &name).unwrap_or_else(|| Arc::new(Named::new(tool, name)));
             let name = tool.tool.name.to_string();
             match pins.say(&name, &tool.pin) {
                 Said::Fine => tools.push(tool),
                 Said::Changed => {
                     let why =
-                        format!("{} is not what was pinned: read it and pin it anew", tool.runs.shown());
+                        format!("{} is not what was pinned: read it and pin it anew", tool.runs().shown());
                     withheld.push(Withheld::new(name, why));
                 }
                 Said::New => {
-                    let why = format!("{} is not pinned: read it and pin it", tool.runs.shown());
+                    let why = format!("{} is not pinned: read it and pin it", tool.runs().shown());
                     withheld.push(Withheld::new(name, why));
                 }
             }
@@ -87,7 +81,12 @@ impl Catalog {
         tools.sort_by(|one, other| one.tool.name.cmp(&other.tool.name));
         withheld.sort();
         let by_name = tools.iter().enumerate().map(|(at, tool)| (tool.tool.name.to_string(), at)).collect();
-        Ok(Self { tools, by_name, withheld })
+        Self { tools, by_name, withheld }
+    }
+
+    /// The tool of this name, if it was made of the very same.
+    fn same(&self, of: &Arc<Unnamed>, name: &str) -> Option<Arc<Named>> {
+        self.named(name).filter(|named| Arc::ptr_eq(&named.of, of)).cloned()
     }
 
     /// What was asked for and is not offered.
@@ -96,21 +95,34 @@ impl Catalog {
         &self.withheld
     }
 
-    pub(super) fn tools(&self) -> &[Named] {
+    pub(super) fn tools(&self) -> &[Arc<Named>] {
         &self.tools
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&Named> {
+        self.named(name).map(AsRef::as_ref)
+    }
+
+    fn named(&self, name: &str) -> Option<&Arc<Named>> {
         self.tools.get(*self.by_name.get(name)?)
     }
 
-    /// The tools after the one that is called `after`, and after which of them there are more.
-    pub(super) fn page(&self, after: Option<&str>) -> (Vec<Tool>, Option<String>) {
+    /// The tools after the one that is called `after`, as many as an answer has, and after which of them there are more.
+    pub(super) fn page(&self, after: Option<&str>) -> (Vec<Tool>, Option<&str>) {
         let from = after.map_or(0, |after| self.tools.partition_point(|tool| *tool.tool.name <= *after));
         let rest = self.tools.get(from..).unwrap_or_default();
-        let page: Vec<Tool> = rest.iter().take(PAGE).map(|tool| tool.tool.clone()).collect();
-        let more = (rest.len() > PAGE).then(|| page.last().map(|last| last.name.to_string())).flatten();
-        (page, more)
+        let mut bytes = 0;
+        let page: Vec<_> = rest
+            .iter()
+            .take(PAGE)
+            .take_while(|tool| {
+                let first = bytes == 0;
+                bytes += tool.bytes;
+                first || bytes <= PAGE_BYTES
+            })
+            .collect();
+        let more = if page.len() < rest.len() { page.last().map(|last| &*last.tool.name) } else { None };
+        (page.iter().map(|named| named.tool.clone()).collect(), more)
     }
 
     /// What each tool is, by name: what pins hold.
@@ -120,63 +132,9 @@ impl Catalog {
 
     /// Whether agents would see the same.
     pub(super) fn offers_the_same(&self, other: &Self) -> bool {
-        let same = |(one, other): (&Named, &Named)| one.pin == other.pin && one.runs.is_same(&other.runs);
+        let same = |(one, other): (&Arc<Named>, &Arc<Named>)| one.is_same(other);
         self.tools.len() == other.tools.len() && self.tools.iter().zip(&other.tools).all(same)
     }
-}
-
-/// The tool of an action, if it is offered. One that does not fit what is installed is withheld with the reason.
-async fn action(
-    host: &Host,
-    offer: &Offer,
-    action: Result<Arc<Action>, HostError>,
-) -> Result<Option<Unnamed>, HostError> {
-    let action = action?;
-    let connector =
-        |required: &Requirement| ConnectorRef::new(required.connector().clone(), required.version().clone());
-    if !action.requires().iter().all(|required| offer.admits(&connector(required))) {
-        return Ok(None);
-    }
-    host.check_action(action).await.map(|runnable| Some(Unnamed::action(runnable)))
-}
-
-/// The operations that are offered. A connector that a call would refuse has none, and is withheld with the reason.
-fn operations(host: &Host, offer: &Offer, withheld: &mut Vec<Withheld>) -> Result<Vec<Unnamed>, HostError> {
-    let mut tools = Vec::new();
-    let mut seen = Vec::new();
-    for entry in host.list()? {
-        let connector = ConnectorRef::new(entry.name, entry.version);
-        if !offer.selects_of(&connector) || !offer.admits(&connector) {
-            continue;
-        }
-        let package = match host.package(&connector) {
-            Ok(package) => package,
-            Err(error) => {
-                withheld.push(Withheld::new(connector.to_string(), error.to_string()));
-                seen.push((connector, Vec::new()));
-                continue;
-            }
-        };
-        let mut ops = Vec::new();
-        for operation in package.operations() {
-            let op = operation.name().json();
-            ops.push(op.to_owned());
-            if let Some(name) = offer.selects(&connector, op) {
-                tools.push(Unnamed::operation(&package, &connector, operation).under(name));
-            }
-        }
-        seen.push((connector, ops));
-    }
-    for nothing in offer.selecting_nothing(&seen) {
-        // A connector that cannot be read has said so.
-        if !seen
-            .iter()
-            .any(|(connector, ops)| ops.is_empty() && nothing.contains(&connector.name().to_string()))
-        {
-            withheld.push(Withheld::new(nothing, "nothing that is installed has this name"));
-        }
-    }
-    Ok(tools)
 }
 
 #[cfg(test)]
@@ -184,29 +142,69 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
     use std::sync::Arc;
 
-    use super::{Catalog, ConnectorRef, Digest, Named, Tool};
-    use crate::mcp::tool::Runs;
+    use super::{Catalog, Found, Named, Offer, PAGE_BYTES, Pins, Unnamed};
+
+    fn catalog(count: usize, description: &str) -> Catalog {
+        let tool = |at: usize| Arc::new(Unnamed::for_test(&format!("op_{at:05}"), description));
+        let found = Found { tools: (0..count).map(tool).collect(), withheld: Vec::new() };
+        Catalog::of(found, &Offer::new(), &Pins::none(""), &Catalog::default())
+    }
+
+    /// The lengths of the pages, and all names in the order in which they came.
+    fn pages(all: &Catalog) -> (Vec<usize>, Vec<String>) {
+        let (mut lengths, mut seen, mut after) = (Vec::new(), Vec::<String>::new(), None);
+        loop {
+            let (page, next) = all.page(after);
+            assert!(
+                page.len() == 1 || serde_json::to_vec(&page).unwrap().len() <= PAGE_BYTES + page.len() + 1
+            );
+            lengths.push(page.len());
+            seen.extend(page.into_iter().map(|tool| tool.name.to_string()));
+            after = next;
+            if after.is_none() {
+                return (lengths, seen);
+            }
+        }
+    }
 
     #[test]
     fn ten_thousand_tools_come_page_by_page_each_once() {
-        let connector = ConnectorRef::parse("github://acme/many@1.0.0").unwrap();
-        let named = |at: usize| {
-            let op = format!("op_{at:05}");
-            let tool = Tool::new(op.clone(), "", Arc::new(serde_json::Map::new()));
-            Named { tool, runs: Runs::Operation { connector: connector.clone(), op }, pin: Digest::of(&[]) }
-        };
-        let all = Catalog { tools: (0..10_000).map(named).collect(), ..Catalog::default() };
-        let (mut seen, mut after) = (Vec::new(), None);
-        loop {
-            let (page, next) = all.page(after.as_deref());
-            assert!(page.len() <= 1_000);
-            seen.extend(page.into_iter().map(|tool| tool.name.to_string()));
-            let Some(next) = next else { break };
-            after = Some(next);
-        }
-        assert_eq!(seen.len(), 10_000);
-        assert!(seen.is_sorted(), "each once, in order");
-        assert_eq!(all.page(Some("zzz")).0, [], "what is behind the last is empty, and no error");
+        let all = catalog(10_000, "");
+        let (lengths, seen) = pages(&all);
+        assert_eq!((lengths, seen.len()), (vec![1_000; 10], 10_000));
+        assert!(seen.is_sorted_by(|one, other| one < other), "each once, in order");
+        assert_eq!(all.page(Some("zzz")), (vec![], None), "what is behind the last is empty, and no error");
         assert_eq!(all.page(Some("op_09998\u{7f}")).0.len(), 1, "a cursor may name what is gone");
+    }
+
+    #[test]
+    fn a_page_is_no_longer_than_a_client_reads() {
+        let (lengths, seen) = pages(&catalog(300, &"x".repeat(10_000)));
+        assert_eq!((lengths.iter().sum::<usize>(), seen.len()), (300, 300));
+        assert!(lengths.iter().all(|length| *length < 110) && lengths.len() < 5, "{lengths:?}");
+        let (lengths, _) = pages(&catalog(3, &"x".repeat(2 * PAGE_BYTES)));
+        assert_eq!(lengths, [1, 1, 1], "one there is in any");
+        assert_eq!(pages(&Catalog::default()), (vec![0], vec![]));
+    }
+
+    #[test]
+    fn what_was_there_is_not_made_again() {
+        let tool = |name: &str| Arc::new(Unnamed::for_test(name, ""));
+        let (one, two) = (tool("one"), tool("two"));
+        let of = |tools: &[&Arc<Unnamed>], before: &Catalog| {
+            let tools = tools.iter().map(|tool| Arc::clone(tool)).collect();
+            Catalog::of(Found { tools, withheld: Vec::new() }, &Offer::new(), &Pins::none(""), before)
+        };
+        let before = of(&[&one, &two], &Catalog::default());
+        let after = of(&[&one, &tool("two")], &before);
+        let same = |at: usize| Arc::ptr_eq(before.tools.get(at).unwrap(), after.tools.get(at).unwrap());
+        assert!(same(0) && !same(1));
+        assert!(before.offers_the_same(&after));
+        // A name that another wants as well is nobody's.
+        let clash = of(&[&one, &two, &tool("ONE")], &before);
+        assert!(
+            clash.get("one").is_none()
+                && clash.tools.iter().all(|named: &Arc<Named>| *named.tool.name != *"one")
+        );
     }
 }

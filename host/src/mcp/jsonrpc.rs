@@ -3,17 +3,22 @@
 //! The SDK is lenient where that is dangerous or says nothing: a request whose id it cannot read it takes for a
 //! notification, and a line that is not JSON it drops. Here each gets its answer, with the id where it has one.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::error::Category;
 use serde_json::{Value, json};
 
+use crate::error::HostErrorKind;
 use crate::strict_json::Single;
 
 /// The longest id, in bytes.
 const ID_BYTES: usize = 256;
+
+/// The code of a request for which there is no room; the first of those that are a server's own.
+const BUSY: i32 = -32000;
 
 /// What a message is.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,12 +56,20 @@ impl Refused {
         Self { code: -32602, message: "The parameters are not those of this method.", id }
     }
 
+    /// A request for which there is no room.
+    pub(super) const fn busy(id: Value) -> Self {
+        let message = "More requests are under way than are served at once. Try again later.";
+        Self { code: BUSY, message, id }
+    }
+
     /// The answer, as one line of JSON.
     pub(super) fn answer(&self) -> Vec<u8> {
         let Self { code, message, id } = self;
-        json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}})
-            .to_string()
-            .into_bytes()
+        let mut error = json!({"code": code, "message": message});
+        if let (BUSY, Some(error)) = (*code, error.as_object_mut()) {
+            error.insert("data".into(), json!({"code": HostErrorKind::Busy.code()}));
+        }
+        json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string().into_bytes()
     }
 }
 
@@ -91,7 +104,8 @@ fn there<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
 }
 
 /// Whether parameters are an object, in which no name stands twice: of two arguments of one name a client may have
-/// shown the other to whoever approved them. What is in them is read later, once.
+/// shown the other to whoever approved them. A cursor in it is a text: the SDK would take another for none, and begin
+/// the list anew. What else is in them is read later, once.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Params {
     Object,
@@ -108,8 +122,19 @@ impl<'de> Deserialize<'de> for Params {
                 f.write_str("parameters")
             }
 
-            fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<Params, M::Error> {
-                Single.visit_map(map).map(|_| Params::Object)
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Params, M::Error> {
+                let (mut params, mut names) = (Params::Object, HashSet::new());
+                while let Some(name) = map.next_key::<String>()? {
+                    if name != "cursor" {
+                        map.next_value::<Single>()?;
+                    } else if !matches!(map.next_value()?, Value::String(_) | Value::Null) {
+                        params = Params::Other;
+                    }
+                    if !names.insert(name) {
+                        return Err(M::Error::custom("a name stands twice"));
+                    }
+                }
+                Ok(params)
             }
 
             fn visit_seq<S: SeqAccess<'de>>(self, mut items: S) -> Result<Params, S::Error> {
@@ -229,6 +254,10 @@ mod tests {
             ("{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": 5}", -32600),
             ("{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": \"ping\", \"params\": [1]}", -32602),
             ("{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": \"ping\", \"params\": \"x\"}", -32602),
+            (
+                "{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": \"tools/list\", \"params\": {\"cursor\": 1}}",
+                -32602,
+            ),
         ] {
             let answer: Value =
                 serde_json::from_slice(&read(message.as_bytes()).unwrap_err().answer()).unwrap();

@@ -46,7 +46,7 @@ impl Catalog {
     pub fn listing(&self) -> Listing {
         let tools = self.tools().iter().map(|named| ListedTool {
             name: named.tool.name.to_string(),
-            runs: named.runs.shown(),
+            runs: named.runs().shown(),
             pin: format!("sha256:{}", named.pin),
             tool: serde_json::to_value(&named.tool).unwrap_or_default(),
         });

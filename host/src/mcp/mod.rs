@@ -7,7 +7,9 @@
 //! The protocol itself is the official SDK's; what stands before it here answers what that passes over in silence.
 
 mod catalog;
+mod cursor;
 mod http;
+mod input;
 mod jsonrpc;
 mod listing;
 mod names;
@@ -15,6 +17,8 @@ mod notes;
 mod offer;
 mod offered;
 mod pins;
+mod reading;
+mod refusal;
 mod running;
 mod schema;
 mod server;

@@ -37,13 +37,13 @@ pub(super) fn plain(text: &str) -> String {
 
 /// A name for each. Tools whose names would be the same all get a mark of what they are, and none the plain name: who
 /// comes later cannot take the name of who was there, and it does not matter who came first.
-pub(super) fn assigned(wanted: &[Wanted]) -> Vec<String> {
+pub(super) fn assigned<'w>(wanted: impl Iterator<Item = &'w Wanted> + Clone) -> Vec<String> {
     let mut count: BTreeMap<&str, usize> = BTreeMap::new();
-    for tool in wanted {
+    for tool in wanted.clone() {
         *count.entry(&tool.base).or_default() += 1;
     }
     let alone = |tool: &Wanted| count.get(tool.base.as_str()) == Some(&1) && tool.base.len() <= LONGEST;
-    wanted.iter().map(|tool| if alone(tool) { tool.base.clone() } else { marked(tool) }).collect()
+    wanted.map(|tool| if alone(tool) { tool.base.clone() } else { marked(tool) }).collect()
 }
 
 fn marked(tool: &Wanted) -> String {
@@ -61,7 +61,7 @@ mod tests {
     fn names(wanted: &[(&str, &str, &str)]) -> Vec<String> {
         let wanted: Vec<_> =
             wanted.iter().map(|(name, version, op)| Wanted::operation(name, version, op)).collect();
-        assigned(&wanted)
+        assigned(wanted.iter())
     }
 
     #[test]

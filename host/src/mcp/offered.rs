@@ -4,16 +4,17 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 
 use super::catalog::{Catalog, Withheld};
 use super::offer::Offer;
 use super::pins::Pins;
+use super::reading::Known;
 use crate::error::HostError;
 use crate::host::{Host, Installation};
 use crate::stamp::FileStamp;
 
-/// How often files are looked at. It costs a `stat` each.
+/// How often files are looked at. It costs a `stat` each, on a thread that serves nobody.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The tools as they are now.
@@ -23,12 +24,14 @@ pub struct Offered {
     host: Host,
     offer: Arc<Offer>,
     pins: Pins,
+    known: Arc<Mutex<Known>>,
 }
 
 /// What the tools are made from, as far as a `stat` tells.
 #[derive(PartialEq)]
 struct Made {
-    installation: Installation,
+    /// None only where a thread was lost.
+    installation: Option<Installation>,
     pins: Option<FileStamp>,
 }
 
@@ -39,9 +42,12 @@ impl Offered {
     /// The index or the pins cannot be read.
     pub async fn read(host: Host, offer: Offer, pins: Pins) -> Result<Self, HostError> {
         let offer = Arc::new(offer);
-        let catalog = Catalog::read(&host, &offer, &pins).await?;
+        let mut known = Known::default();
+        let found = known.read(&host, &offer).await?;
+        let catalog = Catalog::of(found, &offer, &pins, &Catalog::default());
         announce(&[], catalog.withheld());
-        Ok(Self { now: watch::Sender::new(Arc::new(catalog)), host, offer, pins })
+        let known = Arc::new(Mutex::new(known));
+        Ok(Self { now: watch::Sender::new(Arc::new(catalog)), host, offer, pins, known })
     }
 
     /// The tools.
@@ -59,13 +65,13 @@ impl Offered {
     /// them as they are, and is said once.
     pub async fn follow(&self) {
         let mut pins = self.pins.clone();
-        let mut made = self.made();
+        let mut made = self.made().await;
         // Files that changed while they were read may have changed again within one tick of their clock.
         let mut again = true;
         let mut said: Option<String> = None;
         loop {
             tokio::time::sleep(INTERVAL).await;
-            let is = self.made();
+            let is = self.made().await;
             if is == made && !again {
                 continue;
             }
@@ -76,9 +82,9 @@ impl Offered {
                 // Pins that are gone hold until the server starts again.
                 Ok(Some(new)) if new.count().is_some() => {
                     pins = new;
-                    Catalog::read(&self.host, &self.offer, &pins).await
+                    self.read_anew(&pins).await
                 }
-                Ok(_) => Catalog::read(&self.host, &self.offer, &pins).await,
+                Ok(_) => self.read_anew(&pins).await,
                 Err(error) => Err(error),
             };
             match read {
@@ -101,9 +107,17 @@ impl Offered {
         }
     }
 
-    fn made(&self) -> Made {
+    /// The tools anew, as far as what they are made from changed.
+    async fn read_anew(&self, pins: &Pins) -> Result<Catalog, HostError> {
+        let found = self.known.lock().await.read(&self.host, &self.offer).await?;
+        Ok(Catalog::of(found, &self.offer, pins, &self.now()))
+    }
+
+    async fn made(&self) -> Made {
         let pins = std::fs::metadata(self.pins.path()).ok().map(|metadata| FileStamp::from(&metadata));
-        Made { installation: self.host.installation(), pins }
+        let host = self.host.clone();
+        let installation = tokio::task::spawn_blocking(move || host.installation()).await.ok();
+        Made { installation, pins }
     }
 }
 

@@ -21,6 +21,7 @@ use rmcp::service::{NotificationContext, Peer, RequestContext, SubscriptionConte
 use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::cursor;
 use super::notes::Notes;
 use super::offered::Offered;
 use super::running::Running;
@@ -145,7 +146,8 @@ fn actor(context: &RequestContext<RoleServer>) -> String {
     }
 }
 
-fn result(told: &Rendered, audit_id: &AuditId) -> CallToolResult {
+/// The result of a call, whatever came of it.
+pub(super) fn result(told: &Rendered, audit_id: &AuditId) -> CallToolResult {
     let text = vec![ContentBlock::text(told.text())];
     let mut result =
         if told.is_error() { CallToolResult::error(text) } else { CallToolResult::success(text) };
@@ -189,10 +191,17 @@ impl ServerHandler for McpServer {
         request: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let after = request.and_then(|request| request.cursor);
-        let (tools, next) = self.shared.settings.offered.now().page(after.as_deref());
+        let after = match request.and_then(|request| request.cursor) {
+            Some(cursor) => Some(cursor::read(&cursor).ok_or_else(|| {
+                let message = "The cursor is none of this list's. Ask for the tools from their beginning.";
+                ErrorData::invalid_params(message, None)
+            })?),
+            None => None,
+        };
+        let catalog = self.shared.settings.offered.now();
+        let (tools, more) = catalog.page(after.as_deref());
         let mut result = ListToolsResult::with_all_items(tools);
-        result.next_cursor = next;
+        result.next_cursor = more.map(cursor::after);
         Ok(result)
     }
 
@@ -213,7 +222,7 @@ impl ServerHandler for McpServer {
         let _one = self.shared.running.one();
         let notes = Notes::to(&context.peer, context.meta.get_progress_token(), self.level(&context));
         let args = request.arguments.unwrap_or_default();
-        let (told, audit_id) = notes.of(self.run(&tool.tool.name, &tool.runs, args, &context)).await;
+        let (told, audit_id) = notes.of(self.run(&tool.tool.name, tool.runs(), args, &context)).await;
         Ok(result(&told, &audit_id).into())
     }
 

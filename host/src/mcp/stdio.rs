@@ -1,34 +1,48 @@
 //! The server over a pair of streams, one message a line: what is bounded, what is answered, how it ends.
 //!
-//! Reading stops where a client has more requests under way than are taken, or reads no answers; it goes on when it
-//! does. One task writes, so that an answer is on its way whole. The end of input is the client's goodbye: what runs
-//! may end, for the time of grace, and is cancelled then. Output that nobody takes any more ends what runs at once.
+//! Reading goes on where a client has more requests under way than are taken: those beyond are answered at once, so
+//! that what cancels the others arrives. It stops where a client lets thousands of such answers lie unread. One task
+//! writes, so that an answer is on its way whole. The end of input is the client's goodbye: what runs may end, for the
+//! time of grace, and is cancelled then. Output that nobody takes any more ends what runs at once.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use rmcp::RoleServer;
-use rmcp::model::{ClientJsonRpcMessage, ClientNotification, RequestId, ServerJsonRpcMessage};
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientNotification, ClientRequest, GetExtensions as _, JsonRpcRequest, RequestId,
+    ServerJsonRpcMessage,
+};
 use rmcp::service::serve_server_with_ct;
 use rmcp::transport::Transport;
-use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use super::input::Input;
 use super::jsonrpc::{self, Kind, Refused};
+use super::refusal::Refusal;
 use super::server::{McpServer, McpSettings, Shared};
-use crate::server::BODY_BYTES;
 
 /// Requests under way at once, those among them whose answers wait to be read.
-const UNDER_WAY: usize = 1_024;
+const UNDER_WAY: u32 = 1_024;
+
+/// As how many of them a request for tools counts, whose answer may be a page of a mebibyte.
+const PAGE: u32 = 16;
 
 /// Messages that wait to be written.
 const UNWRITTEN: usize = 64;
+
+/// Answers to what is not served that wait to be written. Each is an id and a name: some hundred bytes.
+const REFUSALS: usize = 16_384;
+
+/// Requests that were cancelled and whose ids are not taken again: what is left of one would pass for the next one's.
+const CANCELLED: usize = 256;
 
 /// How long cancelled calls, and the last answers, have.
 const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -52,28 +66,28 @@ impl McpSettings {
     }
 }
 
+/// The room of a request: held until its answer is written, and longer by who is at work for it.
+type Room = Arc<OwnedSemaphorePermit>;
+
 /// A message on its way out, and the room that it held.
-struct Line(Bytes, Option<OwnedSemaphorePermit>);
+struct Line(Bytes, Option<Room>);
 
 /// The requests under way, each with its room.
-type UnderWay = Arc<Mutex<HashMap<RequestId, OwnedSemaphorePermit>>>;
+type UnderWay = Arc<Mutex<HashMap<RequestId, Room>>>;
 
 /// The streams as the SDK uses them.
 struct Lines<R> {
-    input: BufReader<R>,
-    /// What was read of the present line. Reading is often broken off, and goes on here.
-    line: Vec<u8>,
-    /// The rest of a line that is too long.
-    skipping: bool,
+    input: Input<R>,
     /// When the client said no more.
     ended: Option<Instant>,
-    /// An answer that stands before all that is read next.
-    answer: Option<Bytes>,
     /// Whether any request came: before it the SDK takes nothing else.
     greeted: bool,
     room: Arc<Semaphore>,
     under_way: UnderWay,
+    /// The last of those that were cancelled.
+    cancelled: VecDeque<RequestId>,
     output: Option<mpsc::Sender<Line>>,
+    refusals: Option<mpsc::Sender<Refusal>>,
     writing: Option<JoinHandle<()>>,
     shared: Arc<Shared>,
 }
@@ -81,84 +95,44 @@ struct Lines<R> {
 impl<R: AsyncRead + Send + Unpin> Lines<R> {
     fn new(shared: Arc<Shared>, input: R, output: impl AsyncWrite + Send + Unpin + 'static) -> Self {
         let (sender, lines) = mpsc::channel(UNWRITTEN);
-        let writing = tokio::spawn(write(output, lines, Arc::clone(&shared)));
+        let (refusals, refused) = mpsc::channel(REFUSALS);
+        let writing = tokio::spawn(write(output, lines, refused, Arc::clone(&shared)));
         Self {
-            input: BufReader::new(input),
-            line: Vec::new(),
-            skipping: false,
+            input: Input::new(input),
             ended: None,
-            answer: None,
             greeted: false,
-            room: Arc::new(Semaphore::new(UNDER_WAY)),
+            room: Arc::new(Semaphore::new(UNDER_WAY as usize)),
             under_way: UnderWay::default(),
+            cancelled: VecDeque::new(),
             output: Some(sender),
+            refusals: Some(refusals),
             writing: Some(writing),
             shared,
         }
     }
 
-    /// The next line, whole; none at the end. Can be broken off anywhere, and goes on where it was.
-    async fn next_line(&mut self) -> Option<Result<(), Refused>> {
-        loop {
-            let read = match self.input.fill_buf().await {
-                Ok([]) => return None,
-                Ok(read) => read,
-                Err(error) => {
-                    tracing::debug!(target: "cofferdam::mcp", %error, "the input broke");
-                    return None;
-                }
-            };
-            let end = read.iter().position(|byte| *byte == b'\n');
-            let taken = end.map_or(read.len(), |end| end + 1);
-            let too_long = !self.skipping && self.line.len() + taken > BODY_BYTES;
-            if !self.skipping && !too_long {
-                self.line.extend_from_slice(read.get(..taken).unwrap_or_default());
-            }
-            self.input.consume(taken);
-            if too_long {
-                self.line = Vec::new();
-            }
-            let was_skipping = self.skipping;
-            self.skipping = (was_skipping || too_long) && end.is_none();
-            match end {
-                _ if too_long => return Some(Err(Refused::request("The message is too long."))),
-                Some(_) if !was_skipping => return Some(Ok(())),
-                _ => {}
-            }
-        }
-    }
-
     /// The message that the line is, if it is one for the SDK; otherwise its answer, if it gets one.
-    fn read(&mut self) -> Result<Option<ClientJsonRpcMessage>, Refused> {
-        let line = self.line.trim_ascii();
+    fn read(&mut self, line: &[u8]) -> Result<Option<ClientJsonRpcMessage>, Refusal> {
+        let line = line.trim_ascii();
         if line.is_empty() {
             return Ok(None);
         }
         let (kind, id) = jsonrpc::read(line)?;
-        let message = serde_json::from_slice::<ClientJsonRpcMessage>(line).map_err(|_| match kind {
+        let mut message = serde_json::from_slice::<ClientJsonRpcMessage>(line).map_err(|_| match kind {
             Kind::Request { .. } => Refused::params(id.unwrap_or_default()),
             _ => Refused::request("The message is none of this protocol."),
         })?;
-        match &message {
+        match &mut message {
             ClientJsonRpcMessage::Request(request) => {
                 self.greeted = true;
-                let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
-                if under_way.contains_key(&request.id) {
-                    // Its own answer would be taken for that of the other.
-                    return Err(Refused::request("A request with this id is under way."));
-                }
-                // There is room: it was waited for before the line was read.
-                if let Ok(room) = Arc::clone(&self.room).try_acquire_owned() {
-                    under_way.insert(request.id.clone(), room);
-                }
+                self.admit(request)?;
             }
             _ if !self.greeted => return Ok(None),
             ClientJsonRpcMessage::Notification(notification) => {
                 if let ClientNotification::CancelledNotification(cancelled) = &notification.notification
                     && let Some(id) = &cancelled.params.request_id
                 {
-                    // A request that was cancelled gets no answer.
-                    self.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+                    self.cancel(id);
                 }
             }
             _ => {}
@@ -166,15 +140,44 @@ impl<R: AsyncRead + Send + Unpin> Lines<R> {
         Ok(Some(message))
     }
 
-    /// Waits for what runs, for the time of grace, has it cancelled then, and waits until that was said. Can be broken
-    /// off, too: the time runs from when the client said no more.
+    /// A request that was cancelled gets no answer.
+    fn cancel(&mut self, id: &RequestId) {
+        if self.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(id).is_some() {
+            self.cancelled.truncate(CANCELLED - 1);
+            self.cancelled.push_front(id.clone());
+        }
+    }
+
+    /// Takes the request among those under way, if there is room for it.
+    fn admit(&self, request: &mut JsonRpcRequest<ClientRequest>) -> Result<(), Refusal> {
+        let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        if under_way.contains_key(&request.id) {
+            // Its own answer would be taken for that of the other.
+            return Err(Refused::request("A request with this id is under way.").into());
+        }
+        if self.cancelled.contains(&request.id) {
+            return Err(Refused::request("A request with this id was cancelled.").into());
+        }
+        let counts = if matches!(request.request, ClientRequest::ListToolsRequest(_)) { PAGE } else { 1 };
+        let Ok(room) = Arc::clone(&self.room).try_acquire_many_owned(counts) else {
+            return Err(Refusal::busy(request));
+        };
+        let room = Room::new(room);
+        under_way.insert(request.id.clone(), Arc::clone(&room));
+        // Who cancels has the room back when nobody is at work for the request any more, and no sooner.
+        request.request.extensions_mut().insert(room);
+        Ok(())
+    }
+
+    /// Waits until all that is under way is done and its answers are written, for the time of grace; has it cancelled
+    /// then, and waits until that was said. Can be broken off, too: the time runs from when the client said no more.
     async fn goodbye(&mut self, ended: Instant) {
         let shared = Arc::clone(&self.shared);
         shared.settings.shutdown.begin();
         let grace = ended + shared.settings.grace;
-        if timeout_at(grace, shared.running.idle()).await.is_err() {
+        if timeout_at(grace, self.room.acquire_many(UNDER_WAY)).await.is_err() {
             shared.settings.shutdown.cancel();
-            drop(timeout_at(grace + LAST_WORDS, shared.running.idle()).await);
+            drop(timeout_at(grace + LAST_WORDS, self.room.acquire_many(UNDER_WAY)).await);
         }
     }
 }
@@ -202,46 +205,36 @@ impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for Lines<R> {
 
     async fn receive(&mut self) -> Option<ClientJsonRpcMessage> {
         let shutdown = self.shared.settings.shutdown.clone();
+        let refusals = self.refusals.clone()?;
         loop {
             if let Some(ended) = self.ended {
                 self.goodbye(ended).await;
                 return None;
             }
-            if self.answer.is_some() {
-                // What is broken off here was not taken yet.
-                let room = self.output.as_ref()?.reserve().await.ok()?;
-                if let Some(answer) = self.answer.take() {
-                    room.send(Line(answer, None));
-                }
-            }
-            let room = Arc::clone(&self.room);
             let read = tokio::select! {
                 biased;
                 () = shutdown.begun() => None,
                 read = async {
-                    drop(room.acquire().await);
-                    self.next_line().await
+                    // Who lets them lie unread is not read from, either.
+                    let refuse = refusals.reserve().await.ok()?;
+                    Some((refuse, self.input.next_line().await?))
                 } => read,
             };
-            let message = match read {
-                None => {
-                    self.ended = Some(Instant::now());
-                    continue;
-                }
-                Some(Ok(())) => self.read(),
-                Some(Err(refused)) => Err(refused),
+            let Some((refuse, line)) = read else {
+                self.ended = Some(Instant::now());
+                continue;
             };
-            self.line.clear();
-            match message {
+            match line.map_err(Refusal::from).and_then(|line| self.read(&line)) {
                 Ok(Some(message)) => return Some(message),
                 Ok(None) => {}
-                Err(refused) => self.answer = Some(refused.answer().into()),
+                Err(refusal) => refuse.send(refusal),
             }
         }
     }
 
     async fn close(&mut self) -> io::Result<()> {
         self.output = None;
+        self.refusals = None;
         if let Some(writing) = self.writing.take() {
             drop(timeout(LAST_WORDS, writing).await);
         }
@@ -250,13 +243,23 @@ impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for Lines<R> {
 }
 
 /// Writes line after line; those that wait already go out together.
-async fn write(output: impl AsyncWrite + Send + Unpin, mut lines: mpsc::Receiver<Line>, shared: Arc<Shared>) {
+async fn write(
+    output: impl AsyncWrite + Send + Unpin,
+    mut lines: mpsc::Receiver<Line>,
+    mut refusals: mpsc::Receiver<Refusal>,
+    shared: Arc<Shared>,
+) {
     let mut output = tokio::io::BufWriter::new(output);
-    while let Some(Line(line, room)) = lines.recv().await {
+    loop {
+        let Line(line, room) = tokio::select! {
+            Some(line) = lines.recv() => line,
+            Some(refusal) = refusals.recv() => Line(refusal.answer().into(), None),
+            else => break,
+        };
         let written = async {
             output.write_all(&line).await?;
             output.write_all(b"\n").await?;
-            if lines.is_empty() { output.flush().await } else { Ok(()) }
+            if lines.is_empty() && refusals.is_empty() { output.flush().await } else { Ok(()) }
         };
         if let Err(error) = written.await {
             tracing::info!(target: "cofferdam::mcp", %error, "nobody takes the answers any more");

@@ -49,8 +49,8 @@ pub(super) struct Unnamed {
     pub(super) runs: Runs,
     title: Option<String>,
     description: String,
-    input: JsonObject,
-    output: JsonObject,
+    input: Arc<JsonObject>,
+    output: Arc<JsonObject>,
     annotations: ToolAnnotations,
 }
 
@@ -58,9 +58,12 @@ pub(super) struct Unnamed {
 #[derive(Debug, Clone)]
 pub(super) struct Named {
     pub(super) tool: Tool,
-    pub(super) runs: Runs,
+    /// What it was made of.
+    pub(super) of: Arc<Unnamed>,
     /// The SHA-256 of all that agents read of it.
     pub(super) pin: Digest,
+    /// How much that is, in bytes of JSON.
+    pub(super) bytes: usize,
 }
 
 impl Unnamed {
@@ -79,8 +82,8 @@ impl Unnamed {
             },
             title: None,
             description: words::description(docs.map(|docs| docs.text()).unwrap_or_default(), &runs),
-            input: schema::input(operation, docs),
-            output: schema::output(operation),
+            input: Arc::new(schema::input(operation, docs)),
+            output: Arc::new(schema::output(operation)),
             annotations: hints(manifest.known_effect(op), manifest.idempotent(op), reaches),
         }
     }
@@ -96,8 +99,8 @@ impl Unnamed {
             wanted: Wanted { base: plain(action.name()), identity: format!("action {}", action.reference()) },
             title: action.title().map(|title| words::told(title, words::TITLE_BYTES)),
             description: words::description(action.description(), &runs),
-            input: schema::of_action(&action.input_schema()),
-            output: schema::outcome_of_action(action.output().map(|output| output.schema())),
+            input: Arc::new(schema::of_action(&action.input_schema())),
+            output: Arc::new(schema::outcome_of_action(action.output().map(|output| output.schema()))),
             annotations: hints(runnable.effect(), idempotent, reaches),
             runs: Runs::Action(Arc::new(runnable)),
         }
@@ -115,15 +118,28 @@ impl Unnamed {
     pub(super) fn is_read_only(&self) -> bool {
         self.annotations.read_only_hint == Some(true)
     }
+}
 
+impl Named {
     /// The tool under this name.
-    pub(super) fn named(self, name: String) -> Named {
-        let mut tool = Tool::new(name, self.description, Arc::new(self.input))
-            .with_raw_output_schema(Arc::new(self.output))
-            .with_annotations(self.annotations);
-        tool.title = self.title;
-        let pin = pin(&tool);
-        Named { tool, runs: self.runs, pin }
+    pub(super) fn new(of: &Arc<Unnamed>, name: String) -> Self {
+        let mut tool = Tool::new(name, of.description.clone(), Arc::clone(&of.input))
+            .with_raw_output_schema(Arc::clone(&of.output))
+            .with_annotations(of.annotations.clone());
+        tool.title.clone_from(&of.title);
+        // Canonical JSON (RFC 8785): a tool is strings, numbers and maps of them.
+        let json = serde_json_canonicalizer::to_vec(&tool).unwrap_or_default();
+        Self { tool, of: Arc::clone(of), pin: Digest::of(&json), bytes: json.len() }
+    }
+
+    /// What it runs.
+    pub(super) fn runs(&self) -> &Runs {
+        &self.of.runs
+    }
+
+    /// Whether agents read the same of it, and it runs the same.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.pin == other.pin && self.runs().is_same(other.runs())
     }
 }
 
@@ -139,8 +155,24 @@ fn hints(effect: Option<Effect>, idempotent: bool, reaches: bool) -> ToolAnnotat
     }
 }
 
-/// The SHA-256 of the tool as canonical JSON (RFC 8785).
-fn pin(tool: &Tool) -> Digest {
-    // A tool is strings, numbers and maps of them.
-    Digest::of(&serde_json_canonicalizer::to_vec(tool).unwrap_or_default())
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::{Arc, ConnectorRef, Runs, ToolAnnotations, Unnamed, Wanted, plain};
+
+    impl Unnamed {
+        /// A tool of this name that runs nothing that there is.
+        pub(in crate::mcp) fn for_test(name: &str, description: &str) -> Self {
+            let connector = ConnectorRef::parse("github://acme/many@1.0.0").unwrap();
+            Self {
+                wanted: Wanted { base: plain(name), identity: name.to_owned() },
+                runs: Runs::Operation { connector, op: name.to_owned() },
+                title: None,
+                description: description.to_owned(),
+                input: Arc::default(),
+                output: Arc::default(),
+                annotations: ToolAnnotations::new(),
+            }
+        }
+    }
 }

@@ -10,6 +10,7 @@ use rustix::fs::OFlags;
 
 use super::keyring::Keyring;
 use crate::error::{HostError, HostErrorKind};
+use crate::stamp::FileStamp;
 
 /// The largest keyring that is read, in bytes.
 const MAX_BYTES: u64 = 1024 * 1024;
@@ -25,7 +26,15 @@ pub struct KeyringFile {
 
 /// What the file looked like at one moment; a change of the file is a change of this.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct KeyringStamp(Option<[i64; 6]>);
+pub(crate) struct KeyringStamp(Option<FileStamp>);
+
+impl KeyringStamp {
+    /// Whether a later change is sure to show.
+    #[cfg(feature = "server")]
+    pub(crate) fn is_settled(&self) -> bool {
+        self.0.is_none_or(|stamp| stamp.is_settled())
+    }
+}
 
 impl KeyringFile {
     /// The keyring at `path`.
@@ -114,18 +123,7 @@ impl KeyringFile {
 
     /// What the file looks like now: one `stat`.
     pub(crate) fn stamp(&self) -> KeyringStamp {
-        let stamp = rustix::fs::stat(&self.path).ok().map(|stat| {
-            #[expect(clippy::cast_possible_wrap, reason = "compared for equality only")]
-            [
-                stat.st_dev as i64,
-                stat.st_ino as i64,
-                stat.st_size,
-                stat.st_mtime,
-                stat.st_mtime_nsec as i64,
-                stat.st_ctime_nsec as i64,
-            ]
-        });
-        KeyringStamp(stamp)
+        KeyringStamp(rustix::fs::stat(&self.path).ok().map(|stat| FileStamp::from(&stat)))
     }
 
     fn unusable(&self, how: &str, fix: &str) -> HostError {

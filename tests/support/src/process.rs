@@ -1,10 +1,14 @@
-//! What this process uses: resident memory, threads, open files.
+//! What a process uses: resident memory, threads, open files.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// A field of `/proc/self/status`, as the number it starts with.
+/// A field of this process's status, as the number it starts with.
 fn status(field: &str) -> u64 {
-    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status_of("self", field)
+}
+
+fn status_of(process: &str, field: &str) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
@@ -19,6 +23,12 @@ pub fn resident_bytes() -> u64 {
 #[must_use]
 pub fn peak_resident_bytes() -> u64 {
     status("VmHWM") * 1024
+}
+
+/// The same of another process; 0 if there is none.
+#[must_use]
+pub fn peak_resident_bytes_of(process: u32) -> u64 {
+    status_of(&process.to_string(), "VmHWM") * 1024
 }
 
 /// Threads.

@@ -1,0 +1,242 @@
+//! Reading what tools are made from: what did not change since it was read is not read again.
+//!
+//! Ten thousand actions are seconds of work, and one of them changes at a time. What was found of a file stands as long
+//! as the file, the index and the keyring do, each known by one `stat`; what changed so shortly before it was looked at
+//! that a later change might not show is read again, and so is whatever was wrong.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::catalog::Withheld;
+use super::offer::Offer;
+use super::tool::Unnamed;
+use crate::action::{Action, Requirement};
+use crate::call::ConnectorRef;
+use crate::error::{HostError, HostErrorKind};
+use crate::host::{Ground, Host};
+use crate::stamp::FileStamp;
+
+/// After how many actions others have their turn on this thread.
+const TURN: usize = 32;
+
+/// What was found, as long as it stands.
+#[derive(Default)]
+pub(super) struct Known {
+    ground: Option<Ground>,
+    operations: Option<Vec<Arc<Unnamed>>>,
+    actions: HashMap<String, Shelved>,
+}
+
+/// What was found of an action's file: its tool, if it is offered.
+struct Shelved {
+    stamp: FileStamp,
+    tool: Option<Arc<Unnamed>>,
+}
+
+/// What there is to offer, before names and pins.
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) tools: Vec<Arc<Unnamed>>,
+    pub(super) withheld: Vec<Withheld>,
+}
+
+/// An action that has to be checked: as far as its file can be read, and how the file is to be known again.
+struct Unchecked {
+    name: String,
+    stamp: Option<FileStamp>,
+    action: Result<Arc<Action>, HostError>,
+}
+
+impl Known {
+    /// Reads what `offer` offers of what is installed. Verifies every package that it reads, as a call would, and
+    /// checks every action.
+    ///
+    /// # Errors
+    /// The index, or the directory of actions, cannot be read.
+    pub(super) async fn read(&mut self, host: &Host, offer: &Arc<Offer>) -> Result<Found, HostError> {
+        // How things look before they are read: what changes meanwhile looks different the next time.
+        let ground = host.ground();
+        let before = std::mem::take(self);
+        let mut known = if before.ground.as_ref() == Some(&ground) { before } else { Self::default() };
+        let (reading, wanted) = (host.clone(), Arc::clone(offer));
+        let read = tokio::task::spawn_blocking(move || {
+            let mut found = Found::default();
+            match &known.operations {
+                Some(tools) => found.tools.clone_from(tools),
+                None => {
+                    found.tools = operations(&reading, &wanted, &mut found.withheld)?;
+                    known.operations = found.withheld.is_empty().then(|| found.tools.clone());
+                }
+            }
+            let unchecked = known.shelved(&reading, &mut found)?;
+            Ok::<_, HostError>((known, found, unchecked))
+        });
+        let lost =
+            |error| HostError::new(HostErrorKind::Internal, "The tools could not be read.").because(error);
+        let (mut known, mut found, unchecked) = read.await.map_err(lost)??;
+        for (at, Unchecked { name, stamp, action }) in unchecked.into_iter().enumerate() {
+            if at % TURN == TURN - 1 {
+                tokio::task::yield_now().await;
+            }
+            match tool(host, offer, action).await {
+                Ok(tool) => {
+                    found.tools.extend(tool.clone());
+                    if let Some(stamp) = stamp {
+                        known.actions.insert(name, Shelved { stamp, tool });
+                    }
+                }
+                Err(error) => found.withheld.push(Withheld::new(name, error.message())),
+            }
+        }
+        if ground.is_settled() {
+            known.ground = Some(ground);
+            *self = known;
+        }
+        Ok(found)
+    }
+
+    /// Adds the tools of the actions that are as they were; the others, read. Forgets those that are gone.
+    fn shelved(&mut self, host: &Host, found: &mut Found) -> Result<Vec<Unchecked>, HostError> {
+        let stamps: HashMap<_, _> = host.installation().actions.into_iter().collect();
+        let mut before = std::mem::take(&mut self.actions);
+        let mut unchecked = Vec::new();
+        for name in host.action_names()? {
+            let stamp = stamps.get(&format!("{name}.md")).filter(|stamp| stamp.is_settled()).copied();
+            match before.remove(&name) {
+                Some(shelved) if Some(shelved.stamp) == stamp => {
+                    found.tools.extend(shelved.tool.clone());
+                    self.actions.insert(name, shelved);
+                }
+                _ => {
+                    let action = host.action(&name);
+                    unchecked.push(Unchecked { name, stamp, action });
+                }
+            }
+        }
+        Ok(unchecked)
+    }
+}
+
+/// The tool of an action, if it is offered. One that does not fit what is installed is withheld with the reason.
+async fn tool(
+    host: &Host,
+    offer: &Offer,
+    action: Result<Arc<Action>, HostError>,
+) -> Result<Option<Arc<Unnamed>>, HostError> {
+    let action = action?;
+    let connector =
+        |required: &Requirement| ConnectorRef::new(required.connector().clone(), required.version().clone());
+    if !action.requires().iter().all(|required| offer.admits(&connector(required))) {
+        return Ok(None);
+    }
+    host.check_action(action).await.map(|runnable| Some(Arc::new(Unnamed::action(runnable))))
+}
+
+/// The operations that are offered. A connector that a call would refuse has none, and is withheld with the reason.
+fn operations(
+    host: &Host,
+    offer: &Offer,
+    withheld: &mut Vec<Withheld>,
+) -> Result<Vec<Arc<Unnamed>>, HostError> {
+    let mut tools = Vec::new();
+    let mut seen = Vec::new();
+    for entry in host.list()? {
+        let connector = ConnectorRef::new(entry.name, entry.version);
+        if !offer.selects_of(&connector) || !offer.admits(&connector) {
+            continue;
+        }
+        let package = match host.package(&connector) {
+            Ok(package) => package,
+            Err(error) => {
+                withheld.push(Withheld::new(connector.to_string(), error.to_string()));
+                seen.push((connector, Vec::new()));
+                continue;
+            }
+        };
+        let mut ops = Vec::new();
+        for operation in package.operations() {
+            let op = operation.name().json();
+            ops.push(op.to_owned());
+            if let Some(name) = offer.selects(&connector, op) {
+                tools.push(Arc::new(Unnamed::operation(&package, &connector, operation).under(name)));
+            }
+        }
+        seen.push((connector, ops));
+    }
+    for nothing in offer.selecting_nothing(&seen) {
+        // A connector that cannot be read has said so.
+        if !seen
+            .iter()
+            .any(|(connector, ops)| ops.is_empty() && nothing.contains(&connector.name().to_string()))
+        {
+            withheld.push(Withheld::new(nothing, "nothing that is installed has this name"));
+        }
+    }
+    Ok(tools)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::time::Duration;
+
+    use super::{Arc, Found, Host, Known, Offer};
+    use crate::sandbox::Compiler;
+
+    fn write(home: &std::path::Path, name: &str, description: &str) {
+        let hash = "0".repeat(64);
+        let text = format!(
+            "+++\nname = \"{name}\"\nversion = \"1.0.0\"\n\n[[requires.connectors]]\nname = \"github://acme/x\"\n\
+             version = \"1.0.0\"\nhash = \"sha256:{hash}\"\ncapabilities = {{ operations = [\"y\"] }}\n\n\
+             [[execute]]\nid = \"one\"\nconnector = \"github://acme/x\"\nop = \"y\"\n+++\n{description}\n"
+        );
+        let path = home.join(format!("actions/{name}.md"));
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
+    }
+
+    async fn settled() {
+        tokio::time::sleep(Duration::from_millis(150)).await;
+    }
+
+    #[tokio::test]
+    async fn what_did_not_change_is_not_read_again() {
+        let home = tempfile::tempdir().unwrap();
+        fs::create_dir(home.path().join("actions")).unwrap();
+        fs::set_permissions(home.path().join("actions"), Permissions::from_mode(0o700)).unwrap();
+        let host = Host::builder().home(home.path()).compiler(Compiler::in_process()).build().unwrap();
+        // Nothing of them is offered: that stands as well as a tool would, and wants no connector.
+        let offer = Arc::new(Offer::new().only("github://acme/other"));
+        for name in ["a", "b", "c"] {
+            write(home.path(), name, "Does.");
+        }
+        let to_read = |known: &mut Known| {
+            let unchecked = known.shelved(&host, &mut Found::default()).unwrap();
+            unchecked.into_iter().map(|one| one.name).collect::<Vec<_>>()
+        };
+        let mut known = Known::default();
+        assert_eq!(to_read(&mut known), ["a", "b", "c"]);
+        settled().await;
+        let found = known.read(&host, &offer).await.unwrap();
+        assert!(found.tools.is_empty() && found.withheld.is_empty());
+        assert_eq!(to_read(&mut known), [""; 0]);
+        write(home.path(), "b", "Does it.");
+        settled().await;
+        assert_eq!(to_read(&mut known), ["b"]);
+        known.read(&host, &offer).await.unwrap();
+        assert_eq!(to_read(&mut known), [""; 0]);
+        fs::remove_file(home.path().join("actions/a.md")).unwrap();
+        known.read(&host, &offer).await.unwrap();
+        assert_eq!(known.actions.len(), 2, "what is gone is forgotten");
+        // Who is trusted has changed: nothing that was found stands any more.
+        fs::write(home.path().join("keyring.toml"), "version = 1\n").unwrap();
+        settled().await;
+        let mut found = known.read(&host, &Arc::new(Offer::new())).await.unwrap();
+        found.withheld.sort();
+        let withheld: Vec<_> = found.withheld.iter().map(|one| one.name.as_str()).collect();
+        assert_eq!(withheld, ["b", "c"], "the connector is not there");
+        assert_eq!(to_read(&mut known), ["b", "c"], "what was wrong is read again");
+    }
+}
