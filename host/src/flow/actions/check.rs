@@ -135,7 +135,10 @@ fn target(
         findings.refuse(&[here, &[Key::Name("op")]].concat(), &Refused::new(message, "name one that it has"));
     }
     // What the action lets reach no host can only compute.
-    let reaches = action.requires().get(target.requirement()).is_some_and(|required| !required.scope().hosts().is_empty());
+    let reaches = action
+        .requires()
+        .get(target.requirement())
+        .is_some_and(|required| !required.scope().hosts().is_empty());
     let effect = package.manifest.effect(target.op()).or((!reaches).then_some(Effect::ReadOnly));
     let services = Arc::clone(&package.services);
     Some(ReadyTarget { connector: package.connector.clone(), operation: found?.clone(), effect, services })
