@@ -7,7 +7,7 @@ use super::error::{self, named};
 use super::value;
 use crate::error::Error;
 use crate::failure::{printable_json, safe_line};
-use crate::flow::{ActionReport, ActionValue};
+use crate::flow::{ActionReport, ActionValue, Again, StepReport};
 
 /// Tells an agent the value of the action `name`, as JSON: `{"action", "output", "steps"}`.
 #[must_use]
@@ -19,15 +19,14 @@ pub fn action_value(name: &str, answer: &ActionValue, report: &ActionReport) -> 
     };
     let whole = Value::Object(structured.clone()).to_string();
     let mut partial = Map::new();
-    for step in &report.steps {
-        let Some(failed) = step.report.as_ref().and_then(|report| report.partial) else { continue };
-        partial.insert(step.id.to_string(), failed.into());
+    for (id, failed) in &report.partial {
+        partial.insert(id.clone(), (*failed).into());
         text.push_str(&format!(
             "Action '{}' answered in part: {failed} of the items of its step {} failed.\n",
             named(name),
-            step.id
+            id
         ));
-        for line in answer.steps.get(&*step.id).map(value::items).unwrap_or_default() {
+        for line in answer.steps.get(id).map(value::items).unwrap_or_default() {
             text.push_str(&format!("- {line}\n"));
         }
     }
@@ -49,40 +48,63 @@ pub fn action_value(name: &str, answer: &ActionValue, report: &ActionReport) -> 
     Rendered { text, structured: Value::Object(structured), is_error: false }
 }
 
-/// Tells an agent why the action `name` has no value, and which of its steps are done all the same. The structure is
-/// the envelope of what ended it, and nothing else; where that is the host's own error, its details say what is done.
+/// Tells an agent why the action `name` has no value, and which of its steps are done all the same.
+///
+/// The structure is the envelope of what ended it. Whoever branches on it decides about the action and not about the
+/// step: so where a step that must not be repeated is done, or may be, its details say so (`again`); and where there is
+/// no key either, `retriable` is false, nothing says when to try again, and the step's own envelope, as the record has
+/// it, is `details.failure`.
 #[must_use]
 pub fn action_error(name: &str, why: &Error, report: &ActionReport) -> Rendered {
+    let again = report.again();
     let mut rendered = match why {
-        // A request that was taken up did not fail to be.
-        Error::Host(error) if report.has_begun() => {
-            let mut told = error::of_host_begun(name, error);
-            // Also of what is its operator's to mend, whose own details are nobody else's.
-            if let Some(details) =
-                told.structured.pointer_mut("/error/details").and_then(Value::as_object_mut)
-            {
-                details.extend(half_done(report));
-            }
-            told
-        }
+        Error::Host(error) if report.has_begun() => error::of_host_begun(name, error, again),
+        why if again == Again::AskFirst => error::not_to_be_retried(name, why),
         why => error::error(name, why),
     };
-    if let Some(line) = done(report) {
-        // Between what mends it and its record.
+    let tells = matches!(why, Error::Host(_)) || again != Again::Freely;
+    // Also of what is its operator's to mend, whose own details are nobody else's.
+    if let Some(error) = rendered.structured.get_mut("error").filter(|_| report.has_begun() && tells) {
+        let own = matches!((why, again), (Error::Failure(_), Again::AskFirst)).then(|| error.clone());
+        if let (Some(own), Some(error)) = (own, error.as_object_mut()) {
+            error.insert("retriable".into(), false.into());
+            if let Some(details) = error.get_mut("details").and_then(Value::as_object_mut) {
+                details.shift_remove("retry_after_ms");
+                details.insert("failure".into(), own);
+            }
+        }
+        if let Some(details) = error.get_mut("details").and_then(Value::as_object_mut) {
+            details.extend(half_done(report));
+        }
+    }
+    // Between what mends it and its record.
+    let mut add = |line: &str| {
         let at = rendered.text.rfind('\n').unwrap_or(rendered.text.len());
         rendered.text.insert_str(at, &format!("\n{line}"));
+    };
+    if let Some(of) = report.ended_in().and_then(|step| step.report.as_ref()?.replayed.as_ref()) {
+        add(&format!(
+            "replayed: the failure of {of}, which stands under this key; nothing was asked again. Once its cause is \
+             mended, give another key."
+        ));
+    }
+    if let Some(line) = done(report) {
+        add(&line);
     }
     rendered
 }
 
-/// Where the action ended, and which of its steps are done.
+/// Where the action ended, which of its steps are done, and what it is to run it again.
 fn half_done(report: &ActionReport) -> impl Iterator<Item = (String, Value)> {
-    let done: Vec<_> = report.done().map(|step| Value::from(&*step.id)).collect();
+    let ids =
+        |steps: Vec<&StepReport>| -> Value { steps.iter().map(|step| Value::from(&*step.id)).collect() };
     let facts = [
         ("action", Some(Value::from(&*report.action))),
         ("action_audit_id", Some(report.audit_id.as_str().into())),
-        ("done", Some(done.into())),
+        ("done", Some(ids(report.done().collect()))),
         ("step", report.ended_in().map(|step| (*step.id).into())),
+        ("not_again", Some(ids(report.not_again().collect()))),
+        ("again", Some(report.again().name().into())),
     ];
     facts.into_iter().filter_map(|(name, fact)| Some((name.to_owned(), fact?)))
 }
@@ -99,9 +121,7 @@ fn done(report: &ActionReport) -> Option<String> {
         true => "No step is done.".to_owned(),
         false => format!("Done before, and not undone: {}.", quoted(done)),
     };
-    // A step that was begun may have had its effect, whatever came of it.
-    let begun = report.steps.iter().filter(|step| step.report.is_some());
-    let once: Vec<_> = begun.filter(|step| !step.idempotent).map(|step| &*step.id).collect();
+    let once: Vec<_> = report.not_again().map(|step| &*step.id).collect();
     let again = match (once.is_empty(), &report.idempotency_key) {
         (true, _) => String::new(),
         (false, Some(key)) => format!(

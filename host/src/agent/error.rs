@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::Rendered;
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::{Failure, safe_line};
+use crate::flow::Again;
 
 /// Longest line that an agent is told, in characters.
 const LINE_CHARS: usize = 2_000;
@@ -12,25 +13,35 @@ const LINE_CHARS: usize = 2_000;
 /// Tells an agent why `action` has no value.
 #[must_use]
 pub fn error(action: &str, error: &Error) -> Rendered {
+    told(action, error, true)
+}
+
+/// The same without a word on when to try again: of an action, a step of which must not be repeated.
+pub(super) fn not_to_be_retried(action: &str, error: &Error) -> Rendered {
+    told(action, error, false)
+}
+
+fn told(action: &str, error: &Error, may_retry: bool) -> Rendered {
     let (text, structured) = match error {
-        Error::Failure(failure) => of_failure(action, failure),
-        Error::Host(error) => of_host(action, error, "was not run"),
+        Error::Failure(failure) => of_failure(action, failure, may_retry),
+        Error::Host(error) => of_host(action, error, "was not run", may_retry),
     };
     Rendered { text, structured, is_error: true }
 }
 
-fn of_failure(action: &str, failure: &Failure) -> (String, Value) {
-    let hint = hint(failure);
+fn of_failure(action: &str, failure: &Failure, may_retry: bool) -> (String, Value) {
+    let hint = hint(failure, may_retry);
     let (class, id) = (failure.class().name(), failure.audit_id().as_str());
     let text = failed(action, class, failure.message(), hint.as_deref(), id);
     (text, serde_json::to_value(failure).unwrap_or_default())
 }
 
 /// What mends it, or when to try again, and that others were asked, too.
-fn hint(failure: &Failure) -> Option<String> {
+fn hint(failure: &Failure, may_retry: bool) -> Option<String> {
     let details = failure.details();
     let mends = details.get("suggestion").and_then(Value::as_str).map(str::to_owned);
-    let after = details.get("retry_after_ms").and_then(Value::as_u64).filter(|_| failure.retriable());
+    let after =
+        details.get("retry_after_ms").and_then(Value::as_u64).filter(|_| failure.retriable() && may_retry);
     let again = || after.map(|ms| format!("Try again after {} s.", ms.div_ceil(1000)));
     let chain = details.get("chain").and_then(Value::as_array).map(Vec::len);
     // A command stands for itself.
@@ -49,18 +60,19 @@ pub(super) fn failed(action: &str, class: &str, message: &str, hint: Option<&str
 }
 
 /// The same of an action that was begun and could not go on.
-pub(super) fn of_host_begun(action: &str, error: &HostError) -> Rendered {
-    let (text, structured) = of_host(action, error, "failed");
+pub(super) fn of_host_begun(action: &str, error: &HostError, again: Again) -> Rendered {
+    let (text, structured) = of_host(action, error, "failed", again != Again::AskFirst);
     Rendered { text, structured, is_error: true }
 }
 
 /// What the host says of itself is for its operator, and may name places of the machine: an agent is told what it is,
 /// and more only where the agent's own request is what is wrong.
-fn of_host(action: &str, error: &HostError, ended: &str) -> (String, Value) {
+fn of_host(action: &str, error: &HostError, ended: &str, may_retry: bool) -> (String, Value) {
     let (code, id) = (error.kind().code(), error.request_id().as_str());
     let own = error.kind().is_about_the_request();
     let message = if own { error.message() } else { error.kind().meaning() };
     let hint = if own { error.hint_text() } else { Some("The operator's log says more.") };
+    let hint = hint.filter(|_| may_retry || error.kind() != HostErrorKind::Busy);
     let (action, said) = (named(action), sentence(message));
     let first = match error.kind() {
         HostErrorKind::Cancelled => format!("Action '{action}' was cancelled: {said}."),

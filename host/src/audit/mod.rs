@@ -29,7 +29,7 @@ pub use log::{AuditLog, AuditReader, CallRow, Filter, StoredEntry};
 pub(crate) use note::NoteSigner;
 pub use note::{NoteFlaw, NoteKey};
 pub use order::{
-    CallStatus, CloseCall, Decision, KeyClaim, KeyEnd, OpenCall, Opened, Order, Pruned, Reply, Route,
+    CallStatus, CloseCall, Decision, KeyClaim, KeyEnd, KeyOf, OpenCall, Opened, Order, Pruned, Reply, Route,
     Standing, Stopped, StoppedBy, Verdict, Written, written,
 };
 pub(crate) use seal::Part;

@@ -98,6 +98,26 @@ pub struct KeyClaim {
     pub fingerprint: [u8; 32],
     /// When it is given: an outcome that stood until before then stands no more.
     pub at: Timestamp,
+    /// What is to run under it.
+    pub of: KeyOf,
+}
+
+/// What is to run under a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyOf {
+    /// A call.
+    Call,
+    /// A step of an action. What such a step came to stands for its key however long ago that was, if it has a value or
+    /// must not be repeated: an action that goes on under its key does nothing twice.
+    Step,
+    /// An action.
+    Action {
+        /// The action, as `name@version`.
+        action: Arc<str>,
+        /// The keys of its steps. It does not begin where one of them is not its own. Where it begins anew, since what
+        /// it came to before stands no more, what its steps came to then does not, either.
+        steps: Vec<Arc<str>>,
+    },
 }
 
 /// What becomes of a call's key at its end.

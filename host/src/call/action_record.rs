@@ -23,7 +23,7 @@ use super::report::Report;
 use super::request::{IfRunning, actor_name, idempotency_key};
 use super::spans;
 use super::tell::tell;
-use crate::audit::{CallStatus, KeyClaim, KeyEnd, Opened, Part, Route, Verdict};
+use crate::audit::{CallStatus, KeyClaim, KeyEnd, KeyOf, Opened, Part, Route, Verdict};
 use crate::digest::Digest;
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::event::{ACTION_SCHEME, Listener, Step};
@@ -50,6 +50,8 @@ pub(crate) struct ActionRecord {
     args: Map<String, Value>,
     key: Option<Arc<str>>,
     replayed: Option<AuditId>,
+    /// How many items of the values of its steps failed, where some did.
+    partial: BTreeMap<String, u64>,
     span: Span,
     /// How it ended, once that is written down.
     ended: Option<Verdict>,
@@ -81,6 +83,8 @@ pub(crate) struct Beginning {
     pub(crate) identities: BTreeMap<String, String>,
     /// The key that its caller gave.
     pub(crate) key: Option<String>,
+    /// Those that its steps carry then.
+    pub(crate) step_keys: Vec<String>,
     /// What becomes of it where an action with its key is still running.
     pub(crate) if_running: IfRunning,
     /// How long it may take.
@@ -110,6 +114,8 @@ pub(crate) struct Closed {
     pub(crate) operator: Option<Map<String, Value>>,
     /// The action whose recorded outcome this is.
     pub(crate) replayed: Option<AuditId>,
+    /// How many items of the values of its steps failed, where some did.
+    pub(crate) partial: BTreeMap<String, u64>,
 }
 
 impl ActionRecord {
@@ -144,6 +150,7 @@ impl ActionRecord {
             args: Map::new(),
             key: None,
             replayed: None,
+            partial: BTreeMap::new(),
             ended: None,
             operator: None,
             prompt: None,
@@ -189,14 +196,17 @@ impl ActionRecord {
             let fingerprint =
                 fingerprint::of_action((&self.name, &self.file), &with.args, &with.identities, actor);
             let at = self.on_record.now();
-            self.on_record.claims(KeyClaim { key: Arc::clone(key), fingerprint, at });
+            let steps = with.step_keys.iter().map(|key| Arc::from(key.as_str())).collect();
+            let of = KeyOf::Action { action: Arc::clone(&self.name), steps };
+            self.on_record.claims(KeyClaim { key: Arc::clone(key), fingerprint, at, of });
         }
         self.args = with.args;
         let mut patience = Patience::until(with.deadline);
         loop {
             let standing = self.on_record.standing().await?;
             match pipeline.under_key(with.if_running, standing, &mut patience).await? {
-                Turn::Recorded { of, recorded } => {
+                Turn::Recorded { of, mut recorded } => {
+                    self.partial = std::mem::take(&mut recorded.partial_steps);
                     self.step(Step::Replayed { of: &of });
                     spans::replayed(&self.span, &of);
                     self.replayed = Some(of);
@@ -252,17 +262,16 @@ impl ActionRecord {
     /// The step that was begun last is over.
     pub(crate) fn step_ended(&mut self, error: Option<&Error>, report: &Report) {
         self.redactor.learns(&report.secrets);
+        if let (Some(running), Some(failed)) = (&self.running, report.partial) {
+            self.partial.insert(running.id.to_string(), failed);
+        }
         let verdict = match error {
             None => verdict(CallStatus::Value),
             Some(error) => of_error(error),
         };
-        // Of an attempt that has no end it is not known what it sent.
-        let sent =
-            |attempt: &super::report::AttemptReport| attempt.usage.is_none_or(|usage| usage.requests > 0);
-        let sent = report.replayed.is_none() && report.attempts.iter().any(sent);
         let mut more = Map::from_iter([
             ("attempts".to_owned(), report.attempts.len().into()),
-            ("may_have_sent".to_owned(), sent.into()),
+            ("may_have_sent".to_owned(), report.may_have_sent().into()),
         ]);
         more.extend(report.replayed.as_ref().map(|of| ("replayed".to_owned(), of.as_str().into())));
         self.step_over(&verdict, more);
@@ -308,7 +317,7 @@ impl ActionRecord {
                 more.insert("replayed".to_owned(), of.as_str().into());
             }
             None => {
-                let whole = kept::outcome(&outcome, None);
+                let whole = kept::outcome_of_action(&outcome, self.partial.clone());
                 let mut shown = self.shown(whole.payload());
                 // What a failure says is shown whole, below.
                 if outcome.is_err() {
@@ -352,7 +361,11 @@ impl ActionRecord {
                 self.told(&Verdict { code, ..super::on_record::verdict(CallStatus::Refused) });
             }
         }
-        let also = Closed { operator: self.operator.take(), replayed: self.replayed.take() };
+        let also = Closed {
+            operator: self.operator.take(),
+            replayed: self.replayed.take(),
+            partial: std::mem::take(&mut self.partial),
+        };
         (closed.map_err(Error::from).and(outcome), also)
     }
 

@@ -10,7 +10,7 @@ use super::kept::{self, Recorded};
 use super::part::PartOf;
 use super::pipeline::Pipeline;
 use super::request::{Args, Call, IfRunning};
-use crate::audit::{AuditError, AuditTrouble, KeyClaim, Part, Sealed, Standing};
+use crate::audit::{AuditError, AuditTrouble, KeyClaim, KeyOf, Part, Sealed, Standing};
 use crate::error::{HostError, HostErrorKind};
 use crate::failure::AuditId;
 use crate::limits::PAYLOAD_BYTES;
@@ -47,7 +47,8 @@ impl Pipeline {
         };
         let fingerprint = if fits { super::fingerprint::of(call, actor) } else { None };
         let at = self.loader.clock.timestamp();
-        Some(KeyClaim { key: Arc::clone(key), fingerprint: fingerprint?, at })
+        let of = if call.part_of.is_some() { KeyOf::Step } else { KeyOf::Call };
+        Some(KeyClaim { key: Arc::clone(key), fingerprint: fingerprint?, at, of })
     }
 
     /// How long a call waits for another with its key: its own wall time, as far as that is known before it is loaded.

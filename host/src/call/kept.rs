@@ -229,6 +229,8 @@ struct OutcomeHead<'o> {
     error: Option<WholeHostError<'o>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     partial: Option<u64>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    partial_steps: BTreeMap<String, u64>,
 }
 
 /// An outcome as it was recorded.
@@ -237,16 +239,34 @@ pub(crate) struct Recorded<A> {
     pub(crate) outcome: Result<A, Error>,
     /// How many items of the value failed.
     pub(crate) partial: Option<u64>,
+    /// Of an action: how many items of the values of its steps failed, where some did.
+    pub(crate) partial_steps: BTreeMap<String, u64>,
 }
 
 /// All of an outcome. Its payload is what a caller gets: the value, or the envelope.
 pub(super) fn outcome<A: Answer>(outcome: &Result<A, Error>, partial: Option<u64>) -> Whole {
+    whole(outcome, partial, BTreeMap::new())
+}
+
+/// The same of an action, some of whose steps have partial values.
+pub(super) fn outcome_of_action<A: Answer>(
+    outcome: &Result<A, Error>,
+    partial_steps: BTreeMap<String, u64>,
+) -> Whole {
+    whole(outcome, None, partial_steps)
+}
+
+fn whole<A: Answer>(
+    outcome: &Result<A, Error>,
+    partial: Option<u64>,
+    partial_steps: BTreeMap<String, u64>,
+) -> Whole {
     let (failure, error) = match outcome {
         Ok(_) => (None, None),
         Err(Error::Failure(failure)) => (Some(failure.whole()), None),
         Err(Error::Host(error)) => (None, Some(error.whole())),
     };
-    Whole::new(&OutcomeHead { v: FORM, failure, error, partial }, |text| match outcome {
+    Whole::new(&OutcomeHead { v: FORM, failure, error, partial, partial_steps }, |text| match outcome {
         Ok(value) => value.append_to(text),
         Err(error) => {
             let _ = serde_json::to_writer(text, error);
@@ -263,7 +283,7 @@ pub(super) fn recorded<A: Answer>(sealed: &[u8]) -> Option<Recorded<A>> {
         (None, Some(error)) => Err(HostError::restored(error)?.into()),
         (Some(_), Some(_)) => return None,
     };
-    (head.v == FORM).then_some(Recorded { outcome, partial: head.partial })
+    (head.v == FORM).then_some(Recorded { outcome, partial: head.partial, partial_steps: head.partial_steps })
 }
 
 /// What the record says of a payload: how long it is, and its SHA-256.

@@ -33,6 +33,13 @@ impl Done {
             Err(Error::Failure(failure)) if passes(failure) && (self.idempotent || !self.sent) => {
                 KeyEnd::Free
             }
+            // It was cut off by the host while what it had sent was on its way: that is no outcome of what it did, no
+            // more than where somebody cancelled it.
+            Err(Error::Failure(failure))
+                if cut_off(failure) && matches!(self.key_without_outcome(), KeyEnd::Unknown) =>
+            {
+                KeyEnd::Unknown
+            }
             Err(Error::Failure(_)) => KeyEnd::Keeps(self.until),
             Err(Error::Host(_)) => self.key_without_outcome(),
         }
@@ -55,6 +62,11 @@ pub(super) fn fact(key: KeyEnd) -> Value {
         KeyEnd::Free => json!({"state": "free", "until": null}),
         KeyEnd::Unknown => json!({"state": "unknown", "until": null}),
     }
+}
+
+/// Whether the host ended the call before the connector had answered.
+fn cut_off(failure: &Failure) -> bool {
+    failure.class() == FailureClass::ResourceLimitExceeded && failure.code() != "payload"
 }
 
 /// Whether another try may end otherwise: also where the call's own time was over, or a circuit open, and where the

@@ -152,6 +152,13 @@ impl Report {
         self.operator.as_ref()
     }
 
+    /// Whether any request of the call's own attempts may have left. Of an attempt that has no end that is not known.
+    #[must_use]
+    pub fn may_have_sent(&self) -> bool {
+        let sent = |attempt: &AttemptReport| attempt.usage.is_none_or(|usage| usage.requests > 0);
+        self.replayed.is_none() && self.attempts.iter().any(sent)
+    }
+
     /// What the last attempt used; none where none has ended.
     #[must_use]
     pub fn last_usage(&self) -> Option<Usage> {

@@ -7,8 +7,8 @@ mod recover;
 mod replay;
 
 pub use actions::{
-    ActionReport, ActionValue, DryCall, DryRun, DryStep, Foretold, ListedAction, Once, Readiness, ReadyStep,
-    ReadyTarget, Run, Runnable, ShelvedAction, StepReport, StepStatus,
+    ActionReport, ActionValue, Again, DryCall, DryRun, DryStep, Foretold, ListedAction, Once, Readiness,
+    ReadyStep, ReadyTarget, Run, Runnable, ShelvedAction, StepReport, StepStatus,
 };
 pub use recover::{Incomplete, Skip};
 pub(crate) use recover::{incomplete, look, resume, skip};

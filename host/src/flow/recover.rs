@@ -95,7 +95,7 @@ impl Incomplete {
         let hint = is_action.then(|| action_hint(found.row.idempotent));
         let not_resumable = match &request {
             _ if is_action => Some("an_action"),
-            _ if !found.row.incomplete => Some("cancelled"),
+            _ if !found.row.incomplete && found.row.status != CallStatus::Failure => Some("cancelled"),
             _ if !found.row.idempotent => Some("not_idempotent"),
             None => Some("not_kept"),
             Some(Err(_)) => Some("sealed_under_another_key"),
@@ -120,7 +120,12 @@ impl Incomplete {
             resumable: not_resumable.is_none(),
             not_resumable,
             replayable: false,
-            reason: if row.incomplete && !was_cancelled { "execution_incomplete" } else { "cancelled" },
+            // Cut off by a limit it has an end, and what it did is as unknown.
+            reason: match row.status {
+                CallStatus::Failure => "execution_incomplete",
+                _ if row.incomplete && !was_cancelled => "execution_incomplete",
+                _ => "cancelled",
+            },
             hint,
         }
     }

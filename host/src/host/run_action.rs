@@ -39,7 +39,10 @@ impl Host {
     }
 
     /// The action `name`, read and checked.
-    async fn runnable(&self, name: &str) -> Result<Runnable, HostError> {
+    ///
+    /// # Errors
+    /// There is no such action, or it does not check: that is about its file, and not about who asks for it.
+    pub(crate) async fn runnable(&self, name: &str) -> Result<Runnable, HostError> {
         let (host, asked) = (self.clone(), name.to_owned());
         let read = tokio::task::spawn_blocking(move || host.action(&asked)).await;
         let action = read.map_err(|error| {

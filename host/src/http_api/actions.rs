@@ -1,6 +1,7 @@
 //! `POST /v1/actions/{name}/run`: one action, its outcome.
 
 use axum::body::Bytes;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use http::HeaderMap;
@@ -10,42 +11,47 @@ use super::request::{self, ActionRequest};
 use super::{HttpApi, calls};
 use crate::agent;
 use crate::call::Cancellation;
-use crate::error::HostError;
-use crate::flow::Run;
 
 /// Runs the action. Who goes away meanwhile drops this, which cancels it and the call that it is at: the record says
 /// so.
 pub(super) async fn run(
     State(api): State<HttpApi>,
-    Path(name): Path<String>,
+    name: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
+    let Ok(Path(name)) = name else { return answer::no_such_path() };
     if !request::is_json(&headers) {
         return answer::not_json();
     }
-    let run = match asked(&api, &headers, &body) {
+    let key = match request::idempotency_key(&headers) {
+        Ok(key) => key,
+        Err(error) => return answer::host_error(error),
+    };
+    let actor = api.actor.clone();
+    let read = calls::in_turn(&api, move || {
+        let run = ActionRequest::read(&body)?.run()?.actor(&*actor);
+        Ok(match key {
+            Some(key) => run.idempotency_key(key),
+            None => run,
+        })
+    });
+    let run = match read.await {
         Ok(run) => run,
         Err(error) => return answer::host_error(error),
     };
+    let runnable = match api.host.runnable(&name).await {
+        Ok(runnable) => runnable,
+        Err(error) => return answer::not_runnable(error),
+    };
     let cancellation = Cancellation::new();
-    let running = api.host.run_action(&name, run.cancelled_by(&cancellation));
+    let running = api.host.run_checked_action(&runnable, run.cancelled_by(&cancellation));
     let (outcome, report) = calls::ended(&api, &cancellation, running).await;
-    // Of an action that was not taken up there is no record.
-    let id = report.steps.first().map(|_| &report.audit_id);
     match outcome {
-        Ok(value) => answer::action(&value, id),
+        Ok(value) => answer::action(&value, &report),
         Err(error) => {
             let told = agent::action_error(&name, &error, &report);
-            answer::half_done(answer::ended(&error, told.structured(), id), &report)
+            answer::action_error(&error, told.structured(), &report)
         }
     }
-}
-
-fn asked(api: &HttpApi, headers: &HeaderMap, body: &[u8]) -> Result<Run, HostError> {
-    let run = ActionRequest::read(body)?.run()?.actor(&*api.actor);
-    Ok(match request::idempotency_key(headers)? {
-        Some(key) => run.idempotency_key(key),
-        None => run,
-    })
 }

@@ -10,15 +10,21 @@ use serde_json::{Map, Value, json};
 use super::status;
 use crate::agent;
 use crate::call::Report;
-use crate::error::{Error, HostError};
+use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::AuditId;
-use crate::flow::{ActionReport, ActionValue};
+use crate::flow::{ActionReport, ActionValue, Again};
 
 /// The header with the record of an action, whose body has no room for it.
 pub(super) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// The header with the steps of an action that are done although it failed.
 pub(super) const STEPS_DONE: HeaderName = HeaderName::from_static("steps-done");
+
+/// The header with the steps of an action whose values are partial, and how many of their items failed.
+pub(super) const STEPS_PARTIAL: HeaderName = HeaderName::from_static("steps-partial");
+
+/// The header with the record that an answer is given again from: nothing was run.
+pub(super) const REPLAYED: HeaderName = HeaderName::from_static("replayed");
 
 /// How long who finds the host busy waits at least, in seconds.
 const BUSY_SECONDS: u64 = 1;
@@ -79,28 +85,77 @@ pub(super) fn value(text: &str, about: &About) -> Response {
     json(StatusCode::OK, format!("{{\"value\":{text},{about}"))
 }
 
-/// The answer to an action: `{"action", "output", "steps"}` and nothing else; its record is in a header.
-pub(super) fn action(value: &ActionValue, id: Option<&AuditId>) -> Response {
+/// The answer to an action: `{"action", "output", "steps"}` and nothing else; its record is in a header, and so is what
+/// of it is partial or was run before.
+pub(super) fn action(value: &ActionValue, report: &ActionReport) -> Response {
     // JSON already: nothing in it can fail.
-    recorded(json(StatusCode::OK, serde_json::to_string(value).unwrap_or_default()), id)
+    let answer = json(StatusCode::OK, serde_json::to_string(value).unwrap_or_default());
+    let partial: Vec<_> = report.partial.iter().map(|(step, failed)| format!("{step}={failed}")).collect();
+    let answer = with(answer, STEPS_PARTIAL, (!partial.is_empty()).then(|| partial.join(", ")).as_deref());
+    of_action(answer, report, report.replayed.as_ref())
 }
 
-/// The answer to an action that ended without a value: beside the envelope, which is its step's, the steps that are
-/// done all the same. It stands there wherever a step was begun, and is empty where none of them is done.
-pub(super) fn half_done(mut answer: Response, report: &ActionReport) -> Response {
+/// The answer to an action that ended without a value: beside the envelope of what ended it, the steps that are
+/// done all the same. They stand there wherever a step was begun, and are empty where none of them is done.
+///
+/// What is done changes what the answer says to those who read no more than its head: no status of those that mean that
+/// nothing was done, and no word on when to ask again where asking again would do twice what must not be.
+pub(super) fn action_error(error: &Error, told: &Value, report: &ActionReport) -> Response {
+    let mut answer = ended(error, told);
     let done: Vec<_> = report.done().map(|step| &*step.id).collect();
-    if let Some(done) = HeaderValue::from_str(&done.join(", ")).ok().filter(|_| report.has_begun()) {
-        answer.headers_mut().insert(STEPS_DONE, done);
+    answer = with(answer, STEPS_DONE, report.has_begun().then(|| done.join(", ")).as_deref());
+    if report.did_something() {
+        *answer.status_mut() = status::of_begun(answer.status());
+    }
+    if report.again() == Again::AskFirst {
+        answer.headers_mut().remove(header::RETRY_AFTER);
+    }
+    let replayed = report.ended_in().and_then(|step| step.report.as_ref()?.replayed.as_ref());
+    of_action(answer, report, replayed.or(report.replayed.as_ref()))
+}
+
+/// The answer with the record of the action, where it was taken up: of what was not there is none.
+fn of_action(answer: Response, report: &ActionReport, replayed: Option<&AuditId>) -> Response {
+    let id = report.steps.first().map(|_| report.audit_id.as_str());
+    with(with(answer, AUDIT_ID, id), REPLAYED, replayed.map(AuditId::as_str))
+}
+
+/// The answer with this header.
+fn with(mut answer: Response, name: HeaderName, value: Option<&str>) -> Response {
+    if let Some(value) = value.and_then(|value| HeaderValue::from_str(value).ok()) {
+        answer.headers_mut().insert(name, value);
     }
     answer
 }
 
-/// The answer, with the record of what it answers.
-fn recorded(mut answer: Response, id: Option<&AuditId>) -> Response {
-    if let Some(id) = id.and_then(|id| HeaderValue::from_str(id.as_str()).ok()) {
-        answer.headers_mut().insert(AUDIT_ID, id);
+/// Nothing is there, or the path is no text.
+pub(super) fn no_such_path() -> Response {
+    refused(
+        StatusCode::NOT_FOUND,
+        "no_such_path",
+        "There is nothing at this path.",
+        "GET /openapi.json says what there is.",
+    )
+}
+
+/// The action cannot be run, whoever asks for it. What is wrong with its file, and the file's lines, are for the operator.
+pub(super) fn not_runnable(error: HostError) -> Response {
+    use HostErrorKind as Kind;
+    if !matches!(error.kind(), Kind::Validation | Kind::ConnectorNotFound | Kind::OpNotFound | Kind::Conflict)
+    {
+        return host_error(error);
     }
-    answer
+    tracing::warn!(
+        target: "cofferdam::server", request_id = error.request_id().as_str(), %error, hint = error.hint_text(),
+        "an action cannot be run"
+    );
+    refused_as(
+        error.request_id(),
+        StatusCode::UNPROCESSABLE_ENTITY,
+        "action_unusable",
+        "The action cannot be run as it is: its file does not fit what is installed. Nothing was run.",
+        "The operator's log says more; `cofferdam action check` does, too.",
+    )
 }
 
 /// The body is not said to be JSON.
@@ -116,11 +171,16 @@ pub(super) fn not_json() -> Response {
 /// What came in the place of a value. What the host says of itself is for its operator: callers are told what it is,
 /// and more only where their own request is what is wrong.
 pub(super) fn error(error: &Error) -> Response {
-    ended(error, agent::error("", error).structured(), None)
+    ended(error, agent::error("", error).structured())
 }
 
-/// As [`error`], with what callers are told, and the record of what ended so.
-pub(super) fn ended(error: &Error, told: &Value, id: Option<&AuditId>) -> Response {
+/// The same of a call, of which it may be the recorded outcome.
+pub(super) fn call_error(failed: &Error, report: &Report) -> Response {
+    with(error(failed), REPLAYED, report.replayed.as_ref().map(AuditId::as_str))
+}
+
+/// As [`error`], with what callers are told.
+fn ended(error: &Error, told: &Value) -> Response {
     if let Error::Host(error) = error
         && !error.kind().is_about_the_request()
     {
@@ -130,7 +190,7 @@ pub(super) fn ended(error: &Error, told: &Value, id: Option<&AuditId>) -> Respon
         );
     }
     let status = status::of(error);
-    let mut answer = recorded(json(status, told.to_string()), id);
+    let mut answer = json(status, told.to_string());
     let after = match error {
         Error::Failure(failure) if failure.retriable() => {
             failure.details().get("retry_after_ms").and_then(Value::as_u64).map(|ms| ms.div_ceil(1000))
@@ -151,8 +211,12 @@ pub(super) fn host_error(host_error: HostError) -> Response {
 
 /// What is wrong with a request before it is one of the host's: the envelope of all that is no outcome.
 pub(super) fn refused(status: StatusCode, code: &str, message: &str, suggestion: &str) -> Response {
+    refused_as(&AuditId::mint(), status, code, message, suggestion)
+}
+
+fn refused_as(id: &AuditId, status: StatusCode, code: &str, message: &str, suggestion: &str) -> Response {
     let details = Map::from_iter([("suggestion".to_owned(), Value::from(suggestion))]);
-    let envelope = json!({"error": {"code": code, "message": message, "details": details, "request_id": AuditId::mint()}});
+    let envelope = json!({"error": {"code": code, "message": message, "details": details, "request_id": id}});
     json(status, envelope.to_string())
 }
 

@@ -3,6 +3,7 @@
 //! Who calls may be another than the operator, and another than who made the call that is asked for. So there are no
 //! arguments and no results here, no causes and nothing that a connector wrote: `cofferdam audit show` has those.
 
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use http::StatusCode;
@@ -32,8 +33,8 @@ const FACTS: [&str; 12] = [
     "parent",
 ];
 
-/// What of a failure is told: what its envelope says.
-const OF_FAILURES: [&str; 6] = ["class", "code", "message", "boundary", "retriable", "retried"];
+/// What of a failure is told: words of the host's. Its message may have a service's or a connector's in it.
+const OF_FAILURES: [&str; 5] = ["class", "code", "boundary", "retriable", "retried"];
 
 /// A call on record.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -68,7 +69,7 @@ pub(super) struct Shown {
     duration_us: Option<u64>,
     /// How many attempts were made; none while it has no end.
     attempts: Option<u32>,
-    /// What its caller was told of a failure.
+    /// What its caller was told of a failure, but for its message.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Map<String, Value>>,
     /// What happened, in order.
@@ -105,7 +106,8 @@ struct EventOf {
 }
 
 /// Shows it.
-pub(super) async fn shown(State(api): State<HttpApi>, Path(id): Path<String>) -> Response {
+pub(super) async fn shown(State(api): State<HttpApi>, id: Result<Path<String>, PathRejection>) -> Response {
+    let Ok(Path(id)) = id else { return answer::no_such_path() };
     let Some(id) = AuditId::parse(&id) else {
         let message = format!("`{}` is not the id of a call.", safe_line(&id, 100));
         let hint = "It is written like audit-0193b5c8-7d3e-7c4a-9f21-3e5d8a1b6c70.";

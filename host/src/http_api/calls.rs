@@ -1,5 +1,7 @@
 //! `POST /v1/calls`: one call, its outcome.
 
+use std::sync::Arc;
+
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
@@ -29,7 +31,7 @@ pub(super) async fn made(State(api): State<HttpApi>, headers: HeaderMap, body: B
     let (outcome, report) = ended(&api, &cancellation, running).await;
     match outcome {
         Ok(text) => answer::value(&text, &About::of(&report)),
-        Err(error) => answer::error(&error),
+        Err(error) => answer::call_error(&error, &report),
     }
 }
 
@@ -53,15 +55,29 @@ pub(super) async fn ended<T>(
 /// The call that is asked for.
 async fn call(api: &HttpApi, key: Option<String>, body: Bytes) -> Result<Call, HostError> {
     let (host, actor) = (api.host.clone(), api.actor.clone());
-    // Megabytes are read, and files looked at.
-    let read = tokio::task::spawn_blocking(move || {
+    let read = in_turn(api, move || {
         let call = CallRequest::read(&body)?.call(&host)?.actor(&actor);
         Ok(match key {
             Some(key) => call.idempotency_key(key),
             None => call,
         })
     });
-    read.await.unwrap_or_else(|error| {
-        Err(HostError::new(HostErrorKind::Internal, "The request could not be read.").because(error))
-    })
+    read.await
+}
+
+/// Reads a body with `read`, not on the executor's threads: megabytes are read, and files looked at. Few are read at
+/// once, since what is read takes many times the room of its bytes; who has no turn yet has its bytes alone.
+pub(super) async fn in_turn<T: Send + 'static>(
+    api: &HttpApi,
+    read: impl FnOnce() -> Result<T, HostError> + Send + 'static,
+) -> Result<T, HostError> {
+    let failed = || HostError::new(HostErrorKind::Internal, "The request could not be read.");
+    let turn = Arc::clone(&api.reading).acquire_owned().await;
+    let turn = turn.map_err(|error| failed().because(error))?;
+    let read = tokio::task::spawn_blocking(move || {
+        // Also where whoever asked is gone: it is read to its end all the same.
+        let _turn = turn;
+        read()
+    });
+    read.await.unwrap_or_else(|error| Err(failed().because(error)))
 }

@@ -19,6 +19,7 @@ use axum::extract::{DefaultBodyLimit, State};
 use axum::response::Response;
 use axum::routing::{get, post};
 use http::StatusCode;
+use tokio::sync::Semaphore;
 
 use crate::host::Host;
 use crate::server::Shutdown;
@@ -35,6 +36,9 @@ pub const AUDIT: &str = "/v1/audit";
 /// Where the API is described.
 pub const DESCRIPTION: &str = "/openapi.json";
 
+/// How many bodies are read at once. What is read has at most [`request`]'s many values, some 40 MB.
+const READING: usize = 4;
+
 /// The API of one host.
 #[derive(Clone)]
 pub struct HttpApi {
@@ -42,13 +46,21 @@ pub struct HttpApi {
     shutdown: Shutdown,
     actor: Arc<str>,
     has_token: bool,
+    /// Turns to read a body.
+    reading: Arc<Semaphore>,
 }
 
 impl HttpApi {
     /// The API of `host`, whose calls end at the latest when `shutdown` says so.
     #[must_use]
     pub fn new(host: Host, shutdown: Shutdown) -> Self {
-        Self { host, shutdown, actor: Arc::from("http"), has_token: false }
+        Self {
+            host,
+            shutdown,
+            actor: Arc::from("http"),
+            has_token: false,
+            reading: Arc::new(Semaphore::new(READING)),
+        }
     }
 
     /// The name under which its calls are on record. Default: `http`.
@@ -72,14 +84,7 @@ impl HttpApi {
             .route(&format!("{ACTIONS}/{{name}}/run"), post(actions::run))
             .route(&format!("{AUDIT}/{{id}}"), get(audit::shown))
             .route(DESCRIPTION, get(described))
-            .fallback(async || {
-                answer::refused(
-                    StatusCode::NOT_FOUND,
-                    "no_such_path",
-                    "There is nothing at this path.",
-                    "GET /openapi.json says what there is.",
-                )
-            })
+            .fallback(async || answer::no_such_path())
             .method_not_allowed_fallback(async || {
                 answer::refused(
                     StatusCode::METHOD_NOT_ALLOWED,

@@ -20,6 +20,13 @@ use crate::strict_json;
 /// The header with the key under which a call is done once.
 pub(super) const KEY: &str = "idempotency-key";
 
+/// The most values that the body of a call has, each item and each field counted: as they are read they take up to 100
+/// bytes each, until the arguments are a text again.
+const VALUES: usize = 500_000;
+
+/// The same of a run of an action, whose arguments stay as they are read for as long as it runs.
+const VALUES_OF_ACTIONS: usize = 50_000;
+
 /// What that is, bare or in quotation marks.
 pub(super) const KEY_PATTERN: &str = r#"^(?!"?audit-)("[!#-9;-\[\]-}]{1,200}"|[!#-9;-\[\]-}]{1,200})$"#;
 
@@ -110,13 +117,13 @@ pub(super) struct ActionRequest {
 }
 
 /// Reads a body.
-fn read<T: DeserializeOwned>(body: &[u8], what: &str, example: &str) -> Result<T, HostError> {
+fn read<T: DeserializeOwned>(body: &[u8], most: usize, what: &str, example: &str) -> Result<T, HostError> {
     let wrong = |what: &str, error: serde_json::Error| {
         let message = format!("The body is not {what}: {}.", safe_line(&error.to_string(), 300));
         let hint = format!("Send {example}; GET /openapi.json has every field.");
         HostError::new(HostErrorKind::Validation, message).hint(hint)
     };
-    let body = strict_json::parse(body).map_err(|error| wrong("JSON", error))?;
+    let body = strict_json::parse_bounded(body, most).map_err(|error| wrong("JSON", error))?;
     serde_json::from_value(body).map_err(|error| wrong(what, error))
 }
 
@@ -146,7 +153,7 @@ impl ActionRequest {
     /// # Errors
     /// As [`CallRequest::read`].
     pub(super) fn read(body: &[u8]) -> Result<Self, HostError> {
-        read(body, "a run of an action", r#"{"args": {}}"#)
+        read(body, VALUES_OF_ACTIONS, "a run of an action", r#"{"args": {}}"#)
     }
 
     /// The run that it asks for.
@@ -171,7 +178,12 @@ impl CallRequest {
     /// # Errors
     /// `validation`: it is not JSON, a name stands twice in it, or a field is missing, unknown or of another type.
     pub(super) fn read(body: &[u8]) -> Result<Self, HostError> {
-        read(body, "a call", r#"{"connector": "github://acme/slack@1.2.0", "op": "post", "args": {}}"#)
+        read(
+            body,
+            VALUES,
+            "a call",
+            r#"{"connector": "github://acme/slack@1.2.0", "op": "post", "args": {}}"#,
+        )
     }
 
     /// The call that it asks for. Looks at what is installed: not for an executor's threads.
@@ -187,7 +199,9 @@ impl CallRequest {
         let attempt_timeout = time("attempt_timeout", self.attempt_timeout.as_deref())?;
         let retry = self.retry.as_deref().map(|name| host.profile(name)).transpose()?;
         let connector = host.resolve(&self.connector)?;
-        let mut call = Call::new(connector, self.op, Value::Object(self.args)).limits(limits);
+        // A text again: a call that waits for its turn has the room of its bytes, and not that of its values.
+        let args = Value::Object(self.args).to_string();
+        let mut call = Call::from_text(connector, self.op, args).limits(limits);
         call = self
             .identities
             .into_iter()

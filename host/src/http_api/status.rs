@@ -60,6 +60,15 @@ pub(super) const fn of_kind(kind: HostErrorKind) -> StatusCode {
     }
 }
 
+/// The status in the place of this one where steps of an action are done, or may be: one that says that nothing was done
+/// (a fault of the request, or 503) is 500. What ended it is in the envelope.
+pub(super) fn of_begun(status: StatusCode) -> StatusCode {
+    match status.is_client_error() || status == StatusCode::SERVICE_UNAVAILABLE {
+        true => StatusCode::INTERNAL_SERVER_ERROR,
+        false => status,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

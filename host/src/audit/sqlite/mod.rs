@@ -19,6 +19,7 @@ mod rollup;
 mod schema;
 mod settled;
 mod signing;
+mod step_keys;
 mod writer;
 
 use std::path::{Path, PathBuf};

@@ -10,11 +10,12 @@ use super::owners;
 use super::place::replaced;
 use super::rollup::{self, Ended};
 use super::settled::resumed_by;
+use super::step_keys;
 use super::writer::Head;
 use crate::audit::entry::{Entry, chained};
 use crate::audit::error::{AuditError, AuditTrouble};
 use crate::audit::order::{
-    CallStatus, CloseCall, KeyClaim, KeyEnd, OpenCall, Opened, Order, Pruned, Reply, Standing,
+    CallStatus, CloseCall, KeyClaim, KeyEnd, KeyOf, OpenCall, Opened, Order, Pruned, Reply, Standing,
 };
 use crate::audit::seal::Sealed;
 use crate::failure::AuditId;
@@ -216,6 +217,9 @@ impl At<'_> {
             if let Some(before) = self.holder(connection, &claim.key)? {
                 self.settle(connection, before, &resumed_by(call, &call.actor))?;
             }
+            if let KeyOf::Action { steps, .. } = &claim.of {
+                step_keys::forget(connection, claim, steps)?;
+            }
             let insert = "INSERT INTO keys (key, fingerprint, call, state) VALUES (?1, ?2, ?3, 0) \
                           ON CONFLICT DO UPDATE SET fingerprint = ?2, call = ?3, state = 0, until = NULL";
             connection.prepare_cached(insert)?.execute(params![&*claim.key, claim.fingerprint, id])?;
@@ -316,19 +320,35 @@ impl At<'_> {
     }
 
     fn standing(&self, connection: &Connection, claim: &KeyClaim) -> rusqlite::Result<Standing> {
-        let select = "SELECT keys.fingerprint, keys.call, keys.state, calls.idempotent, entries.sealed, keys.until \
+        let standing = self.standing_of(connection, claim)?;
+        let (Standing::Free, KeyOf::Action { action, steps }) = (&standing, &claim.of) else {
+            return Ok(standing);
+        };
+        for key in steps {
+            if let Some(audit_id) = step_keys::foreign(connection, key, action, claim.at.as_microsecond())? {
+                return Ok(Standing::Different { audit_id });
+            }
+        }
+        Ok(standing)
+    }
+
+    fn standing_of(&self, connection: &Connection, claim: &KeyClaim) -> rusqlite::Result<Standing> {
+        let select = "SELECT keys.fingerprint, keys.call, keys.state, calls.idempotent, entries.sealed, keys.until, \
+                      ifnull(routes.step, '') <> '' AND (verdicts.status = ?2 OR NOT calls.idempotent) \
                       FROM keys LEFT JOIN calls ON calls.id = keys.call \
+                      LEFT JOIN routes ON routes.id = calls.route LEFT JOIN verdicts ON verdicts.id = calls.verdict \
                       LEFT JOIN entries ON keys.state = 1 AND entries.n = calls.last WHERE keys.key = ?1";
         let found = connection.prepare_cached(select)?;
         let found = { found }
-            .query_row([&*claim.key], |row| {
+            .query_row(params![&*claim.key, CallStatus::Value.number()], |row| {
                 let fingerprint: [u8; 32] = row.get(0)?;
                 let id: [u8; 16] = row.get(1)?;
                 let state: i64 = row.get(2)?;
                 let idempotent: Option<bool> = row.get(3)?;
                 let outcome: Option<Vec<u8>> = row.get(4)?;
-                let over =
-                    row.get::<_, Option<i64>>(5)?.is_some_and(|until| until <= claim.at.as_microsecond());
+                let done = claim.of == KeyOf::Step && row.get::<_, Option<bool>>(6)?.unwrap_or(false);
+                let until: Option<i64> = row.get(5)?;
+                let over = !done && until.is_some_and(|until| until <= claim.at.as_microsecond());
                 Ok((!over).then_some((fingerprint, id, state, idempotent.unwrap_or(false), outcome)))
             })
             .optional()?;

@@ -24,7 +24,7 @@ pub use dry_run::{DryCall, DryRun, DryStep, Foretold};
 pub use outcome::ActionValue;
 pub(crate) use readiness::list;
 pub use readiness::{ListedAction, Readiness};
-pub use report::{ActionReport, StepReport, StepStatus};
+pub use report::{ActionReport, Again, StepReport, StepStatus};
 pub(crate) use run::run;
 pub use runnable::{Once, ReadyStep, ReadyTarget, Runnable};
 pub(crate) use shelf::Shelf;

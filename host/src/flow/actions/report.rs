@@ -1,5 +1,6 @@
 //! How an action came to its outcome: each step, whether it was done, and how its call came to that.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
@@ -26,6 +27,10 @@ pub struct ActionReport {
     /// The run whose recorded outcome this is: one before it, with the same idempotency key. Nothing was run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replayed: Option<AuditId>,
+    /// The steps whose values are partial, and how many of their items failed; also of a run whose recorded outcome
+    /// this is.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub partial: BTreeMap<String, u64>,
     #[serde(skip)]
     pub(super) operator: Option<Map<String, Value>>,
 }
@@ -61,6 +66,31 @@ pub enum StepStatus {
     Refused,
     /// It was cancelled.
     Cancelled,
+}
+
+/// What it is to run an action once more that ended without a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Again {
+    /// Nothing that must not be repeated was done: its failure's `retriable` holds for all of it.
+    Freely,
+    /// What is done is not done again under its key, and would be without: its failure's `retriable` holds under it.
+    UnderKey,
+    /// There is no key, and a step that must not be repeated is done or may be: somebody has to look before.
+    AskFirst,
+}
+
+impl Again {
+    /// The stable word.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Freely => "freely",
+            Self::UnderKey => "under_key",
+            Self::AskFirst => "ask_first",
+        }
+    }
 }
 
 impl StepStatus {
@@ -104,6 +134,7 @@ impl ActionReport {
             idempotency_key: None,
             steps: steps.map(step).collect(),
             replayed: None,
+            partial: BTreeMap::new(),
             operator: None,
         }
     }
@@ -111,6 +142,32 @@ impl ActionReport {
     /// The steps that are done, in order: nothing undoes them.
     pub fn done(&self) -> impl Iterator<Item = &StepReport> {
         self.steps.iter().filter(|step| step.status == StepStatus::Value)
+    }
+
+    /// The steps that must not be repeated and are done, or may have had their effect, in order.
+    pub fn not_again(&self) -> impl Iterator<Item = &StepReport> {
+        let had_effect = |step: &StepReport| {
+            let replayed_or_sent = |report: &Report| report.replayed.is_some() || report.may_have_sent();
+            step.status == StepStatus::Value || step.report.as_ref().is_some_and(replayed_or_sent)
+        };
+        self.steps.iter().filter(move |step| !step.idempotent && had_effect(step))
+    }
+
+    /// What it is to run the action once more, after it ended without a value.
+    #[must_use]
+    pub fn again(&self) -> Again {
+        match (self.not_again().next(), &self.idempotency_key) {
+            (None, _) => Again::Freely,
+            (Some(_), Some(_)) => Again::UnderKey,
+            (Some(_), None) => Again::AskFirst,
+        }
+    }
+
+    /// Whether something of it is done, or may be.
+    #[must_use]
+    pub fn did_something(&self) -> bool {
+        self.done().next().is_some()
+            || self.steps.iter().any(|step| step.report.as_ref().is_some_and(Report::may_have_sent))
     }
 
     /// The step that has no value although it was begun: where the action ended.

@@ -45,7 +45,7 @@ pub(crate) async fn run(
     let span = record.span();
     let outcome = course.begin(&mut record, &mut report).instrument(span).await;
     let (outcome, closed) = record.close(outcome).await;
-    (report.operator, report.replayed) = (closed.operator, closed.replayed);
+    (report.operator, report.replayed, report.partial) = (closed.operator, closed.replayed, closed.partial);
     (outcome.map(ActionValue::recorded), report)
 }
 
@@ -80,6 +80,7 @@ impl Course<'_> {
             args: args.clone(),
             identities: self.run.identities.clone(),
             key: self.run.key.clone(),
+            step_keys: self.step_keys(),
             if_running: self.run.if_running,
             allowed,
             deadline: part.deadline(),
@@ -97,6 +98,12 @@ impl Course<'_> {
             Some(recorded) => recorded.outcome,
             None => self.steps(&args, &part, record, report).await,
         }
+    }
+
+    /// The keys that its steps carry; none where it has none.
+    fn step_keys(&self) -> Vec<String> {
+        let of = |key: &String| self.action.steps.iter().map(|step| step::key_of(key, &step.id)).collect();
+        self.run.key.as_ref().map(of).unwrap_or_default()
     }
 
     async fn steps(

@@ -201,7 +201,7 @@ fn under_a_key(home: &Path, at: Timestamp, is_decided: bool) -> AuditId {
     let mut call = OpenCall { entry: Entry::new(&id, &lines), ..opening(&id, at) };
     call.idempotent = false;
     call.route.connector = "c@1.0.0".into();
-    call.key = Some(KeyClaim { key: "k".into(), fingerprint: [7; 32], at });
+    call.key = Some(KeyClaim { key: "k".into(), fingerprint: [7; 32], at, of: crate::audit::KeyOf::Call });
     let (reply, opened) = answer();
     log.submit(Order::Open { call: Box::new(call), reply });
     done(opened).unwrap();
@@ -227,7 +227,10 @@ fn under_a_key(home: &Path, at: Timestamp, is_decided: bool) -> AuditId {
 fn stands(home: &Path) -> Standing {
     let log = log(home);
     let (reply, looked) = answer();
-    log.submit(Order::Look { claim: KeyClaim { key: "k".into(), fingerprint: [7; 32], at: day(99) }, reply });
+    log.submit(Order::Look {
+        claim: KeyClaim { key: "k".into(), fingerprint: [7; 32], at: day(99), of: crate::audit::KeyOf::Call },
+        reply,
+    });
     done(looked).unwrap()
 }
 

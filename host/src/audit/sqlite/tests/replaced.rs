@@ -8,7 +8,12 @@ use crate::audit::{AuditTrouble, Decision, KeyClaim, Standing};
 
 fn open_keyed(log: &SqliteLog, id: &AuditId) -> Result<Opened, AuditError> {
     let mut call = opening(id, Timestamp::now());
-    call.key = Some(KeyClaim { key: "order-17".into(), fingerprint: [7; 32], at: Timestamp::now() });
+    call.key = Some(KeyClaim {
+        key: "order-17".into(),
+        fingerprint: [7; 32],
+        at: Timestamp::now(),
+        of: crate::audit::KeyOf::Call,
+    });
     let (reply, opened) = answer();
     log.submit(Order::Open { call: Box::new(call), reply });
     done(opened)

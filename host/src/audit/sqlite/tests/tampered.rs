@@ -148,7 +148,12 @@ fn a_key_that_is_gone_renamed_or_another_calls_is_found() {
         let log = log(home.path());
         let id = AuditId::mint();
         let mut call = opening(&id, Timestamp::now());
-        call.key = Some(crate::audit::KeyClaim { key: key.into(), fingerprint: print, at: call.at });
+        call.key = Some(crate::audit::KeyClaim {
+            key: key.into(),
+            fingerprint: print,
+            at: call.at,
+            of: crate::audit::KeyOf::Call,
+        });
         let claim = json!({"key_sha256": crate::digest::Digest::of(key.as_bytes()).to_string(),
             "fingerprint": crate::digest::Digest::from_bytes(print).to_string()});
         let received = json!({"connector": "github://acme/hello@0.1.0", "op": "greet", "actor": "tester"});

@@ -130,6 +130,10 @@ fn run_action(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> R
             .ui
             .note(&format!("replayed: the outcome of {of}, with the same idempotency key; nothing was run"));
     }
+    for (step, items) in report.partial.iter().filter(|_| outcome.is_ok()) {
+        let count = if *items == 1 { "1 item".to_owned() } else { format!("{items} items") };
+        session.ui.warn(&format!("the value of step {step} is partial: {count} of it failed"));
+    }
     if args.report || (outcome.is_err() && report.has_begun()) {
         summary(session, &report, args.report);
     }
@@ -163,6 +167,10 @@ fn summary(session: &Session<'_>, report: &ActionReport, attempts: bool) {
             (StepStatus::Value, true) => "done before, and not again",
             (StepStatus::Value, false) => "done",
             (StepStatus::NotRun, _) => "not run",
+            (StepStatus::Failure, true) => {
+                "the failure of before, which stands under this key: nothing was asked again. Give another key once its \
+                 cause is mended"
+            }
             (status, _) => status.name(),
         };
         session.ui.note(&format!("step {}: {what}{record}", step.id));
