@@ -8,6 +8,7 @@ mod keys;
 mod kills;
 mod large;
 mod on_record;
+mod outlived;
 mod positions;
 mod seed;
 mod stage;

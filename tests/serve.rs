@@ -4,6 +4,7 @@ mod actions;
 mod described;
 mod ends;
 mod foreign;
+mod half_done;
 mod outcomes;
 mod refused;
 mod stage;

@@ -68,3 +68,23 @@ fn a_call_that_never_began_leaves_its_key() {
     run(host().run(post(path))).unwrap();
     assert_eq!(count(path), 1);
 }
+
+#[test]
+fn what_its_time_cut_off_while_its_request_was_out_is_unknown_and_listed() {
+    let path = "/hang/cut-off?post";
+    let wall = || cofferdam::LimitRequest::parse(None, Some("400ms"), None).unwrap();
+    let (outcome, report) = reported(&host(), post(path).limits(wall()));
+    let failure = crate::world::failed(outcome);
+    assert_eq!((failure.code(), failure.retriable(), count(path)), ("wall_time", false, 1));
+    let error =
+        not_run(&host(), post(path).limits(wall()), HostErrorKind::OutcomeUnknown, "may have had its effect");
+    assert!(error.hint_text().unwrap().contains(report.audit_id.as_str()), "{error}");
+    let listed = host().incomplete().unwrap();
+    let it = listed.iter().find(|it| it.audit_id == report.audit_id).unwrap();
+    assert_eq!((it.resumable, it.reason, it.may_have_sent), (false, "execution_incomplete", true), "{it:?}");
+    // The operator has looked, and it is not there: the key is free.
+    let skip = cofferdam::flow::Skip { actor: "ada".into(), reason: "looked".into(), frees_key: true };
+    run(host().skip(&report.audit_id, skip)).unwrap();
+    let (again, _) = reported(&host(), post(path).limits(wall()));
+    assert_eq!((crate::world::failed(again).code(), count(path)), ("wall_time", 2));
+}

@@ -129,7 +129,7 @@ fn what_is_no_run_of_an_action_is_refused_before_a_step() {
 fn what_is_done_is_told_however_a_later_step_ends() {
     let stage = stage();
     let run = |url: &str| run(&stage, &[], &json!({"args": {"text": "a", "url": url}}));
-    // A failure is its step's envelope, unchanged: what is done stands beside it.
+    // A failure is its step's, and what is done stands beside it.
     let failed = run(&stage.upstream.url("/status/503/a"));
     assert_eq!((failed.status, failed.header("steps-done")), (502, Some("posted")), "{failed:?}");
     let keys: Vec<_> = failed.json()["error"].as_object().unwrap().keys().cloned().collect();
@@ -147,7 +147,7 @@ fn what_is_done_is_told_however_a_later_step_ends() {
     stage.reaches("/slow/1500/posted");
     std::fs::write(stage.home.path().join("keyring.toml"), "version = \"broken\"").unwrap();
     let refused = super::stage::read(running);
-    assert_eq!((refused.status, refused.word().as_str()), (503, "keyring_invalid"), "{refused:?}");
+    assert_eq!((refused.status, refused.word().as_str()), (500, "keyring_invalid"), "{refused:?}");
     assert_eq!(refused.header("steps-done"), Some("posted"));
     let details = &refused.json()["error"]["details"];
     assert_eq!((&details["done"], &details["step"]), (&json!(["posted"]), &json!("got")), "{refused:?}");

@@ -91,6 +91,21 @@ pub(super) fn description(profiles: &[&str], has_token: bool) -> Value {
     actions.insert("200".into(), value);
     link(&mut actions, "200", "$response.header.Audit-Id");
     said(&mut actions, 404, "`action_not_found`.", &either);
+    said(&mut actions, 422, "`action_unusable`: the action's file does not fit what is installed.", &either);
+    said(
+        &mut actions,
+        500,
+        "Steps are done, or may be, and something else than a failure of 502 or 507 ended it.",
+        &either,
+    );
+    for (status, response) in &mut calls {
+        if status != "200"
+            && let Some(response) = response.as_object_mut()
+        {
+            let header = json!({"description": REPLAYED, "required": false, "schema": {"type": "string"}});
+            response.insert("headers".into(), json!({"Replayed": header}));
+        }
+    }
     let mut shown = Map::new();
     shown.insert("200".into(), answer("The call.", reference::<Shown>(&mut generator)));
     said(&mut shown, 404, "`audit_not_found`.", &error);
@@ -210,7 +225,12 @@ fn of_actions(status: &str, response: &mut Value) {
         "The id of the action's own record, of whatever was taken up. That of a failure is its step's.",
     );
     headers.insert("Audit-Id".into(), id);
-    if status != "200" {
+    headers.insert("Replayed".into(), header(REPLAYED));
+    if status == "200" {
+        let partial =
+            header("The steps whose values are partial, each as `step=3`: so many of its items failed.");
+        headers.insert("Steps-Partial".into(), partial);
+    } else {
         let done = header(
             "The steps that are done although the action failed, with commas between them; nothing undoes them. It is \
              there wherever a step was begun.",
@@ -221,6 +241,9 @@ fn of_actions(status: &str, response: &mut Value) {
         response.insert("headers".into(), headers.into());
     }
 }
+
+/// What the header `Replayed` says.
+const REPLAYED: &str = "The record of the call or action whose recorded outcome this is, for the idempotency key: nothing was run.";
 
 /// One more reason for a status.
 fn said(responses: &mut Map<String, Value>, status: u16, text: &str, schema: &Value) {

@@ -16,7 +16,7 @@ use crate::cli::tool_result::ToolResult;
 use crate::cli::{debug, progress, retries, runtime};
 use crate::error::{Error, HostError};
 use crate::failure::safe_line;
-use crate::flow::{ActionReport, ActionValue, Run, StepStatus};
+use crate::flow::{ActionReport, ActionValue, Again, Run, StepStatus};
 use crate::host::Host;
 
 const EXAMPLES: &str = "\
@@ -177,6 +177,13 @@ fn summary(session: &Session<'_>, report: &ActionReport, attempts: bool) {
         for attempt in call.iter().flat_map(|call| &call.attempts).filter(|_| attempts) {
             session.ui.note(&format!("  {attempt}"));
         }
+    }
+    let once: Vec<_> = report.not_again().map(|step| &*step.id).collect();
+    if report.ended_in().is_some() && report.again() == Again::AskFirst {
+        session.ui.warn(&format!(
+            "must not be repeated, and without an idempotency key would be, if the action is run again: {}",
+            once.join(", ")
+        ));
     }
     session.ui.note(&format!("the whole action: cofferdam audit show {}", report.audit_id));
 }
