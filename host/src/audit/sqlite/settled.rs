@@ -195,6 +195,7 @@ mod tests {
                 key: text(key),
                 fingerprint: [7; 32],
                 at: jiff::Timestamp::UNIX_EPOCH,
+                of: crate::audit::KeyOf::Call,
             }),
             resumes: resumes.map(|before| (before.clone(), text("bob"))),
             request: None,
