@@ -62,8 +62,18 @@ impl Catalog {
         }
         let names = names::assigned(found.iter().map(|tool| &tool.wanted));
         let mut tools = Vec::with_capacity(found.len());
-        for (tool, name) in found.iter().zip(names) {
-            let tool = before.same(tool, &name).unwrap_or_else(|| Arc::new(Named::new(tool, name)));
+        let mut count: HashMap<&str, usize> = HashMap::new();
+        for name in &names {
+            *count.entry(name).or_default() += 1;
+        }
+        for (tool, name) in found.iter().zip(&names) {
+            // Of two that have one name, an agent would call the one and mean the other.
+            if count.get(name.as_str()).is_some_and(|count| *count > 1) {
+                let why = format!("{} and another tool come to the same name", tool.runs.shown());
+                withheld.push(Withheld::new(name, why));
+                continue;
+            }
+            let tool = before.same(tool, name).unwrap_or_else(|| Arc::new(Named::new(tool, name.clone())));
             let name = tool.tool.name.to_string();
             match pins.say(&name, &tool.pin) {
                 Said::Fine => tools.push(tool),
@@ -139,7 +149,7 @@ impl Catalog {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test")]
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
     use std::sync::Arc;
 
     use super::{Catalog, Found, Named, Offer, PAGE_BYTES, Pins, Unnamed};
@@ -206,5 +216,20 @@ mod tests {
             clash.get("one").is_none()
                 && clash.tools.iter().all(|named: &Arc<Named>| *named.tool.name != *"one")
         );
+    }
+
+    #[test]
+    fn attack_155_of_tools_that_have_one_name_none_is_offered_and_all_are_shown() {
+        // The very same twice: what no mark tells apart.
+        let tool = |name: &str| Arc::new(Unnamed::for_test(name, ""));
+        let found = Found { tools: vec![tool("one"), tool("two"), tool("one")], withheld: Vec::new() };
+        let all = Catalog::of(found, &Offer::new(), &Pins::none(""), &Catalog::default());
+        let offered: Vec<_> = all.tools.iter().map(|named| &*named.tool.name).collect();
+        assert_eq!((offered, all.withheld().len()), (vec!["two"], 2));
+        let [first, second] = all.withheld() else { panic!("{:?}", all.withheld()) };
+        assert!(
+            first.name == second.name && first.name.starts_with("one_") && first.why.contains("same name")
+        );
+        assert!(all.get(&first.name).is_none() && all.get("one").is_none());
     }
 }
