@@ -1,26 +1,69 @@
 //! `run --dry-run`: what each step would do, for people and for programs.
 
+use serde::Serialize;
 use serde_json::Value;
 
+use crate::call::ConnectorRef;
 use crate::cli::page::{Page, Tone};
 use crate::cli::report::Stop;
 use crate::cli::runtime;
 use crate::cli::session::Session;
 use crate::flow::{DryCall, DryRun, DryStep, Run};
-use crate::host::Host;
+use crate::host::{Access, Host};
 
 /// Shows it. The exit code is that of the first step that would not be begun.
 pub(super) fn show(name: &str, run: &Run, host: &Host, session: &Session<'_>) -> Result<(), Stop> {
     let dry = runtime::block_on_with(host, async { Ok(host.dry_run_action(name, run).await?) })?;
-    session.ui.result(&dry, || page(&dry))?;
+    let plan = Plan { beyond_reach: beyond_reach(name, host)?, dry };
+    session.ui.result(&plan, || page(&plan))?;
     session.ui.note("Nothing was run.");
-    match dry.steps.iter().find_map(|step| step.exit_code) {
+    match plan.dry.steps.iter().find_map(|step| step.exit_code) {
         Some(code) => Err(Stop::Shown(code)),
         None => Ok(()),
     }
 }
 
-fn page(dry: &DryRun) -> Page {
+/// What would be done, and what a request would be denied for if a step made it.
+#[derive(Serialize)]
+struct Plan {
+    #[serde(flatten)]
+    dry: DryRun,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    beyond_reach: Vec<Beyond>,
+}
+
+/// A host that a connector may reach by its manifest and the action, and not by the operator's settings.
+#[derive(Serialize)]
+struct Beyond {
+    connector: String,
+    host: String,
+    code: &'static str,
+    fix: String,
+}
+
+/// What the gate would say of the hosts that the action lets its connectors reach: no name is looked up.
+fn beyond_reach(name: &str, host: &Host) -> Result<Vec<Beyond>, Stop> {
+    let mut beyond = Vec::new();
+    for required in host.action(name)?.requires() {
+        let connector = ConnectorRef::new(required.connector().clone(), required.version().clone());
+        for grant in required.scope().hosts() {
+            let Ok(access) = Access::parse(&grant.to_string()) else { continue };
+            // A connector that cannot be asked is the problem of its steps.
+            if let Ok(Err(denial)) = host.why(&connector, &access, Some(required.scope())) {
+                beyond.push(Beyond {
+                    connector: connector.to_string(),
+                    host: grant.to_string(),
+                    code: denial.code().name(),
+                    fix: denial.suggestion(),
+                });
+            }
+        }
+    }
+    Ok(beyond)
+}
+
+fn page(plan: &Plan) -> Page {
+    let dry = &plan.dry;
     let mut page = Page::default();
     page.field("action", &dry.action);
     page.field("time", &shown(dry.wall_ms));
@@ -30,6 +73,10 @@ fn page(dry: &DryRun) -> Page {
     for (step, n) in dry.steps.iter().zip(1..) {
         page.heading(&format!("{n}. {}", step.id));
         add(&mut page, step);
+    }
+    for Beyond { connector, host, code, fix } in &plan.beyond_reach {
+        page.toned_field("denied", Tone::Doubtful, &format!("{host}, if {connector} asks there ({code})"));
+        page.field("fix", fix);
     }
     page
 }
