@@ -154,7 +154,7 @@ fn a41_a_failure_of_each_class() {
 
 #[test]
 fn what_a_denial_says_of_its_way_out_is_said_once() {
-    let (boundary, code) = (DenialBoundary::Network, DenialCode::PrivateAddress);
+    let (boundary, code) = (DenialBoundary::Sandbox, DenialCode::PrivateAddress);
     let way_out = "For one call, use `--allow-private localhost:8080`.";
     let denial = Denial::new(boundary, code, "network:localhost:8080", Vec::new()).otherwise(way_out);
     let denied = Failure::capability_denied(&context(), &denial);
