@@ -149,8 +149,9 @@ fn an_agent_is_told_as_a_tool_tells_it_and_the_exit_code_stays() {
     let content = call(&[hello, "greet", "--arg", "name="], 70);
     let lines: Vec<_> = content.as_str().unwrap().lines().collect();
     let first = "Action 'greet' failed: connector_runtime_error (The connector refused its arguments; see details.connector_message).";
-    assert_eq!((lines[0], lines.len()), (first, 2), "{content}");
-    assert!(lines[1].starts_with("audit_id: audit-"), "{content}");
+    assert_eq!((lines[0], lines.len()), (first, 3), "{content}");
+    assert_eq!(lines[1], "The connector says: \"name: must not be empty\"");
+    assert!(lines[2].starts_with("audit_id: audit-"), "{content}");
     let content = call(&[hello, "gret", "--arg", "name=Ada"], HostErrorKind::OpNotFound.exit_code());
     assert!(content.as_str().unwrap().starts_with("Action 'gret' was not run: op_not_found ("), "{content}");
     call(&["not a connector", "greet"], HostErrorKind::ConnectorNotFound.exit_code());

@@ -236,6 +236,10 @@ fn an_edit_takes_the_actions_place_only_once_it_fits() {
     );
     let (code, said) = edit(&theirs);
     assert!(code == Some(67) && said.contains("changed by somebody else"), "{said}");
+    assert!(!said.contains("--replace"), "that would throw away what they wrote: {said}");
+    let gone = cli.command(&["action", "edit", "greet"]).env("EDITOR", "/nonexistent").output().unwrap();
+    let gone = String::from_utf8_lossy(&gone.stderr);
+    assert!(gone.contains("There is no editor `/nonexistent`") && gone.contains("is installed"), "{gone}");
     let copy = said.lines().find_map(|line| line.split_once("what you wrote is in ")).unwrap().1.to_owned();
     fs::remove_dir_all(std::path::Path::new(&copy).parent().unwrap()).unwrap();
     assert!(fs::read_to_string(stage.file("greet")).unwrap().contains("Hails"));

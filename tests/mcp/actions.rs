@@ -67,6 +67,30 @@ fn an_action_is_a_tool_without_being_named() {
 }
 
 #[test]
+fn a_client_that_asks_is_told_which_step_of_how_many_runs() {
+    let home = home(&["hello"]);
+    add(&home, "Greets, and divides.");
+    let mut client = Client::greeted(&home, &[]);
+    for (by, end) in [(4, "The action succeeded."), (0, "The action failed: connector_runtime_error.")] {
+        client.notes.clear();
+        let args = json!({"whom": "Ada", "by": by});
+        let params = json!({"name": "greet_twice", "arguments": args, "_meta": {"progressToken": "p"}});
+        client.ask("tools/call", &params);
+        let told: Vec<_> = client.notes.iter().map(|note| note["params"].clone()).collect();
+        let texts: Vec<_> = told.iter().map(|note| note["message"].as_str().unwrap()).collect();
+        let hello = "of github://cofferdam/hello@0.1.0.";
+        assert_eq!(texts.first(), Some(&&*format!("Step 1 of 2, greeting: greet {hello}")), "{texts:?}");
+        assert!(texts.contains(&&*format!("Step 2 of 2, share: divide {hello}")), "{texts:?}");
+        assert_eq!(texts.last(), Some(&end));
+        assert!(told.iter().all(|note| note["total"] == 2.0), "{told:?}");
+        let at: Vec<_> = told.iter().map(|note| note["progress"].as_f64().unwrap()).collect();
+        assert!(at.is_sorted_by(|one, next| one < next), "it only grows: {at:?}");
+        assert_eq!(at.last() == Some(&2.0), by == 4, "what is not done is not told as done: {at:?}");
+    }
+    client.end();
+}
+
+#[test]
 fn what_is_done_is_told_where_a_later_step_fails() {
     let home = home(&["hello"]);
     let host = home.host();

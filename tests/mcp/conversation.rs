@@ -114,12 +114,20 @@ fn the_operator_sees_the_same_and_what_is_left_out() {
         (names("tools"), names("withheld"))
     };
     assert_eq!(list(&[]), (vec![], vec![]), "nothing is offered that nobody named");
+    let (named, withheld) = list(&["--operations", "say=hello"]);
+    assert_eq!((named, withheld), (vec![], vec!["hello".to_owned()]), "one name is not that of ten tools");
     assert_eq!(list(&["--operations", "hello.greet"]), (vec!["hello__greet".to_owned()], vec![]));
     let (_, withheld) = list(&["--operations", "hello.gret,teams"]);
     assert_eq!(withheld, ["hello.gret", "teams"]);
     let (all, _) = list(&["--all-operations"]);
     assert!(all.iter().any(|name| name == "slack__post_message") && all.len() > 20, "{all:?}");
-    let (safe, _) = list(&["--all-operations", "--read-only"]);
+    let (safe, left_out) = list(&["--all-operations", "--read-only"]);
+    assert!(left_out.contains(&"slack__post_message".to_owned()), "{left_out:?}");
+    let (none, left_out) = list(&["--all-operations", "--only", "teams"]);
+    assert!(none.is_empty() && left_out.len() == 3 && left_out[0].starts_with("github://"), "{left_out:?}");
+    let args = ["mcp", "--list-tools", "--all-operations", "--only", "teams"];
+    let shown = cli(&home).run(&args).ok();
+    assert!(shown.contains("Not offered") && shown.contains("left out by --only"), "{shown}");
     assert!(!safe.iter().any(|name| name.starts_with("probe")) && safe.len() > 5, "{safe:?}");
     let of_slack: Vec<_> = safe.iter().filter(|name| name.starts_with("slack")).collect();
     assert_eq!(of_slack, ["slack__list_channels"]);
@@ -131,6 +139,22 @@ fn the_operator_sees_the_same_and_what_is_left_out() {
         let args: Vec<_> = ["mcp"].iter().chain(bad).copied().collect();
         assert_ne!(cli(&home).run(&args).code, Some(0), "{bad:?}");
     }
+}
+
+#[test]
+fn pins_that_cannot_be_read_keep_a_server_from_starting_and_nobody_from_looking() {
+    let home = home(&["hello"]);
+    std::fs::write(home.path().join("mcp-pins.json"), "{").unwrap();
+    let args = ["mcp", "--operations", "hello.greet", "--list-tools"];
+    let ran = cli(&home).run(&args);
+    assert!(ran.stdout.contains("hello__greet"), "{ran:?}");
+    ran.fails(0).said("is not a file of pins");
+    cli(&home).run(&args[..3]).fails(64).said("--list-tools");
+    // What cannot listen asks nobody for anything.
+    let ran = cli(&home).run(&["mcp", "--operations", "hello.greet", "--pin"]);
+    assert!(ran.fails(0).stdout.contains("hello__greet"));
+    let ran = cli(&home).run(&["mcp", "--http", "0.0.0.0:0"]).fails(64);
+    assert!(!ran.stderr.contains("whoever can log in"), "{ran:?}");
 }
 
 #[test]
@@ -153,6 +177,30 @@ fn a_client_is_configured_as_it_is_started() {
     assert!(
         std::fs::read_to_string(dir.join(".codex/config.toml")).unwrap().contains("[mcp_servers.cofferdam]")
     );
-    run(&["codex", "--write"]).fails(65).said("has a server of this name already");
+    run(&["codex", "--write"]).fails(0).said("has it already; nothing was written");
+    run(&["codex", "--write", "--", "--read-only"]).fails(65).said("--replace");
+    run(&["codex", "--write", "--replace", "--", "--read-only"]).fails(0).said("replaced");
+    run(&["claude-code", "--write", "--", "--read-only"])
+        .fails(65)
+        .said("has another server of this name already");
+    // A link stays one, and what it leads to is what is written.
+    std::fs::create_dir(dir.join("dotfiles")).unwrap();
+    std::fs::rename(dir.join(".mcp.json"), dir.join("dotfiles/mcp.json")).unwrap();
+    std::os::unix::fs::symlink("dotfiles/mcp.json", dir.join(".mcp.json")).unwrap();
+    let written =
+        run(&["claude-code", "--write", "--replace", "--format", "json", "--", "--read-only"]).json();
+    assert_eq!(written["done"], "replaced");
+    assert!(dir.join(".mcp.json").is_symlink());
+    assert!(std::fs::read_to_string(dir.join("dotfiles/mcp.json")).unwrap().contains("--read-only"));
+    // What this command was told of the vault and of private hosts, the client's server is told.
+    let args = ["mcp", "config", "--client", "cursor", "--passphrase-file", "pass"];
+    let ran = cli(&home).command(&args).env("COFFERDAM_ALLOW_PRIVATE", "localhost:8080").output().unwrap();
+    let told: Value = serde_json::from_slice(&ran.stdout).unwrap();
+    let env = &told["mcpServers"]["cofferdam"]["env"];
+    assert_eq!(env["COFFERDAM_ALLOW_PRIVATE"], "localhost:8080");
+    assert!(env["COFFERDAM_VAULT_PASSPHRASE_FILE"].as_str().unwrap().ends_with("/pass"), "{env}");
+    assert!(env["COFFERDAM_VAULT_PASSPHRASE_FILE"].as_str().unwrap().starts_with('/'), "{env}");
+    run(&["cursor", "--url", "ftp://x"]).fails(2).said("http://127.0.0.1:4101/mcp");
+    run(&["zed", "--url", "http://127.0.0.1:4101/mcp"]).fails(0).said("in the place of TOKEN");
     run(&["cursor", "--", "--operation", "hello"]).fails(65).said("cannot be started so");
 }

@@ -68,6 +68,10 @@ fn attack_152_what_is_no_message_has_an_answer_and_the_next_has_its_own() {
         if line.contains("7777") {
             assert_eq!(answer["id"], 7777, "{line}");
         }
+        if code == -32601 {
+            let message = answer["error"]["message"].as_str().unwrap();
+            assert!(message.starts_with("There is no method `"), "{message}");
+        }
     }
     // A call without an id is nobody's call, and runs nothing.
     client.send("{\"jsonrpc\": \"2.0\", \"method\": \"tools/call\", \"params\": {\"name\": \"hello__greet\", \"arguments\": {\"name\": \"Ada\"}}}");

@@ -1,5 +1,6 @@
 //! `cofferdam run`: arguments by their types, what is printed and with which exit code, and what is told beforehand.
 
+use std::fs;
 use std::process::Stdio;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -170,6 +171,46 @@ fn a_dry_run_says_what_would_be_called_with_what_and_does_nothing() {
     cli.run(&["run", "dry", "--dry-run"]).fails(65).said("body");
     assert_eq!((ground.asked("/text/dry"), listed()), (before, rows));
     assert_eq!(home, ground.home.snapshot());
+    // What no step could reach is said before one of them is denied it.
+    fs::write(ground.home.path().join("config.toml"), "").unwrap();
+    let dry = cli.run(&["run", "dry", "body=x", "--dry-run", "--format", "json"]).json();
+    assert_eq!(dry["beyond_reach"][0]["code"], "private_address", "{dry:#}");
+    assert!(cli.run(&["run", "dry", "body=x", "--dry-run"]).ok().contains("allow_private"));
+    let shown = cli.run(&["action", "show", "dry", "--format", "json"]).json();
+    assert_eq!((&shown["steps"][0]["not_idempotent"], shown["steps"][0].get("once")), (&json!(false), None));
+    assert_eq!(
+        (&shown["steps"][1]["not_idempotent"], &shown["steps"][1]["once"]),
+        (&json!(true), &json!("manifest")),
+        "though the file says nothing of it"
+    );
+    let page = cli.run(&["action", "show", "dry"]).ok();
+    assert!(page.contains("must not be repeated, says its connector's manifest"), "{page}");
+}
+
+/// A step is not refused for its arguments half way where that can be known before.
+#[test]
+fn a_dry_run_holds_what_is_known_against_the_types_of_every_step() {
+    let ground = Ground::own();
+    let url = |path: &str| ground.upstream.url(path);
+    let inputs = format!(
+        "url = \"{}\", labels = [\"a\"], body = \"${{steps.one.body}}\", patience_ms = \"${{args.ms}}\"",
+        url("/text/fits-2")
+    );
+    let rest = [
+        typed("ms", "integer", ""),
+        step("one", "fetch", &format!("url = \"{}\"", url("/text/fits-1")), ""),
+        step("two", "order", &inputs, ""),
+    ];
+    ground.action("fits", &rest.concat());
+    let cli = ground.cli();
+    cli.run(&["run", "fits", "ms=5000", "--dry-run"]).ok();
+    let dry = cli.run(&["run", "fits", "ms=-1", "--dry-run", "--format", "json"]).fails(65);
+    let told: Value = serde_json::from_str(&dry.stdout).unwrap();
+    assert!(told["steps"][0].get("problem").is_none(), "{told:#}");
+    let message = told["steps"][1]["problem"]["error"]["message"].as_str().unwrap();
+    assert!(message.starts_with("The arguments do not fit: patience_ms"), "{message}");
+    // The run says the same, once the first step is done.
+    cli.run(&["run", "fits", "ms=-1"]).fails(65).said("patience_ms");
 }
 
 #[test]

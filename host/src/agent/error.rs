@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::Rendered;
 use crate::error::{Error, HostError, HostErrorKind};
-use crate::failure::{Failure, safe_line};
+use crate::failure::{Failure, FailureClass, safe_line};
 use crate::flow::Again;
 
 /// Longest line that an agent is told, in characters.
@@ -32,8 +32,22 @@ fn told(action: &str, error: &Error, may_retry: bool) -> Rendered {
 fn of_failure(action: &str, failure: &Failure, may_retry: bool) -> (String, Value) {
     let hint = hint(failure, may_retry);
     let (class, id) = (failure.class().name(), failure.audit_id().as_str());
-    let text = failed(action, class, failure.message(), hint.as_deref(), id);
+    let mut text = failed(action, class, failure.message(), hint.as_deref(), id);
+    if let Some(said) = said(failure) {
+        // Before its record.
+        let at = text.rfind('\n').unwrap_or(text.len());
+        text.insert_str(at, &format!("\n{said}"));
+    }
     (text, serde_json::to_value(failure).unwrap_or_default())
+}
+
+/// What the connector says of it, as one line that cannot be taken for the host's: quoted, and named as what it is.
+fn said(failure: &Failure) -> Option<String> {
+    let text = |name: &str| failure.details().get(name).and_then(Value::as_str);
+    let said = text("connector_message").filter(|said| !said.trim().is_empty())?;
+    let of = text("field").or_else(|| text("connector_code"));
+    let whole = of.map_or_else(|| said.to_owned(), |of| format!("{of}: {said}"));
+    Some(format!("The connector says: {}", Value::from(safe_line(&whole, LINE_CHARS))))
 }
 
 /// What mends it, or when to try again, and that others were asked, too.
@@ -44,6 +58,10 @@ fn hint(failure: &Failure, may_retry: bool) -> Option<String> {
         details.get("retry_after_ms").and_then(Value::as_u64).filter(|_| failure.retriable() && may_retry);
     let again = || after.map(|ms| format!("Try again after {} s.", ms.div_ceil(1000)));
     let chain = details.get("chain").and_then(Value::as_array).map(Vec::len);
+    // A denial's message has the way out of it where there is one, and is not said twice.
+    let is_denial = failure.class() == FailureClass::CapabilityDenied;
+    let said = |mends: &String| is_denial && failure.message().contains(mends.trim_end_matches('.'));
+    let mends = mends.filter(|mends| !said(mends));
     // A command stands for itself.
     match (mends, again(), chain) {
         (Some(command), ..) => Some(command),
@@ -53,7 +71,7 @@ fn hint(failure: &Failure, may_retry: bool) -> Option<String> {
     }
 }
 
-/// The three lines of a failure; two where nothing is known that mends it.
+/// The three lines of a failure, but for what its connector says of it; two where nothing is known that mends it.
 pub(super) fn failed(action: &str, class: &str, message: &str, hint: Option<&str>, audit_id: &str) -> String {
     let first = format!("Action '{}' failed: {class} ({}).", named(action), sentence(message));
     lines(first, hint, &format!("audit_id: {audit_id}"))

@@ -180,6 +180,24 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    /// Clap wraps for the terminal that is there: a line that was broken by hand would be broken twice.
+    #[test]
+    fn no_help_is_wrapped_by_hand() {
+        fn check(command: &clap::Command, path: &str) {
+            let texts = [command.get_after_help(), command.get_after_long_help(), command.get_long_about()];
+            for text in texts.into_iter().flatten().map(ToString::to_string) {
+                let is_prose = |line: &str| !line.is_empty() && !line.starts_with(' ');
+                let mut lines = text.lines().zip(text.lines().skip(1));
+                let broken = lines.find(|(one, next)| is_prose(one) && is_prose(next));
+                assert_eq!(broken, None, "{path}");
+            }
+            for sub in command.get_subcommands() {
+                check(sub, &format!("{path} {}", sub.get_name()));
+            }
+        }
+        check(&Cli::command(), "cofferdam");
+    }
+
     #[test]
     fn every_command_teaches_by_example() {
         fn check(command: &clap::Command, path: &str) {

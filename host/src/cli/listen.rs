@@ -17,7 +17,7 @@ const PEM_BYTES: u64 = 1024 * 1024;
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(super) struct Listen {
     /// The file with the token that requests have to carry as `Authorization: Bearer ...`; only its owner may be able
-    /// to read it. The variable of the same name may hold the token itself.
+    /// to read it. COFFERDAM_MCP_TOKEN (for `mcp`) or COFFERDAM_SERVE_TOKEN (for `serve`) may hold the token itself.
     #[arg(long, value_name = "FILE", help_heading = "Listening")]
     token_file: Option<PathBuf>,
 
@@ -55,7 +55,6 @@ impl Listen {
     /// The settings of a server at `address`, whose token `variable` may hold.
     pub(super) fn settings(
         &self,
-        ui: &Ui,
         address: SocketAddr,
         variable: &str,
         grace: Duration,
@@ -69,9 +68,8 @@ impl Listen {
                 .map(|text| Token::new(&text))
                 .transpose()?,
         };
-        match token {
-            Some(token) => settings = settings.token(token),
-            None => ui.note("There is no token: whoever can log in to this machine can ask this server."),
+        if let Some(token) = token {
+            settings = settings.token(token);
         }
         if let (Some(cert), Some(key)) = (&self.tls_cert, &self.tls_key) {
             let cert = files::bounded("The certificate", cert, PEM_BYTES)?;
@@ -88,6 +86,13 @@ impl Listen {
             settings = settings.cleartext_beyond_loopback();
         }
         Ok(settings)
+    }
+}
+
+/// Says who can ask a server that listens, where it has no token.
+pub(super) fn note_who_can_ask(ui: &Ui, has_token: bool) {
+    if !has_token {
+        ui.note("There is no token: whoever can log in to this machine can ask this server.");
     }
 }
 

@@ -116,6 +116,11 @@ impl<'u> Session<'u> {
         Ok(vault)
     }
 
+    /// The file with the passphrase, where one was named.
+    pub(super) fn passphrase_file(&self) -> Option<&Path> {
+        self.passphrase_file.as_deref()
+    }
+
     /// The passphrase that was given for this command, if one was.
     pub(super) fn given_passphrase(&self) -> Result<Option<Secret>, HostError> {
         match &self.passphrase_file {

@@ -26,6 +26,7 @@ pub struct Catalog {
     tools: Vec<Arc<Named>>,
     by_name: HashMap<String, usize>,
     withheld: Vec<Withheld>,
+    left_out: Vec<Withheld>,
 }
 
 /// Something that was asked for and is not offered.
@@ -56,14 +57,30 @@ impl Catalog {
 
     /// Names what was found, and holds it against the pins. Tools that were there `before` are taken as they are.
     pub(super) fn of(found: Found, offer: &Offer, pins: &Pins, before: &Self) -> Self {
-        let Found { tools: mut found, mut withheld } = found;
+        let Found { tools: mut found, mut withheld, mut left_out } = found;
         if offer.is_read_only() {
-            found.retain(|tool| tool.is_read_only());
+            found.retain(|tool| {
+                if !tool.is_read_only() {
+                    let why = format!("left out by --read-only: {} may change something", tool.runs.shown());
+                    left_out.push(Withheld::new(&tool.wanted.base, why));
+                }
+                tool.is_read_only()
+            });
         }
         let names = names::assigned(found.iter().map(|tool| &tool.wanted));
         let mut tools = Vec::with_capacity(found.len());
-        for (tool, name) in found.iter().zip(names) {
-            let tool = before.same(tool, &name).unwrap_or_else(|| Arc::new(Named::new(tool, name)));
+        let mut count: HashMap<&str, usize> = HashMap::new();
+        for name in &names {
+            *count.entry(name).or_default() += 1;
+        }
+        for (tool, name) in found.iter().zip(&names) {
+            // Of two that have one name, an agent would call the one and mean the other.
+            if count.get(name.as_str()).is_some_and(|count| *count > 1) {
+                let why = format!("{} and another tool come to the same name", tool.runs.shown());
+                withheld.push(Withheld::new(name, why));
+                continue;
+            }
+            let tool = before.same(tool, name).unwrap_or_else(|| Arc::new(Named::new(tool, name.clone())));
             let name = tool.tool.name.to_string();
             match pins.say(&name, &tool.pin) {
                 Said::Fine => tools.push(tool),
@@ -80,8 +97,9 @@ impl Catalog {
         }
         tools.sort_by(|one, other| one.tool.name.cmp(&other.tool.name));
         withheld.sort();
+        left_out.sort();
         let by_name = tools.iter().enumerate().map(|(at, tool)| (tool.tool.name.to_string(), at)).collect();
-        Self { tools, by_name, withheld }
+        Self { tools, by_name, withheld, left_out }
     }
 
     /// The tool of this name, if it was made of the very same.
@@ -93,6 +111,11 @@ impl Catalog {
     #[must_use]
     pub fn withheld(&self) -> &[Withheld] {
         &self.withheld
+    }
+
+    /// What the operator's filters leave out.
+    pub(super) fn left_out(&self) -> &[Withheld] {
+        &self.left_out
     }
 
     pub(super) fn tools(&self) -> &[Arc<Named>] {
@@ -139,14 +162,14 @@ impl Catalog {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test")]
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
     use std::sync::Arc;
 
     use super::{Catalog, Found, Named, Offer, PAGE_BYTES, Pins, Unnamed};
 
     fn catalog(count: usize, description: &str) -> Catalog {
         let tool = |at: usize| Arc::new(Unnamed::for_test(&format!("op_{at:05}"), description));
-        let found = Found { tools: (0..count).map(tool).collect(), withheld: Vec::new() };
+        let found = Found { tools: (0..count).map(tool).collect(), ..Found::default() };
         Catalog::of(found, &Offer::new(), &Pins::none(""), &Catalog::default())
     }
 
@@ -193,7 +216,7 @@ mod tests {
         let (one, two) = (tool("one"), tool("two"));
         let of = |tools: &[&Arc<Unnamed>], before: &Catalog| {
             let tools = tools.iter().map(|tool| Arc::clone(tool)).collect();
-            Catalog::of(Found { tools, withheld: Vec::new() }, &Offer::new(), &Pins::none(""), before)
+            Catalog::of(Found { tools, ..Found::default() }, &Offer::new(), &Pins::none(""), before)
         };
         let before = of(&[&one, &two], &Catalog::default());
         let after = of(&[&one, &tool("two")], &before);
@@ -206,5 +229,20 @@ mod tests {
             clash.get("one").is_none()
                 && clash.tools.iter().all(|named: &Arc<Named>| *named.tool.name != *"one")
         );
+    }
+
+    #[test]
+    fn attack_155_of_tools_that_have_one_name_none_is_offered_and_all_are_shown() {
+        // The very same twice: what no mark tells apart.
+        let tool = |name: &str| Arc::new(Unnamed::for_test(name, ""));
+        let found = Found { tools: vec![tool("one"), tool("two"), tool("one")], ..Found::default() };
+        let all = Catalog::of(found, &Offer::new(), &Pins::none(""), &Catalog::default());
+        let offered: Vec<_> = all.tools.iter().map(|named| &*named.tool.name).collect();
+        assert_eq!((offered, all.withheld().len()), (vec!["two"], 2));
+        let [first, second] = all.withheld() else { panic!("{:?}", all.withheld()) };
+        assert!(
+            first.name == second.name && first.name.starts_with("one_") && first.why.contains("same name")
+        );
+        assert!(all.get(&first.name).is_none() && all.get("one").is_none());
     }
 }

@@ -14,7 +14,7 @@ use crate::error::HostError;
 pub struct Listing {
     /// What agents are offered.
     pub tools: Vec<ListedTool>,
-    /// What was asked for and is not offered.
+    /// What was asked for and is not offered, and what filters leave out.
     pub withheld: Vec<WithheldTool>,
 }
 
@@ -50,7 +50,7 @@ impl Catalog {
             pin: format!("sha256:{}", named.pin),
             tool: serde_json::to_value(&named.tool).unwrap_or_default(),
         });
-        let withheld = self.withheld().iter();
+        let withheld = self.withheld().iter().chain(self.left_out());
         let withheld = withheld.map(|one| WithheldTool { name: one.name.clone(), why: one.why.clone() });
         Listing { tools: tools.collect(), withheld: withheld.collect() }
     }

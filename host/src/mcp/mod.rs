@@ -7,6 +7,7 @@
 //! The protocol itself is the official SDK's; what stands before it here answers what that passes over in silence.
 
 mod catalog;
+mod course;
 mod cursor;
 mod http;
 mod input;

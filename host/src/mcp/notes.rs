@@ -13,18 +13,15 @@ use rmcp::model::{
     ProgressNotificationParam, ProgressToken, ServerNotification,
 };
 use rmcp::service::Peer;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::event::{Event, Listener, Step, shown_wait};
-use crate::failure::safe_line;
+use super::course::{Course, Says, Told};
+use crate::event::{Event, Listener, Step, is_action, shown_wait};
 
 /// Notes that wait for a client that reads slowly; what comes after them is not told.
 const WAITING: usize = 32;
-
-/// The longest note, in characters.
-const NOTE_CHARS: usize = 300;
 
 /// How long an answer waits for the notes before it.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -37,8 +34,9 @@ tokio::task_local! {
 /// A note: a step of the call, in words and as facts.
 struct Note {
     level: LoggingLevel,
-    text: String,
-    facts: Value,
+    audit_id: String,
+    step: &'static str,
+    says: Says,
 }
 
 /// The listener of a host whose calls are made for agents: give it to [`HostBuilder::listener`](crate::HostBuilder).
@@ -57,16 +55,35 @@ impl Listener for CallNotes {
     fn event(&self, event: &Event<'_>) {
         // Calls that nobody wants to hear of have no sink; a full one loses the note and nothing else.
         let _nobody = SINK.try_with(|sink| {
-            let Some((level, text)) = said(&event.step) else { return };
-            let facts = json!({"audit_id": event.audit_id, "step": event.step.name(), "message": text});
-            drop(sink.try_send(Note { level, text, facts }));
+            let Some((level, says)) = said(&event.step) else { return };
+            let (audit_id, step) = (event.audit_id.as_str().to_owned(), event.step.name());
+            drop(sink.try_send(Note { level, audit_id, step, says }));
         });
     }
 }
 
 /// The step in words; none for what tells an agent nothing. What a connector says of itself is never among it.
-fn said(step: &Step<'_>) -> Option<(LoggingLevel, String)> {
+fn said(step: &Step<'_>) -> Option<(LoggingLevel, Says)> {
     let (level, text) = match step {
+        Step::Received { connector, .. } if is_action(connector) => {
+            return Some((LoggingLevel::Debug, Says::Action));
+        }
+        Step::StepStarted { step, call, connector, op, number, of } => {
+            let (call, name) = (call.as_str().to_owned(), (*step).to_owned());
+            let what = format!("{op} of {connector}.");
+            let (number, of) = (*number, *of);
+            return Some((LoggingLevel::Info, Says::Begins { number, of, call, name, what }));
+        }
+        Step::Final { outcome, class, .. } => {
+            let how = match *outcome {
+                "value" => "succeeded",
+                "failure" => "failed",
+                "cancelled" => "was cancelled",
+                _ => "was refused",
+            };
+            let why = class.filter(|_| matches!(*outcome, "failure" | "refused")).map(str::to_owned);
+            return Some((LoggingLevel::Info, Says::Ended(how, why)));
+        }
         Step::Admitted { connector, .. } => (LoggingLevel::Debug, format!("{connector} passed every check.")),
         Step::AttemptStarted { connector, op, attempt, .. } => {
             (LoggingLevel::Debug, format!("Attempt {attempt}: {op} of {connector}."))
@@ -80,13 +97,9 @@ fn said(step: &Step<'_>) -> Option<(LoggingLevel, String)> {
         Step::RateDelayed { host, delay } => {
             (LoggingLevel::Info, format!("A request to {host} has its turn in {}.", shown_wait(*delay)))
         }
-        Step::Final { outcome, class, .. } => {
-            let class = class.map(|class| format!(": {class}")).unwrap_or_default();
-            (LoggingLevel::Info, format!("The call ended with {outcome}{class}."))
-        }
         _ => return None,
     };
-    Some((level, safe_line(&text, NOTE_CHARS)))
+    Some((level, Says::Within(text)))
 }
 
 /// The notes of one call on their way to its client.
@@ -128,9 +141,11 @@ async fn tell(
     progress: Option<ProgressToken>,
     from: Option<LoggingLevel>,
 ) {
-    let mut count = 0.0;
-    while let Some(Note { level, text, facts }) = notes.recv().await {
+    let mut course = Course::default();
+    while let Some(Note { level, audit_id, step, says }) = notes.recv().await {
+        let Some(Told { text, at, of }) = course.tells(&audit_id, says) else { continue };
         if from.is_some_and(|from| rank(level) >= rank(from)) {
+            let facts = json!({"audit_id": audit_id, "step": step, "message": text});
             let note = LoggingMessageNotificationParam::new(level, facts).with_logger("cofferdam");
             let note = LoggingMessageNotification::new(note);
             if peer.send_notification(ServerNotification::LoggingMessageNotification(note)).await.is_err() {
@@ -138,8 +153,8 @@ async fn tell(
             }
         }
         if let Some(token) = &progress {
-            count += 1.0;
-            let note = ProgressNotificationParam::new(token.clone(), count).with_message(text);
+            let mut note = ProgressNotificationParam::new(token.clone(), at).with_message(text);
+            note.total = of;
             let note = ProgressNotification::new(note);
             if peer.send_notification(ServerNotification::ProgressNotification(note)).await.is_err() {
                 return;

@@ -77,9 +77,10 @@ impl Offer {
     pub(super) fn selects(&self, connector: &ConnectorRef, op: &str) -> Option<Option<&str>> {
         let mut selected = self.every_operation.then_some(None);
         for one in &self.operations {
-            match self.of(&one.text, connector) {
-                Some(only) if only.is_none_or(|only| only == op) => {
-                    let name = one.name.as_deref().filter(|_| only.is_some());
+            match (self.of(&one.text, connector), one.name.as_deref()) {
+                // One name is not that of many tools.
+                (Some(None), Some(_)) | (_, Some("")) => {}
+                (Some(only), name) if only.is_none_or(|only| only == op) => {
                     selected = Some(selected.flatten().or(name));
                 }
                 _ => {}
@@ -97,8 +98,16 @@ impl Offer {
         names(name, connector).then_some(Some(op))
     }
 
-    /// What was named and is not there: names of connectors and operations that select nothing of `all`.
-    pub(super) fn selecting_nothing<'a>(&'a self, all: &[(ConnectorRef, Vec<String>)]) -> Vec<&'a str> {
+    /// Whether the selector is of this connector, or of an operation of it.
+    pub(super) fn is_of(&self, selector: &str, connector: &ConnectorRef) -> bool {
+        self.of(selector, connector).is_some()
+    }
+
+    /// What was named and selects nothing of `all`, and why.
+    pub(super) fn selecting_nothing<'a>(
+        &'a self,
+        all: &[(ConnectorRef, Vec<String>)],
+    ) -> Vec<(&'a str, &'static str)> {
         let finds = |selector: &str| {
             all.iter().any(|(connector, ops)| match self.of(selector, connector) {
                 None => false,
@@ -106,7 +115,16 @@ impl Offer {
                 Some(Some(op)) => ops.iter().any(|own| own == op),
             })
         };
-        self.operations.iter().map(|one| one.text.as_str()).filter(|selector| !finds(selector)).collect()
+        let of_all = |selector: &str| all.iter().any(|(connector, _)| names(selector, connector));
+        let why = |one: &'a Selector| match &one.name {
+            _ if !finds(&one.text) => Some("nothing that is installed has this name"),
+            Some(name) if name.is_empty() => Some("it has no name for its tool: write TOOL=CONNECTOR.OP"),
+            Some(_) if of_all(&one.text) => {
+                Some("a name is for the tool of one operation: write TOOL=CONNECTOR.OP")
+            }
+            _ => None,
+        };
+        self.operations.iter().filter_map(|one| Some((one.text.as_str(), why(one)?))).collect()
     }
 }
 
@@ -118,7 +136,7 @@ fn names(text: &str, connector: &ConnectorRef) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test")]
+    #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
     use super::{ConnectorRef, Offer};
 
     #[test]
@@ -152,6 +170,15 @@ mod tests {
         );
         let all = [(slack, vec!["post".to_owned()])];
         let offer = Offer::new().operations("slack.js.post").operations("slack.js.pots").operations("teams");
-        assert_eq!(offer.selecting_nothing(&all), ["slack.js.pots", "teams"]);
+        let nothing: Vec<_> = offer.selecting_nothing(&all).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(nothing, ["slack.js.pots", "teams"]);
+        // A name that cannot be given is not passed over: nothing is offered by such a selector, and it is said.
+        let (slack, _) = &all[0];
+        for wrong in ["say=slack.js", "=slack.js.post", "=slack.js"] {
+            let offer = Offer::new().operations(wrong);
+            assert!(offer.selects_of(slack) && offer.selects(slack, "post").is_none(), "{wrong}");
+            let [(_, why)] = offer.selecting_nothing(&all)[..] else { panic!("{wrong}") };
+            assert!(why.contains("TOOL=CONNECTOR.OP"), "{wrong}: {why}");
+        }
     }
 }

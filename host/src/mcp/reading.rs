@@ -23,7 +23,7 @@ const TURN: usize = 32;
 #[derive(Default)]
 pub(super) struct Known {
     ground: Option<Ground>,
-    operations: Option<Vec<Arc<Unnamed>>>,
+    operations: Option<(Vec<Arc<Unnamed>>, Vec<Withheld>)>,
     actions: HashMap<String, Shelved>,
 }
 
@@ -38,6 +38,8 @@ struct Shelved {
 pub(super) struct Found {
     pub(super) tools: Vec<Arc<Unnamed>>,
     pub(super) withheld: Vec<Withheld>,
+    /// What the operator's filters leave out, for whoever looks.
+    pub(super) left_out: Vec<Withheld>,
 }
 
 /// An action that has to be checked: as far as its file can be read, and how the file is to be known again.
@@ -62,10 +64,14 @@ impl Known {
         let read = tokio::task::spawn_blocking(move || {
             let mut found = Found::default();
             match &known.operations {
-                Some(tools) => found.tools.clone_from(tools),
+                Some((tools, left_out)) => {
+                    found.tools.clone_from(tools);
+                    found.left_out.clone_from(left_out);
+                }
                 None => {
-                    found.tools = operations(&reading, &wanted, &mut found.withheld)?;
-                    known.operations = found.withheld.is_empty().then(|| found.tools.clone());
+                    found.tools = operations(&reading, &wanted, &mut found.withheld, &mut found.left_out)?;
+                    let whole = found.withheld.is_empty();
+                    known.operations = whole.then(|| (found.tools.clone(), found.left_out.clone()));
                 }
             }
             let unchecked = known.shelved(&reading, &mut found)?;
@@ -80,7 +86,7 @@ impl Known {
             }
             match tool(host, offer, action).await {
                 Ok(tool) => {
-                    found.tools.extend(tool.clone());
+                    found.add(&name, tool.clone());
                     if let Some(stamp) = stamp {
                         known.actions.insert(name, Shelved { stamp, tool });
                     }
@@ -104,7 +110,7 @@ impl Known {
             let stamp = stamps.get(&format!("{name}.md")).filter(|stamp| stamp.is_settled()).copied();
             match before.remove(&name) {
                 Some(shelved) if Some(shelved.stamp) == stamp => {
-                    found.tools.extend(shelved.tool.clone());
+                    found.add(&name, shelved.tool.clone());
                     self.actions.insert(name, shelved);
                 }
                 _ => {
@@ -114,6 +120,19 @@ impl Known {
             }
         }
         Ok(unchecked)
+    }
+}
+
+impl Found {
+    /// The tool of an action, or that it has none.
+    fn add(&mut self, action: &str, tool: Option<Arc<Unnamed>>) {
+        match tool {
+            Some(tool) => self.tools.push(tool),
+            None => {
+                let why = "left out by --only: it uses another connector";
+                self.left_out.push(Withheld::new(action, why));
+            }
+        }
     }
 }
 
@@ -137,12 +156,19 @@ fn operations(
     host: &Host,
     offer: &Offer,
     withheld: &mut Vec<Withheld>,
+    left_out: &mut Vec<Withheld>,
 ) -> Result<Vec<Arc<Unnamed>>, HostError> {
     let mut tools = Vec::new();
     let mut seen = Vec::new();
     for entry in host.list()? {
         let connector = ConnectorRef::new(entry.name, entry.version);
-        if !offer.selects_of(&connector) || !offer.admits(&connector) {
+        if !offer.selects_of(&connector) {
+            continue;
+        }
+        if !offer.admits(&connector) {
+            left_out.push(Withheld::new(connector.to_string(), "left out by --only"));
+            // It is there: that it is not offered is no mistake in its name.
+            seen.push((connector, Vec::new()));
             continue;
         }
         let package = match host.package(&connector) {
@@ -163,13 +189,10 @@ fn operations(
         }
         seen.push((connector, ops));
     }
-    for nothing in offer.selecting_nothing(&seen) {
-        // A connector that cannot be read has said so.
-        if !seen
-            .iter()
-            .any(|(connector, ops)| ops.is_empty() && nothing.contains(&connector.name().to_string()))
-        {
-            withheld.push(Withheld::new(nothing, "nothing that is installed has this name"));
+    for (nothing, why) in offer.selecting_nothing(&seen) {
+        // A connector that cannot be read, or is left out, has said so.
+        if !seen.iter().any(|(connector, ops)| ops.is_empty() && offer.is_of(nothing, connector)) {
+            withheld.push(Withheld::new(nothing, why));
         }
     }
     Ok(tools)
@@ -221,6 +244,10 @@ mod tests {
         settled().await;
         let found = known.read(&host, &offer).await.unwrap();
         assert!(found.tools.is_empty() && found.withheld.is_empty());
+        let left_out: Vec<_> = found.left_out.iter().map(|one| one.name.as_str()).collect();
+        assert_eq!(left_out, ["a", "b", "c"], "what a filter leaves out can be seen");
+        let again = known.read(&host, &offer).await.unwrap();
+        assert_eq!(again.left_out.len(), 3, "also of what is not read again");
         assert_eq!(to_read(&mut known), [""; 0]);
         write(home.path(), "b", "Does it.");
         settled().await;

@@ -10,12 +10,11 @@ use std::time::Duration;
 use rmcp::RoleServer;
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestMethod, CompleteRequestParams,
-    CompleteResult, ContentBlock, CustomRequest, CustomResult, ErrorCode, ErrorData, Implementation,
-    JsonObject, ListPromptsRequestMethod, ListPromptsResult, ListResourceTemplatesRequestMethod,
-    ListResourceTemplatesResult, ListResourcesRequestMethod, ListResourcesResult, ListToolsResult,
-    LoggingLevel, MetaObject, PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig,
-    SetLevelRequestMethod, SetLevelRequestParams, SubscriptionFilter, Tool,
+    CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams, CompleteResult,
+    ContentBlock, CustomRequest, CustomResult, ErrorCode, ErrorData, Implementation, JsonObject,
+    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, LoggingLevel,
+    MetaObject, PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig,
+    SetLevelRequestParams, SubscriptionFilter, Tool,
 };
 use rmcp::service::{NotificationContext, Peer, RequestContext, SubscriptionContext};
 use serde_json::Value;
@@ -178,6 +177,12 @@ async fn tell_changes(shared: Arc<Shared>, peer: Peer<RoleServer>) {
     }
 }
 
+/// The answer to a method that there is not.
+fn absent(method: &str) -> ErrorData {
+    let message = format!("There is no method `{}`.", safe_line(method, 100));
+    ErrorData::new(ErrorCode::METHOD_NOT_FOUND, message, None)
+}
+
 impl ServerHandler for McpServer {
     fn get_info(&self) -> ServerConfig {
         let capabilities =
@@ -232,7 +237,7 @@ impl ServerHandler for McpServer {
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         if !has_sessions(&context) {
-            return Err(ErrorData::method_not_found::<SetLevelRequestMethod>());
+            return Err(absent("logging/setLevel"));
         }
         *self.level.lock().unwrap_or_else(PoisonError::into_inner) = Some(request.level);
         Ok(())
@@ -270,8 +275,7 @@ impl ServerHandler for McpServer {
         if METHODS.contains(&method) || (OLDER_METHODS.contains(&method) && has_sessions(&context)) {
             return Err(ErrorData::invalid_params("The parameters are not those of this method.", None));
         }
-        let message = format!("There is no method `{}`.", safe_line(&request.method, 100));
-        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, message, None))
+        Err(absent(&request.method))
     }
 
     // What is not declared is not there; the SDK would answer that there are none.
@@ -281,7 +285,7 @@ impl ServerHandler for McpServer {
         _: CompleteRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
-        Err(ErrorData::method_not_found::<CompleteRequestMethod>())
+        Err(absent("completion/complete"))
     }
 
     async fn list_prompts(
@@ -289,7 +293,7 @@ impl ServerHandler for McpServer {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
-        Err(ErrorData::method_not_found::<ListPromptsRequestMethod>())
+        Err(absent("prompts/list"))
     }
 
     async fn list_resources(
@@ -297,7 +301,7 @@ impl ServerHandler for McpServer {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        Err(ErrorData::method_not_found::<ListResourcesRequestMethod>())
+        Err(absent("resources/list"))
     }
 
     async fn list_resource_templates(
@@ -305,6 +309,6 @@ impl ServerHandler for McpServer {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        Err(ErrorData::method_not_found::<ListResourceTemplatesRequestMethod>())
+        Err(absent("resources/templates/list"))
     }
 }

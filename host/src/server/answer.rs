@@ -63,17 +63,17 @@ impl Refused {
         if self == Self::Method {
             headers.insert(header::ALLOW, HeaderValue::from_static("GET,HEAD"));
         }
-        // What is left of the request is not read.
-        if matches!(self, Self::Method | Self::TooLarge | Self::TooSlow | Self::Broken | Self::Closing) {
-            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
-        }
+        // What is left of the request is not read, and who was not let in holds no connection.
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         answer
     }
 }
 
-/// The process lives.
+/// The process lives. That is told to everybody, and so the connection ends with it.
 pub(super) fn healthy() -> Response<Body> {
     let mut answer = Response::new(Body::from("ok\n"));
-    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    let headers = answer.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     answer
 }

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -16,15 +17,17 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service as _;
 
 use super::access::Access;
 use super::answer::{Refused, healthy};
+use super::places::Place;
 use super::shutdown::Shutdown;
 use super::slow::Patient;
 use super::tls::ServerTls;
+use super::under_way::UnderWay;
 use super::{BODY_BYTES, HEALTH};
 
 /// The longest head of a request, in bytes.
@@ -32,6 +35,9 @@ const HEAD_BYTES: usize = 32 * 1024;
 
 /// The most header fields of a request.
 const FIELDS: usize = 100;
+
+/// How long what a client has begun to ask may still take to arrive once the server ends.
+const HALF_ASKED: Duration = Duration::from_millis(500);
 
 /// What every connection of a server shares.
 pub(super) struct Shared {
@@ -42,21 +48,33 @@ pub(super) struct Shared {
     pub(super) shutdown: Shutdown,
 }
 
-/// Serves one connection to its end, and no longer than the server lives. What goes wrong with it is the peer's.
-pub(super) async fn serve(shared: Arc<Shared>, stream: TcpStream) {
+/// Serves one connection to its end, and no longer than it has its place. What goes wrong with it is the peer's.
+pub(super) async fn serve(shared: Arc<Shared>, stream: TcpStream, place: Place) {
     let Ok(at) = stream.local_addr().map(|address| address.ip().to_canonical()) else { return };
     drop(stream.set_nodelay(true));
     let stream = Patient::new(stream, shared.patience);
-    match shared.tls.clone() {
-        None => requests(shared, stream, at).await,
-        Some(tls) => {
-            let handshake = TlsAcceptor::from(tls.0).accept(stream);
-            match timeout(shared.patience, handshake).await {
-                Ok(Ok(stream)) => requests(shared, stream, at).await,
-                Ok(Err(error)) => tracing::debug!(target: "cofferdam::server", %error, "no handshake"),
-                Err(_) => tracing::debug!(target: "cofferdam::server", "the handshake took too long"),
-            }
+    let place = Arc::new(place);
+    tokio::select! {
+        () = served(shared, stream, at, Arc::clone(&place)) => {}
+        () = place.lost() => {
+            tracing::debug!(target: "cofferdam::server", "a connection that had not been let in made room");
         }
+    }
+}
+
+async fn served(shared: Arc<Shared>, stream: Patient<TcpStream>, at: IpAddr, place: Arc<Place>) {
+    let stuck = stream.stuck();
+    let Some(tls) = shared.tls.clone() else { return requests(shared, stream, at, place, stuck).await };
+    let handshake = timeout(shared.patience, TlsAcceptor::from(tls.0).accept(stream));
+    let shaken = tokio::select! {
+        shaken = handshake => shaken,
+        // Nothing was asked yet.
+        () = shared.shutdown.begun() => return,
+    };
+    match shaken {
+        Ok(Ok(stream)) => requests(shared, stream, at, place, stuck).await,
+        Ok(Err(error)) => tracing::debug!(target: "cofferdam::server", %error, "no handshake"),
+        Err(_) => tracing::debug!(target: "cofferdam::server", "the handshake took too long"),
     }
 }
 
@@ -64,12 +82,19 @@ async fn requests(
     shared: Arc<Shared>,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     at: IpAddr,
+    place: Arc<Place>,
+    stuck: Arc<AtomicBool>,
 ) {
     let shutdown = shared.shutdown.clone();
     let patience = shared.patience;
+    let under_way = UnderWay::new();
+    let asked = under_way.clone();
     let service = service_fn(move |request| {
-        let shared = Arc::clone(&shared);
-        async move { Ok::<_, Infallible>(answered(&shared, request, at).await) }
+        let (shared, place, one) = (Arc::clone(&shared), Arc::clone(&place), asked.one());
+        async move {
+            let answer = answered(&shared, request, at, &place).await;
+            Ok::<_, Infallible>(one.until_told(answer))
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -82,7 +107,20 @@ async fn requests(
         ended = connection.as_mut() => ended,
         () = shutdown.begun() => {
             connection.as_mut().graceful_shutdown();
-            connection.await
+            // Half a head is waited for a moment and no longer, as nothing was asked with it; an answer is.
+            let nothing = async {
+                loop {
+                    under_way.none().await;
+                    sleep(HALF_ASKED).await;
+                    if under_way.is_none() && !stuck.load(Ordering::Relaxed) {
+                        return;
+                    }
+                }
+            };
+            tokio::select! {
+                ended = connection => ended,
+                () = nothing => return,
+            }
         }
     };
     if let Err(error) = ended {
@@ -90,9 +128,9 @@ async fn requests(
     }
 }
 
-/// The answer to one request.
-async fn answered(shared: &Shared, request: Request<Incoming>, at: IpAddr) -> Response<Body> {
-    match admitted(shared, request, at).await {
+/// The answer to one request. After one that was not let in the connection ends: who has no token holds no place.
+async fn answered(shared: &Shared, request: Request<Incoming>, at: IpAddr, place: &Place) -> Response<Body> {
+    match admitted(shared, request, at, place).await {
         Ok(Admitted::Health) => healthy(),
         Ok(Admitted::Request(request)) => {
             let mut app = shared.app.clone();
@@ -113,7 +151,12 @@ enum Admitted {
 }
 
 /// The request, whole; its token was looked at before its body was.
-async fn admitted(shared: &Shared, request: Request<Incoming>, at: IpAddr) -> Result<Admitted, Refused> {
+async fn admitted(
+    shared: &Shared,
+    request: Request<Incoming>,
+    at: IpAddr,
+    place: &Place,
+) -> Result<Admitted, Refused> {
     let (parts, body) = request.into_parts();
     shared.access.admit(&parts, at)?;
     if parts.uri.path() == HEALTH {
@@ -121,10 +164,18 @@ async fn admitted(shared: &Shared, request: Request<Incoming>, at: IpAddr) -> Re
         return if looks { Ok(Admitted::Health) } else { Err(Refused::Method) };
     }
     shared.access.authorize(&parts)?;
-    if shared.shutdown.has_begun() {
+    if shared.shutdown.has_begun() || !place.keep() {
         return Err(Refused::Closing);
     }
-    let body = whole(body, shared.patience).await?;
+    let closing = async {
+        shared.shutdown.begun().await;
+        sleep(HALF_ASKED).await;
+    };
+    let body = tokio::select! {
+        biased;
+        body = whole(body, shared.patience) => body?,
+        () = closing => return Err(Refused::Closing),
+    };
     Ok(Admitted::Request(Box::new(Request::from_parts(parts, Body::from(body)))))
 }
 

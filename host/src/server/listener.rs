@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use axum::Router;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::connection::{self, Shared};
+use super::places::Places;
 use super::settings::ServerSettings;
 use super::shutdown::Shutdown;
 use crate::error::{HostError, HostErrorKind};
@@ -66,7 +66,7 @@ impl Listening {
     /// Handlers that run calls have to end them when [`Shutdown::cancelled`] is ready.
     pub async fn serve(self, app: Router, shutdown: Shutdown) {
         let Self { socket, settings, .. } = self;
-        let room = Arc::new(Semaphore::new(settings.connections));
+        let places = Places::new(settings.connections);
         let shared = Arc::new(Shared {
             app,
             access: settings.access,
@@ -77,12 +77,11 @@ impl Listening {
         let mut connections = JoinSet::new();
         loop {
             // Room first: who cannot be served yet waits in the system's queue and costs nothing here.
-            let permit = tokio::select! {
+            tokio::select! {
                 biased;
                 () = shutdown.begun() => break,
-                permit = Arc::clone(&room).acquire_owned() => permit,
-            };
-            let Ok(permit) = permit else { break };
+                () = places.room() => {}
+            }
             let accepted = tokio::select! {
                 biased;
                 () = shutdown.begun() => break,
@@ -91,11 +90,7 @@ impl Listening {
             while connections.try_join_next().is_some() {}
             match accepted {
                 Ok((stream, _)) => {
-                    let serving = connection::serve(Arc::clone(&shared), stream);
-                    connections.spawn(async move {
-                        serving.await;
-                        drop(permit);
-                    });
+                    connections.spawn(connection::serve(Arc::clone(&shared), stream, places.take()));
                 }
                 Err(error) => {
                     tracing::warn!(target: "cofferdam::server", %error, "a connection could not be accepted");

@@ -10,11 +10,13 @@ mod access;
 mod answer;
 mod connection;
 mod listener;
+mod places;
 mod settings;
 mod shutdown;
 mod slow;
 mod tls;
 mod token;
+mod under_way;
 
 pub use listener::Listening;
 pub use settings::ServerSettings;

@@ -101,7 +101,8 @@ impl ServerSettings {
         self
     }
 
-    /// Connections at once; who comes after them waits. Default: 256.
+    /// Connections at once. Where all are taken, the one that is longest there, a second at least, without having been let in makes room;
+    /// where all were let in, who comes waits. A sixteenth is for those that were. Default: 256.
     #[must_use]
     pub fn connections(mut self, connections: usize) -> Self {
         self.connections = connections.max(1);

@@ -2,6 +2,8 @@
 
 use std::io::{Error, ErrorKind, Result};
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -14,15 +16,22 @@ pub(super) struct Patient<S> {
     patience: Duration,
     /// Since when it waits to write.
     waiting: Option<Pin<Box<Sleep>>>,
+    stuck: Arc<AtomicBool>,
 }
 
 impl<S> Patient<S> {
     pub(super) fn new(stream: S, patience: Duration) -> Self {
-        Self { stream, patience, waiting: None }
+        Self { stream, patience, waiting: None, stuck: Arc::default() }
+    }
+
+    /// Whether what was to be written last could not be.
+    pub(super) fn stuck(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.stuck)
     }
 
     /// What came of a try to write: whether the wait for it is over, or was too long.
     fn judged<T>(&mut self, tried: Poll<Result<T>>, context: &mut Context<'_>) -> Poll<Result<T>> {
+        self.stuck.store(tried.is_pending(), Ordering::Relaxed);
         if tried.is_ready() {
             self.waiting = None;
             return tried;

@@ -16,6 +16,9 @@ use super::{BODY_BYTES, Listening, ServerSettings, ServerTls, Shutdown, Token};
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
+/// More than sockets hold on their way.
+const LARGE: usize = 32 << 20;
+
 /// A server whose one handler says how long the body was, and one that waits until calls are cancelled.
 struct Server {
     address: std::net::SocketAddr,
@@ -43,6 +46,7 @@ impl Server {
         let app = Router::new()
             .route("/count", post(count))
             .route("/wait", post(wait))
+            .route("/large", post(async || "y".repeat(LARGE)))
             .layer(axum::extract::DefaultBodyLimit::disable());
         let serving = tokio::spawn(listening.serve(app, shutdown.clone()));
         Self { address, shutdown, handled, serving }
@@ -152,6 +156,99 @@ async fn the_end_takes_nothing_new_and_cuts_no_answer() {
     server.serving.await.unwrap();
     assert_eq!(read(idle).await, "");
     assert!(TcpStream::connect(server.address).await.is_err());
+}
+
+#[tokio::test]
+async fn who_has_no_token_does_not_lock_out_who_has() {
+    let token = Token::new(TOKEN).unwrap();
+    let server =
+        Server::start(|settings| settings.token(token).connections(16).patience(Duration::from_secs(120)))
+            .await;
+    // Nobody keeps a connection by asking what everybody may ask, or what nobody lets it.
+    let health = "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let foreign = "POST /count HTTP/1.1\r\nhost: evil.com\r\ncontent-length: 0\r\n\r\n";
+    let stranger = foreign.replace("evil.com", "localhost");
+    for (asked, status) in [(health, "200"), (foreign, "403"), (stranger.as_str(), "401")] {
+        let answer = server.ask(asked).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+        assert!(answer.to_ascii_lowercase().contains("connection: close"), "{answer}");
+    }
+    // Nor by asking half: all the places there are, twice over, by those who say no more for two minutes.
+    let bearer = format!("authorization: Bearer {TOKEN}\r\n");
+    let waiting = server.send(&request("/wait", &bearer, "")).await;
+    let mut kept = server.send(&stay(&bearer, "1234")).await;
+    assert!(one(&mut kept).await.ends_with('4'));
+    let mut half = Vec::new();
+    for _ in 0..32 {
+        half.push(server.send("POST /count HTTP/1.1\r\nhost: local").await);
+    }
+    assert!(server.ask(&request("/count", &bearer, "12345")).await.ends_with("\r\n\r\n5"));
+    // Who was let in still is, and runs to its end.
+    kept.write_all(stay(&bearer, "123456").as_bytes()).await.unwrap();
+    assert!(one(&mut kept).await.ends_with('6'));
+    assert_eq!(read(half.remove(0)).await, "", "the longest there has gone");
+    server.shutdown.cancel();
+    assert!(read(waiting).await.ends_with("cancelled"));
+}
+
+/// A request after which the connection stays.
+fn stay(headers: &str, body: &str) -> String {
+    request("/count", headers, body).replace("connection: close\r\n", "")
+}
+
+/// One short answer on a connection that stays.
+async fn one(stream: &mut TcpStream) -> String {
+    let mut answer = String::new();
+    while !answer.contains("\r\n\r\n") || answer.ends_with("\r\n\r\n") {
+        let mut some = [0; 1024];
+        let read = tokio::time::timeout(Duration::from_secs(20), stream.read(&mut some)).await;
+        let read = read.unwrap().unwrap();
+        assert!(read > 0, "it ended: {answer}");
+        answer.push_str(std::str::from_utf8(&some[..read]).unwrap());
+    }
+    answer
+}
+
+/// With a grace and a patience that no test would outlive: whoever is waited for is waited for too long.
+#[tokio::test]
+async fn the_end_waits_for_nobody_who_has_not_asked() {
+    let long = Duration::from_secs(600);
+    let server = Server::start(|settings| settings.grace(long).patience(long)).await;
+    let head = server.send("POST /count HTTP/1.1\r\nhost: local").await;
+    let body = server.send(&request("/count", "", "12345").replace("12345", "1")).await;
+    let mut again = server.send(&stay("", "1234")).await;
+    assert!(one(&mut again).await.ends_with('4'));
+    again.write_all(b"POST /count HT").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    server.shutdown.begin();
+    tokio::time::timeout(Duration::from_secs(60), server.serving).await.unwrap().unwrap();
+    assert_eq!(read(head).await, "");
+    assert_refused(&read(body).await, 503, "closing");
+    assert_eq!((read(again).await.as_str(), server.handled.load(Ordering::SeqCst)), ("", 1));
+
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (cert, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+    let tls = ServerTls::from_pem(cert.as_bytes(), key.as_bytes()).unwrap();
+    let server = Server::start(|settings| settings.grace(long).patience(long).tls(tls)).await;
+    let shaking = server.send("\u{16}\u{3}\u{1}").await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    server.shutdown.begin();
+    tokio::time::timeout(Duration::from_secs(60), server.serving).await.unwrap().unwrap();
+    drop(shaking);
+}
+
+/// What is answered is not cut because its reader is slow: a real answer that does not fit what lies between.
+#[tokio::test]
+async fn the_end_waits_for_who_reads_slowly() {
+    let long = Duration::from_secs(600);
+    let server = Server::start(|settings| settings.grace(long).patience(long)).await;
+    let mut stream = server.send(&request("/large", "", "")).await;
+    let mut first = [0; 16];
+    stream.read_exact(&mut first).await.unwrap();
+    server.shutdown.begin();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(read(stream).await.split_once("\r\n\r\n").unwrap().1.len(), LARGE);
+    tokio::time::timeout(Duration::from_secs(60), server.serving).await.unwrap().unwrap();
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use serde::Serialize;
 
-use crate::cli::listen::{Listen, Pace};
+use crate::cli::listen::{Listen, Pace, note_who_can_ask};
 use crate::cli::page::Page;
 use crate::cli::private::AllowPrivate;
 use crate::cli::report::Stop;
@@ -17,8 +17,8 @@ use crate::server::{Listening, Shutdown};
 const TOKEN: &str = "COFFERDAM_SERVE_TOKEN";
 
 const EXAMPLES: &str = "\
-POST /v1/calls makes one call, GET /v1/audit/ID says what is on record of it, GET /openapi.json describes both, and \
-GET /healthz says whether the process lives. Ctrl-C or SIGTERM ends it: nothing new is taken, what runs may come to its \
+POST /v1/calls makes one call, POST /v1/actions/NAME/run runs an action, GET /v1/audit/ID says what is on record of \
+either, GET /openapi.json describes all of it, and GET /healthz says whether the process lives. Ctrl-C or SIGTERM ends it: nothing new is taken, what runs may come to its \
 end for a while (--grace), and is cancelled then; a second one cancels at once. docs/serve.md has more.
 
 Examples:
@@ -55,13 +55,14 @@ struct Ready<'a> {
 
 /// Serves until it is told to end.
 pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
-    let settings = args.over.settings(session.ui, args.listen, TOKEN, args.pace.grace)?;
+    let settings = args.over.settings(args.listen, TOKEN, args.pace.grace)?;
     let has_token = settings.has_token();
     let host = session.host_with(|builder| args.private.of(builder).concurrency(args.pace.concurrency))?;
     let shutdown = Shutdown::new();
     let serving = async {
         let listening = Listening::bind(settings).await?;
         let url = listening.url();
+        note_who_can_ask(session.ui, has_token);
         session.ui.result(&Ready { listening: &url }, || {
             let mut page = Page::default();
             page.field("listening", &url);

@@ -12,7 +12,9 @@ use super::runnable::{Once, ReadyTarget, Runnable};
 use super::step::{self, OneStep};
 use crate::action::{Part, Root, Target, Template, Values};
 use crate::call::{ConnectorRef, Foreseen, Pipeline, check_key};
-use crate::error::{Error, HostError};
+use crate::error::{Error, HostError, HostErrorKind};
+use crate::package::Operation;
+use crate::sandbox;
 
 /// What an action would do.
 #[derive(Debug, Clone, Serialize)]
@@ -165,7 +167,36 @@ async fn dry_step(pipeline: &Pipeline, one: OneStep<'_>, args: &Map<String, Valu
         }
         Err(error) => dry.fails_with(Some(&error)),
     }
+    if !is_known {
+        // What is known has to fit all the same: a step that is refused half way leaves those before it done.
+        if dry.problem.is_none()
+            && let Err(error) = known_fit(&dry.call, ready.operation())
+        {
+            dry.fails_with(Some(&error.into()));
+        }
+        for (call, target) in dry.fallback.iter_mut().zip(ready.alternates()) {
+            if call.problem.is_none() {
+                call.problem =
+                    known_fit(call, target.operation()).err().and_then(|error| envelope(&error.into()));
+            }
+        }
+    }
     dry
+}
+
+/// Whether the inputs that are known are of the types of the operation's parameters, as the call would decide it.
+fn known_fit(call: &DryCall, operation: &Operation) -> Result<(), HostError> {
+    for param in operation.params() {
+        let name = param.name.json();
+        let known = call.inputs.get(name).filter(|_| !call.unknown.iter().any(|unknown| unknown == name));
+        let Some(value) = known else { continue };
+        if let Err((path, expected)) = sandbox::literal_fits(&param.shape, value) {
+            let message = format!("The arguments do not fit: {name}{}: {expected}.", path.concat());
+            return Err(HostError::new(HostErrorKind::Validation, message)
+                .hint(format!("The operation is {operation}")));
+        }
+    }
+    Ok(())
 }
 
 /// What is asked of whom, with what of it is known.

@@ -16,7 +16,7 @@ use crate::flow::Runnable;
 const FILE_BYTES: u64 = 1024 * 1024;
 
 const EXAMPLES: &str = "\
-The connectors that it needs must be installed, in the version and with the hash that it names: every step is
+The connectors that it needs must be installed, in the version and with the hash that it names: every step is \
 held against them. Nothing runs. The file is copied into the home directory; from there on it is yours to edit.
 
 Examples:

@@ -18,7 +18,7 @@ use crate::flow::Runnable;
 use crate::host::Host;
 
 const EXAMPLES: &str = "\
-Everything that is wrong is told at once, each problem with its line, its key and what to do. Nothing runs, and
+Everything that is wrong is told at once, each problem with its line, its key and what to do. Nothing runs, and \
 nothing is changed. The exit code is that of the first action that does not fit.
 
 Examples:

@@ -12,11 +12,12 @@ use crate::cli::session::Session;
 use crate::cli::{files, progress, runtime};
 use crate::document::{DocumentError, Findings, Key, Refused};
 use crate::error::{HostError, HostErrorKind};
+use crate::failure::safe_line;
 use crate::flow::Runnable;
 use crate::host::Host;
 
 const EXAMPLES: &str = "\
-The editor is $VISUAL, or $EDITOR, or vi. It gets a copy. If what comes back does not fit, the action stays as it
+The editor is $VISUAL, or $EDITOR, or vi. It gets a copy. If what comes back does not fit, the action stays as it \
 was, and the copy is kept for another try.
 
 Examples:
@@ -58,11 +59,14 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
             drop(dir.keep());
             session
                 .ui
-                .warn(&format!("the action is as it was; what you wrote is in {}", files::shown(&copy)));
-            session.ui.note(&format!(
-                "Mend it there, then: cofferdam action add --replace {}",
-                files::shown(&copy)
-            ));
+                .warn(&format!("the action is not changed; what you wrote is in {}", files::shown(&copy)));
+            // To add it in the place of what somebody else wrote would throw that away.
+            if error.kind() != HostErrorKind::Conflict {
+                session.ui.note(&format!(
+                    "Mend it there, then: cofferdam action add --replace {}",
+                    files::shown(&copy)
+                ));
+            }
             Err(error.into())
         }
     }
@@ -88,6 +92,13 @@ fn edited(path: &Path) -> Result<(), HostError> {
     };
     match ended {
         Ok(status) if status.success() => Ok(()),
+        // What a shell says of a program that it has not found, or may not start.
+        Ok(status) if matches!(status.code(), Some(126 | 127)) => {
+            let message =
+                format!("There is no editor `{}`; the action is as it was.", safe_line(&editor, 200));
+            Err(HostError::new(HostErrorKind::Tool, message)
+                .hint("Set VISUAL or EDITOR to an editor that is installed."))
+        }
         Ok(status) => Err(failed(format!("ended with {status}"))),
         Err(error) => Err(failed(format!("could not be started: {}", files::reason(&error)))),
     }
@@ -106,7 +117,7 @@ async fn put_back(host: &Host, name: &str, before: &[u8], after: &[u8]) -> Resul
     }
     if host.action_file(name)? != before {
         let message = format!("The action {name} was changed by somebody else meanwhile.");
-        let hint = "Look at what it is now, and edit it anew.";
+        let hint = "Edit it anew, and bring over what you wrote: it starts from what the action is now.";
         return Err(HostError::new(HostErrorKind::Conflict, message).hint(hint));
     }
     host.add_action(&label, after, true).await

@@ -19,7 +19,8 @@ pub(in crate::cli) struct Args {
 }
 
 pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
-    let action = session.host()?.action(&args.name)?;
-    let view = ActionView::of(&action);
+    let host = session.host()?;
+    let action = host.action(&args.name)?;
+    let view = ActionView::of(&action, &host);
     session.ui.result(&view, || view.page())
 }

@@ -4,7 +4,10 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::action::{Action, Input, Requirement, Retry, Step, Target, Template};
+use crate::call::ConnectorRef;
 use crate::cli::page::Page;
+use crate::flow::Once;
+use crate::host::Host;
 
 /// An action, for people and programs.
 #[derive(Debug, Serialize)]
@@ -44,8 +47,11 @@ struct StepView {
     id: String,
     #[serde(flatten)]
     target: TargetView,
-    /// Whether the file says that it must not be repeated.
-    not_idempotent: bool,
+    /// Whether it must not be repeated; null where the file does not say so, and its connector is not there to ask.
+    not_idempotent: Option<bool>,
+    /// Who says that it must not be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    once: Option<Once>,
     #[serde(skip_serializing_if = "Option::is_none")]
     timeout_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,7 +68,7 @@ struct TargetView {
 }
 
 impl ActionView {
-    pub(super) fn of(action: &Action) -> Self {
+    pub(super) fn of(action: &Action, host: &Host) -> Self {
         Self {
             name: action.name().to_owned(),
             version: action.version().to_string(),
@@ -74,7 +80,7 @@ impl ActionView {
             requires: action.requires().iter().map(requirement).collect(),
             input_schema: action.input_schema(),
             output_schema: action.output().map(|output| output.schema().clone()),
-            steps: action.steps().iter().map(|step| self::step(action, step)).collect(),
+            steps: action.steps().iter().map(|step| self::step(action, step, host)).collect(),
             inputs: action.inputs().iter().map(input).collect(),
         }
     }
@@ -139,9 +145,7 @@ impl TargetView {
 impl StepView {
     fn facts(&self) -> Vec<String> {
         let mut facts = Vec::new();
-        if self.not_idempotent {
-            facts.push("never repeated".to_owned());
-        }
+        facts.extend(self.once.map(|once| format!("must not be repeated, {}", once.says())));
         facts.extend(self.timeout_ms.map(|ms| format!("{ms} ms at most")));
         facts.extend(self.retry.as_ref().map(|retry| format!("retry {retry}")));
         facts.extend(self.fallback.iter().map(|other| format!("else {}", other.call())));
@@ -173,7 +177,22 @@ fn input(input: &Input) -> [String; 4] {
     [input.name().to_owned(), input.kind().name().to_owned(), standing, input.description().to_owned()]
 }
 
-fn step(action: &Action, step: &Step) -> StepView {
+/// Whether the manifest of the very package that the step names says that its operation may be repeated; none where that
+/// package is not there.
+fn may_be_repeated(action: &Action, target: &Target, host: &Host) -> Option<bool> {
+    let required = action.requires().get(target.requirement())?;
+    let connector = ConnectorRef::new(required.connector().clone(), required.version().clone());
+    let package = host.package(&connector).ok().filter(|package| package.digest() == required.hash())?;
+    Some(package.manifest().idempotent(target.op()))
+}
+
+fn step(action: &Action, step: &Step, host: &Host) -> StepView {
+    let repeatable = may_be_repeated(action, step.target(), host);
+    let once = match (repeatable, step.once) {
+        (Some(false), _) => Some(Once::Manifest),
+        (_, true) => Some(Once::File),
+        _ => None,
+    };
     let retry = step.retry().map(|retry| match retry {
         Retry::Profile(name) => name.as_str().into(),
         Retry::Own { max, initial, max_delay, jitter } => serde_json::json!({
@@ -183,7 +202,8 @@ fn step(action: &Action, step: &Step) -> StepView {
     StepView {
         id: step.id().to_string(),
         target: TargetView::of(action, step.target()),
-        not_idempotent: step.once,
+        not_idempotent: once.map(|_| true).or(repeatable.map(|_| false)),
+        once,
         timeout_ms: step.timeout().map(millis),
         retry,
         fallback: step.fallback().iter().map(|target| TargetView::of(action, target)).collect(),

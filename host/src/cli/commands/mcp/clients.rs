@@ -33,9 +33,42 @@ pub(super) enum Client {
 #[derive(Debug, Clone)]
 pub(super) enum Entry {
     /// To start the server.
-    Local { command: String, args: Vec<String>, home: String },
+    Local { command: String, args: Vec<String>, env: Vec<(String, String)> },
     /// To reach one that runs.
     Remote { url: String },
+}
+
+/// Why a server that is there stays.
+pub(super) const ANOTHER: &str = "has another server of this name already";
+
+/// The client's file with the entry in it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Merged {
+    /// It has the very same already.
+    AsItWas,
+    /// It had none.
+    Added(String),
+    /// It had another.
+    Replaced(String),
+}
+
+impl Merged {
+    /// What is to be written; none where nothing is.
+    pub(super) fn text(&self) -> Option<&str> {
+        match self {
+            Self::AsItWas => None,
+            Self::Added(text) | Self::Replaced(text) => Some(text),
+        }
+    }
+
+    /// What was done, in a word or two.
+    pub(super) const fn done(&self) -> &'static str {
+        match self {
+            Self::AsItWas => "unchanged",
+            Self::Added(_) => "added",
+            Self::Replaced(_) => "replaced",
+        }
+    }
 }
 
 impl Client {
@@ -91,28 +124,37 @@ impl Client {
         Ok(pretty(&all))
     }
 
-    /// The client's file with the entry in it, and all else as it was.
-    pub(super) fn merged(self, before: Option<&str>, entry: &Entry) -> Result<String, &'static str> {
+    /// The client's file with the entry in it, and all else as it was. Another server of its name is there to stay,
+    /// unless it is to be replaced.
+    pub(super) fn merged(
+        self,
+        before: Option<&str>,
+        entry: &Entry,
+        replace: bool,
+    ) -> Result<Merged, &'static str> {
         let snippet = self.snippet(entry).map_err(|_| "cannot hold that")?;
-        let Some(before) = before.filter(|text| !text.trim().is_empty()) else { return Ok(snippet) };
+        let Some(before) = before.filter(|text| !text.trim().is_empty()) else {
+            return Ok(Merged::Added(snippet));
+        };
         if self == Self::Codex {
-            let table: toml::Table = before.parse().map_err(|_| "is not TOML")?;
-            let there = table.get("mcp_servers").and_then(|servers| servers.get(NAME)).is_some();
-            return if there {
-                Err("has a server of this name already")
-            } else {
-                Ok(format!("{}\n\n{snippet}", before.trim_end()))
-            };
+            return toml_merged(before, &snippet, replace);
         }
         let mut all: Map<String, Value> = serde_json::from_str(before).map_err(|_| "is not plain JSON")?;
         let servers = all.entry(self.key()).or_insert_with(|| json!({}));
         let servers = servers.as_object_mut().ok_or("has something else where servers stand")?;
-        servers.insert(NAME.into(), self.value(entry));
+        let value = self.value(entry);
+        let there = servers.get(NAME).map(|own| *own == value);
+        match there {
+            Some(true) => return Ok(Merged::AsItWas),
+            Some(false) if !replace => return Err(ANOTHER),
+            _ => servers.insert(NAME.into(), value),
+        };
         let snippet: Value = serde_json::from_str(&snippet).map_err(|_| "cannot hold that")?;
         if let Some(inputs) = snippet.get("inputs") {
             all.entry("inputs").or_insert_with(|| inputs.clone());
         }
-        Ok(pretty(&Value::Object(all)))
+        let text = pretty(&Value::Object(all));
+        Ok(if there.is_some() { Merged::Replaced(text) } else { Merged::Added(text) })
     }
 
     const fn key(self) -> &'static str {
@@ -125,8 +167,9 @@ impl Client {
 
     fn value(self, entry: &Entry) -> Value {
         match entry {
-            Entry::Local { command, args, home } => {
-                let env = json!({"COFFERDAM_HOME": home});
+            Entry::Local { command, args, env } => {
+                let env: Map<_, _> =
+                    env.iter().map(|(name, text)| (name.clone(), Value::from(&**text))).collect();
                 match self {
                     Self::Vscode => json!({"type": "stdio", "command": command, "args": args, "env": env}),
                     Self::Zed => json!({"source": "custom", "command": command, "args": args, "env": env}),
@@ -157,13 +200,14 @@ impl Client {
 fn codex(entry: &Entry) -> String {
     let quoted = |text: &str| Value::from(text).to_string();
     match entry {
-        Entry::Local { command, args, home } => {
+        Entry::Local { command, args, env } => {
+            let env: Vec<_> = env.iter().map(|(name, text)| format!("{name} = {}", quoted(text))).collect();
             let args: Vec<_> = args.iter().map(|arg| quoted(arg)).collect();
             format!(
-                "[mcp_servers.{NAME}]\ncommand = {}\nargs = [{}]\nenv = {{ COFFERDAM_HOME = {} }}\n",
+                "[mcp_servers.{NAME}]\ncommand = {}\nargs = [{}]\nenv = {{ {} }}\n",
                 quoted(command),
                 args.join(", "),
-                quoted(home)
+                env.join(", ")
             )
         }
         Entry::Remote { url } => format!(
@@ -173,17 +217,62 @@ fn codex(entry: &Entry) -> String {
     }
 }
 
+/// The file of Codex with the table in it. What replaces another is looked at before it is taken: all that is not the
+/// server has to read as it did.
+fn toml_merged(before: &str, snippet: &str, replace: bool) -> Result<Merged, &'static str> {
+    const SERVERS: &str = "mcp_servers";
+    let read = |text: &str| text.parse::<toml::Table>().map_err(|_| "is not TOML");
+    let server = |table: &toml::Table| table.get(SERVERS).and_then(|servers| servers.get(NAME)).cloned();
+    let (table, own) = (read(before)?, server(&read(snippet)?));
+    let there = server(&table);
+    if there.is_none() {
+        return Ok(Merged::Added(format!("{}\n\n{snippet}", before.trim_end())));
+    }
+    if there == own {
+        return Ok(Merged::AsItWas);
+    }
+    if !replace {
+        return Err(ANOTHER);
+    }
+    let (mut kept, mut is_ours) = (String::new(), false);
+    for line in before.split_inclusive('\n') {
+        let header = line.trim_start().strip_prefix('[').map(|rest| rest.trim_start_matches('['));
+        if let Some(header) = header {
+            let ours = format!("{SERVERS}.{NAME}");
+            let rest = header.trim_start().strip_prefix(&ours).map(str::trim_start);
+            is_ours = rest.is_some_and(|rest| rest.starts_with([']', '.']));
+        }
+        if !is_ours {
+            kept.push_str(line);
+        }
+    }
+    let after = format!("{}\n\n{snippet}", kept.trim_end());
+    let after = after.trim_start().to_owned();
+    let mut wanted = table;
+    if let (Some(servers), Some(own)) = (wanted.get_mut(SERVERS).and_then(toml::Value::as_table_mut), own) {
+        servers.insert(NAME.to_owned(), own);
+    }
+    match read(&after) {
+        Ok(table) if table == wanted => Ok(Merged::Replaced(after)),
+        _ => Err("has that server in a form in which it cannot be replaced"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
+    #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
     use clap::ValueEnum as _;
     use serde_json::{Value, json};
 
-    use super::{Client, Entry};
+    use super::{ANOTHER, Client, Entry, Merged};
 
     fn local() -> Entry {
         let args = ["mcp", "--operations", "a \"b\"\\"].map(str::to_owned).to_vec();
-        Entry::Local { command: "/usr/bin/cofferdam".into(), args, home: "/home/ada/c".into() }
+        Entry::Local {
+            command: "/usr/bin/cofferdam".into(),
+            args,
+            env: vec![("COFFERDAM_HOME".into(), "/home/ada/c".into())],
+        }
     }
 
     #[test]
@@ -217,17 +306,38 @@ mod tests {
     fn what_else_is_configured_stays() {
         let before =
             json!({"x": 1, "mcpServers": {"other": {"command": "y"}, "cofferdam": {"command": "old"}}});
-        let after = Client::ClaudeCode.merged(Some(&before.to_string()), &local()).unwrap();
-        let after: Value = serde_json::from_str(&after).unwrap();
+        let before = before.to_string();
+        assert_eq!(Client::ClaudeCode.merged(Some(&before), &local(), false), Err(ANOTHER));
+        let after = Client::ClaudeCode.merged(Some(&before), &local(), true).unwrap();
+        let Merged::Replaced(text) = after else { panic!("{after:?}") };
+        assert_eq!(Client::ClaudeCode.merged(Some(&text), &local(), false), Ok(Merged::AsItWas));
+        let after: Value = serde_json::from_str(&text).unwrap();
         assert_eq!((&after["x"], &after["mcpServers"]["other"]["command"]), (&json!(1), &json!("y")));
         assert_eq!(after["mcpServers"]["cofferdam"]["command"], "/usr/bin/cofferdam");
         for bad in ["{", "[]", "// a comment\n{}", "{\"mcpServers\": []}"] {
-            assert!(Client::ClaudeCode.merged(Some(bad), &local()).is_err(), "{bad}");
+            assert!(Client::ClaudeCode.merged(Some(bad), &local(), true).is_err(), "{bad}");
         }
         let toml = "model = \"x\"\n\n[mcp_servers.other]\ncommand = \"y\"\n";
-        let after = Client::Codex.merged(Some(toml), &local()).unwrap();
-        assert!(after.starts_with(toml.trim_end()));
-        assert!(after.parse::<toml::Table>().unwrap()["mcp_servers"].get("cofferdam").is_some());
-        assert!(Client::Codex.merged(Some(&after), &local()).is_err(), "twice");
+        let after = Client::Codex.merged(Some(toml), &local(), false).unwrap();
+        let Merged::Added(text) = after else { panic!("{after:?}") };
+        assert!(text.starts_with(toml.trim_end()));
+        assert!(text.parse::<toml::Table>().unwrap()["mcp_servers"].get("cofferdam").is_some());
+        assert_eq!(Client::Codex.merged(Some(&text), &local(), false), Ok(Merged::AsItWas));
+        // Another, with a table of its own and others around it.
+        let other = "# mine\nmodel = \"x\"\n[mcp_servers.cofferdam]\ncommand = \"old\"\n\
+                     [mcp_servers.cofferdam.env]\nA = \"1\"\n[mcp_servers.cofferdam2]\ncommand = \"y\"\n";
+        assert_eq!(Client::Codex.merged(Some(other), &local(), false), Err(ANOTHER));
+        let after = Client::Codex.merged(Some(other), &local(), true).unwrap();
+        let Merged::Replaced(text) = after else { panic!("{after:?}") };
+        assert!(
+            text.starts_with("# mine\nmodel = \"x\"\n[mcp_servers.cofferdam2]\ncommand = \"y\""),
+            "{text}"
+        );
+        assert!(!text.contains("old") && text.contains("/usr/bin/cofferdam"), "{text}");
+        let inline = "mcp_servers = { cofferdam = { command = \"old\" } }\n";
+        assert!(
+            Client::Codex.merged(Some(inline), &local(), true).is_err(),
+            "what cannot be replaced is not"
+        );
     }
 }

@@ -6,7 +6,7 @@ mod tools;
 
 use std::net::SocketAddr;
 
-use crate::cli::listen::{Listen, Pace};
+use crate::cli::listen::{Listen, Pace, note_who_can_ask};
 use crate::cli::private::AllowPrivate;
 use crate::cli::report::Stop;
 use crate::cli::runtime;
@@ -26,15 +26,15 @@ const TOKEN: &str = "COFFERDAM_MCP_TOKEN";
 const PATH: &str = "/mcp";
 
 const EXAMPLES: &str = "\
-An MCP client starts `cofferdam mcp` itself; `cofferdam mcp config` writes how. Tools are the actions in
-the home directory, and such operations as are named here. Nothing that an agent can call grants, binds,
+An MCP client starts `cofferdam mcp` itself; `cofferdam mcp config` writes how. Tools are the actions in \
+the home directory, and such operations as are named here. Nothing that an agent can call grants, binds, \
 trusts or installs anything.
 
 Examples:
   cofferdam mcp --operations slack.post_message,github-issues
   cofferdam mcp --all-operations --list-tools
   cofferdam mcp --operations slack --pin
-  cofferdam mcp --http 127.0.0.1:4100 --token-file mcp.token";
+  cofferdam mcp --http 127.0.0.1:4101 --token-file mcp.token";
 
 /// Offers tools to agents, in the Model Context Protocol.
 ///
@@ -86,7 +86,8 @@ struct Serve {
     #[arg(long, conflicts_with = "list_tools")]
     pin: bool,
 
-    /// Listens for HTTP here; with port 0 the system chooses one. The path is /mcp.
+    /// Listens for HTTP here; with port 0 the system chooses one. The path is /mcp. COFFERDAM_MCP_TOKEN may hold
+    /// the token itself.
     #[arg(long, value_name = "ADDRESS:PORT", conflicts_with_all = ["list_tools", "pin"])]
     http: Option<SocketAddr>,
 
@@ -126,12 +127,14 @@ fn serve(args: Serve, session: &Session<'_>) -> Result<(), Stop> {
         let pins = Pins::load(&pins_file).unwrap_or_else(|_| Pins::none(&pins_file));
         return tools::pin(&host, &offer, pins, session.ui);
     }
-    let pins = Pins::load(pins_file)?;
+    let pins = Pins::load(&pins_file);
     if args.list_tools {
-        return tools::list(&host, &offer, &pins, session.ui);
+        // Also where they are unusable: one has to look before one pins anew.
+        return tools::list(&host, &offer, pins.map_err(|error| (error, Pins::none(&pins_file))), session.ui);
     }
+    let pins = pins?;
     let settings = match args.http {
-        Some(address) => Some(args.listen.settings(session.ui, address, TOKEN, args.pace.grace)?),
+        Some(address) => Some(args.listen.settings(address, TOKEN, args.pace.grace)?),
         None => None,
     };
     let shutdown = Shutdown::new();
@@ -145,19 +148,20 @@ fn serve(args: Serve, session: &Session<'_>) -> Result<(), Stop> {
             shutdown: shutdown.clone(),
             grace: args.pace.grace,
         };
-        let count = offered.now().listing().tools.len();
+        let listing = offered.now().listing();
+        let count = listing.tools.len();
         match settings {
             None => {
                 if count == 0 {
-                    session
-                        .ui
-                        .warn("No tool is offered: name operations with --operations, or add an action.");
+                    session.ui.warn(tools::nothing(&listing));
                 }
                 let (input, output) = rmcp::transport::stdio_pipes();
                 mcp.serve_streams(input, output).await;
             }
             Some(settings) => {
+                let has_token = settings.has_token();
                 let listening = Listening::bind(settings).await?;
+                note_who_can_ask(session.ui, has_token);
                 session.ui.note(&format!("Serving {count} tools at {}{PATH}", listening.url()));
                 let app = mcp.router(PATH);
                 listening.serve(app, shutdown.clone()).await;

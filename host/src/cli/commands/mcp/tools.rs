@@ -6,19 +6,45 @@ use crate::cli::page::{Page, Tone};
 use crate::cli::report::Stop;
 use crate::cli::runtime;
 use crate::cli::ui::Ui;
+use crate::error::HostError;
 use crate::host::Host;
 use crate::mcp::{Catalog, Listing, Offer, Pins};
 
 /// Shows the tools.
-pub(super) fn list(host: &Host, offer: &Offer, pins: &Pins, ui: &Ui) -> Result<(), Stop> {
+pub(super) fn list(
+    host: &Host,
+    offer: &Offer,
+    pins: Result<Pins, (HostError, Pins)>,
+    ui: &Ui,
+) -> Result<(), Stop> {
+    let (pins, unusable) = match pins {
+        Ok(pins) => (pins, None),
+        Err((error, none)) => (none, Some(error)),
+    };
+    let pins = &pins;
     let listing = read(host, offer, pins)?.listing();
     ui.result(&listing, || page(&listing))?;
-    if listing.tools.is_empty() && listing.withheld.is_empty() {
-        ui.note("No tool is offered: name operations with --operations, or add an action.");
+    if let Some(error) = unusable {
+        let message = error.message().trim_end_matches('.');
+        ui.warn(&format!(
+            "{message}. These are the tools without their pins; no server starts before they are pinned anew."
+        ));
+    } else if listing.tools.is_empty() {
+        ui.note(nothing(&listing));
     } else if let Some(count) = pins.count() {
         ui.note(&format!("{count} tools are pinned; --pin pins those that are asked for now."));
     }
     Ok(())
+}
+
+/// Why there is nothing to offer.
+pub(super) fn nothing(listing: &Listing) -> &'static str {
+    match listing.withheld.is_empty() {
+        true => "No tool is offered: name operations with --operations, or add an action.",
+        false => {
+            "No tool is offered: `cofferdam mcp --list-tools` with the same options says what is left out and why."
+        }
+    }
 }
 
 /// Pins the tools, whatever was pinned before.

@@ -20,8 +20,8 @@ use crate::flow::{ActionReport, ActionValue, Again, Run, StepStatus};
 use crate::host::Host;
 
 const EXAMPLES: &str = "\
-What its last step returned is printed on standard output, and beside it what each step did:
-{\"action\", \"output\", \"steps\"}. The first step that fails ends the action; its failure decides the exit
+What its last step returned is printed on standard output, and beside it what each step did: \
+{\"action\", \"output\", \"steps\"}. The first step that fails ends the action; its failure decides the exit \
 code, and nothing is rolled back. `cofferdam action show` has the action's arguments and steps.
 
 Examples:

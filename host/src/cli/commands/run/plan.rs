@@ -1,26 +1,77 @@
 //! `run --dry-run`: what each step would do, for people and for programs.
 
+use serde::Serialize;
 use serde_json::Value;
 
+use crate::call::ConnectorRef;
 use crate::cli::page::{Page, Tone};
 use crate::cli::report::Stop;
 use crate::cli::runtime;
 use crate::cli::session::Session;
 use crate::flow::{DryCall, DryRun, DryStep, Run};
-use crate::host::Host;
+use crate::host::{Access, Host};
 
 /// Shows it. The exit code is that of the first step that would not be begun.
 pub(super) fn show(name: &str, run: &Run, host: &Host, session: &Session<'_>) -> Result<(), Stop> {
     let dry = runtime::block_on_with(host, async { Ok(host.dry_run_action(name, run).await?) })?;
-    session.ui.result(&dry, || page(&dry))?;
+    let (beyond_reach, asking) = looked_up(name, host)?;
+    let plan = Plan { dry, beyond_reach, asking };
+    session.ui.result(&plan, || page(&plan))?;
     session.ui.note("Nothing was run.");
-    match dry.steps.iter().find_map(|step| step.exit_code) {
+    match plan.dry.steps.iter().find_map(|step| step.exit_code) {
         Some(code) => Err(Stop::Shown(code)),
         None => Ok(()),
     }
 }
 
-fn page(dry: &DryRun) -> Page {
+/// What would be done, and what a request would be denied for if a step made it.
+#[derive(Serialize)]
+struct Plan {
+    #[serde(flatten)]
+    dry: DryRun,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    beyond_reach: Vec<Beyond>,
+    /// The connectors whose manifests ask for a credential.
+    #[serde(skip)]
+    asking: Vec<String>,
+}
+
+/// A host that a connector may reach by its manifest and the action, and not by the operator's settings.
+#[derive(Serialize)]
+struct Beyond {
+    connector: String,
+    host: String,
+    code: &'static str,
+    fix: String,
+}
+
+/// What the gate would say of the hosts that the action lets its connectors reach, of which no name is looked up; and
+/// which connectors ask for a credential.
+fn looked_up(name: &str, host: &Host) -> Result<(Vec<Beyond>, Vec<String>), Stop> {
+    let (mut beyond, mut asking) = (Vec::new(), Vec::new());
+    for required in host.action(name)?.requires() {
+        let connector = ConnectorRef::new(required.connector().clone(), required.version().clone());
+        if host.package(&connector).is_ok_and(|package| !package.manifest().credentials().is_empty()) {
+            asking.push(connector.to_string());
+        }
+        for grant in required.scope().hosts() {
+            let Ok(access) = Access::parse(&grant.to_string()) else { continue };
+            // A connector that cannot be asked is the problem of its steps.
+            if let Ok(Err(denial)) = host.why(&connector, &access, Some(required.scope())) {
+                beyond.push(Beyond {
+                    connector: connector.to_string(),
+                    host: grant.to_string(),
+                    code: denial.code().name(),
+                    fix: denial.suggestion(),
+                });
+            }
+        }
+    }
+    Ok((beyond, asking))
+}
+
+fn page(plan: &Plan) -> Page {
+    let dry = &plan.dry;
     let mut page = Page::default();
     page.field("action", &dry.action);
     page.field("time", &shown(dry.wall_ms));
@@ -29,13 +80,18 @@ fn page(dry: &DryRun) -> Page {
     }
     for (step, n) in dry.steps.iter().zip(1..) {
         page.heading(&format!("{n}. {}", step.id));
-        add(&mut page, step);
+        add(&mut page, step, &plan.asking);
+    }
+    for Beyond { connector, host, code, fix } in &plan.beyond_reach {
+        page.toned_field("denied", Tone::Doubtful, &format!("{host}, if {connector} asks there ({code})"));
+        page.field("fix", fix);
     }
     page
 }
 
-fn add(page: &mut Page, step: &DryStep) {
-    add_call(page, "calls", &step.call);
+fn add(page: &mut Page, step: &DryStep, asking: &[String]) {
+    // What is needed and not bound is a problem, and told as one.
+    add_call(page, "calls", &step.call, if step.problem.is_some() { &[] } else { asking });
     match step.once {
         None => page.field("again", "may be repeated"),
         Some(once) => page.field("again", &format!("must not be repeated, {}", once.says())),
@@ -44,7 +100,7 @@ fn add(page: &mut Page, step: &DryStep) {
         page.field("key", key);
     }
     for call in &step.fallback {
-        add_call(page, "or else", call);
+        add_call(page, "or else", call, if call.problem.is_some() { &[] } else { asking });
         add_problem(page, call.problem.as_ref());
     }
     add_problem(page, step.problem.as_ref());
@@ -60,7 +116,7 @@ fn add_problem(page: &mut Page, problem: Option<&Value>) {
     }
 }
 
-fn add_call(page: &mut Page, label: &str, call: &DryCall) {
+fn add_call(page: &mut Page, label: &str, call: &DryCall, asking: &[String]) {
     page.field(label, &format!("{} of {}", call.op, call.connector));
     for (name, value) in &call.inputs {
         let unknown = if call.unknown.iter().any(|known| known == name) { "  (known then)" } else { "" };
@@ -84,6 +140,11 @@ fn add_call(page: &mut Page, label: &str, call: &DryCall) {
     );
     if !found.bindings.is_empty() {
         page.field("uses", &found.bindings.join(", "));
+    } else if asking.iter().any(|one| call.connector.starts_with(one.as_str())) {
+        page.field(
+            "uses",
+            "no credential, though its manifest asks for one: none is bound that it would get",
+        );
     }
     for host in &found.open_circuits {
         let what = format!("{host} is not asked now: requests there fail at once (cofferdam breaker status)");
