@@ -8,6 +8,8 @@
 
 mod catalog;
 mod cursor;
+mod greeting;
+mod held;
 mod http;
 mod input;
 mod jsonrpc;
@@ -19,9 +21,11 @@ mod offered;
 mod pins;
 mod reading;
 mod refusal;
+mod reply;
 mod running;
 mod schema;
 mod server;
+mod sessions;
 mod stdio;
 mod tool;
 mod words;
@@ -33,3 +37,4 @@ pub use offer::Offer;
 pub use offered::Offered;
 pub use pins::Pins;
 pub use server::{McpServer, McpSettings};
+pub use sessions::SessionLimits;
