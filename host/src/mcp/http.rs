@@ -165,11 +165,12 @@ impl Front {
             _ => Refused::request("The message is none of this protocol."),
         };
         let answer = match (kind, id, session) {
-            (Kind::Request { method }, Some(id), session) if method == "initialize" => {
-                self.greeted(parts, greeting::in_short(body), id, session).await?
+            (Kind::Request { method }, Some(id), None) if method == "initialize" => {
+                self.greeted(parts, greeting::in_short(body), id).await?
             }
             (Kind::Request { method }, Some(id), Some(session)) => {
                 let taken = session.take(&id, method == "tools/call")?;
+                let body = if method == "initialize" { greeting::in_short(body) } else { body };
                 self.asked(parts, body, id, session, taken).await
             }
             (Kind::Request { .. }, Some(id), None) => {
@@ -192,14 +193,8 @@ impl Front {
     }
 
     /// A greeting, from which a session comes.
-    async fn greeted(
-        &self,
-        parts: Parts,
-        body: Bytes,
-        id: Value,
-        session: Option<Arc<Session>>,
-    ) -> Result<Response, Refused> {
-        if session.is_none() && !self.sessions.make_room() {
+    async fn greeted(&self, parts: Parts, body: Bytes, id: Value) -> Result<Response, Refused> {
+        if !self.sessions.make_room() {
             return Err(Refused::busy(id));
         }
         let front = self.clone();
@@ -238,7 +233,7 @@ impl Front {
             let reply = Arc::<Reply>::default();
             drop(sender.send(Response::from_parts(head, reply.read(None))));
             follow(said, &id, &session, &reply, taken).await;
-            front.sessions.bound();
+            front.sessions.bound(&session);
         });
         answer.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
     }

@@ -72,6 +72,8 @@ struct Now {
     open: usize,
     /// What was said to requests, by the number of its stream; the oldest first.
     replies: VecDeque<(u64, Arc<Reply>)>,
+    /// The bytes of those that are kept.
+    kept: usize,
 }
 
 impl Session {
@@ -83,6 +85,7 @@ impl Session {
             cancelled: VecDeque::new(),
             open: 0,
             replies: VecDeque::new(),
+            kept: 0,
         }))
     }
 
@@ -141,8 +144,8 @@ impl Session {
         now.replies.iter().find(|(number, _)| *number == stream).map(|(_, reply)| Arc::clone(reply))
     }
 
-    /// Gives up the oldest answers beyond what is kept; the bytes of the others.
-    fn bound(&self) -> usize {
+    /// Gives up the oldest answers beyond what is kept.
+    fn bound(&self) {
         let mut now = self.now();
         now.replies.retain(|(_, reply)| reply.ended().is_none_or(|(at, _)| at.elapsed() < KEPT_FOR));
         let (mut count, mut bytes) = (0, 0);
@@ -160,7 +163,7 @@ impl Session {
         }
         let mut kept = kept.into_iter().rev();
         now.replies.retain(|_| kept.next().unwrap_or(true));
-        bytes
+        now.kept = bytes;
     }
 
     /// Gives up the oldest answer.
@@ -169,6 +172,8 @@ impl Session {
         if let Some(oldest) = now.replies.iter().position(|(_, reply)| reply.ended().is_some()) {
             now.replies.remove(oldest);
         }
+        drop(now);
+        self.bound();
     }
 
     /// Since when nothing was heard of it; none while a call is under way. Those that nobody listens to come first.
@@ -250,15 +255,20 @@ impl Sessions {
         self.all().remove(name);
     }
 
-    /// Gives up answers beyond what is kept: a session's oldest, and beyond the bound of all, of the one with most.
-    pub(super) fn bound(&self) {
-        let mut by_bytes: Vec<_> =
-            self.all().values().map(Arc::clone).map(|session| (session.bound(), session)).collect();
+    /// Gives up answers beyond what is kept: the oldest of this session, and beyond the bound of all, of the one that
+    /// has most.
+    pub(super) fn bound(&self, session: &Session) {
+        session.bound();
+        let mut by_bytes: Vec<_> = {
+            let all = self.all();
+            all.values().map(|session| (session.now().kept, Arc::clone(session))).collect()
+        };
         while by_bytes.iter().map(|(bytes, _)| bytes).sum::<usize>() > ALL_KEPT_BYTES {
-            let Some((bytes, session)) = by_bytes.iter_mut().max_by_key(|(bytes, _)| *bytes) else { return };
-            session.forget_one();
-            let left = session.bound();
-            if left == *bytes {
+            let Some((bytes, most)) = by_bytes.iter_mut().max_by_key(|(bytes, _)| *bytes) else { return };
+            most.forget_one();
+            let left = most.now().kept;
+            // Another answer came meanwhile, and who keeps it bounds it.
+            if left >= *bytes {
                 return;
             }
             *bytes = left;
@@ -286,10 +296,91 @@ async fn end_silent(sessions: Weak<Sessions>, idle: Duration) {
             let new = silent.is_none_or(|(_, _, since)| since.elapsed() < NEW);
             !over && (there.contains(name) || new)
         });
-        sessions.bound();
+        let all: Vec<_> = sessions.all().values().map(Arc::clone).collect();
+        all.iter().for_each(|session| session.bound());
         for name in ended {
             let manager = Arc::clone(&sessions.manager);
             tokio::spawn(async move { manager.close_session(&name.into()).await });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+
+    use super::{
+        ALL_KEPT_BYTES, KEPT, KEPT_BYTES, LocalSessionManager, Reply, Session, SessionLimits, Sessions,
+    };
+
+    fn said(session: &Session, stream: u64, bytes: usize) {
+        let reply = Arc::<Reply>::default();
+        session.keep(stream, &reply);
+        reply.tell(Bytes::from(vec![b'x'; bytes]));
+        reply.end();
+        session.bound();
+    }
+
+    #[tokio::test]
+    async fn of_the_answers_that_wait_the_oldest_go_beyond_the_bounds_and_none_that_is_under_way() {
+        let session = Session::new();
+        let under_way = Arc::<Reply>::default();
+        session.keep(1_000, &under_way);
+        for stream in 0..100 {
+            said(&session, stream, 1_000);
+        }
+        let there = |stream| session.reply(stream).is_some();
+        let oldest = 100 - KEPT as u64;
+        assert!(there(1_000) && there(99) && there(oldest) && !there(oldest - 1));
+        said(&session, 100, KEPT_BYTES - 2_500);
+        assert!(there(100) && there(99) && there(98) && !there(97));
+        said(&session, 101, KEPT_BYTES + 1);
+        assert!(there(101) && !there(100) && there(1_000), "the last is kept, whatever it has");
+    }
+
+    #[tokio::test]
+    async fn of_all_sessions_the_one_that_keeps_most_gives_up_first() {
+        let sessions = Sessions::new(Arc::<LocalSessionManager>::default(), SessionLimits::default());
+        let each = KEPT_BYTES / 2 - 1;
+        let names: Vec<String> = (0..6).map(|number| number.to_string()).collect();
+        for name in &names {
+            sessions.add(name);
+            let session = sessions.get(name).unwrap();
+            for stream in 0..if name == "0" { 1 } else { 2 } {
+                said(&session, stream, each);
+            }
+            sessions.bound(&session);
+        }
+        let kept = |name: &String| sessions.get(name).unwrap().now().kept;
+        let all: usize = names.iter().map(kept).sum();
+        assert!(all <= ALL_KEPT_BYTES && all > ALL_KEPT_BYTES - 2 * each, "{all}");
+        assert_eq!(kept(&names[0]), each, "who keeps little keeps it");
+    }
+
+    #[tokio::test]
+    async fn who_makes_room_has_no_call_and_is_silent_longest() {
+        let limits = SessionLimits { sessions: 3, ..SessionLimits::default() };
+        let sessions = Sessions::new(Arc::<LocalSessionManager>::default(), limits);
+        for name in ["calls", "listens", "silent"] {
+            assert!(sessions.make_room());
+            sessions.add(name);
+            sessions.get(name).unwrap().initialized();
+        }
+        let call = sessions.get("calls").unwrap().take(&1.into(), true).map_err(drop).unwrap();
+        let open = sessions.get("listens").unwrap().open();
+        assert!(sessions.make_room() && sessions.get("silent").is_none());
+        sessions.add("new");
+        assert!(sessions.make_room() && sessions.get("new").is_none(), "it has not greeted to the end");
+        sessions.add("calls too");
+        let other = sessions.get("calls too").unwrap().take(&1.into(), true).map_err(drop).unwrap();
+        assert!(sessions.make_room() && sessions.get("listens").is_none());
+        sessions.add("calls as well");
+        let third = sessions.get("calls as well").unwrap().take(&1.into(), true).map_err(drop).unwrap();
+        assert!(!sessions.make_room());
+        drop((call, open, other, third));
+        assert!(sessions.make_room());
     }
 }
