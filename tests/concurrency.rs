@@ -66,7 +66,8 @@ fn a_thousand_calls_wait_on_the_network_in_one_process() {
 #[test]
 fn spinning_guests_do_not_delay_the_deadlines_of_others() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let host = &world().host;
+    // Of its own: nobody waits for a turn.
+    let host = world().home.builder().concurrency(66).build().unwrap();
     runtime.block_on(async {
         let mut calls = JoinSet::new();
         for guest in 0..66 {
@@ -147,4 +148,26 @@ fn calls_of_many_parts_wait_for_room_in_the_pool() {
 async fn advance<F: Future + Unpin>(future: &mut F) -> bool {
     std::future::poll_fn(|cx| std::task::Poll::Ready(std::pin::Pin::new(&mut *future).poll(cx).is_ready()))
         .await
+}
+
+/// Whoever waits for a turn waits no longer than the call would run, and an action no longer than its own time: they
+/// have given up by then, and what ran later would run beside what they asked anew.
+#[test]
+fn a_turn_is_waited_for_as_long_as_the_call_may_run() {
+    let upstream = Upstream::start();
+    let (_home, host) = host(1, &upstream);
+    let long = {
+        let (host, call) = (host.clone(), within("fetch", json!({"url": upstream.url("/hang")}), "60s"));
+        crate::world::begin(async move { host.run(call).await })
+    };
+    while upstream.seen("/hang").is_empty() {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let url = upstream.url("/text/late");
+    let error = refused(run(host.run(within("fetch", json!({"url": url}), "200ms"))));
+    assert_eq!(error.kind(), HostErrorKind::Busy);
+    assert!(error.message().contains("Nothing was run"), "{error}");
+    assert!(!long.is_finished(), "it was busy all the time");
+    long.abort();
+    assert_eq!(upstream.seen("/text/late").len(), 0);
 }

@@ -177,7 +177,7 @@ fn who_reads_no_answer_holds_up_nobody_and_not_the_end() {
     let slow: Vec<_> = (0..8).map(|_| server.open(&headers, &body)).collect();
     let from = std::time::Instant::now();
     while record(&home).iter().filter(|call| call["status"] == "value").count() < slow.len() {
-        assert!(from.elapsed() < Duration::from_secs(60));
+        assert!(from.elapsed() < Duration::from_secs(300), "they hold one another up");
         std::thread::sleep(Duration::from_millis(100));
     }
     server.lives();

@@ -143,10 +143,9 @@ impl Streams {
         };
         let key = if id.is_null() { self.by_token(&params["progressToken"]) } else { Some(id.to_string()) };
         let stream = key.and_then(|key| self.requests.get(&key)).and_then(Option::as_ref);
-        match stream.map(|stream| &stream.lines).or(self.aside.as_ref()) {
-            Some(lines) => drop(lines.send(line)),
-            // Nobody listens.
-            None => {}
+        // Otherwise nobody listens.
+        if let Some(lines) = stream.map(|stream| &stream.lines).or(self.aside.as_ref()) {
+            drop(lines.send(line));
         }
     }
 

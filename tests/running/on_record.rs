@@ -108,8 +108,8 @@ fn s22_the_recovery_prompts_are_on_record() {
         for id in [&report.audit_id, call] {
             let all = events(&stage.host, id);
             assert_eq!(all.last().unwrap()["payload"]["prompt"], prompt, "{name}");
-            let told = stage.clock.steps().into_iter().filter(|step| step.audit_id == id.as_str());
-            assert_eq!(told.last().unwrap().facts["prompt"], prompt, "{name}");
+            let mut told = stage.clock.steps().into_iter().filter(|step| step.audit_id == id.as_str());
+            assert_eq!(told.next_back().unwrap().facts["prompt"], prompt, "{name}");
         }
     }
 }

@@ -74,9 +74,9 @@ impl Pipeline {
     ) -> Result<Admitted<'_>, Error> {
         // First the turn, then the checks: a key that is revoked while a call waits must not let it run, and
         // arguments that wait in line are kept as they came.
-        let permit = self.permits.acquire().await.map_err(|_| busy())?;
         let connector = candidate.connector.text();
         let context = Context::new(course.audit_id.clone()).with_connector(Arc::clone(connector), None);
+        let permit = self.turn(call, &context).await?;
         let (loaded, room) = self.loaded_with_room(&context, call, candidate).await?;
         let package = &loaded.checked.package;
         record.identified(Arc::clone(&loaded.hash), loaded.signer.clone());
@@ -91,6 +91,28 @@ impl Pipeline {
             Refused::Host(error) => error.into(),
         })?;
         Ok(Admitted { loaded, context, limits, args, credentials, _room: room, _permit: permit })
+    }
+
+    /// A permit to run. It is waited for no longer than the call would run: whoever asked has given up by then, and
+    /// would ask anew.
+    async fn turn(&self, call: &Call, context: &Context) -> Result<SemaphorePermit<'_>, Error> {
+        if let Ok(permit) = self.permits.try_acquire() {
+            return Ok(permit);
+        }
+        let clock = &*self.loader.clock;
+        tokio::select! {
+            biased;
+            permit = self.permits.acquire() => Ok(permit.map_err(|_| busy())?),
+            () = clock.sleep_until(self.turn_until(call)) => {
+                let now = clock.now();
+                match call.part_of.as_ref().filter(|action| now >= action.deadline()) {
+                    Some(action) => Err(action.out_of_time(context, now).into()),
+                    None => Err(HostError::new(HostErrorKind::Busy, "Its turn did not come in time. Nothing was run.")
+                        .hint("Try again later.")
+                        .into()),
+                }
+            }
+        }
     }
 
     /// What is asked of a candidate beside its bindings.

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::kept::{self, Recorded};
-use super::part::PartOf;
 use super::pipeline::Pipeline;
 use super::request::{Args, Call, IfRunning};
 use crate::audit::{AuditError, AuditTrouble, KeyClaim, Part, Sealed, Standing};
@@ -52,13 +51,22 @@ impl Pipeline {
 
     /// How long a call waits for another with its key: its own wall time, as far as that is known before it is loaded.
     pub(super) fn patience(&self, call: &Call) -> Patience {
+        Patience::until(self.waits_until(call, DEFAULT_WAIT))
+    }
+
+    /// Until when a call waits for its turn: its own wall time, or the longest that any call may have where it has none
+    /// of its own.
+    pub(super) fn turn_until(&self, call: &Call) -> Instant {
+        self.waits_until(call, self.loader.ceilings.wall_time())
+    }
+
+    fn waits_until(&self, call: &Call, otherwise: Duration) -> Instant {
         let plan = self.settings.plan(call.connector.name(), call.retry.as_ref());
         let scope = call.scope.as_ref().and_then(|scope| scope.limits().wall_time());
         let time = call.limits.wall_time().or(scope).or(plan.profile.times().wall_time);
-        let time = time.unwrap_or(DEFAULT_WAIT).min(self.loader.ceilings.wall_time());
+        let time = time.unwrap_or(otherwise).min(self.loader.ceilings.wall_time());
         let deadline = self.loader.clock.now() + time;
-        let of_action = call.part_of.as_ref().map_or(deadline, PartOf::deadline);
-        Patience::until(deadline.min(of_action))
+        call.part_of.as_ref().map_or(deadline, |action| deadline.min(action.deadline()))
     }
 
     /// What a call gets whose key stands so: the recorded outcome, or none where it may run.
@@ -187,7 +195,10 @@ fn unknown(of: &AuditId) -> HostError {
          outcome."
     );
     HostError::new(HostErrorKind::OutcomeUnknown, message)
-        .hint(format!("Look at the service. `cofferdam recover skip {of} --reason TEXT` says what was found; with --free-key the key may be used again."))
+        .hint(format!(
+            "Look at the service. Where its effect is missing, `cofferdam recover skip {of} --free-key --reason TEXT` lets \
+             the key be used again; where it is there, the same without --free-key puts that on record."
+        ))
         .detail("call", of.as_str())
 }
 

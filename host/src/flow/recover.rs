@@ -304,8 +304,13 @@ pub(crate) async fn skip(pipeline: &Pipeline, audit_id: &AuditId, skip: Skip) ->
         return Err(HostError::new(HostErrorKind::Validation, message).hint(hint));
     }
     let (log, id) = (Arc::clone(pipeline.log()), audit_id.clone());
-    let found = tokio::task::spawn_blocking(move || find(&*log, &id).and_then(undecided)).await;
-    let found = found.map_err(gone)??;
+    let frees_key = skip.frees_key;
+    let found = tokio::task::spawn_blocking(move || {
+        let found = find(&*log, &id)?;
+        // A key that was to stay taken may be freed later; the record knows whether there is one.
+        if frees_key && found.row.status != CallStatus::Running { Ok(found) } else { undecided(found) }
+    });
+    let found = found.await.map_err(gone)??;
     let facts = [("actor", &*skip.actor), ("reason", &*safe_line(&skip.reason, REASON_CHARS))];
     let mut facts = Map::from_iter(facts.map(|(name, fact)| (name.to_owned(), Value::from(fact))));
     facts.insert("frees_key".into(), skip.frees_key.into());
@@ -315,6 +320,9 @@ pub(crate) async fn skip(pipeline: &Pipeline, audit_id: &AuditId, skip: Skip) ->
     pipeline.log().submit(Order::Settle { audit_id: audit_id.clone(), decision: Box::new(decision), reply });
     match answer.done().await {
         Ok(true) => Ok(()),
+        Ok(false) if !found.key_is_undecided && found.row.status != CallStatus::Running => {
+            Err(decided(&found))
+        }
         // Somebody was first, since it was looked at.
         Ok(false) => Err(HostError::new(
             HostErrorKind::Conflict,

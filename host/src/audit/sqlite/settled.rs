@@ -63,7 +63,8 @@ impl At<'_> {
         decision: &Decision,
     ) -> rusqlite::Result<bool> {
         let change = match decision.frees_key {
-            true => "DELETE FROM keys WHERE call = ?1 AND state = 2",
+            // Also one of which it was decided that it stays: whoever looked again may know better.
+            true => "DELETE FROM keys WHERE call = ?1 AND state IN (2, 3)",
             false => "UPDATE keys SET state = 3 WHERE call = ?1 AND state = 2",
         };
         if decision.status != CallStatus::Skipped || connection.prepare_cached(change)?.execute([id])? == 0 {
@@ -360,7 +361,7 @@ mod tests {
             assert_eq!(reader.undecided_keys(None).unwrap(), std::slice::from_ref(&before.audit_id));
             assert!(matches!(opened(&log, &call(None, Some(&before.audit_id))), Opened::Decided));
             assert!(skip(&log, &before.audit_id, frees_key));
-            assert!(!skip(&log, &before.audit_id, frees_key));
+            assert!(!skip(&log, &before.audit_id, false));
             assert_eq!(reader.undecided_keys(Some(&before.audit_id)).unwrap(), []);
             let last = reader.length().unwrap();
             let last = reader.entries(last, 1).unwrap().remove(0).body;
@@ -386,6 +387,12 @@ mod tests {
                 (true, Opened::Begun) => {}
                 (false, Opened::Taken(Standing::Unknown { audit_id })) => {
                     assert_eq!(audit_id, before.audit_id);
+                    assert!(!skip(&log, &before.audit_id, false), "that was decided");
+                    assert!(skip(&log, &before.audit_id, true), "and may be freed");
+                    assert!(!skip(&log, &before.audit_id, true), "once");
+                    assert!(matches!(opened(&log, &call(Some("k"), None)), Opened::Begun));
+                    drop(log);
+                    assert_eq!(crate::audit::sqlite::tests::findings(home.path()), []);
                 }
                 (_, other) => panic!("{other:?}"),
             }

@@ -75,7 +75,9 @@ impl Keys {
         let Some(held) = &kept.held else {
             match (status, end) {
                 (None, _) => return Some(LACKS),
-                (Some("skipped"), _) if call.frees_key == Some(false) => return Some(LACKS),
+                (Some("skipped"), _) if call.frees_key == Some(false) => {
+                    self.lost.push((id.clone(), call.last, None))
+                }
                 (_, Some(("keeps", until))) if until.is_some_and(|until| until > Timestamp::now()) => {
                     self.lost.push((id.clone(), call.last, until));
                 }

@@ -12,7 +12,8 @@ use crate::flow::Skip;
 
 const EXAMPLES: &str = "\
 The reason goes on record, with your name. The call's idempotency key stays taken, so that nobody does \
-it a second time by giving it again; with --free-key it may be given again, and then it runs.
+it a second time by giving it again; with --free-key it may be given again, and then it runs. A key that stays \
+taken can be freed later in the same way.
 
 Examples:
   cofferdam recover skip audit-01890000-0000-7000-8000-000000000001 --reason 'the message is in the channel'
