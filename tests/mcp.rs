@@ -14,4 +14,5 @@ mod many;
 mod piped;
 mod posting;
 mod relay;
+mod sessions;
 mod vanishing;

@@ -105,14 +105,15 @@ fn attack_161_a_request_that_is_gone_has_its_call_cancelled() {
 }
 
 /// A session: the headers of its requests.
-fn session(server: &Server) -> [(&'static str, String); 2] {
+pub(super) fn session(server: &Server) -> [(&'static str, String); 2] {
     let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
     let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}).to_string();
     let name = server.post(&[], &hello).header("mcp-session-id").unwrap();
     [("mcp-session-id", name), ("mcp-protocol-version", "2025-11-25".to_owned())]
 }
 
-fn sleep(id: i64, ms: u64) -> String {
+/// A call that takes so long.
+pub(super) fn sleep(id: i64, ms: u64) -> String {
     let params = json!({"name": "probe__sleep", "arguments": {"ms": ms}});
     json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}).to_string()
 }

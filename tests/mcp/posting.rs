@@ -77,6 +77,11 @@ impl Server {
         post(self.address, headers, body)
     }
 
+    /// Asks without a body, `GET` or `DELETE`, and reads the answer.
+    pub(crate) fn bare(&self, method: &str, headers: &[(&str, &str)]) -> Answer {
+        answer(send(self.address, format!("{method} /mcp HTTP/1.1\r\n"), headers, ""))
+    }
+
     /// A request of the version without sessions.
     pub(crate) fn ask(&self, method: &str, params: &Value) -> Value {
         let (headers, body) = request(method, params);
@@ -115,9 +120,14 @@ impl Drop for Server {
 
 /// Posts to `/mcp` there; what is read of the stream is the answer.
 pub(crate) fn open(address: SocketAddr, headers: &[(&str, &str)], body: &str) -> TcpStream {
+    let head = format!("POST /mcp HTTP/1.1\r\ncontent-length: {}\r\n", body.len());
+    send(address, head, headers, body)
+}
+
+/// Sends what begins with that line; what is read of the stream is the answer.
+fn send(address: SocketAddr, mut head: String, headers: &[(&str, &str)], body: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
-    let mut head = format!("POST /mcp HTTP/1.1\r\ncontent-length: {}\r\n", body.len());
     let usual = [
         ("host", "localhost"),
         ("connection", "close"),
@@ -136,8 +146,13 @@ pub(crate) fn open(address: SocketAddr, headers: &[(&str, &str)], body: &str) ->
 
 /// Posts to `/mcp` there, and reads the answer.
 pub(crate) fn post(address: SocketAddr, headers: &[(&str, &str)], body: &str) -> Answer {
+    answer(open(address, headers, body))
+}
+
+/// Reads an answer to its end.
+fn answer(mut stream: TcpStream) -> Answer {
     let mut bytes = Vec::new();
-    drop(open(address, headers, body).read_to_end(&mut bytes));
+    drop(stream.read_to_end(&mut bytes));
     let text = String::from_utf8_lossy(&bytes).into_owned();
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();

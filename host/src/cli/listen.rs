@@ -108,6 +108,7 @@ pub(super) struct Pace {
     pub(super) grace: Duration,
 }
 
-fn time(text: &str) -> Result<Duration, String> {
+/// Reads a time like 500ms, 10s or 2m.
+pub(super) fn time(text: &str) -> Result<Duration, String> {
     parse_time(text).ok_or_else(|| "write it like 500ms, 10s or 2m".to_owned())
 }

@@ -21,8 +21,8 @@ const FINE: [&str; 2] = ["cofferdam", "rustls"];
 /// by themselves which call they are of.
 fn may_write(target: &str, level: LevelFilter) -> bool {
     let crate_name = target.split("::").next().unwrap_or_default();
-    // The SDK's lines have what clients send.
-    let quoting = crate_name == "rmcp" && level > LevelFilter::ERROR;
+    // The SDK's lines have what clients send, and are written when clients want it, those of errors, too.
+    let quoting = crate_name == "rmcp";
     target != SPANS && !quoting && (level <= LevelFilter::INFO || FINE.contains(&crate_name))
 }
 
@@ -78,7 +78,9 @@ mod tests {
                 !may_write(target, LevelFilter::DEBUG) && !may_write(target, LevelFilter::TRACE),
                 "{target}"
             );
-            assert!(!may_write("rmcp::service", LevelFilter::WARN) && may_write("rmcp", LevelFilter::ERROR));
+            assert!(
+                !may_write("rmcp::service", LevelFilter::ERROR) && !may_write("rmcp", LevelFilter::ERROR)
+            );
             assert!(
                 may_write(target, LevelFilter::INFO) && may_write(target, LevelFilter::ERROR),
                 "{target}"

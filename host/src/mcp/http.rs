@@ -2,13 +2,10 @@
 //!
 //! Clients of the versions up to 2025-11-25 have sessions; those of 2026-07-28 have none, and there the end of the
 //! connection cancels the call. Where sessions are, the protocol says that it does not: such a call goes on, to its
-//! limits, and its answer waits for the client to come back.
+//! limits, its id is taken until nobody is at work for it, and its answer waits for the client to come back. So what
+//! is done for a session is done by a task that no connection holds.
 
-use std::collections::HashSet;
-use std::io;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -17,20 +14,26 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::any;
 use bytes::Bytes;
+use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode, header};
-use http_body::Frame;
+use http_body_util::BodyExt as _;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
+use serde::Deserialize;
 use serde_json::Value;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use super::greeting;
+use super::held::Held;
 use super::jsonrpc::{self, Kind, Refused};
+use super::reply::{self, Place, Reply};
 use super::server::{McpServer, McpSettings, Shared};
+use super::sessions::{Session, Sessions, Taken};
 use crate::server::BODY_BYTES;
 
-/// Sessions and requests without one that are served at once.
-const SESSIONS: usize = 1_024;
+/// Requests without a session that are served at once.
+const ALONE: usize = 1_024;
 
 /// How long the last answers have to be written when the server ends.
 const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -41,21 +44,23 @@ const WRITTEN: Duration = Duration::from_millis(50);
 /// The header that names a session.
 const SESSION: &str = "mcp-session-id";
 
-type Service = StreamableHttpService<McpServer, LocalSessionManager>;
+/// The header that names the version; those from this one on have no sessions.
+const VERSION: (&str, &str) = ("mcp-protocol-version", "2026-07-28");
 
-/// Requests with an answer under way: the session's name and the id as JSON.
-type UnderWay = Arc<Mutex<HashSet<(String, String)>>>;
+type Service = StreamableHttpService<McpServer, LocalSessionManager>;
 
 #[derive(Clone)]
 struct Front {
     service: Service,
-    under_way: UnderWay,
+    sessions: Arc<Sessions>,
+    alone: Arc<Semaphore>,
 }
 
 impl McpSettings {
     /// The server at `path` of a router, for [`Listening::serve`](crate::server::Listening::serve).
     pub fn router(self, path: &str) -> Router {
         let shutdown = self.shutdown.clone();
+        let limits = self.sessions;
         let shared = Arc::new(Shared { settings: self, running: Default::default() });
         let ending = CancellationToken::new();
         // Host, origin and the length of the body are the listener's to look at, and it did.
@@ -63,13 +68,14 @@ impl McpSettings {
         config.json_response = true;
         config.max_request_body_bytes = BODY_BYTES;
         config.cancellation_token = ending.clone();
-        let room = Arc::new(Semaphore::new(SESSIONS));
+        let mut manager = LocalSessionManager::default();
+        // It knows of no call that runs; who does ends the sessions.
+        manager.session_config.keep_alive = None;
+        let manager = Arc::new(manager);
+        let sessions = Sessions::new(Arc::clone(&manager), limits);
         let of_all = Arc::clone(&shared);
-        let make = move || match Arc::clone(&room).try_acquire_owned() {
-            Ok(room) => Ok(McpServer::new(Arc::clone(&of_all), Some(room))),
-            Err(_) => Err(io::Error::other("more sessions than are served at once")),
-        };
-        let service = StreamableHttpService::new(make, Arc::new(LocalSessionManager::default()), config);
+        let make = move || Ok(McpServer::new(Arc::clone(&of_all)));
+        let service = StreamableHttpService::new(make, manager, config);
         // Streams that only wait would hold the listener; they end when no call has anything left to say.
         tokio::spawn(async move {
             shutdown.begun().await;
@@ -80,7 +86,8 @@ impl McpSettings {
             tokio::time::sleep(WRITTEN).await;
             ending.cancel();
         });
-        Router::new().route(path, any(answered)).with_state(Front { service, under_way: UnderWay::default() })
+        let front = Front { service, sessions, alone: Arc::new(Semaphore::new(ALONE)) };
+        Router::new().route(path, any(answered)).with_state(front)
     }
 }
 
@@ -89,78 +96,209 @@ async fn answered(State(front): State<Front>, request: Request) -> Response {
     let Ok(body) = to_bytes(body, BODY_BYTES).await else {
         return StatusCode::PAYLOAD_TOO_LARGE.into_response();
     };
-    let mut one = None;
-    if parts.method == Method::POST {
-        match jsonrpc::read(&body) {
-            Ok((Kind::Request { .. }, Some(id))) => match front.taken(&parts.headers, &id) {
-                Ok(taken) => one = taken,
-                Err(refused) => return refusal(&refused),
-            },
-            Ok(_) => {}
-            Err(refused) => return refusal(&refused),
+    let session = match session(&parts.headers) {
+        None => None,
+        Some(name) => match front.sessions.get(name) {
+            None => return (StatusCode::NOT_FOUND, "There is no such session.").into_response(),
+            Some(session) => Some((name.to_owned(), session)),
+        },
+    };
+    let answer = match (&parts.method, session) {
+        (&Method::POST, session) => front.posted(parts, body, session.map(|(_, session)| session)).await,
+        (&Method::GET, Some((_, session))) => front.listened(parts, body, &session).await,
+        (&Method::DELETE, Some((name, _))) => {
+            let answer = front.handled(parts, body).await;
+            if answer.status().is_success() {
+                front.sessions.remove(&name);
+            }
+            Ok(answer)
         }
-    }
-    let answer = front.service.handle(Request::from_parts(parts, Body::from(body))).await;
-    match one {
-        None => answer.map(Body::new),
-        Some(one) => answer.map(|body| Body::new(Kept { body: Body::new(body), _one: one })),
-    }
+        _ => Ok(front.handled(parts, body).await),
+    };
+    answer.unwrap_or_else(|refused| refusal(&refused))
 }
 
 fn refusal(refused: &Refused) -> Response {
     let json = [(header::CONTENT_TYPE, "application/json")];
+    if refused.is_busy() {
+        let later = [(header::RETRY_AFTER, "1")];
+        return (StatusCode::SERVICE_UNAVAILABLE, json, later, refused.answer()).into_response();
+    }
     (StatusCode::BAD_REQUEST, json, refused.answer()).into_response()
 }
 
+/// The session that the request is of.
+fn session(headers: &HeaderMap) -> Option<&str> {
+    let (name, without) = VERSION;
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    text(SESSION).filter(|_| text(name) != Some(without))
+}
+
+fn is_of(headers: &HeaderMap, name: header::HeaderName, media: &str) -> bool {
+    headers
+        .get(name)
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|value| value.split([',', ';']).any(|part| part.trim().eq_ignore_ascii_case(media)))
+}
+
+fn is_stream(headers: &HeaderMap) -> bool {
+    is_of(headers, header::CONTENT_TYPE, "text/event-stream")
+}
+
 impl Front {
-    /// Takes the id for a request of a session; without one every request stands alone.
-    fn taken(&self, headers: &HeaderMap, id: &Value) -> Result<Option<One>, Refused> {
-        let Some(session) = headers.get(SESSION).and_then(|session| session.to_str().ok()) else {
-            return Ok(None);
+    /// What the SDK answers.
+    async fn handled(&self, parts: Parts, body: Bytes) -> Response {
+        self.service.handle(Request::from_parts(parts, Body::from(body))).await.map(Body::new)
+    }
+
+    async fn posted(
+        &self,
+        parts: Parts,
+        body: Bytes,
+        session: Option<Arc<Session>>,
+    ) -> Result<Response, Refused> {
+        let (kind, id) = jsonrpc::read(&body)?;
+        // What the SDK cannot read it takes for a fault of the header.
+        let is_json = is_of(&parts.headers, header::CONTENT_TYPE, "application/json");
+        let unread = match (&kind, &id) {
+            (Kind::Request { .. }, Some(id)) => Refused::params(id.clone()),
+            _ => Refused::request("The message is none of this protocol."),
         };
-        let key = (session.to_owned(), id.to_string());
-        let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
-        if !under_way.insert(key.clone()) {
-            return Err(Refused::request("A request with this id is under way."));
+        let answer = match (kind, id, session) {
+            (Kind::Request { method }, Some(id), None) if method == "initialize" => {
+                self.greeted(parts, greeting::in_short(body), id).await?
+            }
+            (Kind::Request { method }, Some(id), Some(session)) => {
+                let taken = session.take(&id, method == "tools/call")?;
+                let body = if method == "initialize" { greeting::in_short(body) } else { body };
+                self.asked(parts, body, id, session, taken).await
+            }
+            (Kind::Request { .. }, Some(id), None) => {
+                let Ok(room) = Arc::clone(&self.alone).try_acquire_owned() else {
+                    return Err(Refused::busy(id));
+                };
+                self.handled(parts, body).await.map(|body| Body::new(Held::new(body, room)))
+            }
+            (Kind::Notification, _, Some(session)) => {
+                note(&body, &session);
+                self.handled(parts, body).await
+            }
+            _ => self.handled(parts, body).await,
+        };
+        if answer.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE && is_json {
+            Err(unread)
+        } else {
+            Ok(answer)
         }
-        Ok(Some(One { key, under_way: Arc::clone(&self.under_way) }))
+    }
+
+    /// A greeting, from which a session comes.
+    async fn greeted(&self, parts: Parts, body: Bytes, id: Value) -> Result<Response, Refused> {
+        if !self.sessions.make_room() {
+            return Err(Refused::busy(id));
+        }
+        let front = self.clone();
+        let answer = tokio::spawn(async move {
+            let answer = front.handled(parts, body).await;
+            let name = answer.headers().get(SESSION).and_then(|name| name.to_str().ok());
+            if let Some(name) = name {
+                front.sessions.add(name);
+            }
+            answer
+        });
+        Ok(answer.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response()))
+    }
+
+    /// A request of a session: what comes of it is kept, whoever is there to read it.
+    async fn asked(
+        &self,
+        mut parts: Parts,
+        body: Bytes,
+        id: Value,
+        session: Arc<Session>,
+        taken: Arc<Taken>,
+    ) -> Response {
+        // The SDK hands it on to who is at work, and drops it when nobody is.
+        parts.extensions.insert(Arc::clone(&taken));
+        let (sender, answer) = oneshot::channel();
+        let front = self.clone();
+        tokio::spawn(async move {
+            let answer = front.handled(parts, body).await;
+            if !is_stream(answer.headers()) {
+                drop(taken);
+                drop(sender.send(answer));
+                return;
+            }
+            let (head, said) = answer.into_parts();
+            let reply = Arc::<Reply>::default();
+            drop(sender.send(Response::from_parts(head, reply.read(None))));
+            follow(said, &id, &session, &reply, taken).await;
+            front.sessions.bound(&session);
+        });
+        answer.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
+    }
+
+    /// A client that came back for what it did not hear, or one that waits for whatever there is.
+    async fn listened(&self, parts: Parts, body: Bytes, session: &Arc<Session>) -> Result<Response, Refused> {
+        let place = parts.headers.get("last-event-id").and_then(|place| Place::read(place.to_str().ok()?));
+        let Some(place) = place.filter(|_| is_of(&parts.headers, header::ACCEPT, "text/event-stream")) else {
+            let answer = self.handled(parts, body).await;
+            let open = session.open();
+            return Ok(answer.map(|body| Body::new(Held::new(body, open))));
+        };
+        // What is not kept any more is answered by nothing: an error would be asked for again and again.
+        let body =
+            session.reply(place.stream).map_or_else(Body::empty, |reply| reply.read(Some(place.index)));
+        let head = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-cache")];
+        Ok((head, body).into_response())
     }
 }
 
-/// A request whose answer is under way until this is dropped.
-struct One {
-    key: (String, String),
-    under_way: UnderWay,
+/// Takes what is said until nothing more is. A request whose session ended gets its answer, too.
+async fn follow(mut said: Body, id: &Value, session: &Session, reply: &Arc<Reply>, taken: Arc<Taken>) {
+    let mut taken = Some(taken);
+    let mut stream = None;
+    while let Some(Ok(frame)) = said.frame().await {
+        let Ok(event) = frame.into_data() else { continue };
+        // Who reads is told by itself that the connection lives.
+        if event.starts_with(b":") {
+            continue;
+        }
+        if let (None, Some(place)) = (stream, Place::of(&event)) {
+            stream = Some(place.stream);
+            session.keep(place.stream, reply);
+        }
+        if reply::is_answer(&event) {
+            // Who has the answer may use the id again.
+            taken = None;
+        }
+        reply.tell(event);
+    }
+    if taken.take().is_some() && !session.is_cancelled(id) {
+        reply.tell_lost(id, stream.unwrap_or_default());
+    }
+    reply.end();
 }
 
-impl Drop for One {
-    fn drop(&mut self) {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+/// What a client says to its session without wanting an answer.
+fn note(body: &[u8], session: &Session) {
+    #[derive(Deserialize)]
+    struct Note {
+        method: String,
+        params: Option<Params>,
     }
-}
-
-/// The body of an answer, which holds its request's id until it is written.
-struct Kept {
-    body: Body,
-    _one: One,
-}
-
-impl http_body::Body for Kept {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.get_mut().body).poll_frame(context)
+    #[derive(Deserialize)]
+    struct Params {
+        #[serde(rename = "requestId")]
+        request_id: Option<Value>,
     }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> http_body::SizeHint {
-        self.body.size_hint()
+    match serde_json::from_slice::<Note>(body) {
+        Ok(Note { method, .. }) if method == "notifications/initialized" => session.initialized(),
+        Ok(Note { method, params: Some(Params { request_id: Some(id) }) })
+            if method == "notifications/cancelled" =>
+        {
+            session.cancel(&id);
+        }
+        _ => {}
     }
 }

@@ -17,6 +17,9 @@ use crate::strict_json::Single;
 /// The longest id, in bytes.
 const ID_BYTES: usize = 256;
 
+/// The longest greeting, in bytes. What a client says in it is kept as long as its session.
+const GREETING_BYTES: usize = 64 * 1024;
+
 /// The code of a request for which there is no room; the first of those that are a server's own.
 const BUSY: i32 = -32000;
 
@@ -60,6 +63,11 @@ impl Refused {
     pub(super) const fn busy(id: Value) -> Self {
         let message = "More requests are under way than are served at once. Try again later.";
         Self { code: BUSY, message, id }
+    }
+
+    /// Whether it may be asked for later.
+    pub(super) const fn is_busy(&self) -> bool {
+        self.code == BUSY
     }
 
     /// The answer, as one line of JSON.
@@ -203,6 +211,9 @@ pub(super) fn read(message: &[u8]) -> Result<(Kind, Option<Value>), Refused> {
     match head.method {
         Some(Value::String(method)) => match (id, head.params) {
             (id, Some(Params::Other)) => Err(Refused::params(id.unwrap_or_default())),
+            (Some(id), _) if method == "initialize" && message.len() > GREETING_BYTES => {
+                Err(Refused { id, ..Refused::request("A greeting has 64 KiB at most.") })
+            }
             (Some(id), _) => Ok((Kind::Request { method }, Some(id))),
             (None, _) => Ok((Kind::Notification, None)),
         },
@@ -276,6 +287,14 @@ mod tests {
         assert!(read(deep.as_bytes()).is_err());
         let long = json!({"jsonrpc": "2.0", "id": "x".repeat(257), "method": "ping"}).to_string();
         assert!(read(long.as_bytes()).is_err());
+        let greeting = |length: usize| {
+            let params = json!({"capabilities": {"experimental": {"x": "x".repeat(length)}}});
+            json!({"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": params}).to_string()
+        };
+        let answer = read(greeting(64 << 10).as_bytes()).unwrap_err().answer();
+        let answer: Value = serde_json::from_slice(&answer).unwrap();
+        assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(7), &json!(-32600)), "{answer}");
+        assert!(read(greeting(63 << 10).as_bytes()).is_ok());
     }
 
     #[test]

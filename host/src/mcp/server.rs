@@ -4,6 +4,7 @@
     reason = "logging is to leave the protocol, and clients of its present versions use it"
 )]
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -18,12 +19,12 @@ use rmcp::model::{
 };
 use rmcp::service::{NotificationContext, Peer, RequestContext, SubscriptionContext};
 use serde_json::Value;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::cursor;
 use super::notes::Notes;
 use super::offered::Offered;
 use super::running::Running;
+use super::sessions::SessionLimits;
 use super::tool::Runs;
 use crate::agent::{self, Rendered};
 use crate::call::{Call, Cancellation, Report};
@@ -58,6 +59,8 @@ pub struct McpSettings {
     pub shutdown: Shutdown,
     /// How long running calls may go on when a client over stdio says no more.
     pub grace: Duration,
+    /// How many sessions there are over HTTP, and for how long.
+    pub sessions: SessionLimits,
 }
 
 /// What all sessions share.
@@ -70,12 +73,13 @@ pub(super) struct Shared {
 pub struct McpServer {
     shared: Arc<Shared>,
     level: Mutex<Option<LoggingLevel>>,
-    _room: Option<OwnedSemaphorePermit>,
+    /// Whether the client is told of changes.
+    told: AtomicBool,
 }
 
 impl McpServer {
-    pub(super) fn new(shared: Arc<Shared>, room: Option<OwnedSemaphorePermit>) -> Self {
-        Self { shared, level: Mutex::default(), _room: room }
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, level: Mutex::default(), told: AtomicBool::new(false) }
     }
 
     /// Runs what the tool runs; what an agent is told of it, and its record.
@@ -244,7 +248,10 @@ impl ServerHandler for McpServer {
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
-        tokio::spawn(tell_changes(Arc::clone(&self.shared), context.peer));
+        // Whoever says so again is told no more often.
+        if !self.told.swap(true, Ordering::Relaxed) {
+            tokio::spawn(tell_changes(Arc::clone(&self.shared), context.peer));
+        }
     }
 
     fn accepted_subscription_filter(&self, _: &SubscriptionFilter) -> Option<SubscriptionFilter> {

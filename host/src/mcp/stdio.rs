@@ -56,7 +56,7 @@ impl McpSettings {
     {
         let shared = Arc::new(Shared { settings: self, running: Default::default() });
         let transport = Lines::new(Arc::clone(&shared), input, output);
-        let server = McpServer::new(Arc::clone(&shared), None);
+        let server = McpServer::new(Arc::clone(&shared));
         match serve_server_with_ct(server, transport, CancellationToken::new()).await {
             Ok(service) => drop(service.waiting().await),
             Err(error) => tracing::debug!(target: "cofferdam::mcp", %error, "no session"),

@@ -5,15 +5,16 @@ mod config;
 mod tools;
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use crate::cli::listen::{Listen, Pace, note_who_can_ask};
+use crate::cli::listen::{Listen, Pace, note_who_can_ask, time};
 use crate::cli::private::AllowPrivate;
 use crate::cli::report::Stop;
 use crate::cli::runtime;
 use crate::cli::session::Session;
 use crate::error::{HostError, HostErrorKind};
 use crate::host::Host;
-use crate::mcp::{CallNotes, McpSettings, Offer, Offered, Pins};
+use crate::mcp::{CallNotes, McpSettings, Offer, Offered, Pins, SessionLimits};
 use crate::server::{Listening, Shutdown};
 
 /// The file of pins in the home directory.
@@ -99,6 +100,14 @@ struct Serve {
 
     #[command(flatten)]
     private: AllowPrivate,
+
+    /// Sessions over HTTP at once; for tests.
+    #[arg(long, hide = true, value_name = "N", default_value_t = SessionLimits::default().sessions)]
+    sessions: usize,
+
+    /// How long a session over HTTP may be silent; for tests.
+    #[arg(long, hide = true, value_name = "TIME", default_value = "5m", value_parser = time)]
+    session_idle: Duration,
 }
 
 /// Offers, shows or pins the tools, or says how clients are configured.
@@ -147,6 +156,7 @@ fn serve(args: Serve, session: &Session<'_>) -> Result<(), Stop> {
             offered: offered.clone(),
             shutdown: shutdown.clone(),
             grace: args.pace.grace,
+            sessions: SessionLimits { sessions: args.sessions, idle: args.session_idle },
         };
         let listing = offered.now().listing();
         let count = listing.tools.len();
