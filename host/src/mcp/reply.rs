@@ -58,7 +58,7 @@ impl Place {
     /// The place of the event with these bytes: its last line but for what to do when the connection goes.
     pub(super) fn of(event: &[u8]) -> Option<Self> {
         // What was said is one line, and before it.
-        let line = event.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"id: ")).next_back()?;
+        let line = event.split(|byte| *byte == b'\n').rfind(|line| line.starts_with(b"id: "))?;
         Self::read(std::str::from_utf8(line.get(4..)?).ok()?)
     }
 }
