@@ -1,5 +1,5 @@
 //! What an agent is told, case by case: each is committed in `golden/`, so that a change of a word is seen.
-#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 use std::sync::Arc;
 

@@ -307,7 +307,7 @@ async fn end_silent(sessions: Weak<Sessions>, idle: Duration) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test")]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
     use std::sync::Arc;
 
     use bytes::Bytes;

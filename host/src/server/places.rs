@@ -144,7 +144,7 @@ impl Drop for Place {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::indexing_slicing, reason = "a test")]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
     use std::time::Duration;
 
     use super::{Place, Places};
