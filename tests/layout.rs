@@ -205,6 +205,7 @@ fn a_call_gets_its_time_from_the_clock_it_is_given() {
             "registry/",
             "resilience/breaker/turn.rs",
             "server/slow.rs",
+            "server/places.rs",
             "mcp/stdio.rs",
         ],
         &["Instant::now()"],
