@@ -1,7 +1,9 @@
 //! What of a client's greeting goes on: who it says it is, in few words. The SDK keeps it as long as the session.
 
 use bytes::Bytes;
-use rmcp::model::{ClientCapabilities, ClientJsonRpcMessage, ClientRequest, Implementation};
+use rmcp::model::{
+    ClientCapabilities, ClientJsonRpcMessage, ClientRequest, GetMeta as _, Implementation, RequestMetaObject,
+};
 
 /// The longest name, and version, of a client that is kept, in characters.
 const NAME: usize = 256;
@@ -18,6 +20,7 @@ pub(super) fn in_short(message: Bytes) -> Bytes {
     // A server that asks its client for nothing needs to know nothing of what it can.
     initialize.params.capabilities = ClientCapabilities::default();
     initialize.params.client_info = client;
+    *request.request.get_meta_mut() = RequestMetaObject::default();
     serde_json::to_vec(&greeting).map_or(message, Bytes::from)
 }
 
@@ -40,7 +43,8 @@ mod tests {
             "capabilities": {"experimental": {"x": {"y": [[], []]}}, "roots": {"listChanged": true}}}));
         assert_eq!((&greeting["id"], &greeting["method"]), (&json!("a"), &json!("initialize")));
         let client = json!({"name": "é".repeat(NAME), "version": "1"});
-        let kept = json!({"protocolVersion": "2025-06-18", "clientInfo": client, "capabilities": {}});
+        let kept =
+            json!({"protocolVersion": "2025-06-18", "clientInfo": client, "capabilities": {}, "_meta": {}});
         assert_eq!(greeting["params"], kept);
         let wrong = json!({"protocolVersion": 1});
         assert_eq!(short(wrong.clone())["params"], wrong);
