@@ -165,6 +165,27 @@ fn attack_161_in_a_session_a_client_that_is_gone_has_not_cancelled() {
     assert_eq!(record(&home).len(), 1);
 }
 
+/// In a session, and its connection gone: the end gives it the time of grace, and then an end on record.
+#[test]
+fn the_end_waits_for_calls_that_nobody_is_connected_for() {
+    for (grace, status) in [("60s", "value"), ("200ms", "cancelled")] {
+        let home = home(&["probe"]);
+        let server = Server::start(&home, &["--operations", "probe.sleep", "--grace", grace]);
+        let session = session(&server);
+        let headers = session.each_ref().map(|(name, value)| (*name, value.as_str()));
+        let stream = server.open(&headers, &sleep(7, 3_000));
+        let patience = std::time::Instant::now() + Duration::from_secs(60);
+        while record(&home).is_empty() {
+            assert!(std::time::Instant::now() < patience, "it never began");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        drop(stream);
+        server.end();
+        let record = record(&home);
+        assert_eq!((record.len(), &record[0]["status"]), (1, &json!(status)), "{record:?}");
+    }
+}
+
 #[test]
 fn who_reads_no_answer_holds_up_nobody_and_not_the_end() {
     let home = home(&["hello"]);

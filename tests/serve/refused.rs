@@ -93,3 +93,19 @@ fn paths_and_methods_that_are_not_there_are_said_not_to_be() {
         assert_eq!(answer.header("allow"), Some(allow), "{answer:?}");
     }
 }
+
+/// `COFFERDAM_SERVE_TOKEN=$(cat missing)` was to be a token.
+#[test]
+fn a_variable_that_is_set_and_empty_is_no_server_without_a_token() {
+    let home = cofferdam_test_support::Home::new(crate::COFFERDAM);
+    let cli = cofferdam_test_support::Cli::new(crate::COFFERDAM, home.path());
+    for (args, variable) in [
+        (["serve", "--listen", "127.0.0.1:0"], "COFFERDAM_SERVE_TOKEN"),
+        (["mcp", "--http", "127.0.0.1:0"], "COFFERDAM_MCP_TOKEN"),
+    ] {
+        let output = cli.command(&args).env(variable, "").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(64), "{said}");
+        assert!(said.contains("token"), "{said}");
+    }
+}

@@ -62,11 +62,11 @@ impl Listen {
         let mut settings = ServerSettings::new(address).grace(grace);
         let token = match &self.token_file {
             Some(path) => Some(Token::new(&files::read_private("The token file", path)?)?),
-            None => std::env::var(variable)
-                .ok()
-                .filter(|text| !text.is_empty())
-                .map(|text| Token::new(&text))
-                .transpose()?,
+            // One that is set and empty was meant to be something: it is refused as a file without a token is.
+            None => match std::env::var_os(variable) {
+                None => None,
+                Some(token) => Some(Token::new(token.to_str().unwrap_or_default())?),
+            },
         };
         if let Some(token) = token {
             settings = settings.token(token);

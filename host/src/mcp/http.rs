@@ -22,6 +22,7 @@ use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::{Semaphore, oneshot};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::greeting;
@@ -57,9 +58,10 @@ struct Front {
 }
 
 impl McpSettings {
-    /// The server at `path` of a router, for [`Listening::serve`](crate::server::Listening::serve).
-    pub fn router(self, path: &str) -> Router {
-        let shutdown = self.shutdown.clone();
+    /// The server at `path` of a router, for [`Listening::serve`](crate::server::Listening::serve), and what to wait
+    /// for once that is over: in a session calls outlive their connections.
+    pub fn router(self, path: &str) -> (Router, LastCalls) {
+        let (shutdown, grace) = (self.shutdown.clone(), self.grace);
         let limits = self.sessions;
         let shared = Arc::new(Shared { settings: self, running: Default::default() });
         let ending = CancellationToken::new();
@@ -77,17 +79,31 @@ impl McpSettings {
         let make = move || Ok(McpServer::new(Arc::clone(&of_all)));
         let service = StreamableHttpService::new(make, manager, config);
         // Streams that only wait would hold the listener; they end when no call has anything left to say.
-        tokio::spawn(async move {
+        let calls = tokio::spawn(async move {
             shutdown.begun().await;
             tokio::select! {
                 () = shared.running.idle() => {}
-                () = shutdown.cancelled() => drop(tokio::time::timeout(LAST_WORDS, shared.running.idle()).await),
+                () = shutdown.cancelled() => {}
+                () = tokio::time::sleep(grace) => shutdown.cancel(),
             }
+            drop(tokio::time::timeout(LAST_WORDS, shared.running.idle()).await);
             tokio::time::sleep(WRITTEN).await;
             ending.cancel();
         });
         let front = Front { service, sessions, alone: Arc::new(Semaphore::new(ALONE)) };
-        Router::new().route(path, any(answered)).with_state(front)
+        (Router::new().route(path, any(answered)).with_state(front), LastCalls(calls))
+    }
+}
+
+/// The calls that run when the server ends.
+#[must_use = "calls whose connections are gone are cut short otherwise"]
+pub struct LastCalls(JoinHandle<()>);
+
+impl LastCalls {
+    /// Ready when the server was told to end and none runs any more: each came to its end within the time of grace, or
+    /// was cancelled and that is on record.
+    pub async fn ended(self) {
+        drop(self.0.await);
     }
 }
 

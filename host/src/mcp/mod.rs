@@ -32,6 +32,7 @@ mod tool;
 mod words;
 
 pub use catalog::{Catalog, Withheld};
+pub use http::LastCalls;
 pub use listing::{ListedTool, Listing, WithheldTool};
 pub use notes::CallNotes;
 pub use offer::Offer;

@@ -173,8 +173,10 @@ fn serve(args: Serve, session: &Session<'_>) -> Result<(), Stop> {
                 let listening = Listening::bind(settings).await?;
                 note_who_can_ask(session.ui, has_token);
                 session.ui.note(&format!("Serving {count} tools at {}{PATH}", listening.url()));
-                let app = mcp.router(PATH);
+                let (app, calls) = mcp.router(PATH);
                 listening.serve(app, shutdown.clone()).await;
+                shutdown.begin();
+                calls.ended().await;
             }
         }
         following.abort();
