@@ -207,6 +207,8 @@ fn a_call_gets_its_time_from_the_clock_it_is_given() {
             "server/slow.rs",
             "server/places.rs",
             "mcp/stdio.rs",
+            "mcp/sessions.rs",
+            "mcp/reply.rs",
         ],
         &["Instant::now()"],
     );

@@ -75,7 +75,9 @@ fn exit_codes() -> String {
     page.push_str(
         "\n## The host's own errors\n\n\
          The request could not be taken up, and nothing ran; but that a call was cancelled may come later: \
-         `error.details.attempts` says how many attempts it had begun, of which the last may have had effects.\n\n\
+         `error.details.attempts` says how many attempts it had begun, of which the last may have had effects. \
+         Of an action this is said of the step that could not be begun, or of its `[output]`: `error.details.done` names \
+         the steps that are done.\n\n\
          | code | kind | meaning |\n|---|---|---|\n",
     );
     for kind in HostErrorKind::ALL {
