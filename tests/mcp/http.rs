@@ -1,9 +1,10 @@
 //! The server over HTTP, by a client that writes bytes: both lifecycles, who may ask, and what ends a call.
 
 use std::io::Read as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use serde_json::json;
+use cofferdam_test_support::Home;
+use serde_json::{Value, json};
 
 use super::client::{cli, home, record};
 use super::posting::{Server, TOKEN, request};
@@ -85,6 +86,16 @@ fn attacks_152_153_158_159_a_bad_request_is_refused_and_the_next_is_served() {
     }
 }
 
+/// Waits until the record is so, for as many seconds.
+#[track_caller]
+fn until(home: &Home, seconds: u64, is_so: impl Fn(&[Value]) -> bool) {
+    let patience = Instant::now() + Duration::from_secs(seconds);
+    while !is_so(&record(home)) {
+        assert!(Instant::now() < patience, "{:?}", record(home));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn attack_161_a_request_that_is_gone_has_its_call_cancelled() {
     let home = home(&["probe"]);
@@ -95,11 +106,7 @@ fn attack_161_a_request_that_is_gone_has_its_call_cancelled() {
     let stream = server.open(&headers, &body);
     std::thread::sleep(Duration::from_millis(1_500));
     drop(stream);
-    let from = std::time::Instant::now();
-    while record(&home).first().is_none_or(|call| call["status"] != "cancelled") {
-        assert!(from.elapsed() < Duration::from_secs(20), "{:?}", record(&home));
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    until(&home, 20, |record| record.first().is_some_and(|call| call["status"] == "cancelled"));
     server.lives();
     server.end();
 }
@@ -155,11 +162,7 @@ fn attack_161_in_a_session_a_client_that_is_gone_has_not_cancelled() {
     let stream = server.open(&headers, &sleep(7, 2_000));
     std::thread::sleep(Duration::from_millis(700));
     drop(stream);
-    let from = std::time::Instant::now();
-    while record(&home).first().is_none_or(|call| call["status"] != "value") {
-        assert!(from.elapsed() < Duration::from_secs(20), "{:?}", record(&home));
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    until(&home, 20, |record| record.first().is_some_and(|call| call["status"] == "value"));
     server.lives();
     server.end();
     assert_eq!(record(&home).len(), 1);
@@ -174,11 +177,7 @@ fn the_end_waits_for_calls_that_nobody_is_connected_for() {
         let session = session(&server);
         let headers = session.each_ref().map(|(name, value)| (*name, value.as_str()));
         let stream = server.open(&headers, &sleep(7, 3_000));
-        let patience = std::time::Instant::now() + Duration::from_secs(60);
-        while record(&home).is_empty() {
-            assert!(std::time::Instant::now() < patience, "it never began");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        until(&home, 60, |record| !record.is_empty());
         drop(stream);
         server.end();
         let record = record(&home);
@@ -196,11 +195,7 @@ fn who_reads_no_answer_holds_up_nobody_and_not_the_end() {
         request("tools/call", &json!({"name": "hello__greet", "arguments": {"name": name}}));
     let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let slow: Vec<_> = (0..8).map(|_| server.open(&headers, &body)).collect();
-    let from = std::time::Instant::now();
-    while record(&home).iter().filter(|call| call["status"] == "value").count() < slow.len() {
-        assert!(from.elapsed() < Duration::from_secs(300), "they hold one another up");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    until(&home, 300, |record| record.iter().filter(|call| call["status"] == "value").count() == slow.len());
     server.lives();
     server.end();
     drop(slow);

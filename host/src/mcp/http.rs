@@ -26,12 +26,11 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::greeting;
-use super::held::Held;
 use super::jsonrpc::{self, Kind, Refused};
 use super::reply::{self, Place, Reply};
 use super::server::{McpServer, McpSettings, Shared};
 use super::sessions::{Session, Sessions, Taken};
-use crate::server::BODY_BYTES;
+use crate::server::{BODY_BYTES, Held};
 
 /// Requests without a session that are served at once.
 const ALONE: usize = 1_024;
@@ -82,11 +81,11 @@ impl McpSettings {
         let calls = tokio::spawn(async move {
             shutdown.begun().await;
             tokio::select! {
-                () = shared.running.idle() => {}
+                () = shared.running.none() => {}
                 () = shutdown.cancelled() => {}
                 () = tokio::time::sleep(grace) => shutdown.cancel(),
             }
-            drop(tokio::time::timeout(LAST_WORDS, shared.running.idle()).await);
+            drop(tokio::time::timeout(LAST_WORDS, shared.running.none()).await);
             tokio::time::sleep(WRITTEN).await;
             ending.cancel();
         });

@@ -23,7 +23,6 @@ use serde_json::Value;
 use super::cursor;
 use super::notes::Notes;
 use super::offered::Offered;
-use super::running::Running;
 use super::sessions::SessionLimits;
 use super::tool::Runs;
 use crate::agent::{self, Rendered};
@@ -32,7 +31,7 @@ use crate::error::Error;
 use crate::failure::{AuditId, safe_line};
 use crate::flow::Run;
 use crate::host::Host;
-use crate::server::Shutdown;
+use crate::server::{Shutdown, UnderWay};
 
 /// What every client is told of all tools.
 const INSTRUCTIONS: &str = "Each tool runs in a sandbox, and every call is on record under its audit_id. A result with \
@@ -66,7 +65,7 @@ pub struct McpSettings {
 /// What all sessions share.
 pub(super) struct Shared {
     pub(super) settings: McpSettings,
-    pub(super) running: Running,
+    pub(super) running: UnderWay,
 }
 
 /// The server of one session.

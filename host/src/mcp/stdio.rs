@@ -62,7 +62,7 @@ impl McpSettings {
             Err(error) => tracing::debug!(target: "cofferdam::mcp", %error, "no session"),
         }
         shared.settings.shutdown.cancel();
-        drop(timeout(LAST_WORDS, shared.running.idle()).await);
+        drop(timeout(LAST_WORDS, shared.running.none()).await);
     }
 }
 

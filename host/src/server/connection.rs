@@ -87,7 +87,7 @@ async fn requests(
 ) {
     let shutdown = shared.shutdown.clone();
     let patience = shared.patience;
-    let under_way = UnderWay::new();
+    let under_way = UnderWay::default();
     let asked = under_way.clone();
     let service = service_fn(move |request| {
         let (shared, place, one) = (Arc::clone(&shared), Arc::clone(&place), asked.one());

@@ -9,6 +9,7 @@
 mod access;
 mod answer;
 mod connection;
+mod held;
 mod listener;
 mod places;
 mod settings;
@@ -18,11 +19,13 @@ mod tls;
 mod token;
 mod under_way;
 
+pub(crate) use held::Held;
 pub use listener::Listening;
 pub use settings::ServerSettings;
 pub use shutdown::Shutdown;
 pub use tls::ServerTls;
 pub use token::Token;
+pub(crate) use under_way::UnderWay;
 
 /// The path of the answer that the process lives; it needs no token.
 pub const HEALTH: &str = "/healthz";

@@ -8,13 +8,13 @@ use bytes::Bytes;
 use http_body::Frame;
 
 /// A body that holds something.
-pub(super) struct Held<T> {
+pub(crate) struct Held<T> {
     body: Body,
     _held: T,
 }
 
 impl<T> Held<T> {
-    pub(super) fn new(body: Body, held: T) -> Self {
+    pub(crate) fn new(body: Body, held: T) -> Self {
         Self { body, _held: held }
     }
 }
