@@ -13,6 +13,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("digest", 0),
     ("spelling", 0),
     ("stamp", 0),
+    ("warnings", 0),
     ("secret", 0),
     ("chance", 0),
     ("failpoint", 0),

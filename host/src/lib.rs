@@ -42,6 +42,7 @@ mod stamp;
 mod strict_json;
 pub mod trust;
 pub mod vault;
+mod warnings;
 
 pub use action::ActionScope;
 pub use call::{Alternate, Call, Cancellation, ConnectorRef, Report};

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use cofferdam::limits::LimitRequest;
 use cofferdam::resilience::Profile;
-use cofferdam_test_support::{Cli, Home, Signer, package};
+use cofferdam_test_support::{Cli, Home, Signer, Upstream, package};
 
 use super::stage::{Stage, stage};
 use crate::COFFERDAM;
@@ -244,4 +244,30 @@ fn breaker_status_says_that_a_probe_is_out() {
     assert!(!is_out(&stage));
     stage.answers();
     assert_eq!((stage.count("/hang/looked-at"), stage.count("/text/no")), (1, 0));
+}
+
+/// A call looks at a circuit before each attempt, after it, and when it counts what it saw.
+#[test]
+fn a_damaged_circuit_is_one_warning() {
+    let (home, signer, upstream) = (Home::new(COFFERDAM), Signer::new(), Upstream::start());
+    home.trust(&signer.public(), "github://cofferdam/*");
+    run(home.install(&package::guest_package("probe", &[upstream.grant()]), &signer)).unwrap();
+    let config = format!(
+        "[network]\nallow_private = [\"{}\"]\n[breaker]\npolicy = \"at-once\"\n[retry]\nprofile = \"brisk\"\n\
+         [retry.profiles.brisk]\nretryable = true\nmax_attempts = 3\n\
+         backoff = {{ kind = \"fixed\", base = \"1ms\" }}\nclassifier = {{ retry_on = [\"unavailable\"] }}\n",
+        upstream.host_port()
+    );
+    fs::write(home.path().join("config.toml"), config).unwrap();
+    let cli = Cli::new(COFFERDAM, home.path());
+    let url = format!("url={}", upstream.url("/status/503"));
+    let fails = || cli.run(&["call", "github://cofferdam/probe", "fetch", "--arg", &url]).fails(76).stderr;
+    fails();
+    let files = fs::read_dir(home.path().join("circuits")).unwrap().flatten().map(|entry| entry.path());
+    let file = files.into_iter().find(|file| file.extension().is_some_and(|it| it == "json")).unwrap();
+    fs::write(file, "{").unwrap();
+    let said = fails();
+    assert_eq!(upstream.seen("/status/503").len(), 6, "it counts as closed");
+    let warnings: Vec<_> = said.lines().filter(|line| line.contains("WARN")).collect();
+    assert_eq!(warnings.len(), 1, "{said}");
 }

@@ -284,7 +284,7 @@ impl OnRecord {
         let (reply, answer) = written();
         self.recording.log().submit(Order::Close { open, call: Box::new(close), reply: Some(reply) });
         answer.done().await.map_err(|error| {
-            tracing::warn!(target: "cofferdam::audit", audit_id = self.audit_id.as_str(), %error, "a call that was not taken up is not on record");
+            tracing::info!(target: "cofferdam::audit", audit_id = self.audit_id.as_str(), %error, "a call that was not taken up is not on record");
             unavailable(error)
         })
     }
@@ -360,7 +360,7 @@ impl OnRecord {
             failpoint::pass("submitted");
             match (answer.done().await, waits.next()) {
                 (Err(error), Some(wait)) if is_tried_again(error.trouble()) => {
-                    tracing::warn!(target: "cofferdam::audit", audit_id = self.audit_id.as_str(), %error, "the record is tried again in {} s", wait.as_secs());
+                    tracing::info!(target: "cofferdam::audit", audit_id = self.audit_id.as_str(), %error, "the record is tried again in {} s", wait.as_secs());
                     self.clock.sleep_until(self.clock.now() + wait).await;
                 }
                 (answer, _) => return answer,

@@ -57,7 +57,8 @@ impl Recording {
         let (reply, answer) = written();
         self.log.submit(Order::Flush { reply });
         if let Err(error) = answer.done().await {
-            tracing::warn!(target: "cofferdam::audit", %error, "the record was not written");
+            // Its writer warned of that.
+            tracing::debug!(target: "cofferdam::audit", %error, "the record was not written");
         }
     }
 

@@ -26,6 +26,7 @@ use crate::audit::note::NoteSigner;
 use crate::audit::order::Order;
 use crate::failpoint;
 use crate::host_key;
+use crate::warnings::Warnings;
 
 /// Most orders in one commit.
 const AT_ONCE: usize = 1024;
@@ -58,6 +59,7 @@ pub(super) struct Writer {
     signed: u64,
     /// Whether nobody can give an order any more.
     pub(super) is_ending: bool,
+    warnings: Warnings,
 }
 
 /// The open record.
@@ -95,6 +97,7 @@ impl Writer {
             own: None,
             signed: 0,
             is_ending: false,
+            warnings: Warnings::default(),
         }
     }
 
@@ -166,7 +169,9 @@ impl Writer {
 
     fn hold(&self) {
         if let Err(error) = self.live() {
-            tracing::warn!(target: "cofferdam::audit", %error, "this host has no sign of life");
+            if self.warnings.is_news("life", &error) {
+                tracing::warn!(target: "cofferdam::audit", %error, "this host has no sign of life");
+            }
         }
     }
 
@@ -268,7 +273,9 @@ impl Writer {
         failpoint::pass("checkpoint.before");
         let signed = book.place.check().and_then(|()| signing.sign(&book.connection, own.as_ref()));
         if let Err(error) = signed {
-            tracing::warn!(target: "cofferdam::audit", %error, "no checkpoint was signed");
+            if self.warnings.is_news("checkpoint", &error) {
+                tracing::warn!(target: "cofferdam::audit", %error, "no checkpoint was signed");
+            }
         }
         failpoint::pass("checkpoint.after");
     }
@@ -318,7 +325,10 @@ impl Writer {
         let ends: Vec<_> = orders.iter().filter_map(worth_keeping).collect();
         let outcome = caught(|| self.commit(orders, &mut answers)).flatten();
         if let Err(error) = &outcome {
-            tracing::warn!(target: "cofferdam::audit", %error, "the record was not written");
+            // It is tried again, and every call that waits for it says so itself.
+            if self.warnings.is_news("written", &error) {
+                tracing::warn!(target: "cofferdam::audit", %error, "the record was not written");
+            }
             // What is open may be what is wrong: a file that was replaced, a disk that was mounted anew.
             self.drop_book();
             if error.trouble().may_pass() {
@@ -327,6 +337,9 @@ impl Writer {
                 let ends = ends.into_iter().filter(|order| !is_replaced || !begins(order));
                 ends.for_each(|order| self.kept.keep(order));
             }
+        }
+        if outcome.is_ok() && self.warnings.is_over("written") {
+            tracing::info!(target: "cofferdam::audit", "the record is written again");
         }
         answers.into_iter().for_each(|answer| answer.tell(outcome.as_ref().err()));
         outcome

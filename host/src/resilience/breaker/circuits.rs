@@ -20,6 +20,7 @@ use super::visit::Visiting;
 use crate::failure::AuditId;
 use crate::manifest::ConnectorName;
 use crate::stamp::FileStamp;
+use crate::warnings::Warnings;
 
 /// Circuits that are kept in memory; a host has fewer that are not closed.
 const KEPT: usize = 1024;
@@ -30,6 +31,7 @@ pub struct Circuits {
     dir: PathBuf,
     known: Mutex<HashMap<PathBuf, Known>>,
     writers: Writers,
+    warnings: Warnings,
 }
 
 /// What a file said when it had this stamp.
@@ -59,6 +61,14 @@ pub(super) enum Changed<T> {
     Failed,
 }
 
+/// What is wrong with a file that holds no circuit.
+const UNREADABLE: &str = "cannot be read, and counts as closed";
+
+/// What the operator is warned of.
+fn subject(place: &Place, what: &str) -> String {
+    format!("{} {what}", place.file.display())
+}
+
 /// One circuit's place.
 #[derive(Debug, Clone)]
 pub(super) struct Place {
@@ -72,7 +82,8 @@ impl Circuits {
     /// The circuits that are kept in `dir`, which is made when the first one opens.
     #[must_use]
     pub fn new(dir: PathBuf) -> Arc<Self> {
-        Arc::new(Self { dir, known: Mutex::default(), writers: Writers::default() })
+        let (known, warnings) = (Mutex::default(), Warnings::default());
+        Arc::new(Self { dir, known, writers: Writers::default(), warnings })
     }
 
     /// One candidate's visit, from its first attempt to its last.
@@ -107,7 +118,10 @@ impl Circuits {
         }
         let (stamp, circuit) = match read(&place.file) {
             Ok(None) => return None,
-            Ok(Some((stamp, record))) if record.is_of(place) => (stamp, Arc::new(record.circuit)),
+            Ok(Some((stamp, record))) if record.is_of(place) => {
+                self.warnings.is_over(&subject(place, UNREADABLE));
+                (stamp, Arc::new(record.circuit))
+            }
             Ok(Some((stamp, _))) => (stamp, self.unusable(place, "it is about another host")),
             Err(error) => (stamp, self.unusable(place, &error.to_string())),
         };
@@ -221,11 +235,15 @@ impl Circuits {
     }
 
     fn unusable(&self, place: &Place, why: &str) -> Arc<Circuit> {
-        self.warn(place, "cannot be read, and counts as closed", &why);
+        self.warn(place, UNREADABLE, &why);
         Arc::default()
     }
 
     pub(super) fn warn(&self, place: &Place, what: &str, why: &dyn std::fmt::Display) {
+        // A call looks at a circuit several times.
+        if !self.warnings.is_news(&subject(place, what), why) {
+            return;
+        }
         let file = place.file.file_name().unwrap_or_default().to_string_lossy();
         tracing::warn!(
             target: "cofferdam::breaker",

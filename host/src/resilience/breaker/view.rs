@@ -90,8 +90,9 @@ impl Circuits {
     /// The directory cannot be read.
     pub fn views(&self, now: Timestamp) -> io::Result<Vec<CircuitView>> {
         let (records, unusable) = self.records()?;
-        for _ in unusable {
-            tracing::warn!(target: "cofferdam::breaker", "a circuit's file is damaged, and counts as closed");
+        if !unusable.is_empty() {
+            let files = unusable.len();
+            tracing::warn!(target: "cofferdam::breaker", files, "files of circuits are damaged, and count as closed");
         }
         Ok(records.iter().map(|record| self.view(record, now)).collect())
     }
