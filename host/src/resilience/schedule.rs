@@ -40,6 +40,19 @@ pub enum Jitter {
     Both(f64),
 }
 
+impl Jitter {
+    /// The most by which it makes this wait longer.
+    #[must_use]
+    pub(super) fn longest(self, wait: Duration) -> Duration {
+        match self {
+            Self::None => Duration::ZERO,
+            Self::Plus(ratio) | Self::Both(ratio) => {
+                Duration::try_from_secs_f64(wait.as_secs_f64() * ratio).unwrap_or(Duration::MAX)
+            }
+        }
+    }
+}
+
 /// What is done about one cause.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Schedule {
