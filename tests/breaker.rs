@@ -16,7 +16,7 @@ use cofferdam::resilience::Profile;
 use cofferdam::{Call, FailureClass};
 use serde_json::json;
 
-use crate::world::{example, failed, run};
+use crate::world::{begin, example, failed, run};
 use stage::{Stage, stage};
 
 /// D4, A4, A18: what is not sent fails with the class of what opened the circuit, and says everything about it.
@@ -266,4 +266,26 @@ fn a_circuit_that_others_open_stops_the_retries_of_a_call() {
     assert_eq!(failure.code(), "unavailable");
     assert_eq!(failure.details()["retry_stopped"], "circuit_open");
     assert_eq!(stage.count("/status/503/mine"), 1);
+}
+
+#[test]
+fn a_host_that_hangs_until_the_wall_time_opens_its_circuit() {
+    let stage = stage();
+    let hangs = |path: &'static str, call: Call, skipped: u64| {
+        let (host, before) = (stage.host.clone(), stage.count(path));
+        let running = begin(async move { host.run(call).await });
+        while stage.count(path) == before {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        stage.clock.skip(Duration::from_secs(skipped));
+        assert_eq!(failed(run(running).unwrap()).code(), "wall_time");
+    };
+    // Whoever gives a host next to no time says nothing about it.
+    let soon = LimitRequest::parse(None, Some("500ms"), None).unwrap();
+    hangs("/hang/soon", stage.fetch("/hang/soon").limits(soon), 0);
+    assert_eq!(stage.state(), "closed");
+    hangs("/hang/wall", stage.fetch("/hang/wall"), 31);
+    let refused = stage.is_refused("/text/a", "open");
+    assert_eq!(refused.class(), FailureClass::NetworkError, "like a host whose time to answer was over");
+    assert_eq!(refused.details()["circuit"]["cause_code"], "network_error");
 }

@@ -65,6 +65,7 @@ mod telemetry;
 mod texts;
 mod told;
 mod two_shapes;
+mod undeclared;
 mod vault;
 mod world;
 

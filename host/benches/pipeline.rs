@@ -92,6 +92,7 @@ fn moment(cause: Cause, attempts: u32) -> Moment {
         cause,
         retriable: true,
         idempotent: true,
+        sent_unkeyed: false,
         retry_after: None,
         attempts,
         candidate: 0,

@@ -36,14 +36,14 @@ fn operations_have_the_hints_that_their_manifests_declare() {
         ("github_issues__find_pr_by_branch", READS, true),
         ("github_issues__create_issue", ADDS, false),
         ("slack__post_message", ADDS, false),
-        ("slack__add_reaction", ADDS, true),
+        ("slack__add_reaction", ADDS, false),
         ("slack__list_channels", READS, true),
-        ("stripe__create_payment_intent", ADDS, true),
+        ("stripe__create_payment_intent", ADDS, false),
         ("stripe__get_payment_intent", READS, true),
         ("s3__put_object", DESTROYS, true),
         ("s3__get_object", READS, true),
         ("hello__greet", READS, true),
-        ("probe__fetch", UNKNOWN, true),
+        ("probe__fetch", UNKNOWN, false),
         ("probe__post", UNKNOWN, false),
     ] {
         assert_eq!(told(&all[tool]), expected, "{tool}");
@@ -96,6 +96,7 @@ fn an_action_is_what_all_that_it_may_run_is() {
         ("unknown", [&*slack, &*probe, &*post, &*fetch].concat(), UNKNOWN),
         ("destroys-at-least", [&*s3, &*probe, &*fetch, &*put].concat(), DESTROYS),
         ("reads-or-else", [&*s3, &*get, instead].concat(), DESTROYS),
+        ("converges", [&*s3, &*put].concat(), DESTROYS),
         // What the action lets reach nothing can only compute.
         ("caged", [&*caged, &*fetch].concat(), READS),
     ];
@@ -106,7 +107,10 @@ fn an_action_is_what_all_that_it_may_run_is() {
     }
     let all = hints(&home, &[]);
     for (name, _, expected) in &cases {
-        assert_eq!(told(&all[&name.replace('-', "_")]), *expected, "{name}");
+        let hints = &all[&name.replace('-', "_")];
+        assert_eq!(told(hints), *expected, "{name}");
+        let again = ["reads", "caged", "converges"].contains(name);
+        assert_eq!(hints["idempotentHint"], again, "{name}: the same arguments again");
     }
     let safe: Vec<_> = hints(&home, &["--read-only"]).into_iter().map(|(name, _)| name).collect();
     assert_eq!(safe, ["caged", "reads"]);

@@ -126,6 +126,7 @@ fn attempt(
         outcome: Some(outcome),
         usage: None,
         waited_ms,
+        unkeyed: None,
     }
 }
 

@@ -207,6 +207,8 @@ pub enum Standing {
     Done {
         /// The call.
         audit_id: AuditId,
+        /// Whether it might have been repeated.
+        idempotent: bool,
         /// Its sealed outcome.
         outcome: Option<Sealed>,
     },

@@ -205,7 +205,7 @@ impl ActionRecord {
         loop {
             let standing = self.on_record.standing().await?;
             match pipeline.under_key(with.if_running, standing, &mut patience).await? {
-                Turn::Recorded { of, mut recorded } => {
+                Turn::Recorded { of, mut recorded, .. } => {
                     self.partial = std::mem::take(&mut recorded.partial_steps);
                     self.step(Step::Replayed { of: &of });
                     spans::replayed(&self.span, &of);

@@ -12,7 +12,7 @@ use super::request::{Args, Call};
 use super::verify;
 use crate::credentials::{CallCredentials, Choice, Refused};
 use crate::error::{Error, HostError, HostErrorKind};
-use crate::failure::{AuditId, Context, Failure, LimitHit, LimitKind};
+use crate::failure::{AuditId, Context, Failure, LimitHit, LimitKind, RepeatRule};
 use crate::limits::{self, LimitRequest, Limits, ProfileTimes};
 use crate::resilience::Plan;
 use crate::sandbox::{self, Arguments, Exported, Room};
@@ -141,13 +141,16 @@ impl Pipeline {
     ) -> Result<(Context, Limits), Error> {
         let (package, connector) = (&loaded.checked.package, candidate.connector.text());
         let operation = known_operation(loaded, connector, candidate.op)?;
-        let idempotent = package.manifest().idempotent(candidate.op) && !call.once;
-        if !idempotent && !call.alternates.is_empty() {
+        let repeat = match call.once {
+            true => RepeatRule::Never,
+            false => package.manifest().repeat_rule(candidate.op),
+        };
+        if repeat == RepeatRule::Never && !call.alternates.is_empty() {
             return Err(not_repeatable(call, candidate).into());
         }
         let context = Context::new(audit_id.clone())
             .with_connector(Arc::clone(connector), Some(Arc::clone(&loaded.hash)))
-            .with_op(Arc::clone(operation.name()), idempotent);
+            .with_op(Arc::clone(operation.name()), repeat);
         let scope = candidate.scope.map(|scope| &**scope);
         verify::check_scope(&context, package, scope, candidate.op)?;
         let action = scope.map_or_else(LimitRequest::default, |scope| *scope.limits());

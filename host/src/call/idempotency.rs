@@ -83,11 +83,11 @@ impl Pipeline {
     ) -> Result<Turn<A>, HostError> {
         match standing {
             Standing::Free => Ok(Turn::Own),
-            Standing::Done { audit_id, outcome: Some(sealed) } => {
+            Standing::Done { audit_id, idempotent, outcome: Some(sealed) } => {
                 let recorded = self.recorded(&audit_id, &sealed)?;
-                Ok(Turn::Recorded { of: audit_id, recorded })
+                Ok(Turn::Recorded { of: audit_id, idempotent, recorded })
             }
-            Standing::Done { audit_id, outcome: None } => Err(not_kept(&audit_id)),
+            Standing::Done { audit_id, outcome: None, .. } => Err(not_kept(&audit_id)),
             Standing::Different { audit_id } => Err(different(&audit_id)),
             Standing::Unknown { audit_id } => Err(unknown(&audit_id)),
             Standing::Running { audit_id } => {
@@ -150,6 +150,8 @@ pub(super) enum Turn<A> {
     Recorded {
         /// The call.
         of: AuditId,
+        /// Whether it might have been repeated.
+        idempotent: bool,
         /// Its outcome.
         recorded: Recorded<A>,
     },

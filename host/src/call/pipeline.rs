@@ -28,9 +28,9 @@ use crate::credentials::Broker;
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::event::{Listener, Step};
 use crate::failpoint;
-use crate::failure::{AuditId, Failure, RetryStopped};
+use crate::failure::{AuditId, Failure, RepeatRule, RetryStopped};
 use crate::resilience::{Circuits, Moment, Next, Plan, RateLimit, RateLimits, Settings, Visit, decide};
-use crate::sandbox::{self, Answer, Attempt, Guards, RateDelay, RateGuard};
+use crate::sandbox::{self, Answer, Attempt, Guards, RateDelay, RateGuard, UnkeyedWatch};
 
 /// Runs calls, as many at once as there are permits.
 pub(crate) struct Pipeline {
@@ -74,6 +74,8 @@ pub(super) struct Course<'p> {
     /// When the call began to count, and when it ends; none before its first attempt was admitted.
     pub(super) time: Option<CallTime>,
     part_of: Option<PartOf>,
+    /// The strictest rule for repeating any of the candidates, where there are several.
+    pub(super) strictest: RepeatRule,
 }
 
 impl Pipeline {
@@ -164,8 +166,8 @@ impl Pipeline {
             // Who waits for another call stands in no line of those that could run.
             let own = line.take().filter(|_| matches!(standing, Standing::Free));
             match self.under_key(call.if_running, standing, &mut patience).await? {
-                Turn::Recorded { of, recorded } => {
-                    record.replays(of, recorded.partial);
+                Turn::Recorded { of, idempotent, recorded } => {
+                    record.replays(of, idempotent, recorded.partial);
                     return recorded.outcome;
                 }
                 Turn::LookAgain => {}
@@ -192,13 +194,14 @@ impl Pipeline {
     ) -> Result<A, Error> {
         let mut candidate = Candidate::first(call);
         let mut alternates = Candidate::alternates(call)?.into_iter();
-        self.vet(call, &candidate, alternates.as_slice(), audit_id).await?;
+        let strictest = self.vet(call, &candidate, alternates.as_slice(), audit_id).await?;
         let mut course = Course {
             line,
             audit_id: audit_id.clone(),
             idempotency_key: Arc::clone(key),
             time: None,
             part_of: call.part_of.clone(),
+            strictest,
         };
         let mut trail = Trail::default();
         loop {
@@ -210,7 +213,15 @@ impl Pipeline {
             let clock = &*self.loader.clock;
             let in_time = course.time.is_none_or(|time| clock.now() < time.deadline);
             let may_go_on = in_time && helps(&failure, call.rotate_on_permanent);
-            let Some(next) = alternates.next().filter(|_| may_go_on) else {
+            let next = alternates.next().filter(|_| may_go_on);
+            // What an alternate does would be done twice, where this one did it.
+            if next.is_some() && failure.unrepeatable().is_some() {
+                let retried = record.retried_of(candidate.index);
+                let stopped = Some(RetryStopped::NotDeclaredIdempotent);
+                let failure = failure.with_retries(retried, stopped, None);
+                return Err(trail.ended(&candidate, failure, record).into());
+            }
+            let Some(next) = next else {
                 return Err(trail.ended(&candidate, failure, record).into());
             };
             let (from, to) = (candidate.connector.text(), next.connector.text());
@@ -369,18 +380,19 @@ impl Pipeline {
         let begin = || CallTime::begin(part_of, limits.wall_time(), now);
         let time = course.time.get_or_insert_with(begin).attempt(limits.attempt_time(), now);
         let (connector, operation) = (candidate.connector.text(), admitted.operation(candidate)?);
-        let (op, idempotent) = (operation.name(), admitted.context.idempotent());
+        let (op, repeat) = (operation.name(), (admitted.context.repeat_rule(), course.strictest));
         failpoint::pass("admitted");
         let began = clock.now();
-        record.attempt_starts(connector, op, candidate.index, plan.profile.name(), idempotent).await?;
+        record.attempt_starts(connector, op, candidate.index, plan.profile.name(), repeat).await?;
         record.took("record_us", began, clock.now());
+        let unkeyed = Arc::new(UnkeyedWatch::new(Arc::clone(&course.idempotency_key)));
+        record.watches(&unkeyed);
         let credentials = admitted.credentials.as_ref().map(|credentials| credentials.attempt());
         let (rate, delays) = plan.rate.map(|limit| self.rated(limit)).unzip();
         let attempt = Attempt {
             context: &admitted.context,
             limits,
             time,
-            idempotency_key: Arc::clone(&course.idempotency_key),
             number: u32::try_from(record.attempts()).unwrap_or(u32::MAX),
             clock: Arc::clone(&clock),
             scope: candidate.scope.cloned(),
@@ -391,6 +403,8 @@ impl Pipeline {
                 rate,
                 clock,
                 deadline: time.deadline,
+                unkeyed,
+                waits: Arc::default(),
             },
         };
         if let Some(visit) = visit {

@@ -22,8 +22,8 @@ use super::told::AdmittedFacts;
 use crate::audit::{CallStatus, KeyEnd, Opened, Part, Standing, Verdict};
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::event::{Listener, Step};
-use crate::failure::{AuditId, Prompt};
-use crate::sandbox::{Answer, Ended, Suppressed};
+use crate::failure::{AuditId, Prompt, RepeatRule};
+use crate::sandbox::{Answer, Ended, Suppressed, UnkeyedWatch};
 
 /// What is known of a call while it runs; dropped without an outcome it records a cancellation.
 pub(super) struct Record {
@@ -41,6 +41,8 @@ pub(super) struct Record {
     span: Span,
     /// Whether any request of any attempt may have left.
     sent: bool,
+    /// Whether the operation of the last attempt may be repeated, and what watches that attempt's requests for it.
+    repeat: (RepeatRule, Option<Arc<UnkeyedWatch>>),
     redactor: Redactor,
     /// Where the call's key was claimed and another call has it: how it stands.
     taken: Option<Standing>,
@@ -73,6 +75,7 @@ impl Record {
             report: Some(report),
             span,
             sent: false,
+            repeat: (RepeatRule::Always, None),
             redactor,
             taken: None,
             ended: None,
@@ -104,8 +107,10 @@ impl Record {
     }
 
     /// The outcome will be the recorded one of that call.
-    pub(super) fn replays(&mut self, of: AuditId, partial: Option<u64>) {
-        self.step(Step::Replayed { of: &of });
+    pub(super) fn replays(&mut self, of: AuditId, idempotent: bool, partial: Option<u64>) {
+        self.on_record.idempotent(idempotent);
+        let more = Map::from_iter([("idempotent".to_owned(), idempotent.into())]);
+        self.step_with(Step::Replayed { of: &of }, more);
         spans::replayed(&self.span, &of);
         if let Some(report) = &mut self.report {
             (report.replayed, report.partial) = (Some(of), partial);
@@ -197,11 +202,13 @@ impl Record {
         op: &Arc<str>,
         candidate: u32,
         profile: &Arc<str>,
-        idempotent: bool,
+        (repeat, strictest): (RepeatRule, RepeatRule),
     ) -> Result<(), HostError> {
         let attempt = self.number().saturating_add(1);
         let step = Step::AttemptStarted { connector, op, candidate, attempt };
-        self.on_record.idempotent(idempotent);
+        // What an attempt sends that is cut short is not known: only what may be repeated whatever it sent is idempotent.
+        self.on_record.idempotent(repeat.max(strictest) == RepeatRule::Always);
+        self.repeat = (repeat, None);
         self.write_down(step, Map::new());
         let durable = spans::recording(self.on_record.durable()).await;
         if durable.is_err() {
@@ -231,9 +238,20 @@ impl Record {
                 outcome: None,
                 usage: None,
                 waited_ms: None,
+                unkeyed: None,
             });
         }
         Ok(())
+    }
+
+    /// The attempt's requests are watched by this.
+    pub(super) fn watches(&mut self, unkeyed: &Arc<UnkeyedWatch>) {
+        self.repeat.1 = Some(Arc::clone(unkeyed));
+    }
+
+    /// How often this candidate was attempted again.
+    pub(super) fn retried_of(&self, candidate: u32) -> u32 {
+        u32::try_from(self.attempts_of(candidate).0).unwrap_or(u32::MAX).saturating_sub(1)
     }
 
     pub(super) fn attempt_ended<A>(&mut self, connector: &str, ended: &Ended<A>) {
@@ -243,6 +261,7 @@ impl Record {
         };
         if let Some(attempt) = self.report.as_mut().and_then(|report| report.attempts.last_mut()) {
             attempt.usage = Some(ended.usage);
+            attempt.unkeyed.clone_from(&ended.unkeyed);
             attempt.outcome = Some(match &ended.outcome {
                 Ok(_) => AttemptOutcome::Value,
                 Err(Error::Failure(failure)) => AttemptOutcome::Failure {
@@ -267,6 +286,7 @@ impl Record {
             more.insert("failure".to_owned(), operator_view::of(error, &self.redactor).into());
         }
         more.insert("request_sent".to_owned(), ended.request_sent.into());
+        more.extend(ended.unkeyed.as_ref().map(|unkeyed| ("unkeyed".to_owned(), json!(unkeyed))));
         let refused = match &ended.outcome {
             Err(Error::Host(error)) => Some(error.kind().code()),
             _ => None,
@@ -418,14 +438,30 @@ impl Record {
         }
     }
 
+    /// Whether the operation may be repeated, after what its last attempt sent; it sends nothing more that counts for
+    /// that. Attempts before the last were followed by another: they sent nothing.
+    fn may_be_repeated(&mut self) -> bool {
+        let unkeyed = self.repeat.1.as_ref().and_then(|unkeyed| unkeyed.close());
+        let may = match self.repeat.0 {
+            RepeatRule::Always => true,
+            RepeatRule::UnlessUnkeyed => unkeyed.is_none(),
+            RepeatRule::Never => false,
+        };
+        if let Some(attempt) = self.report.as_mut().and_then(|report| report.attempts.last_mut()) {
+            attempt.unkeyed = unkeyed;
+        }
+        may
+    }
+
     /// What decides about the call's key.
-    fn done(&self) -> Done {
+    fn done(&mut self) -> Done {
+        let idempotent = self.may_be_repeated();
         let ended = |attempt: &AttemptReport| attempt.outcome.is_some();
         Done {
             attempts: self.attempts(),
             all_ended: self.report.as_ref().is_none_or(|report| report.attempts.iter().all(ended)),
             sent: self.sent,
-            idempotent: self.on_record.is_idempotent(),
+            idempotent,
             until: self.on_record.key_stands_until(),
         }
     }

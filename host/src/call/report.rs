@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::redact::Known;
 use crate::event::shown_wait;
-use crate::failure::{AuditId, Cause, FailureClass};
+use crate::failure::{AuditId, Cause, FailureClass, UnkeyedRequest};
 use crate::limits::Usage;
 
 /// The report of one call, beside its outcome.
@@ -63,6 +63,10 @@ pub struct AttemptReport {
     /// How long the call waited after it, in milliseconds: until the next attempt, or until it was cancelled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waited_ms: Option<u64>,
+    /// The first request that it may have sent with a method that HTTP does not call idempotent, and without the call's
+    /// idempotency key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unkeyed: Option<UnkeyedRequest>,
 }
 
 /// What came of one attempt.
@@ -157,6 +161,12 @@ impl Report {
     pub fn may_have_sent(&self) -> bool {
         let sent = |attempt: &AttemptReport| attempt.usage.is_none_or(|usage| usage.requests > 0);
         self.replayed.is_none() && self.attempts.iter().any(sent)
+    }
+
+    /// Whether an attempt may have sent an unkeyed request, or nobody knows: the outcome is another call's.
+    #[must_use]
+    pub fn may_have_sent_unkeyed(&self) -> bool {
+        self.replayed.is_some() || self.attempts.iter().any(|attempt| attempt.unkeyed.is_some())
     }
 
     /// What the last attempt used; none where none has ended.

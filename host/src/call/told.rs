@@ -58,7 +58,7 @@ pub(super) fn put_on_record(
         hash: &loaded.hash,
         signer: loaded.signer.as_deref(),
         candidate: candidate.index,
-        idempotent: admitted.context.idempotent(),
+        repeat: admitted.context.repeat_rule().max(course.strictest),
         profile: plan.profile.name(),
     };
     record.admitted(step, facts)

@@ -9,32 +9,38 @@ use super::request::Call;
 use super::same::{Asked, none_twice};
 use crate::credentials::Choice;
 use crate::error::{Error, HostError};
-use crate::failure::{AuditId, Context};
+use crate::failure::{AuditId, Context, RepeatRule};
 
 impl Pipeline {
     /// Loads the candidates of a chain, and asks of each what its attempts will be asked but for bindings: that it
     /// is installed, trusted, within its action and its limits, that its arguments fit, that it may be repeated, and
     /// that it does not ask what another asks already.
     /// Loading compiles what was not compiled yet, once; it is also what makes the next candidate quick to answer.
+    ///
+    /// Returns the strictest rule for repeating any of them.
     pub(super) async fn vet<'c>(
         &self,
         call: &'c Call,
         first: &Candidate<'c>,
         alternates: &[Candidate<'c>],
         audit_id: &AuditId,
-    ) -> Result<(), Error> {
+    ) -> Result<RepeatRule, Error> {
+        let mut strictest = RepeatRule::Always;
         if alternates.is_empty() {
-            return Ok(());
+            return Ok(strictest);
         }
         let mut asked = Vec::with_capacity(alternates.len().saturating_add(1));
         for candidate in std::iter::once(first).chain(alternates) {
             let vetted = self.vet_one(call, candidate, audit_id).await;
-            asked.push(vetted.map_err(|error| match error {
+            let (one, repeat) = vetted.map_err(|error| match error {
                 Error::Host(error) if candidate.index > 0 => of_alternate(candidate, error).into(),
                 error => error,
-            })?);
+            })?;
+            strictest = strictest.max(repeat);
+            asked.push(one);
         }
-        Ok(none_twice(call, &asked)?)
+        none_twice(call, &asked)?;
+        Ok(strictest)
     }
 
     async fn vet_one<'a, 'c>(
@@ -42,7 +48,7 @@ impl Pipeline {
         call: &'c Call,
         candidate: &'a Candidate<'c>,
         audit_id: &AuditId,
-    ) -> Result<Asked<'a, 'c>, Error> {
+    ) -> Result<(Asked<'a, 'c>, RepeatRule), Error> {
         let connector = candidate.connector.text();
         let context = Context::new(audit_id.clone()).with_connector(Arc::clone(connector), None);
         let loaded = self.loader.load(&context, candidate.connector, connector, call.allow_unsigned).await?;
@@ -51,7 +57,8 @@ impl Pipeline {
         self.fitting(call, candidate, &plan, audit_id, &loaded)?;
         let manifest = loaded.checked.package.manifest();
         let choice = Choice::of(&candidate.identities(call, manifest), candidate.scope.map(|scope| &**scope));
-        Ok(Asked { candidate, identities: choice.used(manifest.credentials()) })
+        let asked = Asked { candidate, identities: choice.used(manifest.credentials()) };
+        Ok((asked, manifest.repeat_rule(candidate.op)))
     }
 }
 

@@ -49,7 +49,7 @@ pub use headers::{guest_may_set, header_bytes};
 pub use host_port::{HostPort, HostPortError};
 pub use incoming::ResponseBody;
 pub use policy::Policy;
-pub(crate) use read_only::ReadOnly;
+pub(crate) use read_only::{ReadOnly, names_a_method};
 pub use resolve::{Resolution, Resolve, ResolveError, SystemResolver};
 pub use scan::{Scanned, ScannedError, find_in_fields, find_in_uri};
 pub use sigv4::Sigv4;

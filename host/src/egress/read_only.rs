@@ -67,7 +67,7 @@ impl ReadOnly {
 }
 
 /// Whether servers read a method in the field. Some take `_` for `-`, and so does this.
-fn names_a_method(name: &HeaderName) -> bool {
+pub(crate) fn names_a_method(name: &HeaderName) -> bool {
     let name = name.as_str().as_bytes();
     let same = |own: u8, theirs: u8| own == theirs || (own == b'_' && theirs == b'-');
     OVERRIDES.iter().any(|known| {

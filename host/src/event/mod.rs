@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::failure::{AuditId, Cause, Failure, Prompt};
+use crate::failure::{AuditId, Cause, Failure, Prompt, RepeatRule};
 use crate::limits::Usage;
 
 pub(crate) use together::together;
@@ -55,8 +55,8 @@ pub enum Step<'e> {
         signer: Option<&'e str>,
         /// Which candidate of the chain it is, from 0.
         candidate: u32,
-        /// Whether the operation may be repeated.
-        idempotent: bool,
+        /// Whether the call may be repeated.
+        repeat: RepeatRule,
         /// The retry policy's name.
         profile: &'e str,
     },
@@ -244,13 +244,15 @@ impl Step<'_> {
     pub fn facts(&self) -> Map<String, Value> {
         let facts = match self {
             Self::Received { connector, op } => json!({"connector": connector, "op": op}),
-            Self::Admitted { connector, hash, signer, candidate, idempotent, profile } => json!({
+            Self::Admitted { connector, hash, signer, candidate, repeat, profile } => json!({
                 "connector": connector,
                 "hash": hash,
                 "signer": signer,
                 "unsigned": signer.is_none(),
                 "candidate": candidate,
-                "idempotent": idempotent,
+                // Whatever it sends: what an attempt sent that a crash cut short is not known.
+                "idempotent": *repeat == RepeatRule::Always,
+                "repeat": repeat.name(),
                 "profile": profile,
             }),
             Self::Replayed { of } => json!({"of": of}),

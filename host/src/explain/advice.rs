@@ -75,7 +75,7 @@ pub(super) fn of_class(class: FailureClass) -> (Again, Mender, &'static str) {
 }
 
 /// Why a failure was not repeated.
-pub(super) const STOPPED: [RetryStopped; 5] = RetryStopped::ALL;
+pub(super) const STOPPED: [RetryStopped; 6] = RetryStopped::ALL;
 
 pub(super) fn of_stopped(stopped: &RetryStopped) -> Ours {
     let (meaning, again, mended_by, remedy) = match stopped {
@@ -102,6 +102,12 @@ pub(super) fn of_stopped(stopped: &RetryStopped) -> Ours {
             No,
             Operator,
             "See the connector's standing with `cofferdam verify`.",
+        ),
+        RetryStopped::NotDeclaredIdempotent => (
+            "The attempt had sent a request that may take effect each time it arrives, without the call's idempotency key, and the manifest does not declare the operation idempotent by name.",
+            No,
+            Author,
+            "Look at the service before the call is made again. Where repeating is safe, its author writes the line in `details.allow`.",
         ),
         RetryStopped::Busy => (
             "As many calls wait between attempts, or for a turn, as the host takes.",

@@ -83,6 +83,13 @@ pub(super) const REASONS: &[Reason] = &[
         "Look at the service, then `cofferdam recover skip`.",
     ),
     reason(
+        "undeclared",
+        Again::No,
+        Mender::Operator,
+        "The manifest does not declare the operation idempotent, and what its last attempt sent is not known, or was a request that may take effect each time it arrives.",
+        "Look at the service, then `cofferdam recover skip`. Its author may declare it `idempotent` by name, for calls to come.",
+    ),
+    reason(
         "an_action",
         Again::Depends,
         Mender::Caller,

@@ -6,6 +6,9 @@ use std::sync::Arc;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
+use super::repeat::{RepeatRule, UnkeyedRequest, Unrepeatable};
+use super::text::safe_line;
+
 const PREFIX: &str = "audit-";
 
 /// The key of a call's record: `audit-<uuid>`, with a time-ordered UUID (version 7). Cheap to clone.
@@ -75,14 +78,16 @@ pub struct Context {
     connector: Option<Arc<str>>,
     connector_hash: Option<Arc<str>>,
     op: Option<Arc<str>>,
-    idempotent: bool,
+    repeat: RepeatRule,
+    unkeyed: Option<UnkeyedRequest>,
 }
 
 impl Context {
     /// A context that knows its record and nothing else yet.
     #[must_use]
     pub fn new(audit_id: AuditId) -> Self {
-        Self { audit_id, connector: None, connector_hash: None, op: None, idempotent: true }
+        let repeat = RepeatRule::Always;
+        Self { audit_id, connector: None, connector_hash: None, op: None, repeat, unkeyed: None }
     }
 
     /// Names the connector, as `name@version`, and the SHA-256 it is pinned to.
@@ -93,11 +98,18 @@ impl Context {
         self
     }
 
-    /// Names the operation, and says whether doing it twice is as good as doing it once.
+    /// Names the operation, and says whether it may be repeated.
     #[must_use]
-    pub fn with_op(mut self, op: impl Into<Arc<str>>, idempotent: bool) -> Self {
+    pub fn with_op(mut self, op: impl Into<Arc<str>>, repeat: impl Into<RepeatRule>) -> Self {
         self.op = Some(op.into());
-        self.idempotent = idempotent;
+        self.repeat = repeat.into();
+        self
+    }
+
+    /// The same after the operation sent this request, if it sent one: what its manifest leaves open is decided by that.
+    #[must_use]
+    pub(crate) fn having_sent(mut self, unkeyed: Option<UnkeyedRequest>) -> Self {
+        self.unkeyed = unkeyed;
         self
     }
 
@@ -109,8 +121,21 @@ impl Context {
 
     /// Whether the operation may be repeated.
     #[must_use]
+    pub fn repeat_rule(&self) -> RepeatRule {
+        self.repeat
+    }
+
+    /// Whether the operation may be repeated, as far as its manifest and its caller say.
+    #[must_use]
     pub fn idempotent(&self) -> bool {
-        self.idempotent
+        self.repeat != RepeatRule::Never
+    }
+
+    /// The request for which it is not repeated, although nobody says that it must not be.
+    pub(super) fn unrepeatable(&self) -> Option<Unrepeatable> {
+        let unkeyed = self.unkeyed.as_ref().filter(|_| self.repeat == RepeatRule::UnlessUnkeyed)?;
+        let op = safe_line(self.op.as_deref().unwrap_or_default(), 100);
+        Some(Unrepeatable { op, request: unkeyed.clone() })
     }
 
     /// The operation, where one is known.

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use super::cause::Cause;
 use super::class::{Boundary, FailureClass};
 use super::context::{AuditId, Context};
+use super::repeat::Unrepeatable;
 
 /// Why a call failed. Made by the crate alone; serialises to
 /// `{"error": {class, message, retriable, boundary, audit_id, details}}`.
@@ -30,31 +31,39 @@ struct Inner {
     operator: Vec<String>,
     cause: Cause,
     retry_after: Option<Duration>,
+    unrepeatable: Option<Unrepeatable>,
 }
 
 impl Failure {
-    /// The only way into the type; each class has one file that calls it.
+    /// The only way into the type; each class has one file that calls it. What the operation has sent outranks a
+    /// `retriable` that rests on an operation whose manifest declares nothing.
     pub(super) fn new(
         context: &Context,
         class: FailureClass,
         boundary: Boundary,
         retriable: bool,
-        message: String,
-        details: Map<String, Value>,
+        mut message: String,
+        mut details: Map<String, Value>,
     ) -> Self {
         debug_assert!(class.boundaries().contains(&boundary), "{class:?} never comes from {boundary:?}");
         let audit_id = context.audit_id().clone();
+        let unrepeatable = context.unrepeatable();
+        if let Some(unrepeatable) = unrepeatable.as_ref().filter(|_| retriable) {
+            message.push_str(&unrepeatable.sentences());
+            unrepeatable.describe(&mut details);
+        }
         Self {
             inner: Box::new(Inner {
                 class,
                 boundary,
                 message,
-                retriable,
+                retriable: retriable && unrepeatable.is_none(),
                 audit_id,
                 details,
                 operator: Vec::new(),
                 cause: Cause::Other,
                 retry_after: None,
+                unrepeatable,
             }),
         }
     }
@@ -124,6 +133,11 @@ impl Failure {
     #[must_use]
     pub fn code(&self) -> &str {
         self.inner.details.get("code").and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// The request for which the call is neither repeated nor handed to a fallback, whatever else this failure says.
+    pub(crate) fn unrepeatable(&self) -> Option<&Unrepeatable> {
+        self.inner.unrepeatable.as_ref()
     }
 
     /// What the host observed: what decides whether an attempt is repeated.

@@ -39,6 +39,11 @@ impl GrantLine {
         Self::manifest("[connector.effects.operations]", format!("{operation} = \"destructive\""))
     }
 
+    /// An operation of a connector that may be repeated, in its manifest.
+    pub(crate) fn manifest_idempotent(operation: &str) -> Self {
+        Self::manifest("[connector.idempotency.operations]", format!("{operation} = \"idempotent\""))
+    }
+
     fn manifest(table: &'static str, line: String) -> Self {
         let then = ", then build, sign and install the connector again";
         Self { file: "connector.toml".into(), table, line, then }

@@ -19,12 +19,21 @@ pub enum RetryStopped {
     NotAdmitted,
     /// As many calls wait between attempts, or for a turn, as the host takes.
     Busy,
+    /// It sent a request that may take effect each time it arrives, and its manifest does not declare the operation
+    /// idempotent. Also why it was not handed to a fallback.
+    NotDeclaredIdempotent,
 }
 
 impl RetryStopped {
     /// Every reason.
-    pub const ALL: [Self; 5] =
-        [Self::MaxAttempts, Self::WallTime, Self::CircuitOpen, Self::NotAdmitted, Self::Busy];
+    pub const ALL: [Self; 6] = [
+        Self::MaxAttempts,
+        Self::WallTime,
+        Self::CircuitOpen,
+        Self::NotAdmitted,
+        Self::Busy,
+        Self::NotDeclaredIdempotent,
+    ];
 
     /// The stable word in `details.retry_stopped`.
     #[must_use]
@@ -35,6 +44,7 @@ impl RetryStopped {
             Self::CircuitOpen => "circuit_open",
             Self::NotAdmitted => "not_admitted",
             Self::Busy => "busy",
+            Self::NotDeclaredIdempotent => "not_declared_idempotent",
         }
     }
 }
@@ -49,7 +59,13 @@ impl Failure {
         stopped: Option<RetryStopped>,
         retry_after: Option<Duration>,
     ) -> Self {
+        let unrepeatable =
+            self.unrepeatable().filter(|_| stopped == Some(RetryStopped::NotDeclaredIdempotent));
+        let unrepeatable = unrepeatable.cloned();
         let details = self.details_mut();
+        if let Some(unrepeatable) = unrepeatable {
+            unrepeatable.describe(details);
+        }
         if retried > 0 || stopped.is_some() {
             details.insert("retried".into(), retried.into());
         }

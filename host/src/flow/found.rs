@@ -7,7 +7,7 @@ use crate::audit::{
 };
 use crate::digest::Digest;
 use crate::error::{HostError, HostErrorKind};
-use crate::failure::AuditId;
+use crate::failure::{AuditId, RepeatRule};
 
 /// A call that is on record.
 pub(super) struct Found {
@@ -15,6 +15,8 @@ pub(super) struct Found {
     pub(super) attempts: Attempts,
     /// The package that was to run.
     pub(super) hash: Option<Digest>,
+    /// Whether its manifest leaves open whether it may be repeated.
+    pub(super) is_undeclared: bool,
     /// Its arguments, as the record has them.
     pub(super) arguments: Option<String>,
     /// The call that does it again.
@@ -36,12 +38,19 @@ pub(super) struct Attempts {
     pub(super) ended: u32,
     /// Requests of those that ended.
     pub(super) requests: u64,
+    /// Of those that ended, how many may have sent an unkeyed request.
+    pub(super) unkeyed: u32,
 }
 
 impl Attempts {
     /// Whether a request may have left: of an attempt without an end that is not known.
     pub(super) fn may_have_sent(self) -> bool {
         self.requests > 0 || self.begun > self.ended
+    }
+
+    /// Whether an unkeyed request may have left: of an attempt without an end that is not known.
+    pub(super) fn may_have_sent_unkeyed(self) -> bool {
+        self.unkeyed > 0 || self.begun > self.ended
     }
 }
 
@@ -70,6 +79,8 @@ struct Payload {
     status: Option<String>,
     usage: Usage,
     may_have_sent: bool,
+    repeat: Option<String>,
+    unkeyed: Option<serde_json::Value>,
 }
 
 #[derive(Deserialize, Default)]
@@ -113,6 +124,7 @@ pub(super) fn whole(reader: &mut dyn AuditReader, row: CallRow) -> Result<Found,
         row,
         attempts: Attempts::default(),
         hash: None,
+        is_undeclared: false,
         arguments: None,
         resumed_by: None,
         was_cancelled: false,
@@ -131,6 +143,11 @@ fn has_outcome(status: CallStatus) -> bool {
 }
 
 impl Found {
+    /// Whether it may be done again.
+    pub(super) fn may_be_repeated(&self) -> bool {
+        self.row.idempotent || (self.is_undeclared && !self.attempts.may_have_sent_unkeyed())
+    }
+
     fn reads(&mut self, entry: &StoredEntry) {
         let Ok(body) = serde_json::from_str::<Body>(&entry.body) else { return };
         for Event { name, payload } in body.events {
@@ -138,11 +155,14 @@ impl Found {
                 "admitted" if payload.candidate == 0 => {
                     self.hash = payload.hash.as_deref().and_then(digest);
                     self.arguments = payload.arguments.text;
+                    self.is_undeclared = payload.repeat.as_deref() == Some(RepeatRule::UnlessUnkeyed.name());
                 }
                 "attempt_started" => self.attempts.begun = self.attempts.begun.saturating_add(1),
                 "attempt_ended" => {
                     self.attempts.ended = self.attempts.ended.saturating_add(1);
                     self.attempts.requests = self.attempts.requests.saturating_add(payload.usage.requests);
+                    let unkeyed = payload.unkeyed.is_some().into();
+                    self.attempts.unkeyed = self.attempts.unkeyed.saturating_add(unkeyed);
                 }
                 // The calls of an action are what it attempts.
                 "step_started" => self.attempts.begun = self.attempts.begun.saturating_add(1),

@@ -44,7 +44,7 @@ pub struct Incomplete {
     pub step: Option<String>,
     /// Who asked.
     pub actor: String,
-    /// Whether its operation may be repeated.
+    /// Whether its operation may be repeated, whatever it sent.
     pub idempotent: bool,
     /// How many attempts were begun.
     pub attempts: u32,
@@ -59,7 +59,7 @@ pub struct Incomplete {
     /// Whether it can be done again: its operation may be repeated, what was asked for is kept, and its package is
     /// there.
     pub resumable: bool,
-    /// Why not: `cancelled` (it has an end), `not_idempotent`, `not_kept`, `sealed_under_another_key` or
+    /// Why not: `cancelled` (it has an end), `not_idempotent`, `undeclared`, `not_kept`, `sealed_under_another_key` or
     /// `not_installed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_resumable: Option<&'static str>,
@@ -96,7 +96,8 @@ impl Incomplete {
         let not_resumable = match &request {
             _ if is_action => Some("an_action"),
             _ if !found.row.incomplete && found.row.status != CallStatus::Failure => Some("cancelled"),
-            _ if !found.row.idempotent => Some("not_idempotent"),
+            _ if !found.may_be_repeated() && found.is_undeclared => Some("undeclared"),
+            _ if !found.may_be_repeated() => Some("not_idempotent"),
             None => Some("not_kept"),
             Some(Err(_)) => Some("sealed_under_another_key"),
             Some(Ok(call)) if !is_installed(pipeline, call.connector(), found.hash) => Some("not_installed"),
@@ -221,7 +222,7 @@ pub(crate) async fn resume<A: Answer>(
         if is_action(&found.row.connector) {
             return Err(action_not_resumed(&found));
         }
-        if !found.row.idempotent || !found.row.incomplete {
+        if !found.may_be_repeated() || !found.row.incomplete {
             return Err(not_repeatable(&found));
         }
         let Some(request) = &found.request else {
@@ -286,9 +287,12 @@ fn still_undecided(error: Error) -> Error {
 /// What was begun may have had its effect, and a second one is not to be had by a command.
 fn not_repeatable(found: &Found) -> HostError {
     let (id, op) = (&found.row.audit_id, safe_line(&found.row.op, 100));
-    let message = format!(
-        "The call {id} is not done again: `{op}` must not be repeated, and whether it had its effect is not known."
-    );
+    let why = match found.is_undeclared {
+        true => "is not declared idempotent by its connector's manifest",
+        false => "must not be repeated",
+    };
+    let message =
+        format!("The call {id} is not done again: `{op}` {why}, and whether it had its effect is not known.");
     HostError::new(HostErrorKind::OutcomeUnknown, message)
         .hint(format!(
             "Look at the service. Where the effect is there, or nobody wants it any more: cofferdam recover skip \

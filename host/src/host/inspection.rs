@@ -9,9 +9,9 @@ use super::Host;
 use crate::call::{ConnectorRef, check_limits, check_manifest_limits, check_signature, hash_mismatch};
 use crate::digest::Digest;
 use crate::error::{Error, HostError};
-use crate::failure::{AuditId, Context};
+use crate::failure::{AuditId, Context, RepeatRule};
 use crate::limits::{LimitRequest, Limits};
-use crate::manifest::{CredentialGrant, Effect};
+use crate::manifest::{CredentialGrant, Effect, Idempotency};
 use crate::package::{Operation, Package};
 use crate::registry::Stored;
 
@@ -109,8 +109,10 @@ pub struct OperationView {
     pub result: Option<String>,
     /// Its documentation, from the package.
     pub docs: Option<String>,
-    /// Whether it may be repeated.
-    pub idempotent: bool,
+    /// What the manifest says of repeating it.
+    pub idempotency: Idempotency,
+    /// Whether the host may repeat it: always, never, or until it sends an unkeyed request.
+    pub repeat: RepeatRule,
     /// What the manifest says that it does to its service, if it says it.
     pub effect: Option<Effect>,
     /// Whether its value may be partial: a record with a list `errors`, one for each item that failed.
@@ -290,7 +292,8 @@ fn view(package: &Package, operation: &Operation) -> OperationView {
             .collect(),
         result: operation.result().map(ToString::to_string),
         docs: package.docs().operation(name).map(|docs| docs.text().to_owned()),
-        idempotent: package.manifest().idempotent(name),
+        idempotency: package.manifest().idempotency(name),
+        repeat: package.manifest().repeat_rule(name),
         effect: package.manifest().effect(name),
         partial: operation.lists_errors(),
     }

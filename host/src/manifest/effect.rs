@@ -10,8 +10,8 @@ use crate::document::{Located, Refused, Table, quoted};
 
 /// What an operation does to the service that it talks to.
 ///
-/// Of the three only [`ReadOnly`](Self::ReadOnly) is held by the host, to the methods that HTTP calls safe; the others
-/// are the publisher's word, signed with the package.
+/// Only [`ReadOnly`](Self::ReadOnly) is held by the host, to the methods that HTTP calls safe; the others are the
+/// publisher's word, signed with the package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
@@ -19,13 +19,16 @@ pub enum Effect {
     ReadOnly,
     /// It adds, and neither overwrites nor removes.
     Additive,
+    /// It sets what its arguments say, and may overwrite or remove for that; asked again with the same arguments it
+    /// changes nothing more.
+    Convergent,
     /// It may overwrite or remove.
     Destructive,
 }
 
 impl Effect {
     /// Every effect.
-    pub const ALL: [Self; 3] = [Self::ReadOnly, Self::Additive, Self::Destructive];
+    pub const ALL: [Self; 4] = [Self::ReadOnly, Self::Additive, Self::Convergent, Self::Destructive];
 
     /// The word in a manifest.
     #[must_use]
@@ -33,18 +36,26 @@ impl Effect {
         match self {
             Self::ReadOnly => "read_only",
             Self::Additive => "additive",
+            Self::Convergent => "convergent",
             Self::Destructive => "destructive",
         }
     }
 
     /// What several operations do together, of some of which nothing may be known: destructive where one of them is,
     /// read-only where all are, additive where all are known and none is destructive. Of nothing at all, read-only.
+    /// Only an operation alone is convergent: of several, one may depend on what another left behind, and together
+    /// they may change more each time.
     #[must_use]
     pub fn together(all: impl IntoIterator<Item = Option<Self>>) -> Option<Self> {
+        let mut all = all.into_iter().peekable();
+        let first = all.next();
+        if let Some(alone) = first.filter(|_| all.peek().is_none()) {
+            return alone;
+        }
         let mut whole = Some(Self::ReadOnly);
-        for one in all {
+        for one in first.into_iter().chain(all) {
             whole = match (whole, one) {
-                (_, Some(Self::Destructive)) => return Some(Self::Destructive),
+                (_, Some(Self::Destructive | Self::Convergent)) => return Some(Self::Destructive),
                 (None, _) | (_, None) => None,
                 (Some(Self::ReadOnly), Some(other)) => Some(other),
                 (Some(known), Some(_)) => Some(known),
@@ -58,7 +69,10 @@ impl Effect {
             let message = format!("{} is not an effect", quoted(word));
             let near = crate::spelling::nearest(word, Self::ALL.map(Self::name));
             let near = near.map(|near| format!("did you mean \"{near}\"? ")).unwrap_or_default();
-            Refused::new(message, format!("{near}write \"read_only\", \"additive\" or \"destructive\""))
+            Refused::new(
+                message,
+                format!("{near}write \"read_only\", \"additive\", \"convergent\" or \"destructive\""),
+            )
         })
     }
 }
@@ -78,7 +92,8 @@ pub(super) struct Effects {
 
 impl Effects {
     /// Reads the table, and holds it against `idempotent_by_default` and what `idempotent` says of single operations:
-    /// what changes nothing can be repeated.
+    /// what changes nothing can be repeated, and what changes nothing more when it is repeated is declared idempotent by
+    /// name, too.
     pub(super) fn read(
         table: &Table<'_>,
         idempotent_by_default: bool,
@@ -96,10 +111,20 @@ impl Effects {
             if effect == Effect::ReadOnly && !named.unwrap_or(idempotent_by_default) {
                 word.refuse(contradiction(&name, named.is_some()));
             }
+            if effect == Effect::Convergent && named != Some(true) {
+                word.refuse(convergent_undeclared(&name));
+            }
             read.operations.insert(name, effect);
         }
-        if let Some(default) = default.filter(|_| read.default == Some(Effect::ReadOnly)) {
-            read.hold_default(&default, idempotent_by_default, idempotent);
+        match (read.default, &default) {
+            (Some(Effect::ReadOnly), Some(default)) => {
+                read.hold_default(default, idempotent_by_default, idempotent);
+            }
+            (Some(Effect::Convergent), Some(default)) => default.refuse(Refused::new(
+                "\"convergent\" is said of operations by name, and is no default",
+                "name each such operation under [connector.effects.operations]",
+            )),
+            _ => {}
         }
         read
     }
@@ -150,13 +175,23 @@ fn contradiction(operation: &str, named: bool) -> Refused {
     Refused::new(format!("{shown} is \"not_idempotent\", and what changes nothing can be repeated"), fix)
 }
 
+/// That `operation` is said to change nothing more when it is repeated, and is not declared idempotent.
+fn convergent_undeclared(operation: &str) -> Refused {
+    let shown = quoted(operation);
+    let message = format!("{shown} is not declared idempotent, and what is convergent can be repeated");
+    let fix = format!(
+        "write {operation} = \"idempotent\" under [connector.idempotency.operations], or another effect here"
+    );
+    Refused::new(message, fix)
+}
+
 #[cfg(test)]
 mod tests {
     use super::Effect;
 
     #[test]
     fn several_operations_are_what_the_worst_of_them_is_as_far_as_it_is_known() {
-        let [read, add, destroy] = Effect::ALL.map(Some);
+        let [read, add, converge, destroy] = Effect::ALL.map(Some);
         for (all, whole) in [
             (vec![], read),
             (vec![read, read], read),
@@ -167,6 +202,11 @@ mod tests {
             (vec![None, destroy], destroy),
             (vec![destroy, None, read], destroy),
             (vec![add, destroy, add], destroy),
+            (vec![converge], converge),
+            (vec![None], None),
+            (vec![converge, converge], destroy),
+            (vec![read, converge], destroy),
+            (vec![converge, None], destroy),
         ] {
             assert_eq!(Effect::together(all.clone()), whole, "{all:?}");
         }

@@ -6,6 +6,7 @@
 mod credential;
 mod effect;
 mod grant;
+mod idempotency;
 mod name;
 mod parse;
 mod placement;
@@ -18,11 +19,13 @@ pub use crate::document::{
 pub use credential::{CredentialGrant, CredentialKind};
 pub use effect::Effect;
 pub use grant::{HostGrant, Scheme};
+pub use idempotency::Idempotency;
 pub use name::ConnectorName;
 pub(crate) use name::check_owner;
 pub(crate) use parse::exact_version;
 pub use placement::Placement;
 
+use crate::failure::RepeatRule;
 use crate::limits::LimitRequest;
 
 /// A connector's manifest (`connector.toml`), checked.
@@ -75,11 +78,29 @@ impl Manifest {
         self.publisher.as_deref()
     }
 
-    /// Whether `operation` may be run again after a failure that leaves open whether it took effect.
-    /// True unless the manifest says otherwise.
+    /// Whether the manifest declares that `operation` may be run again after a failure that leaves open whether it took
+    /// effect. A default of `idempotent` declares nothing of a single operation.
     #[must_use]
-    pub fn idempotent(&self, operation: &str) -> bool {
-        self.idempotent.get(operation).copied().unwrap_or(self.idempotent_by_default)
+    pub fn idempotency(&self, operation: &str) -> Idempotency {
+        match (self.idempotent.get(operation), self.idempotent_by_default) {
+            (Some(true), _) => Idempotency::Declared,
+            (None, true) => Idempotency::Undeclared,
+            (Some(false), _) | (None, false) => Idempotency::NotIdempotent,
+        }
+    }
+
+    /// Whether the host may repeat `operation`.
+    #[must_use]
+    pub fn repeat_rule(&self, operation: &str) -> RepeatRule {
+        match self.idempotency(operation) {
+            Idempotency::NotIdempotent => RepeatRule::Never,
+            Idempotency::Declared => RepeatRule::Always,
+            // It can send nothing that changes anything.
+            Idempotency::Undeclared if self.known_effect(operation) == Some(Effect::ReadOnly) => {
+                RepeatRule::Always
+            }
+            Idempotency::Undeclared => RepeatRule::UnlessUnkeyed,
+        }
     }
 
     /// What `operation` does to its service, where the manifest says it.

@@ -4,7 +4,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::{CredentialKind, Effect, Manifest, ManifestError, Placement};
+use super::{CredentialKind, Effect, Idempotency, Manifest, ManifestError, Placement};
+use crate::failure::RepeatRule;
 
 /// The example of the documentation.
 const GOOD: &str = r#"[connector]
@@ -63,22 +64,36 @@ fn the_documented_example_says_what_it_says() {
 }
 
 #[test]
-fn a23_a25_idempotent_unless_the_manifest_says_otherwise() {
+fn a23_a25_only_a_name_declares_an_operation_idempotent() {
+    use Idempotency::{Declared, NotIdempotent, Undeclared};
     let small = "[connector]\nname = \"local://me/x\"\nversion = \"0.1.0\"\n";
     let manifest = Manifest::parse("x", small).unwrap();
-    assert!(manifest.idempotent("anything") && manifest.operations_named().next().is_none());
+    assert!(manifest.idempotency("anything") == Undeclared && manifest.operations_named().next().is_none());
+    assert_eq!(manifest.repeat_rule("anything"), RepeatRule::Always, "it reaches nothing");
     assert!(
         manifest.hosts().is_empty() && manifest.credentials().is_empty() && manifest.imports().is_empty()
     );
 
     let manifest = Manifest::parse("x", GOOD).unwrap();
-    assert_eq!((manifest.idempotent("post_ephemeral"), manifest.idempotent("post")), (false, true));
+    let words = ["post_ephemeral", "post"].map(|op| manifest.idempotency(op));
+    assert_eq!(words, [NotIdempotent, Undeclared], "a default declares nothing of an operation");
+    let rules = ["post_ephemeral", "post"].map(|op| manifest.repeat_rule(op));
+    assert_eq!(rules, [RepeatRule::Never, RepeatRule::UnlessUnkeyed]);
     assert_eq!(manifest.operations_named().collect::<Vec<_>>(), ["post_ephemeral"]);
 
     let opted_out =
         "[connector.idempotency]\ndefault = \"not_idempotent\"\noperations.get = \"idempotent\"\n";
     let manifest = Manifest::parse("x", &format!("{small}{opted_out}")).unwrap();
-    assert_eq!((manifest.idempotent("get"), manifest.idempotent("post")), (true, false));
+    assert_eq!(["get", "post"].map(|op| manifest.idempotency(op)), [Declared, NotIdempotent]);
+    assert_eq!(manifest.repeat_rule("get"), RepeatRule::Always);
+    let reads =
+        "effects.operations.list = \"read_only\"\n[capabilities.network]\nhosts = [\"a.example:443\"]\n";
+    let manifest = Manifest::parse("x", &format!("{small}{reads}")).unwrap();
+    assert_eq!(
+        (manifest.idempotency("list"), manifest.repeat_rule("list")),
+        (Undeclared, RepeatRule::Always)
+    );
+    assert_eq!(manifest.repeat_rule("other"), RepeatRule::UnlessUnkeyed);
 }
 
 /// A small manifest with these lines after its name.
@@ -151,13 +166,31 @@ fn effects_that_are_none_or_contradict_are_refused_with_line_key_and_fix() {
             "give post an effect of its own",
         ),
     ];
-    for (lines, line, key, fix) in cases {
+    let convergent = [
+        ("effects.default = \"convergent\"", 4, "connector.effects.default", "name each such operation"),
+        (
+            "effects.operations.put = \"convergent\"",
+            4,
+            "connector.effects.operations.put",
+            "put = \"idempotent\" under [connector.idempotency.operations]",
+        ),
+        (
+            "[connector.idempotency.operations]\nput = \"not_idempotent\"\n\
+             [connector.effects.operations]\nput = \"convergent\"",
+            7,
+            "connector.effects.operations.put",
+            "put = \"idempotent\" under",
+        ),
+    ];
+    for (lines, line, key, fix) in cases.into_iter().chain(convergent) {
         let error = refused(&small(lines));
         let [problem] = error.problems() else { panic!("{lines}:\n{error}") };
         assert_eq!((problem.line(), problem.key()), (line, key), "{error}");
         assert!(problem.fix().contains(fix), "{error}");
     }
     for fine in [
+        "[connector.idempotency.operations]\nput = \"idempotent\"\n\
+         [connector.effects.operations]\nput = \"convergent\"",
         "[connector.idempotency]\ndefault = \"not_idempotent\"\noperations.get = \"idempotent\"\n\
          [connector.effects.operations]\nget = \"read_only\"\nput = \"destructive\"",
         "[connector.idempotency.operations]\npost = \"not_idempotent\"\n\

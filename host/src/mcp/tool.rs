@@ -84,7 +84,7 @@ impl Unnamed {
             description: words::description(docs.map(|docs| docs.text()).unwrap_or_default(), &runs),
             input: Arc::new(schema::input(operation, docs)),
             output: Arc::new(schema::output(operation)),
-            annotations: hints(manifest.known_effect(op), manifest.idempotent(op), reaches),
+            annotations: hints(manifest.known_effect(op), reaches),
         }
     }
 
@@ -92,7 +92,6 @@ impl Unnamed {
     pub(super) fn action(runnable: Runnable) -> Self {
         let action = Arc::clone(runnable.action());
         let reaches = action.requires().iter().any(|required| !required.scope().hosts().is_empty());
-        let idempotent = runnable.steps().iter().all(|step| step.idempotent());
         let steps: Vec<_> = action.steps().iter().map(|step| step.target().op()).collect();
         let runs = format!("Action {}: {}.", action.reference(), steps.join(", then "));
         Self {
@@ -101,7 +100,7 @@ impl Unnamed {
             description: words::description(action.description(), &runs),
             input: Arc::new(schema::of_action(&action.input_schema())),
             output: Arc::new(schema::outcome_of_action(action.output().map(|output| output.schema()))),
-            annotations: hints(runnable.effect(), idempotent, reaches),
+            annotations: hints(runnable.effect(), reaches),
             runs: Runs::Action(Arc::new(runnable)),
         }
     }
@@ -143,14 +142,17 @@ impl Named {
     }
 }
 
-/// What clients are told of it. Of an effect that is not known nothing is said: the protocol has them take it for
-/// destructive.
-fn hints(effect: Option<Effect>, idempotent: bool, reaches: bool) -> ToolAnnotations {
-    let hints = ToolAnnotations::new().idempotent(idempotent).open_world(reaches);
+/// The hints for clients. Of an effect that is not known nothing is said: the protocol has them take it for destructive.
+///
+/// `idempotentHint` means that the same arguments once more change nothing more. That an operation may be repeated under
+/// one idempotency key says nothing of that: an agent's next call has another key.
+fn hints(effect: Option<Effect>, reaches: bool) -> ToolAnnotations {
+    let again_changes_nothing = matches!(effect, Some(Effect::ReadOnly | Effect::Convergent));
+    let hints = ToolAnnotations::new().idempotent(again_changes_nothing).open_world(reaches);
     match effect {
         Some(Effect::ReadOnly) => hints.read_only(true).destructive(false),
         Some(Effect::Additive) => hints.read_only(false).destructive(false),
-        Some(Effect::Destructive) => hints.read_only(false).destructive(true),
+        Some(Effect::Convergent | Effect::Destructive) => hints.read_only(false).destructive(true),
         None => hints,
     }
 }

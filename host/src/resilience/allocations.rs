@@ -31,6 +31,7 @@ fn a_plan_and_every_decision_allocate_nothing() {
                         cause,
                         retriable,
                         idempotent,
+                        sent_unkeyed: false,
                         retry_after,
                         attempts,
                         candidate,

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::profile::Profile;
+use super::schedule::Schedule;
 use crate::chance::Chance;
 use crate::event::Wait;
 use crate::failure::{Cause, Failure, RetryStopped};
@@ -14,8 +15,10 @@ pub struct Moment {
     pub cause: Cause,
     /// Whether the failure itself says that it may be repeated: never of an operation that is not idempotent.
     pub retriable: bool,
-    /// Whether the operation may be repeated at all.
+    /// Whether the operation may be repeated, as far as its manifest and its caller say.
     pub idempotent: bool,
+    /// Whether the operation sent a request for which it must not be repeated, since its manifest declares nothing.
+    pub sent_unkeyed: bool,
     /// How long the upstream service asked to wait.
     pub retry_after: Option<Duration>,
     /// The attempts that were made of this candidate, this one included.
@@ -43,12 +46,23 @@ impl Moment {
             cause: failure.cause(),
             retriable: failure.retriable(),
             idempotent,
+            sent_unkeyed: failure.unrepeatable().is_some(),
             retry_after: failure.retry_after(),
             attempts,
             candidate,
             now,
             deadline,
         }
+    }
+}
+
+impl Moment {
+    /// What the upstream service asked for, and something on top: all its callers were given the same, and must not come
+    /// back in the same moment. At most half of what is left of the call goes into that.
+    fn spread(&self, asked: Duration, schedule: &Schedule, chance: &dyn Chance) -> Duration {
+        let left = self.deadline.saturating_duration_since(self.now).saturating_sub(asked);
+        let most = schedule.jitter().longest(asked).min(LONGEST_SPREAD).min(left / 2);
+        asked.saturating_add(most.mul_f64(chance.unit().clamp(0.0, 1.0)))
     }
 }
 
@@ -76,13 +90,21 @@ pub enum Next {
     },
 }
 
+/// The longest that a wait which the upstream service asked for is made longer.
+const LONGEST_SPREAD: Duration = Duration::from_secs(30);
+
 /// Decides. Nothing is repeated that is not idempotent, that the host did not itself see fail, or that the policy
 /// does not name; and no wait begins that cannot end before the deadline.
 #[must_use]
 pub fn decide(profile: &Profile, moment: &Moment, chance: &dyn Chance) -> Next {
-    let repeatable = moment.idempotent && (moment.retriable || moment.cause == Cause::WallTime);
-    let schedule = profile.schedule(moment.cause).filter(|_| repeatable && moment.cause.is_retriable());
+    // An unkeyed request alone makes a failure not retriable: what else would be repeated says so.
+    let passes = moment.retriable || moment.sent_unkeyed || moment.cause == Cause::WallTime;
+    let repeatable = moment.idempotent && passes && moment.cause.is_retriable();
+    let schedule = profile.schedule(moment.cause).filter(|_| repeatable);
     let Some(schedule) = schedule else { return Next::Stop { stopped: None, retry_after: None } };
+    if moment.sent_unkeyed {
+        return Next::Stop { stopped: Some(RetryStopped::NotDeclaredIdempotent), retry_after: None };
+    }
     let later = if profile.waits_grow_along_chain { moment.candidate } else { 0 };
     let retry = moment.attempts.saturating_add(later);
     if moment.attempts >= schedule.max_attempts() {
@@ -90,12 +112,13 @@ pub fn decide(profile: &Profile, moment: &Moment, chance: &dyn Chance) -> Next {
         return Next::Stop { stopped: Some(RetryStopped::MaxAttempts), retry_after: Some(retry_after) };
     }
     let (delay, wait, planned) = match moment.retry_after {
-        Some(asked) => (asked, Wait::RetryAfter, asked),
+        Some(asked) => (moment.spread(asked, schedule, chance), Wait::RetryAfter, asked),
         None => (schedule.varied_wait(retry, chance.unit()), Wait::Backoff, schedule.wait(retry)),
     };
     let ends_in_time = moment.now.checked_add(delay).is_some_and(|end| end < moment.deadline);
     if !ends_in_time {
-        return Next::Stop { stopped: Some(RetryStopped::WallTime), retry_after: Some(delay) };
+        let retry_after = moment.retry_after.unwrap_or(delay);
+        return Next::Stop { stopped: Some(RetryStopped::WallTime), retry_after: Some(retry_after) };
     }
     Next::Retry { delay, wait, of: schedule.max_attempts().saturating_sub(1), planned }
 }

@@ -43,14 +43,15 @@ fn profiles() -> impl Strategy<Value = Profile> {
 /// A failed attempt, less than the whole range of `Duration` away from anything that could overflow.
 fn moments() -> impl Strategy<Value = Moment> {
     let retry_after = proptest::option::of((0..=700_000_u64).prop_map(Duration::from_secs));
-    let parts = (0..Cause::ALL.len(), any::<bool>(), any::<bool>(), retry_after);
+    let parts = (0..Cause::ALL.len(), any::<bool>(), any::<bool>(), any::<bool>(), retry_after);
     (parts, 1..=120_u32, 0..=3_u32, 0..=600_000_u64).prop_map(|(parts, attempts, candidate, left)| {
-        let (cause, retriable, idempotent, retry_after) = parts;
+        let (cause, retriable, idempotent, sent_unkeyed, retry_after) = parts;
         let now = Instant::now();
         Moment {
             cause: Cause::ALL[cause],
-            retriable,
+            retriable: retriable && !sent_unkeyed,
             idempotent,
+            sent_unkeyed,
             retry_after,
             attempts,
             candidate,
@@ -70,13 +71,21 @@ proptest! {
         let Next::Retry { delay, of, .. } = decide(&profile, &moment, &Lot(unit)) else { return Ok(()) };
         let schedule = profile.schedule(moment.cause).unwrap();
         prop_assert!(moment.idempotent, "never what is not idempotent");
+        prop_assert!(!moment.sent_unkeyed, "never what may have taken effect and declares nothing");
         prop_assert!(moment.retriable || moment.cause == Cause::WallTime, "never what says that it is final");
         prop_assert!(moment.cause.is_retriable());
         prop_assert!(moment.attempts < schedule.max_attempts(), "never more attempts than allowed");
         prop_assert_eq!(of + 1, schedule.max_attempts());
         prop_assert!(moment.now + delay < moment.deadline, "never a wait that ends after the deadline");
         match moment.retry_after {
-            Some(asked) => prop_assert_eq!(delay, asked, "exactly what was asked for"),
+            Some(asked) => {
+                let ratio = match schedule.jitter() {
+                    Jitter::None => 0.0,
+                    Jitter::Plus(ratio) | Jitter::Both(ratio) => ratio,
+                };
+                let most = Duration::from_secs(30).min(asked.mul_f64(ratio));
+                prop_assert!((asked..=asked + most).contains(&delay), "never earlier than asked, and not much later");
+            }
             None => {
                 let later = if profile.waits_grow_along_chain { moment.candidate } else { 0 };
                 let wait = schedule.wait(moment.attempts + later).as_secs_f64();
@@ -95,10 +104,12 @@ proptest! {
     fn what_might_be_repeated_and_is_not_says_why(profile in profiles(), moment in moments(), unit in 0.0..1.0_f64) {
         let Next::Stop { stopped, retry_after } = decide(&profile, &moment, &Lot(unit)) else { return Ok(()) };
         let repeatable = moment.idempotent
-            && (moment.retriable || moment.cause == Cause::WallTime)
+            && (moment.retriable || moment.sent_unkeyed || moment.cause == Cause::WallTime)
             && profile.schedule(moment.cause).is_some();
         prop_assert_eq!(stopped.is_some(), repeatable);
-        prop_assert_eq!(retry_after.is_some(), repeatable);
+        let unkeyed = stopped == Some(RetryStopped::NotDeclaredIdempotent);
+        prop_assert_eq!(unkeyed, repeatable && moment.sent_unkeyed);
+        prop_assert_eq!(retry_after.is_some(), repeatable && !unkeyed);
         if let (Some(RetryStopped::WallTime), Some(wait)) = (stopped, retry_after) {
             prop_assert!(moment.now + wait >= moment.deadline, "it would have had the time");
         }
@@ -110,6 +121,7 @@ proptest! {
         profile in profiles(),
         ends in proptest::collection::vec((moments(), 0..=20_000_u64, 0.0..1.0_f64), 130),
         idempotent in any::<bool>(),
+        sent_unkeyed in any::<bool>(),
     ) {
         let began = Instant::now();
         let deadline = began + Duration::from_secs(300);
@@ -118,14 +130,14 @@ proptest! {
             attempts += 1;
             // An attempt ends with the call, if not before.
             now = (now + Duration::from_millis(took)).min(deadline);
-            let moment = Moment { idempotent, attempts, candidate: 0, now, deadline, ..moment };
+            let moment = Moment { idempotent, sent_unkeyed, attempts, candidate: 0, now, deadline, ..moment };
             match decide(&profile, &moment, &Lot(unit)) {
                 Next::Stop { .. } => break,
                 Next::Retry { delay, .. } => now += delay,
             }
         }
         prop_assert!(attempts <= profile.max_attempts());
-        prop_assert!(idempotent || attempts == 1);
+        prop_assert!((idempotent && !sent_unkeyed) || attempts == 1);
         prop_assert!(now <= deadline);
     }
 }
@@ -138,6 +150,7 @@ fn the_last_cause_decides_and_attempts_count_whatever_the_cause() {
         cause,
         retriable: true,
         idempotent: true,
+        sent_unkeyed: false,
         retry_after: None,
         attempts,
         candidate: 0,
@@ -160,6 +173,7 @@ fn candidates_further_down_a_chain_wait_longer_where_the_profile_says_so() {
             cause: Cause::Unavailable,
             retriable: true,
             idempotent: true,
+            sent_unkeyed: false,
             retry_after: None,
             attempts,
             candidate,
@@ -176,4 +190,33 @@ fn candidates_further_down_a_chain_wait_longer_where_the_profile_says_so() {
         assert_eq!([wait("failover", candidate, 1), wait("failover", candidate, 2)], waits, "{candidate}");
     }
     assert_eq!(wait("standard", 2, 1), 1);
+}
+
+#[test]
+fn retry_after_is_spread_and_ends_in_time() {
+    let standard = Profile::named("standard").unwrap();
+    let now = Instant::now();
+    let delay = |asked: u64, left: u64, unit: f64| {
+        let moment = Moment {
+            cause: Cause::RateLimited,
+            retriable: true,
+            idempotent: true,
+            sent_unkeyed: false,
+            retry_after: Some(Duration::from_secs(asked)),
+            attempts: 1,
+            candidate: 0,
+            now,
+            deadline: now + Duration::from_secs(left),
+        };
+        match decide(&standard, &moment, &Lot(unit)) {
+            Next::Retry { delay, .. } => Ok(delay.as_millis()),
+            Next::Stop { retry_after, .. } => Err(retry_after.unwrap().as_millis()),
+        }
+    };
+    let spread = [0.0, 0.5, 0.999].map(|unit| delay(10, 300, unit));
+    assert_eq!(spread, [Ok(10_000), Ok(11_000), Ok(11_998)], "three callers that were told the same");
+    assert_eq!(delay(200, 300, 0.999), Ok(229_970), "by half a minute at most");
+    assert_eq!(delay(10, 11, 0.999), Ok(10_499), "there is time left for the attempt");
+    assert_eq!(delay(11, 11, 0.0), Err(11_000), "what is too long is told as it was asked for");
+    assert_eq!(delay(0, 30, 0.999), Ok(0));
 }

@@ -100,6 +100,10 @@ fn stopped_table() -> String {
             RetryStopped::NotAdmitted => {
                 "what admitted the first attempt no longer did: the connector was removed, its key revoked"
             }
+            RetryStopped::NotDeclaredIdempotent => {
+                "it had sent a request that may take effect each time it arrives, and its manifest does not declare the \
+                 operation idempotent; also why it was not handed to a fallback"
+            }
             RetryStopped::Busy => "as many calls wait between attempts, or for a turn, as the host takes",
         };
         writeln!(table, "| `{}` | {why} |", stopped.name()).ok();

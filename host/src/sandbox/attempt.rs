@@ -27,7 +27,9 @@ use crate::clock::Clock;
 use crate::egress::Authorize;
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::event::Speaker;
-use crate::failure::{Context, Failure, LimitHit, LimitKind, RuntimeFault, TimeOf, safe_line};
+use crate::failure::{
+    Context, Failure, LimitHit, LimitKind, RuntimeFault, TimeOf, UnkeyedRequest, safe_line,
+};
 use crate::limits::{self, Limits, Usage};
 
 /// Fuel between two looks at the clock: about 0.1 ms of computing.
@@ -41,7 +43,6 @@ pub(crate) struct Attempt<'a> {
     pub(crate) context: &'a Context,
     pub(crate) limits: &'a Limits,
     pub(crate) time: AttemptTime,
-    pub(crate) idempotency_key: Arc<str>,
     pub(crate) number: u32,
     pub(crate) clock: Arc<dyn Clock>,
     /// What the action within which it runs declares of the connector.
@@ -75,6 +76,8 @@ pub(crate) struct Ended<A> {
     pub(crate) instantiated_after: Duration,
     /// Whether any byte of any request may have left.
     pub(crate) request_sent: bool,
+    /// The first unkeyed request of which anything may have left.
+    pub(crate) unkeyed: Option<UnkeyedRequest>,
     /// Errors that were passed over, in order.
     pub(crate) suppressed: Vec<Suppressed>,
     /// Items of the value that failed, where its type has a list of them.
@@ -97,14 +100,16 @@ pub(crate) async fn run<A: Answer>(
     args: &Arguments,
     attempt: Attempt<'_>,
 ) -> Ended<A> {
-    let Attempt { context, limits, time, idempotency_key, number, clock, scope, credentials, guards } =
-        attempt;
+    let Attempt { context, limits, time, number, clock, scope, credentials, guards } = attempt;
     let deadline = time.deadline;
     let started = clock.now();
     let ledger = Arc::new(Ledger::default());
+    let unkeyed = Arc::clone(&guards.unkeyed);
+    // Nothing is counted against hosts where there are no circuits.
+    let counted = guards.circuits.is_some().then(|| guards.clone());
     let gate = HttpGate::new(connector.egress(), Arc::clone(&ledger), scope, credentials, guards);
     let gate = gate.held_to(operation.read_only());
-    let facts = CallFacts { idempotency_key, attempt: number, deadline };
+    let facts = CallFacts { unkeyed: Arc::clone(&unkeyed), attempt: number, deadline };
     let state = State::new(gate, limits.memory(), facts, context.audit_id().clone(), Arc::clone(&clock));
     let mut store = Store::new(operation.engine(), state);
 
@@ -113,10 +118,16 @@ pub(crate) async fn run<A: Answer>(
     let stop = match prepare(&mut store, limits, connector) {
         Ok(()) => {
             let work = instantiate_and_call(&mut store, operation, args, &*clock, &instantiated);
-            watch(&*clock, deadline, &ledger, work).await
+            let at_deadline = || counted.iter().for_each(|guards| guards.saw_the_end_of_time(started));
+            watch(&*clock, deadline, &ledger, at_deadline, work).await
         }
         Err(error) => Stop::Done(Err(error)),
     };
+
+    // From here on nothing is sent by which the attempt would have to be judged otherwise.
+    let unkeyed = unkeyed.close();
+    let having_sent = unkeyed.clone().map(|unkeyed| context.clone().having_sent(Some(unkeyed)));
+    let context = having_sent.as_ref().unwrap_or(context);
 
     let fuel = limits.fuel().saturating_sub(store.get_fuel().unwrap_or(0));
     let wall_time = clock.now().saturating_duration_since(started);
@@ -130,6 +141,7 @@ pub(crate) async fn run<A: Answer>(
             suppressed: passed_over(suppressed, value.is_some(), &ledger, clock.timestamp()),
             failed_items: value.filter(|_| operation.operation().lists_errors()).map(A::failed_items),
             request_sent: ledger.anything_sent(),
+            unkeyed,
             outcome,
             usage,
             instantiated_after,
@@ -237,13 +249,14 @@ async fn watch<A>(
     clock: &dyn Clock,
     deadline: Instant,
     ledger: &Ledger,
+    at_deadline: impl FnOnce(),
     work: impl Future<Output = wasmtime::Result<Result<Returned<A>, Unreadable>>>,
 ) -> Stop<A> {
     let mut work = pin!(work);
     let mut verdict = pin!(ledger.ended());
     // Made at the first wait: most calls never do.
     let mut timer = None;
-    poll_fn(|cx| {
+    let stop = poll_fn(|cx| {
         if ledger.is_over() {
             return Poll::Ready(Stop::Verdict);
         }
@@ -264,5 +277,10 @@ async fn watch<A>(
         let timer = timer.get_or_insert_with(|| clock.sleep_until(deadline));
         timer.as_mut().poll(cx).map(|()| Stop::Deadline)
     })
-    .await
+    .await;
+    // Before `work` is dropped, and its requests with it.
+    if matches!(stop, Stop::Deadline) {
+        at_deadline();
+    }
+    stop
 }

@@ -41,6 +41,7 @@ pub(crate) use components::CodeStore;
 pub(crate) use gates::guards::{Guards, RateDelay, RateGuard};
 pub(crate) use gates::http::EgressSettings;
 pub(crate) use gates::log::Suppressed;
+pub(crate) use gates::unkeyed::UnkeyedWatch;
 pub(crate) use load::{Connector, Exported, LoadError};
 
 pub(crate) use values::{Answer, Arguments, json_fields_over, json_size_over, literal_fits};

@@ -360,7 +360,7 @@ impl At<'_> {
             return Ok(Standing::Different { audit_id });
         }
         Ok(match state {
-            1 => Standing::Done { audit_id, outcome: outcome.map(Sealed::from_bytes) },
+            1 => Standing::Done { audit_id, idempotent, outcome: outcome.map(Sealed::from_bytes) },
             0 if !self.is_incomplete(connection, id)? => Standing::Running { audit_id },
             // What was cut short may be done again where that is as good as once.
             0 if idempotent => Standing::Free,

@@ -161,6 +161,8 @@ impl CallFacts {
                 }
                 self.arguments = self.arguments.take().or(facts.arguments.sha256());
             }
+            // A call that was given another's outcome says of itself what that one says.
+            "replayed" => self.idempotent = facts.idempotent.is(),
             "attempt_started" => self.attempts = self.attempts.saturating_add(1),
             "final" => {
                 (self.status, self.class) = (facts.status.text(), facts.class.text());

@@ -6,8 +6,9 @@ use crate::cli::files;
 use crate::cli::page::{self, Page, Tone};
 use crate::cli::report::Stop;
 use crate::cli::session::{Session, is_installed_name, resolve, signature_path};
+use crate::failure::RepeatRule;
 use crate::host::{ImportView, Inspection, LimitView, OperationView};
-use crate::manifest::Effect;
+use crate::manifest::{Effect, Idempotency};
 
 const EXAMPLES: &str = "\
 Nothing of the package is run or compiled. A file's hash is what `sha256sum` prints.
@@ -173,16 +174,32 @@ fn describe(page: &mut Page, operation: &OperationView, reaches: bool) {
                 "Declared read_only: changes nothing; the host lets it send GET, HEAD and OPTIONS alone."
             }
             Some(Effect::Additive) => "Declared additive: adds, and neither overwrites nor removes.",
+            Some(Effect::Convergent) => {
+                "Declared convergent: may overwrite or remove; the same arguments again change nothing more."
+            }
             Some(Effect::Destructive) => "Declared destructive: may overwrite or remove.",
             None if reaches => "Its effect is not declared: take it for destructive.",
             None => "Its effect is not declared; it reaches no host.",
         },
     );
-    if !operation.idempotent {
-        page.block(4, "Not idempotent: never repeated by the host.");
-    }
+    page.block(4, idempotency(operation));
     if operation.partial {
         page.block(4, "May answer in part: `errors` has the items that failed.");
+    }
+}
+
+/// What the manifest says of repeating it, and what the host does about that.
+fn idempotency(operation: &OperationView) -> &'static str {
+    match (operation.idempotency, operation.repeat) {
+        (Idempotency::Declared, _) => "Declared idempotent: repeated by the host, whatever it sends.",
+        (Idempotency::NotIdempotent, _) => "Not idempotent: never repeated by the host.",
+        (Idempotency::Undeclared, RepeatRule::Always) => {
+            "Idempotency undeclared: repeated by the host, since it only reads."
+        }
+        (Idempotency::Undeclared, _) => {
+            "Idempotency undeclared: not repeated by the host once it sent anything but GET, HEAD, OPTIONS, TRACE, PUT or \
+             DELETE without the call's idempotency key."
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use crate::cli::report::Stop;
 use crate::cli::session::{Session, signature_path};
 use crate::cli::{files, progress};
 use crate::error::{HostError, HostErrorKind};
+use crate::failure::RepeatRule;
 use crate::manifest::{ConnectorName, Manifest};
 use crate::package::{self, Docs, Package, PackageError};
 
@@ -148,6 +149,20 @@ fn advise(session: &Session<'_>, made: &Made, package: &Package) {
         session.ui.warn(&format!(
             "no documentation: {}; comments (///) before the functions in wit/*.wit are shown to people and agents",
             bare.join(", ")
+        ));
+    }
+    let manifest = package.manifest();
+    let undeclared: Vec<_> = made
+        .operations
+        .iter()
+        .map(|it| it.name.as_str())
+        .filter(|name| manifest.repeat_rule(name) == RepeatRule::UnlessUnkeyed)
+        .collect();
+    if !undeclared.is_empty() {
+        session.ui.warn(&format!(
+            "may it be repeated? Not said of: {}; write \"idempotent\" or \"not_idempotent\" for each under \
+             [connector.idempotency.operations], or \"read_only\" under [connector.effects.operations]",
+            undeclared.join(", ")
         ));
     }
     let path = files::shown(&made.path);

@@ -6,7 +6,7 @@ use super::packages::Package;
 use super::runnable::Once;
 use crate::action::{Retry, Step, Target};
 use crate::document::{Findings, Key, Refused};
-use crate::failure::Cause;
+use crate::failure::{Cause, RepeatRule};
 use crate::resilience::{Backoff, Jitter, Profile, Schedule, Settings};
 
 /// The name of the profile that a step's own four fields are.
@@ -22,16 +22,22 @@ pub(super) fn once(
     retry: Option<&Option<Arc<Profile>>>,
     findings: &mut Findings<'_>,
 ) -> Option<Once> {
-    let package = |target: &Target| packages.get(target.requirement()).copied().flatten();
     // Of a package that is not there it is not known; that was told.
-    let forbids =
-        |target: &Target| package(target).is_some_and(|package| !package.manifest.idempotent(target.op()));
+    let rule = |target: &Target| {
+        let package = packages.get(target.requirement()).copied().flatten();
+        package.map(|package| package.manifest.repeat_rule(target.op()))
+    };
+    let forbids = |target: &Target| rule(target) == Some(RepeatRule::Never);
     let here = [Key::Name("execute"), Key::At(at)];
     let under = |key| [here.as_slice(), &[Key::Name(key)]].concat();
     let (own, op) = (forbids(step.target()), step.target().op());
     if step.repeatable && own {
         let message = format!("`{op}` must not be repeated, says its connector's manifest");
         let fix = "remove it: a file can only make it stricter";
+        findings.refuse(&under("idempotent"), &Refused::new(message, fix));
+    } else if step.repeatable && rule(step.target()) == Some(RepeatRule::UnlessUnkeyed) {
+        let message = format!("`{op}` is not declared idempotent by its connector's manifest");
+        let fix = "remove it: a file can only make it stricter, and the host decides by what the step sends";
         findings.refuse(&under("idempotent"), &Refused::new(message, fix));
     }
     let once = match (own, step.once) {

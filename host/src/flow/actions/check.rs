@@ -141,7 +141,9 @@ fn target(
         .is_some_and(|required| !required.scope().hosts().is_empty());
     let effect = package.manifest.effect(target.op()).or((!reaches).then_some(Effect::ReadOnly));
     let services = Arc::clone(&package.services);
-    Some(ReadyTarget { connector: package.connector.clone(), operation: found?.clone(), effect, services })
+    let repeat = package.manifest.repeat_rule(target.op());
+    let (connector, operation) = (package.connector.clone(), found?.clone());
+    Some(ReadyTarget { connector, operation, effect, repeat, services })
 }
 
 /// The inputs of a step, and those that each of its alternates would be given.

@@ -13,6 +13,7 @@ use super::step::{self, OneStep};
 use crate::action::{Part, Root, Target, Template, Values};
 use crate::call::{ConnectorRef, Foreseen, Pipeline, check_key};
 use crate::error::{Error, HostError, HostErrorKind};
+use crate::failure::RepeatRule;
 use crate::package::Operation;
 use crate::sandbox;
 
@@ -36,8 +37,10 @@ pub struct DryRun {
 pub struct DryStep {
     /// Its id.
     pub id: String,
-    /// Whether it may be repeated.
+    /// Whether it may be repeated, as far as manifest and file say.
     pub idempotent: bool,
+    /// The rule for that: whatever it sends, unless it sends an unkeyed request, or never.
+    pub repeat: RepeatRule,
     /// Who says that it must not be; none where nobody does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub once: Option<Once>,
@@ -89,7 +92,8 @@ pub struct Foretold {
     pub signer: Option<String>,
     /// The retry profile.
     pub profile: String,
-    /// The most attempts that it makes: 1 of what must not be repeated, whatever the profile says.
+    /// The most attempts that it makes: 1 of what must not be repeated, whatever the profile says. Of what is not
+    /// declared idempotent the attempt is the last that sends an unkeyed request.
     pub attempts: u32,
     /// The longest that the call may take, in milliseconds; never longer than what is left of the action's time.
     pub wall_ms: u64,
@@ -132,6 +136,7 @@ async fn dry_step(pipeline: &Pipeline, one: OneStep<'_>, args: &Map<String, Valu
     let mut dry = DryStep {
         id: step.id.to_string(),
         idempotent: ready.idempotent(),
+        repeat: ready.repeat_rule(),
         once: ready.once(),
         idempotency_key: run.key.as_ref().map(|key| step::key_of(key, &step.id)),
         call: dry_call(ready.connector(), &step.target, args),

@@ -44,7 +44,7 @@ pub struct StepReport {
     pub id: Arc<str>,
     /// What came of it.
     pub status: StepStatus,
-    /// Whether it may be repeated.
+    /// Whether it may be repeated. Where its manifest leaves that open: whether its call has sent no unkeyed request.
     pub idempotent: bool,
     /// How its call came to that; none where none was made.
     #[serde(skip_serializing_if = "Option::is_none")]

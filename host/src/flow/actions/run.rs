@@ -16,7 +16,7 @@ use super::step::{self, OneStep};
 use crate::action::{Action, Values};
 use crate::call::{ActionRecord, Asked, Beginning, KEY_BYTES, PartOf, Pipeline, Running, cancelled};
 use crate::error::{Error, HostError, HostErrorKind};
-use crate::failure::{AuditId, Context, Failure, LimitHit, LimitKind};
+use crate::failure::{AuditId, Context, Failure, LimitHit, LimitKind, RepeatRule};
 use crate::limits::PAYLOAD_BYTES;
 use crate::sandbox::json_size_over;
 
@@ -164,7 +164,7 @@ impl Course<'_> {
         if now >= part.deadline() {
             let context = Context::new(part.audit_id.clone())
                 .with_connector(connector, None)
-                .with_op(step.target.op.as_str(), one.ready.idempotent());
+                .with_op(step.target.op.as_str(), one.ready.repeat_rule());
             return Err(part.out_of_time(&context, now).into());
         }
         let id = AuditId::mint();
@@ -178,6 +178,12 @@ impl Course<'_> {
         let (outcome, of_call) = self.pipeline.run::<Value>(call).await;
         record.step_ended(outcome.as_ref().err(), &of_call);
         if let Some(step) = report.steps.get_mut(n) {
+            let may_be_repeated = match one.ready.repeat_rule() {
+                RepeatRule::Always => true,
+                RepeatRule::UnlessUnkeyed => !of_call.may_have_sent_unkeyed(),
+                RepeatRule::Never => false,
+            };
+            step.idempotent = may_be_repeated;
             (step.status, step.report) = (StepStatus::of(&outcome), Some(of_call));
         }
         outcome.map_err(|error| match error {

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::action::Action;
 use crate::call::ConnectorRef;
+use crate::failure::RepeatRule;
 use crate::manifest::Effect;
 use crate::package::Operation;
 use crate::resilience::Profile;
@@ -59,6 +60,7 @@ pub struct ReadyTarget {
     pub(super) connector: ConnectorRef,
     pub(super) operation: Operation,
     pub(super) effect: Option<Effect>,
+    pub(super) repeat: RepeatRule,
     /// The services that the connector asks for credentials of.
     pub(super) services: Arc<[String]>,
 }
@@ -109,6 +111,17 @@ impl ReadyStep {
     #[must_use]
     pub fn idempotent(&self) -> bool {
         self.once.is_none()
+    }
+
+    /// Whether the step may be repeated: the strictest rule of the operations that it may call.
+    #[must_use]
+    pub fn repeat_rule(&self) -> RepeatRule {
+        match self.once {
+            Some(_) => RepeatRule::Never,
+            None => {
+                self.alternates.iter().map(|other| other.repeat).fold(self.target.repeat, RepeatRule::max)
+            }
+        }
     }
 
     /// Who says that it must not be repeated, if anybody does.

@@ -140,6 +140,7 @@ impl World<'_> {
             cause,
             retriable: self.scenario.idempotent && cause.is_retriable() && cause != Cause::WallTime,
             idempotent: self.scenario.idempotent,
+            sent_unkeyed: false,
             retry_after,
             attempts: call.attempts,
             candidate: 0,

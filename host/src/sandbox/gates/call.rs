@@ -5,13 +5,14 @@ use std::time::Instant;
 
 use wasmtime::component::LinkerInstance;
 
+use super::unkeyed::UnkeyedWatch;
 use crate::sandbox::state::State;
 
 /// The facts of one attempt.
 #[derive(Debug, Clone)]
 pub(in crate::sandbox) struct CallFacts {
-    /// The same for every attempt of a call, new for a new call.
-    pub(in crate::sandbox) idempotency_key: Arc<str>,
+    /// Has the idempotency key: the same for every attempt of a call, new for a new call.
+    pub(in crate::sandbox) unkeyed: Arc<UnkeyedWatch>,
     /// From 1.
     pub(in crate::sandbox) attempt: u32,
     /// When the attempt ends: with the call, or before it.
@@ -20,8 +21,9 @@ pub(in crate::sandbox) struct CallFacts {
 
 /// Defines the interface's functions.
 pub(in crate::sandbox) fn link(instance: &mut LinkerInstance<'_, State>) -> wasmtime::Result<()> {
-    instance
-        .func_wrap("idempotency-key", |store, (): ()| Ok((store.data().call.idempotency_key.to_string(),)))?;
+    instance.func_wrap("idempotency-key", |store, (): ()| {
+        Ok((store.data().call.unkeyed.key_for_guest().to_owned(),))
+    })?;
     instance.func_wrap("attempt", |store, (): ()| Ok((store.data().call.attempt,)))?;
     instance.func_wrap("deadline", |store, (): ()| {
         let state = store.data();

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::host_wait::{HostWait, HostWaits};
+use super::unkeyed::UnkeyedWatch;
 use crate::clock::Clock;
 use crate::egress::Target;
 use crate::egress::code;
@@ -23,6 +25,10 @@ pub(crate) struct Guards {
     pub(crate) clock: Arc<dyn Clock>,
     /// When the attempt ends: no wait goes beyond it.
     pub(crate) deadline: Instant,
+    /// Watches for requests for which the operation may not be repeated.
+    pub(crate) unkeyed: Arc<UnkeyedWatch>,
+    /// How long hosts are waited for.
+    pub(crate) waits: Arc<HostWaits>,
 }
 
 /// A rate limit, and who is told of the waits it causes, before they begin.
@@ -65,6 +71,19 @@ impl Guards {
     pub(super) fn saw_fault(&self, host: &str, word: &str) {
         if let Some(visit) = self.circuits.as_ref().filter(|_| word != code::REQUEST_BODY) {
             visit.saw(host, Some(Cause::Network), None, None);
+        }
+    }
+
+    /// A request to `host` is about to be sent; none where nothing is counted against hosts.
+    pub(super) fn waits_for(&self, host: &str) -> Option<Arc<HostWait>> {
+        self.circuits.is_some().then(|| self.waits.begin(host, &self.clock))
+    }
+
+    /// The time of an attempt that began then is over. A host that was waited for through most of it fails as if the
+    /// time for its answer were over.
+    pub(in crate::sandbox) fn saw_the_end_of_time(&self, began: Instant) {
+        for host in self.waits.hung(began, self.clock.now()) {
+            self.saw_fault(&host, code::TIMEOUT);
         }
     }
 

@@ -14,8 +14,10 @@ use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpHooks};
 
 use super::guards::Guards;
 use super::held::Held;
+use super::host_wait::Awaited;
 use super::ledger::{Ledger, SeenFault, SeenStatus, Verdict};
 use super::retry_after::retry_after_ms;
+use super::unkeyed::Closed;
 use super::without_handles::WithoutHandles;
 use crate::action::ActionScope;
 use crate::egress::ResponseBody;
@@ -71,6 +73,8 @@ pub(in crate::sandbox) struct Egress {
 enum Unsent {
     Unauthorized(Unauthorized),
     Send(SendError),
+    /// The attempt is over.
+    Over,
 }
 
 /// The gate of one attempt.
@@ -183,10 +187,12 @@ impl WasiHttpHooks for HttpGate {
         let (client, credentials) = (self.egress.client.clone(), self.credentials.clone());
         let (ledger, slots) = (Arc::clone(&self.ledger), Arc::clone(&self.slots));
         let guards = self.guards.clone();
+        let unkeyed = guards.unkeyed.judge(&request, &target);
         Box::new(async move {
             let permit = slots.acquire_owned().await.map_err(|_| Error::ConnectionLimitReached)?;
             let host = target.to_string();
             let (head, body) = request.into_parts();
+            let mut host_wait = None;
             // Requests run beside the guest. One that was admitted before the verdict ends with it: this
             // future may be polled before the attempt is dropped.
             let send = async {
@@ -198,14 +204,24 @@ impl WasiHttpHooks for HttpGate {
                     },
                     None => Authorization::default(),
                 };
+                host_wait = guards.waits_for(&host);
+                let body = match &host_wait {
+                    Some(wait) => Awaited::upload(body, Arc::clone(wait)).boxed_unsync(),
+                    None => body,
+                };
                 let body = guarded_body(body, &host, &credentials, sought, &ledger);
                 let request = Request::from_parts(head, body);
+                let unkeyed = unkeyed.map(|unkeyed| guards.unkeyed.sends(unkeyed)).transpose();
+                let unkeyed = unkeyed.map_err(|Closed| Unsent::Over)?;
                 ledger.sending();
                 let response = client.send(request, &target, &timeouts, &authorization).await;
                 failpoint::pass("request.answered");
                 let response = response.map_err(|error| {
                     if never_left(&error) {
                         ledger.unsent();
+                        if let Some(unkeyed) = unkeyed {
+                            guards.unkeyed.unsent(unkeyed);
+                        }
                     }
                     Unsent::Send(error)
                 })?;
@@ -236,6 +252,13 @@ impl WasiHttpHooks for HttpGate {
                     guards.saw_answer(&host, response.status().as_u16(), wait, renews);
                     let response =
                         observe_response(response, host, bindings, sought, &ledger, guards, permit, haste);
+                    let response = match host_wait {
+                        Some(wait) => {
+                            wait.pauses();
+                            response.map(|body| Awaited::download(body, wait).boxed_unsync())
+                        }
+                        None => response,
+                    };
                     Ok((response, Box::new(async { Ok(()) }) as IoFuture))
                 }
                 Err(Unsent::Unauthorized(unauthorized)) => {
@@ -250,6 +273,7 @@ impl WasiHttpHooks for HttpGate {
                     ledger.end(Verdict::Limit(hit));
                     Err(Error::HttpRequestDenied)
                 }
+                Err(Unsent::Over) => Err(Error::HttpRequestDenied),
                 Err(Unsent::Send(SendError::Flawed(flaw))) => Err(flawed(flaw)),
                 Err(Unsent::Send(SendError::Fault(fault))) => {
                     let error = guest_error(fault.phase, fault.code);

@@ -152,7 +152,15 @@ async fn send(egress: &Egress, request: Request<WasiBody>) -> Came {
 fn unguarded() -> Guards {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let deadline = clock.now() + Duration::from_secs(3600);
-    Guards { connector: "github://acme/api".into(), circuits: None, rate: None, clock, deadline }
+    Guards {
+        connector: "github://acme/api".into(),
+        circuits: None,
+        rate: None,
+        clock,
+        deadline,
+        unkeyed: Arc::new(UnkeyedWatch::new("k".into())),
+        waits: Arc::default(),
+    }
 }
 
 async fn send_with(

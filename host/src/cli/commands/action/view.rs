@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use crate::action::{Action, Input, Requirement, Retry, Step, Target, Template};
 use crate::call::ConnectorRef;
 use crate::cli::page::Page;
+use crate::failure::RepeatRule;
 use crate::flow::Once;
 use crate::host::Host;
 
@@ -49,6 +50,8 @@ struct StepView {
     target: TargetView,
     /// Whether it must not be repeated; null where the file does not say so, and its connector is not there to ask.
     not_idempotent: Option<bool>,
+    /// The rule for repeating it; null where its connector is not there to ask.
+    repeat: Option<RepeatRule>,
     /// Who says that it must not be.
     #[serde(skip_serializing_if = "Option::is_none")]
     once: Option<Once>,
@@ -146,6 +149,12 @@ impl StepView {
     fn facts(&self) -> Vec<String> {
         let mut facts = Vec::new();
         facts.extend(self.once.map(|once| format!("must not be repeated, {}", once.says())));
+        if self.repeat == Some(RepeatRule::UnlessUnkeyed) {
+            facts.push(
+                "not declared idempotent: repeated until it sends a request that may take effect twice"
+                    .into(),
+            );
+        }
         facts.extend(self.timeout_ms.map(|ms| format!("{ms} ms at most")));
         facts.extend(self.retry.as_ref().map(|retry| format!("retry {retry}")));
         facts.extend(self.fallback.iter().map(|other| format!("else {}", other.call())));
@@ -177,19 +186,19 @@ fn input(input: &Input) -> [String; 4] {
     [input.name().to_owned(), input.kind().name().to_owned(), standing, input.description().to_owned()]
 }
 
-/// Whether the manifest of the very package that the step names says that its operation may be repeated; none where that
-/// package is not there.
-fn may_be_repeated(action: &Action, target: &Target, host: &Host) -> Option<bool> {
+/// What the manifest of the very package that the step names says of repeating its operation; none where that package is
+/// not there.
+fn repeat_rule(action: &Action, target: &Target, host: &Host) -> Option<RepeatRule> {
     let required = action.requires().get(target.requirement())?;
     let connector = ConnectorRef::new(required.connector().clone(), required.version().clone());
     let package = host.package(&connector).ok().filter(|package| package.digest() == required.hash())?;
-    Some(package.manifest().idempotent(target.op()))
+    Some(package.manifest().repeat_rule(target.op()))
 }
 
 fn step(action: &Action, step: &Step, host: &Host) -> StepView {
-    let repeatable = may_be_repeated(action, step.target(), host);
-    let once = match (repeatable, step.once) {
-        (Some(false), _) => Some(Once::Manifest),
+    let rule = repeat_rule(action, step.target(), host);
+    let once = match (rule, step.once) {
+        (Some(RepeatRule::Never), _) => Some(Once::Manifest),
         (_, true) => Some(Once::File),
         _ => None,
     };
@@ -202,7 +211,8 @@ fn step(action: &Action, step: &Step, host: &Host) -> StepView {
     StepView {
         id: step.id().to_string(),
         target: TargetView::of(action, step.target()),
-        not_idempotent: once.map(|_| true).or(repeatable.map(|_| false)),
+        not_idempotent: once.map(|_| true).or(rule.map(|_| false)),
+        repeat: if once.is_some() { Some(RepeatRule::Never) } else { rule },
         once,
         timeout_ms: step.timeout().map(millis),
         retry,

@@ -70,6 +70,10 @@ fn page(found: &[Incomplete]) -> Page {
             Some("not_installed") => {
                 (Tone::Doubtful, "may be repeated once its package is installed again; or recover skip")
             }
+            Some("undeclared") => (
+                Tone::Bad,
+                "not declared idempotent, and what it sent is not known: look at the service, then recover skip",
+            ),
             Some(_) => (Tone::Bad, "must not be repeated: look at the service, then recover skip"),
         };
         match call.hint {

@@ -8,6 +8,7 @@ use crate::cli::page::{Page, Tone};
 use crate::cli::report::Stop;
 use crate::cli::runtime;
 use crate::cli::session::Session;
+use crate::failure::RepeatRule;
 use crate::flow::{DryCall, DryRun, DryStep, Run};
 use crate::host::{Access, Host};
 
@@ -93,6 +94,10 @@ fn add(page: &mut Page, step: &DryStep, asking: &[String]) {
     // What is needed and not bound is a problem, and told as one.
     add_call(page, "calls", &step.call, if step.problem.is_some() { &[] } else { asking });
     match step.once {
+        None if step.repeat == RepeatRule::UnlessUnkeyed => page.field(
+            "again",
+            "not declared idempotent: repeated until it sends a request that may take effect twice",
+        ),
         None => page.field("again", "may be repeated"),
         Some(once) => page.field("again", &format!("must not be repeated, {}", once.says())),
     };

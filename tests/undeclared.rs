@@ -1,0 +1,287 @@
+//! Operations whose manifest does not say whether they may be repeated: what they were seen to send decides.
+
+use std::sync::LazyLock;
+
+use cofferdam::failure::UnkeyedRequest;
+use cofferdam::limits::LimitRequest;
+use cofferdam::resilience::Profile;
+use cofferdam::{Alternate, Call, Cancellation, ConnectorRef, HostErrorKind};
+use cofferdam_test_support::{Cli, Home, Signer, Turn, Upstream, connector, package};
+use serde_json::json;
+
+use crate::COFFERDAM;
+use crate::documents::stage::{Own, Told};
+use crate::world::{begin, failed, refused, run};
+
+/// `post_bytes` posts without a key, `post` with it, `fetch` gets.
+const SILENT: &str = "";
+const DECLARED: &str = "[connector.idempotency.operations]\npost_bytes = \"idempotent\"\n";
+const DEFAULT: &str = "[connector.idempotency]\ndefault = \"idempotent\"\n";
+
+/// The manifest of the probe under another name, with this in the place of what it says of its operations.
+fn manifest(of_probe: &str, name: &str, table: &str) -> String {
+    let (head, rest) = of_probe.split_once("[connector.idempotency.operations]").unwrap();
+    let (_, tail) = rest.split_once("[capabilities.network]").unwrap();
+    format!("{head}{table}[capabilities.network]{tail}")
+        .replace("cofferdam/probe", &format!("cofferdam/{name}"))
+}
+
+static SHARED: LazyLock<Own> = LazyLock::new(|| {
+    let own = Own::new(|builder, _| builder.allow_private(format!("localhost:{}", *NOBODY)));
+    let hosts = [own.upstream.grant(), format!("http://localhost:{}", *NOBODY)];
+    let probe = package::with_hosts(&package::guest_manifest("probe"), &hosts);
+    for (name, table) in [("silent", SILENT), ("declared", DECLARED), ("default", DEFAULT)] {
+        own.install(&manifest(&probe, name, table));
+    }
+    own
+});
+
+/// A port at which nobody listens.
+static NOBODY: LazyLock<u16> = LazyLock::new(|| {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    listener.local_addr().unwrap().port()
+});
+
+fn named(name: &str) -> ConnectorRef {
+    connector(&format!("github://cofferdam/{name}@0.1.0"))
+}
+
+/// A call that sends one request there: `post_bytes` and `post` one POST, `fetch` one GET.
+fn asks(name: &str, op: &str, path: &str) -> Call {
+    let url = SHARED.upstream.url(path);
+    let args = match op {
+        "post_bytes" => json!({"url": url, "bytes": 6}),
+        "post" => json!({"url": url, "body": "ticket"}),
+        _ => json!({"url": url}),
+    };
+    Call::new(named(name), op, args)
+}
+
+fn count(path: &str) -> usize {
+    SHARED.upstream.seen(path).len()
+}
+
+/// What is said of a POST without a key.
+#[track_caller]
+fn is_told(told: &Told, name: &str) {
+    let failure = told.failure();
+    assert_eq!((failure.code(), failure.retriable()), ("unavailable", false));
+    let details = failure.details();
+    assert_eq!(
+        (&details["retry_stopped"], &details["retried"]),
+        (&json!("not_declared_idempotent"), &json!(0))
+    );
+    assert_eq!(details["unkeyed"], json!({"method": "POST", "host": SHARED.upstream.host_port()}), "{name}");
+    let line = json!({"file": "connector.toml", "table": "[connector.idempotency.operations]",
+        "line": "post_bytes = \"idempotent\""});
+    assert_eq!(details["allow"], line);
+    assert!(!details.contains_key("retry_after_ms"), "nothing says when to try again: {details:?}");
+    for part in ["had sent POST to", "`post_bytes = \"idempotent\"` under", "then build, sign and install"] {
+        assert!(failure.message().contains(part), "{part}: {failure}");
+    }
+}
+
+#[test]
+fn an_unkeyed_post_is_sent_once_unless_declared_by_name() {
+    for (name, times) in [("silent", 1), ("default", 1), ("declared", 4)] {
+        let path = format!("/status/500/ticket-{name}");
+        let told = SHARED.call(asks(name, "post_bytes", &path));
+        assert_eq!((count(&path), told.attempts()), (times, times), "{name}");
+        match times {
+            1 => is_told(&told, name),
+            _ => assert_eq!(told.failure().details()["retry_stopped"], "max_attempts"),
+        }
+    }
+}
+
+#[test]
+fn what_is_seen_to_be_safe_is_repeated() {
+    for (op, path) in [("fetch", "/flaky/2/get"), ("post", "/flaky/2/keyed")] {
+        let told = SHARED.call(asks("silent", op, path));
+        assert_eq!(told.outcome.unwrap()["body"], "at last", "{op}");
+        assert_eq!(count(path), 3);
+    }
+    let keys: Vec<_> = SHARED
+        .upstream
+        .seen("/flaky/2/keyed")
+        .iter()
+        .map(|seen| seen.header("idempotency-key").map(str::to_owned))
+        .collect();
+    assert!(keys[0].is_some() && keys.iter().all(|key| *key == keys[0]), "{keys:?}");
+    // A request of which nothing left changed nothing; one that was not answered may have.
+    let refused = format!("http://localhost:{}/", *NOBODY);
+    let dropped = SHARED.upstream.script("/dropped/post", [Turn::hang_up()]);
+    for (url, attempts) in [(refused, 4), (dropped, 1)] {
+        let told = SHARED.call(Call::new(named("silent"), "post_bytes", json!({"url": url, "bytes": 6})));
+        assert_eq!((told.failure().class().name(), told.attempts()), ("network_error", attempts), "{url}");
+    }
+}
+
+#[test]
+fn a_fallback_is_not_asked_after_an_unkeyed_post() {
+    for (op, status) in [("post_bytes", 500), ("post_bytes", 404), ("fetch", 500)] {
+        let (first, second) = (format!("/status/{status}/first-{op}"), format!("/text/second-{op}-{status}"));
+        let mut other = json!({"url": SHARED.upstream.url(&second)});
+        if op == "post_bytes" {
+            other["bytes"] = json!(7);
+        }
+        let call = asks("silent", op, &first)
+            .retry(Profile::named("none").unwrap())
+            .or_else(Alternate::new(named("default"), op).with_args(other.as_object().unwrap().clone()));
+        let told = SHARED.call(call);
+        let asked = usize::from(op == "fetch");
+        assert_eq!((count(&first), count(&second)), (1, asked), "{op} {status}");
+        if asked == 0 {
+            let details = told.failure().details();
+            assert_eq!(details["retry_stopped"], "not_declared_idempotent", "{details:?}");
+            assert_eq!(details["allow"]["line"], "post_bytes = \"idempotent\"");
+        }
+    }
+}
+
+#[test]
+fn a_key_stands_for_what_an_unkeyed_post_came_to() {
+    let path = "/status/500/one-key";
+    let call = || asks("silent", "post_bytes", path).idempotency_key("ticket-1");
+    let first = SHARED.call(call());
+    is_told(&first, "with a key of its caller's");
+    let again = SHARED.call(call());
+    assert_eq!(again.report.replayed.as_ref(), Some(&first.report.audit_id));
+    assert_eq!((again.failure().details(), count(path)), (first.failure().details(), 1));
+    // What is safe is not kept to what passes.
+    let path = "/flaky/4/one-key";
+    let call = || asks("silent", "fetch", path).idempotency_key("ticket-2");
+    assert!(SHARED.call(call()).outcome.is_err());
+    assert_eq!(SHARED.call(call()).outcome.unwrap()["body"], "at last");
+}
+
+#[test]
+fn a_cancelled_call_frees_its_key_unless_it_posted() {
+    for (op, unknown) in [("post_bytes", true), ("fetch", false)] {
+        let path = format!("/hang/cancelled-{op}");
+        let cancellation = Cancellation::new();
+        let call = asks("silent", op, &path).idempotency_key(format!("cancelled-{op}"));
+        let (host, own) = (SHARED.host().clone(), call.clone().cancelled_by(&cancellation));
+        let running = begin(async move { host.run_reported(own).await });
+        while count(&path) == 0 {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        cancellation.cancel();
+        let (outcome, report) = run(running).unwrap();
+        assert_eq!(refused(outcome).kind(), HostErrorKind::Cancelled);
+        let unkeyed =
+            report.attempts[0].unkeyed.as_ref().map(|UnkeyedRequest { method, .. }| method.as_str());
+        assert_eq!(unkeyed, unknown.then_some("POST"));
+        let soon = LimitRequest::parse(None, Some("300ms"), None).unwrap();
+        let again = run(SHARED.host().run(call.limits(soon)));
+        match unknown {
+            true => assert_eq!(refused(again).kind(), HostErrorKind::OutcomeUnknown),
+            false => assert_eq!(failed(again).code(), "wall_time"),
+        }
+        assert_eq!(count(&path), if unknown { 1 } else { 2 }, "{op}");
+    }
+}
+
+/// A home with a server, for commands.
+struct Desk {
+    home: Home,
+    upstream: Upstream,
+}
+
+impl Desk {
+    fn new(table: &str) -> Self {
+        let (home, signer, upstream) = (Home::new(COFFERDAM), Signer::new(), Upstream::start());
+        home.trust(&signer.public(), "github://cofferdam/*");
+        let granted = package::with_hosts(&package::guest_manifest("probe"), &[upstream.grant()]);
+        let bytes = package::pack(&package::guest("probe"), &manifest(&granted, "tickets", table));
+        run(home.install(&bytes, &signer)).unwrap();
+        let config = format!(
+            "[network]\nallow_private = [\"{}\"]\n[retry]\nprofile = \"brisk\"\n[retry.profiles.brisk]\n\
+             retryable = true\nmax_attempts = 3\nbackoff = {{ kind = \"fixed\", base = \"1ms\" }}\n\
+             classifier = {{ retry_on = [\"unavailable\"] }}\n",
+            upstream.host_port()
+        );
+        std::fs::write(home.path().join("config.toml"), config).unwrap();
+        Self { home, upstream }
+    }
+
+    fn cli(&self) -> Cli {
+        Cli::new(COFFERDAM, self.home.path())
+    }
+
+    /// The command line that creates a ticket there.
+    fn create(&self, path: &str, more: &[&str]) -> Vec<String> {
+        let args = json!({"url": self.upstream.url(path), "bytes": 6}).to_string();
+        let call = ["call", "github://cofferdam/tickets", "post_bytes", &args, "--format", "json"];
+        call.iter().chain(more).map(|arg| (*arg).to_owned()).collect()
+    }
+}
+
+#[test]
+fn one_call_makes_one_ticket() {
+    let desk = Desk::new(SILENT);
+    let ran = desk.cli().run(&desk.create("/status/500/tickets", &[])).fails(76);
+    assert_eq!(desk.upstream.seen("/status/500/tickets").len(), 1, "tickets");
+    let envelope = ran.envelope();
+    let error = &envelope["error"];
+    assert_eq!((&error["class"], &error["retriable"]), (&json!("external_api_error"), &json!(false)));
+    assert_eq!(error["details"]["retry_stopped"], "not_declared_idempotent");
+    assert_eq!(error["details"]["allow"]["line"], "post_bytes = \"idempotent\"");
+    let told = desk.cli().run(&["explain", "not_declared_idempotent"]).ok();
+    assert!(told.contains("idempotency key"), "{told}");
+}
+
+#[test]
+fn a_crash_cut_attempt_of_unknown_effect_is_the_operators() {
+    let desk = Desk::new(SILENT);
+    let args = desk.create("/text/cut", &["--idempotency-key", "cut"]);
+    let args: Vec<_> = args.iter().map(String::as_str).collect();
+    let killed =
+        desk.cli().command(&args).env("COFFERDAM_FAILPOINTS", "request.answered=kill").output().unwrap();
+    assert!(!killed.status.success() && desk.upstream.seen("/text/cut").len() == 1);
+    let listed = desk.cli().run(&["recover", "list", "--format", "json"]).json();
+    let call = &listed[0];
+    assert_eq!((&call["resumable"], &call["not_resumable"]), (&json!(false), &json!("undeclared")), "{call}");
+    let id = call["audit_id"].as_str().unwrap();
+    let refused = desk.cli().run(&["recover", "resume", id]).fails(85);
+    assert!(refused.stderr.contains("is not declared idempotent"), "{}", refused.stderr);
+    let again = desk.cli().run(&args).fails(85).envelope();
+    assert_eq!(again["error"]["code"], "outcome_unknown", "{again}");
+    assert_eq!(desk.upstream.seen("/text/cut").len(), 1, "it was not done again");
+    desk.cli().run(&["recover", "skip", id, "--free-key", "--reason", "it is missing"]).ok();
+    desk.cli().run(&args).ok();
+    assert_eq!(desk.upstream.seen("/text/cut").len(), 2);
+    desk.cli().run(&["audit", "verify"]).ok();
+}
+
+#[test]
+fn inspect_says_what_is_declared_of_each_operation() {
+    let table = "[connector.idempotency.operations]\nfetch = \"idempotent\"\npost = \"not_idempotent\"\n\
+                 [connector.effects.operations]\nfetch_many = \"read_only\"\n";
+    let desk = Desk::new(table);
+    let inspected =
+        desk.cli().run(&["inspect", "github://cofferdam/tickets@0.1.0", "--format", "json"]).json();
+    let operations = inspected["operations"].as_array().unwrap();
+    for (name, idempotency, repeat) in [
+        ("fetch", "declared", "always"),
+        ("post", "not_idempotent", "never"),
+        ("post_bytes", "undeclared", "unless_unkeyed"),
+        ("fetch_many", "undeclared", "always"),
+    ] {
+        let operation = operations.iter().find(|operation| operation["name"] == name).unwrap();
+        assert_eq!(
+            (&operation["idempotency"], &operation["repeat"]),
+            (&json!(idempotency), &json!(repeat)),
+            "{name}"
+        );
+    }
+    let page = desk.cli().run(&["inspect", "github://cofferdam/tickets@0.1.0"]).ok();
+    for line in [
+        "Declared idempotent:",
+        "Not idempotent:",
+        "Idempotency undeclared: not repeated",
+        "since it only reads",
+    ] {
+        assert!(page.contains(line), "{line}: {page}");
+    }
+}
