@@ -285,3 +285,30 @@ fn inspect_says_what_is_declared_of_each_operation() {
         assert!(page.contains(line), "{line}: {page}");
     }
 }
+
+#[test]
+fn pack_warns_once_of_undeclared_operations() {
+    let desk = Desk::new(SILENT);
+    let (component, toml) = (desk.home.path().join("probe.wasm"), desk.home.path().join("connector.toml"));
+    std::fs::write(&component, package::guest("probe")).unwrap();
+    let warned = |table: &str| {
+        std::fs::write(&toml, manifest(&package::guest_manifest("probe"), "tickets", table)).unwrap();
+        let (output, path) =
+            (desk.home.path().join("out.wasm"), |path: &std::path::Path| path.display().to_string());
+        let args = ["pack", &path(&component), "--manifest", &path(&toml), "-o", &path(&output)];
+        let ran = desk.cli().run(&args);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        let lines = ran.stderr.lines().filter(|line| line.contains("may it be repeated?"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let table = "[connector.idempotency.operations]\nfetch = \"idempotent\"\npost = \"not_idempotent\"\n\
+                 [connector.effects.operations]\nfetch_many = \"read_only\"\n";
+    let [line] = &*warned(table) else { panic!("one warning for all") };
+    for name in ["post_bytes", "ask", "[connector.idempotency.operations]"] {
+        assert!(line.contains(name), "{name}: {line}");
+    }
+    for name in [" fetch,", " post,", "fetch_many"] {
+        assert!(!line.contains(name), "{name}: {line}");
+    }
+    assert!(warned("[connector.effects]\ndefault = \"read_only\"\n").is_empty());
+}

@@ -22,6 +22,7 @@ use wasmtime_wasi_http::{Error, WasiBody, WasiHttpHooks};
 use super::guards::Guards;
 use super::http::{Egress, EgressSettings, HttpGate};
 use super::ledger::{Ledger, Verdict};
+use super::unkeyed::UnkeyedWatch;
 use crate::clock::{Clock, SystemClock};
 use crate::egress::{
     Authorization, Authorize, Authorizing, HostPort, Injection, Resolution, Resolve, Target, default_tls,
