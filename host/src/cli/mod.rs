@@ -69,7 +69,7 @@ pub fn main() -> ExitCode {
         Ok(telemetry) => telemetry,
         Err(stop) => return report::stopped(&ui, stop),
     };
-    let session = Session::new(&ui, cli.globals.home, cli.globals.passphrase_file);
+    let session = Session::new(&ui, cli.globals);
     let code = match commands::run(cli.command, &session) {
         Ok(()) => ExitCode::SUCCESS,
         Err(stop) => report::stopped(&ui, stop),
