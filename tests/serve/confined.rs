@@ -17,7 +17,7 @@ fn a_server_confines_itself_and_still_compiles_and_calls() {
     assert_eq!((status(&stage, "Seccomp"), status(&stage, "NoNewPrivs")), ("2".into(), "1".into()));
     // Without kept code the worker, which is confined too, has to compile under a confined parent.
     std::fs::remove_dir_all(stage.home.path().join("cache")).unwrap();
-    let answer = stage.post(&probe("fetch", &json!({"url": stage.upstream.url("/ok")})));
+    let answer = stage.post(&probe("fetch", &json!({"url": stage.upstream.url("/text/hello")})));
     assert_eq!(answer.status, 200, "{answer:?}");
 }
 
