@@ -87,15 +87,8 @@ fn the_command_line_says_what_was_aborted() {
     let (hang, slow) = (upstream.url("/hang?cli"), upstream.url("/slow/500"));
     let args = json!({"methods": ["POST"], "url": hang, "awaited": slow, "give_up": false}).to_string();
     let allow = upstream.host_port();
-    let ran = cli.run(&[
-        "call",
-        "github://cofferdam/probe",
-        "leave_behind",
-        "--args",
-        &args,
-        "--allow-private",
-        &allow,
-    ]);
+    let ran =
+        cli.run(&["call", "github://cofferdam/probe", "leave_behind", &args, "--allow-private", &allow]);
     assert_eq!(ran.stdout.trim(), "1", "{}", ran.stderr);
     let words = "the value is partial: the POST to";
     assert!(ran.stderr.contains(words) && ran.stderr.contains("may have had its effect"), "{}", ran.stderr);

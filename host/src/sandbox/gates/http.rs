@@ -32,6 +32,7 @@ use crate::failpoint;
 use crate::failure::{Denial, DenialCode, LimitHit, LimitKind, Phase};
 use crate::limits;
 use crate::manifest::Manifest;
+use crate::sandbox::limiter::Refused;
 use crate::sandbox::memory::{Charge, REQUEST_BYTES};
 use crate::secret::{Found, Scanner};
 
@@ -127,13 +128,18 @@ impl HttpGate {
         &self.ledger
     }
 
-    /// Counts an attempt to send; whether another request may be made. One too many ends the attempt.
-    pub(super) fn attempts_to_send(&self) -> bool {
+    /// Counts an attempt to send.
+    ///
+    /// # Errors
+    /// It is one too many, which ends the attempt.
+    pub(super) fn attempts_to_send(&self) -> Result<(), Refused> {
         let number = self.ledger.count_request();
-        if number > limits::REQUESTS {
-            self.ledger.end(over(LimitKind::Requests, limits::REQUESTS, number));
+        if number <= limits::REQUESTS {
+            return Ok(());
         }
-        number <= limits::REQUESTS
+        let hit = LimitHit::new(LimitKind::Requests, limits::REQUESTS, number);
+        self.ledger.end(Verdict::Limit(hit));
+        Err(Refused(hit))
     }
 
     /// What the guest's part of the request that is sent next is charged; it is released when that is sent.

@@ -287,9 +287,7 @@ impl outgoing_handler::Host for Http<'_> {
         options: Option<Resource<RequestOptions>>,
     ) -> HttpResult<Resource<HostFutureIncomingResponse>> {
         let charge = self.charges.take(request.rep());
-        if !self.gate.attempts_to_send() {
-            return Err(ErrorCode::HttpRequestDenied.into());
-        }
+        self.gate.attempts_to_send().map_err(HttpError::trap)?;
         // No path is an empty one. The library would refuse it, and write a warning to the operator's log.
         self.table.get_mut(&request)?.path_with_query.get_or_insert_default();
         self.gate.next_request_costs(charge);
