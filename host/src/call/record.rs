@@ -263,10 +263,7 @@ impl Record {
             self.step(Step::Suppressed { at: *at, by: *by, reason, cause });
         }
         if let Some(report) = &mut self.report {
-            let value = ended.outcome.is_ok();
-            let aborted = if value { ended.aborted_on_return.len() as u64 } else { 0 };
-            let missing = ended.failed_items.unwrap_or(0).saturating_add(aborted);
-            report.partial = Some(missing).filter(|missing| *missing > 0);
+            report.partial = ended.missing();
         }
         self.sent |= ended.request_sent;
         self.left_unsafe = ended.aborted_on_return.iter().any(|request| request.unsafe_sent);

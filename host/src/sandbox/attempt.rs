@@ -83,6 +83,14 @@ pub(crate) struct Ended<A> {
     pub(crate) aborted_on_return: Vec<AbortedRequest>,
 }
 
+impl<A> Ended<A> {
+    /// How much its value lacks, items that failed and requests that were aborted; none where it is whole.
+    pub(crate) fn missing(&self) -> Option<u64> {
+        let aborted = if self.outcome.is_ok() { self.aborted_on_return.len() as u64 } else { 0 };
+        Some(self.failed_items.unwrap_or(0).saturating_add(aborted)).filter(|missing| *missing > 0)
+    }
+}
+
 /// How the guest's future stopped.
 enum Stop<A> {
     Done(wasmtime::Result<Result<Returned<A>, Unreadable>>),

@@ -5,7 +5,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::header::ACCEPT_ENCODING;
 use http::{HeaderName, HeaderValue, Request, Response};
@@ -16,6 +15,7 @@ use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpHooks};
 
 use super::body::{Holding, Metered};
 use super::guards::Guards;
+use super::haste::{Haste, timeouts};
 use super::held::Held;
 use super::http_types::fields_cost;
 use super::ledger::{Ledger, SeenFault, SeenStatus, Verdict};
@@ -25,8 +25,8 @@ use crate::action::ActionScope;
 use crate::egress::ResponseBody;
 use crate::egress::{
     Authorization, Authorize, Client, Counted, CountedError, HostPort, Policy, ReadOnly, RequestFlaw,
-    Resolve, Scanned, ScannedError, SendError, Target, Timeouts, Tls, Unauthorized, code, find_in_fields,
-    find_in_uri, guest_may_set, line_bytes,
+    Resolve, Scanned, ScannedError, SendError, Target, Tls, Unauthorized, code, find_in_fields, find_in_uri,
+    guest_may_set, line_bytes,
 };
 use crate::failpoint;
 use crate::failure::{Denial, DenialCode, LimitHit, LimitKind, Phase};
@@ -41,9 +41,6 @@ const OUTGOING_CHUNK: usize = 16 * 1024;
 
 /// What a body that a guest writes costs: two chunks, which wait until they are sent, and their queue.
 pub(super) const OUTGOING_BODY_BYTES: u64 = 2 * OUTGOING_CHUNK as u64 + 2 * 1024;
-
-/// How long a host must have had before a timeout of the guest's own choice is held against it.
-const FAIR: Duration = Duration::from_secs(10);
 
 /// What the operator decides about the network, for every connector of a host.
 #[derive(Clone)]
@@ -336,55 +333,6 @@ fn never_left(error: &SendError) -> bool {
         SendError::Limit(hit) => matches!(hit.limit, LimitKind::RequestHeaders | LimitKind::Rate),
         SendError::Fault(fault) => !fault.request_sent,
     }
-}
-
-/// Which waits the guest made so short that their end says nothing about the host.
-#[derive(Clone, Copy)]
-struct Haste {
-    connect: bool,
-    first_byte: bool,
-    between_bytes: bool,
-}
-
-impl Haste {
-    fn of(options: Option<&RequestOptions>) -> Self {
-        let is_short = |timeout: Option<Duration>| timeout.is_some_and(|timeout| timeout < FAIR);
-        Self {
-            connect: is_short(options.and_then(|options| options.connect_timeout)),
-            first_byte: is_short(options.and_then(|options| options.first_byte_timeout)),
-            between_bytes: is_short(options.and_then(|options| options.between_bytes_timeout)),
-        }
-    }
-
-    /// Of a request without an answer.
-    fn explains(self, phase: Phase, word: &str) -> bool {
-        let chosen = match phase {
-            Phase::Dns | Phase::Connect | Phase::Tls => self.connect,
-            Phase::Send | Phase::Response => self.first_byte,
-        };
-        chosen && word == code::TIMEOUT
-    }
-
-    /// Of a body that broke off.
-    fn explains_body(self, word: &str) -> bool {
-        (self.first_byte || self.between_bytes) && word == code::TIMEOUT
-    }
-}
-
-/// What the guest asks for; the call's own deadline stands above all of it.
-fn timeouts(options: Option<RequestOptions>) -> Timeouts {
-    let mut timeouts = Timeouts::default();
-    let Some(options) = options else { return timeouts };
-    if let Some(connect) = options.connect_timeout {
-        timeouts = timeouts.with_connect(connect);
-    }
-    if let Some(first_byte) = options.first_byte_timeout {
-        timeouts = timeouts.with_first_byte(first_byte);
-    }
-    if let Some(between_bytes) = options.between_bytes_timeout {
-        timeouts = timeouts.with_between_bytes(between_bytes);
-    }
-    timeouts
 }
 
 /// What the attempt's credentials would look for, if there is anything.

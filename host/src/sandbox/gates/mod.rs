@@ -5,6 +5,7 @@ pub(super) mod call;
 pub(super) mod charges;
 pub(super) mod credential;
 pub(super) mod guards;
+mod haste;
 mod held;
 pub(super) mod http;
 pub(super) mod http_types;
