@@ -12,7 +12,7 @@ use wasmtime::Engine;
 
 use super::cache::TrustedCode;
 use super::compile_limits::Budget;
-use super::worker::{self, COMPILE_WORKER_ARG};
+use super::worker::{self, COMPILE_WORKER_ARG, NO_CONFINE_ARG};
 use crate::error::{HostError, HostErrorKind};
 
 /// Where components are compiled. There is no default: the choice is the embedder's.
@@ -46,6 +46,16 @@ impl Compiler {
     #[must_use]
     pub fn in_process() -> Self {
         Self { kind: Kind::InProcess }
+    }
+
+    /// Leaves the compile worker without Landlock and seccomp, which it otherwise puts on where the system has
+    /// them. Its limits of memory and time stay.
+    #[must_use]
+    pub fn without_confinement(mut self) -> Self {
+        if let Kind::Child { args, .. } = &mut self.kind {
+            args.push(NO_CONFINE_ARG.into());
+        }
+        self
     }
 
     /// The compiler, with its program's path made whole: the worker starts in another directory.
