@@ -15,6 +15,7 @@ mod gates;
 mod limiter;
 mod link;
 mod load;
+mod memory;
 mod outcome;
 #[cfg(test)]
 mod reference;
@@ -40,6 +41,7 @@ pub use compile_limits::CompileLimits;
 pub(crate) use components::CodeStore;
 pub(crate) use gates::guards::{Guards, RateDelay, RateGuard};
 pub(crate) use gates::http::EgressSettings;
+pub use gates::ledger::AbortedRequest;
 pub(crate) use gates::log::Suppressed;
 pub(crate) use gates::unkeyed::UnkeyedWatch;
 pub(crate) use load::{Connector, Exported, LoadError};
