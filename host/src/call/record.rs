@@ -4,6 +4,8 @@
 //! The log's targets are `cofferdam::event` (each step) and `cofferdam::record` (the end). What they say has what the
 //! envelope must not have (operator notes), and neither arguments nor results.
 
+mod repeats;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,7 +13,7 @@ use serde_json::{Map, Value, json};
 use tracing::{Instrument as _, Span};
 
 use super::kept;
-use super::key_end::{self, Done};
+use super::key_end;
 use super::on_record::{End, OnRecord, verdict};
 use super::operator_view;
 use super::redact::Redactor;
@@ -248,16 +250,6 @@ impl Record {
         Ok(())
     }
 
-    /// The attempt's requests are watched by this.
-    pub(super) fn watches(&mut self, unkeyed: &Arc<UnkeyedWatch>) {
-        self.repeat.1 = Some(Arc::clone(unkeyed));
-    }
-
-    /// How often this candidate was attempted again.
-    pub(super) fn retried_of(&self, candidate: u32) -> u32 {
-        u32::try_from(self.attempts_of(candidate).0).unwrap_or(u32::MAX).saturating_sub(1)
-    }
-
     pub(super) fn attempt_ended<A>(&mut self, connector: &str, ended: &Ended<A>) {
         let failure = match &ended.outcome {
             Err(Error::Failure(failure)) => Some(failure),
@@ -444,35 +436,6 @@ impl Record {
                 };
                 self.write(status, None, Some(error.kind().code()), prompt, key, more)
             }
-        }
-    }
-
-    /// Whether the operation may be repeated, after what its last attempt sent; it sends nothing more that counts for
-    /// that. Attempts before the last were followed by another: they sent nothing.
-    fn may_be_repeated(&mut self) -> bool {
-        let unkeyed = self.repeat.1.as_ref().and_then(|unkeyed| unkeyed.close());
-        let may = match self.repeat.0 {
-            RepeatRule::Always => true,
-            RepeatRule::UnlessUnkeyed => unkeyed.is_none(),
-            RepeatRule::Never => false,
-        };
-        if let Some(attempt) = self.report.as_mut().and_then(|report| report.attempts.last_mut()) {
-            attempt.unkeyed = unkeyed;
-        }
-        may
-    }
-
-    /// What decides about the call's key.
-    fn done(&mut self) -> Done {
-        let idempotent = self.may_be_repeated();
-        let ended = |attempt: &AttemptReport| attempt.outcome.is_some();
-        Done {
-            attempts: self.attempts(),
-            all_ended: self.report.as_ref().is_none_or(|report| report.attempts.iter().all(ended)),
-            sent: self.sent,
-            left_unsafe: self.left_unsafe,
-            idempotent,
-            until: self.on_record.key_stands_until(),
         }
     }
 

@@ -15,6 +15,7 @@ use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpHooks};
 
 use super::body::{Holding, Metered};
 use super::guards::Guards;
+use super::guest_error::{flawed, guest_error};
 use super::haste::{Haste, timeouts};
 use super::held::Held;
 use super::host_wait::Awaited;
@@ -26,12 +27,12 @@ use super::without_handles::WithoutHandles;
 use crate::action::ActionScope;
 use crate::egress::ResponseBody;
 use crate::egress::{
-    Authorization, Authorize, Client, Counted, CountedError, HostPort, Policy, ReadOnly, RequestFlaw,
-    Resolve, Scanned, ScannedError, SendError, Target, Tls, Unauthorized, code, find_in_fields, find_in_uri,
-    guest_may_set, line_bytes,
+    Authorization, Authorize, Client, Counted, CountedError, HostPort, Policy, ReadOnly, Resolve, Scanned,
+    ScannedError, SendError, Target, Tls, Unauthorized, code, find_in_fields, find_in_uri, guest_may_set,
+    line_bytes,
 };
 use crate::failpoint;
-use crate::failure::{Denial, DenialCode, LimitHit, LimitKind, Phase};
+use crate::failure::{Denial, DenialCode, LimitHit, LimitKind};
 use crate::limits;
 use crate::manifest::Manifest;
 use crate::sandbox::limiter::Refused;
@@ -465,39 +466,4 @@ fn observe_response(
 
 fn over(limit: LimitKind, configured: u64, used: u64) -> Verdict {
     Verdict::Limit(LimitHit::new(limit, configured, used))
-}
-
-/// What the guest is told of a request that is never sent.
-fn flawed(flaw: RequestFlaw) -> Error {
-    match flaw {
-        RequestFlaw::Method => Error::HttpRequestMethodInvalid,
-        RequestFlaw::ContentLength => Error::HttpRequestBodySize(None),
-        RequestFlaw::Path => Error::HttpRequestUriInvalid,
-        RequestFlaw::Credential => Error::HttpRequestHeaderSectionSize(None),
-    }
-}
-
-/// The error that tells the guest most of what the gate knows.
-fn guest_error(phase: Phase, word: &str) -> Error {
-    match (phase, word) {
-        (Phase::Dns, code::TIMEOUT) => Error::DnsTimeout,
-        (Phase::Dns, _) => Error::DnsError { rcode: None, info_code: None },
-        (Phase::Connect, code::REFUSED) => Error::ConnectionRefused,
-        (Phase::Connect | Phase::Tls, code::TIMEOUT) => Error::ConnectionTimeout,
-        (Phase::Connect, _) => Error::DestinationUnavailable,
-        (
-            Phase::Tls,
-            code::TLS_EXPIRED
-            | code::TLS_NOT_YET_VALID
-            | code::TLS_WRONG_HOST
-            | code::TLS_UNKNOWN_ISSUER
-            | code::TLS_NO_ROOTS
-            | code::TLS_CERTIFICATE,
-        ) => Error::TlsCertificateError,
-        (Phase::Tls, _) => Error::TlsProtocolError,
-        (Phase::Response, code::TIMEOUT) => Error::HttpResponseTimeout,
-        (Phase::Response, code::MALFORMED_RESPONSE) => Error::HttpProtocolError,
-        (Phase::Response, code::HEADERS_TOO_LARGE) => Error::HttpResponseHeaderSectionSize(None),
-        (Phase::Send | Phase::Response, _) => Error::ConnectionTerminated,
-    }
 }

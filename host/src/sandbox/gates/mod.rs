@@ -5,6 +5,7 @@ pub(super) mod call;
 pub(super) mod charges;
 pub(super) mod credential;
 pub(super) mod guards;
+mod guest_error;
 mod haste;
 mod held;
 pub(super) mod host_wait;
