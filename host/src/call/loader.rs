@@ -13,7 +13,7 @@ use crate::failure::{Context, Failure, RuntimeFault};
 use crate::limits::Ceilings;
 use crate::package::Package;
 use crate::registry::{Registry, Stamp, Stored, Watch};
-use crate::sandbox::{Connector, Sandbox, SandboxError};
+use crate::sandbox::{Connector, PackageOpener, Sandbox, SandboxError};
 use crate::spelling;
 use crate::trust::{KeyringFile, KeyringStamp};
 
@@ -36,6 +36,7 @@ pub(crate) const REBUILD: &str =
 
 /// What a load needs that may take its time, apart from the executor's threads.
 struct Desk {
+    opener: PackageOpener,
     registry: Registry,
     keyring: KeyringFile,
     ceilings: Ceilings,
@@ -68,9 +69,10 @@ impl Desk {
         if got != *digest {
             return Err(verify::hash_mismatch(context, key, digest, &got));
         }
-        let package = Package::open(bytes).map_err(HostError::from)?;
-        verify::identity(context, &package, wanted.name(), wanted.version())?;
         let keyring = self.keyring.load()?;
+        verify::check_bytes(context, digest, signature.as_deref(), &keyring, &*self.clock)?;
+        let package = self.opener.open_blocking(bytes)?;
+        verify::identity(context, &package, wanted.name(), wanted.version())?;
         let proof = verify::check_signature(
             context,
             &package,
@@ -189,6 +191,7 @@ impl Loader {
 
     fn desk(&self) -> Desk {
         Desk {
+            opener: self.sandbox.opener(),
             registry: self.registry.clone(),
             keyring: self.keyring.clone(),
             ceilings: self.ceilings,

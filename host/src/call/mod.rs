@@ -43,5 +43,6 @@ pub use request::{Call, ConnectorRef, IfRunning};
 pub(crate) use request::{KEY_BYTES, actor_name, check_key};
 pub(crate) use spans::TARGET as SPANS;
 pub(crate) use verify::{
-    check_imports, check_limits, check_manifest_limits, check_signature, hash_mismatch, pin_mismatch,
+    check_bytes, check_imports, check_limits, check_manifest_limits, check_signature, hash_mismatch,
+    pin_mismatch,
 };

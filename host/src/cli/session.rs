@@ -14,7 +14,7 @@ use crate::call::ConnectorRef;
 use crate::error::{HostError, HostErrorKind};
 use crate::failure::safe_line;
 use crate::host::{Host, HostBuilder};
-use crate::sandbox::Compiler;
+use crate::sandbox::{CompileLimits, Compiler, PackageParser};
 use crate::secret::Secret;
 use crate::trust::KeyringFile;
 use crate::vault::{Vault, VaultError, VaultFile};
@@ -55,6 +55,11 @@ impl<'u> Session<'u> {
     /// The keyring in the home directory.
     pub(super) fn keyring(&self) -> Result<KeyringFile, HostError> {
         Ok(KeyringFile::new(self.home()?.join("keyring.toml")))
+    }
+
+    /// What parses a package that nothing is known of, without a host.
+    pub(super) fn parser(&self) -> Result<PackageParser, HostError> {
+        PackageParser::new(compiler()?, CompileLimits::default())
     }
 
     /// The host in the home directory, as `config.toml` has it.

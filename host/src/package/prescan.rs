@@ -48,6 +48,13 @@ pub(super) struct Found<'a> {
     pub(super) nested: bool,
 }
 
+impl Found<'_> {
+    /// The section's content, in the file: what ends it.
+    pub(super) fn content(&self) -> Range<usize> {
+        self.whole.end.saturating_sub(self.data.len())..self.whole.end
+    }
+}
+
 /// What one instantiation of a component costs, everything inside it included.
 #[derive(Debug, Clone, Copy, Default)]
 struct Weight {
@@ -95,10 +102,7 @@ pub(super) fn scan(bytes: &[u8]) -> Result<Vec<Found<'_>>, PackageError> {
 
 /// As [`scan`], and the core modules that one instantiation of the component instantiates.
 pub(super) fn scan_counting(bytes: &[u8]) -> Result<(Vec<Found<'_>>, u64), PackageError> {
-    within("more bytes than a package may have", bytes.len() as u64, MAX_BYTES)?;
-    if let Some(found) = other_kind(bytes) {
-        return Err(PackageError::NotAComponent { found });
-    }
+    check_kind(bytes)?;
     let mut found = Vec::new();
     let mut totals = Totals::default();
     // Of the frame that ended last, which in the end is the component itself.
@@ -158,6 +162,12 @@ pub(super) fn scan_counting(bytes: &[u8]) -> Result<(Vec<Found<'_>>, u64), Packa
         }
     }
     Ok((found, core_instances))
+}
+
+/// What the size and the first bytes say: all that is decided before a parser reads any.
+pub(crate) fn check_kind(bytes: &[u8]) -> Result<(), PackageError> {
+    within("more bytes than a package may have", bytes.len() as u64, MAX_BYTES)?;
+    other_kind(bytes).map_or(Ok(()), |found| Err(PackageError::NotAComponent { found }))
 }
 
 /// What the first bytes say, unless they are a component's.
