@@ -35,6 +35,9 @@ fn memory(which: &str) -> u64 {
 enum By {
     Scan,
     Validation,
+    /// Parsing in the worker, which is ended.
+    Parser,
+    /// Compiling in the worker, which is ended.
     Worker,
 }
 
@@ -42,7 +45,7 @@ enum By {
 const CPU_TIME: Duration = Duration::from_secs(3);
 
 /// Every bomb of the catalogue.
-fn catalogue() -> [(&'static str, Vec<u8>, By); 15] {
+fn catalogue() -> [(&'static str, Vec<u8>, By); 16] {
     [
         ("ten times ten times .. instances, in under a kilobyte", generators::instances(9, 10), By::Scan),
         ("the same side by side", generators::aliased_instances(9, 10), By::Scan),
@@ -57,6 +60,11 @@ fn catalogue() -> [(&'static str, Vec<u8>, By); 15] {
         ("half a million blocks in a function", generators::nested_blocks(500_000), By::Scan),
         ("a constant that is a sum of 20,000 ones", generators::long_constant(20_000), By::Scan),
         ("a type of a million parts, 3,000 times", generators::many_lifts(3_000), By::Scan),
+        (
+            "a section of 15,000 imports with 5,000 resources each",
+            generators::instances_of_resources(15_000, 5_000),
+            By::Parser,
+        ),
         ("the square of 100,000 loads", generators::quadratic_function(100_000), By::Worker),
         ("170,000 ifs", generators::many_ifs(170_000), By::Worker),
     ]
@@ -66,7 +74,7 @@ fn catalogue() -> [(&'static str, Vec<u8>, By); 15] {
 fn within_a_connector(bomb: &[u8], by: By) -> Vec<u8> {
     match by {
         By::Worker => ticking(bomb),
-        By::Scan | By::Validation => bomb.to_vec(),
+        By::Scan | By::Validation | By::Parser => bomb.to_vec(),
     }
 }
 
@@ -106,7 +114,7 @@ fn alone_every_bomb_is_refused_within_its_budget() {
         let expected = match by {
             By::Scan => error.kind() == HostErrorKind::CompileRefused && !by_worker,
             By::Validation => error.kind() == HostErrorKind::Validation,
-            By::Worker => error.kind() == HostErrorKind::CompileRefused && by_worker,
+            By::Parser | By::Worker => error.kind() == HostErrorKind::CompileRefused && by_worker,
         };
         if matches!(by, By::Scan) {
             let (details, amount) = (error.details(), |key: &str| error.details()[key].as_u64().unwrap());

@@ -36,7 +36,7 @@ pub(crate) use foresee::Foreseen;
 pub(crate) use kept::Recorded;
 pub(crate) use loader::{Loader, REBUILD};
 pub(crate) use part::PartOf;
-pub(crate) use pipeline::{Pipeline, PipelineParts};
+pub(crate) use pipeline::{Pipeline, PipelineParts, waiting_calls};
 pub(crate) use recording::{RecordSettings, Recording};
 pub use report::{AttemptOutcome, AttemptReport, Report};
 pub use request::{Call, ConnectorRef, IfRunning};

@@ -207,6 +207,36 @@ pub(crate) fn imports(count: u64, name_bytes: usize) -> Vec<u8> {
     component
 }
 
+/// A name of letters for `number`.
+fn letters(number: usize) -> Vec<u8> {
+    format!("{number:0>6}").bytes().map(|digit| digit - b'0' + b'a').collect()
+}
+
+/// A component inside which one section imports `imports` instances of a type with `resources` resources: each gets
+/// resources of its own, so that the section costs the product, and no parser looks at the clock within a section.
+pub(crate) fn instances_of_resources(imports: usize, resources: usize) -> Vec<u8> {
+    let mut types = vec![1, 0x42];
+    leb(resources as u64, &mut types);
+    for number in 0..resources {
+        types.extend([0x04, 0x00, 6]);
+        types.extend(letters(number));
+        types.extend([0x03, 0x01]);
+    }
+    let mut imported = Vec::new();
+    leb(imports as u64, &mut imported);
+    for number in 0..imports {
+        imported.extend([0x00, 6]);
+        imported.extend(letters(number));
+        imported.extend([0x05, 0]);
+    }
+    let mut inner = HEADER.to_vec();
+    inner.extend(section(ComponentSectionId::Type.into(), &types));
+    inner.extend(section(ComponentSectionId::Import.into(), &imported));
+    let mut component = HEADER.to_vec();
+    component.extend(section(ComponentSectionId::Component.into(), &inner));
+    component
+}
+
 /// A component whose core module has `count` functions of two bytes.
 pub(crate) fn functions(count: u32) -> Vec<u8> {
     let mut module = Module::new();

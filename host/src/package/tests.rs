@@ -302,6 +302,13 @@ fn other_files_are_told_apart() {
 }
 
 #[test]
+fn a_section_of_resources_is_valid_and_costs_its_product() {
+    // What the worker is ended over when it is large: a small one is refused for having no operation alone.
+    let small = operations_of(&bombs::instances_of_resources(3, 3));
+    assert!(matches!(small, Err(PackageError::NoOperations)), "{small:?}");
+}
+
+#[test]
 fn a_type_that_is_flattened_again_and_again_is_given_up_in_time() {
     let bytes = bombs::many_lifts(2_000);
     assert!(!bytes.is_empty() && bytes.len() < 64 * 1024);
