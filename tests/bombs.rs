@@ -59,10 +59,10 @@ fn catalogue() -> [(&'static str, Vec<u8>, By); 16] {
         ("a function of 1.4 MB of ifs", generators::many_ifs(280_000), By::Scan),
         ("half a million blocks in a function", generators::nested_blocks(500_000), By::Scan),
         ("a constant that is a sum of 20,000 ones", generators::long_constant(20_000), By::Scan),
-        ("a type of a million parts, 3,000 times", generators::many_lifts(3_000), By::Scan),
+        ("a type of a million parts, 3,000 times", generators::many_lifts(3_000), By::Parser),
         (
-            "a section of 15,000 imports with 5,000 resources each",
-            generators::instances_of_resources(15_000, 5_000),
+            "a type of a million parts, compared 990 times in one section",
+            generators::many_comparisons(990),
             By::Parser,
         ),
         ("the square of 100,000 loads", generators::quadratic_function(100_000), By::Worker),

@@ -207,7 +207,7 @@ impl Text {
         let args = json!({"url": upstream.url("/echo"), "text": long});
         let published = self.call("publish", args).unwrap();
         assert_eq!(published["status"], 200);
-        let seen = upstream.seen().into_iter().find(|seen| seen.path == "/echo").unwrap();
+        let seen = upstream.seen("/echo").pop().unwrap();
         assert_eq!((seen.method.as_str(), seen.body.len()), ("POST", long.len()), "a POST with a body");
         assert!(seen.body == long.as_bytes());
 
@@ -243,5 +243,5 @@ fn a_connector_in_javascript_is_installed_called_and_held() {
     let args = json!({"pattern": "(\\w)o", "replacement": "$10", "text": "fo go"});
     assert_eq!(text.call("substitute", args).unwrap(), "f0 g0");
     let failure = failed(text.call("open_socket", json!({})));
-    assert_eq!(failure.details()["detail"], Value::Null, "{failure}");
+    assert!(failure.message().contains("no sockets in JavaScript"), "{failure}");
 }

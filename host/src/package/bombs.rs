@@ -207,36 +207,6 @@ pub(crate) fn imports(count: u64, name_bytes: usize) -> Vec<u8> {
     component
 }
 
-/// A name of letters for `number`.
-fn letters(number: usize) -> Vec<u8> {
-    format!("{number:0>6}").bytes().map(|digit| digit - b'0' + b'a').collect()
-}
-
-/// A component inside which one section imports `imports` instances of a type with `resources` resources: each gets
-/// resources of its own, so that the section costs the product, and no parser looks at the clock within a section.
-pub(crate) fn instances_of_resources(imports: usize, resources: usize) -> Vec<u8> {
-    let mut types = vec![1, 0x42];
-    leb(resources as u64, &mut types);
-    for number in 0..resources {
-        types.extend([0x04, 0x00, 6]);
-        types.extend(letters(number));
-        types.extend([0x03, 0x01]);
-    }
-    let mut imported = Vec::new();
-    leb(imports as u64, &mut imported);
-    for number in 0..imports {
-        imported.extend([0x00, 6]);
-        imported.extend(letters(number));
-        imported.extend([0x05, 0]);
-    }
-    let mut inner = HEADER.to_vec();
-    inner.extend(section(ComponentSectionId::Type.into(), &types));
-    inner.extend(section(ComponentSectionId::Import.into(), &imported));
-    let mut component = HEADER.to_vec();
-    component.extend(section(ComponentSectionId::Component.into(), &inner));
-    component
-}
-
 /// A component whose core module has `count` functions of two bytes.
 pub(crate) fn functions(count: u32) -> Vec<u8> {
     let mut module = Module::new();
@@ -277,6 +247,30 @@ pub(crate) fn many_lifts(count: usize) -> Vec<u8> {
         {lifts})"#,
         cases(900, "bool"),
         cases(1_000, "$inner"),
+    );
+    wat::parse_str(text).unwrap_or_default()
+}
+
+/// A component that one section instantiates `count` times with a type of a million parts, which is compared part by
+/// part each time. No parser looks at the clock within a section.
+pub(crate) fn many_comparisons(count: usize) -> Vec<u8> {
+    let cases =
+        |many: usize, of: &str| -> String { (0..many).map(|at| format!("(case \"c{at}\" {of})")).collect() };
+    let instances =
+        "(instance (instantiate $c (with \"i\" (type $inner)) (with \"o\" (type $outer))))".repeat(count);
+    let text = format!(
+        r#"(component
+        (type $inner (variant {bools}))
+        (type $outer (variant {inner}))
+        (component $c
+          (type $i (variant {bools}))
+          (import "i" (type $own (eq $i)))
+          (type $o (variant {own}))
+          (import "o" (type (eq $o))))
+        {instances})"#,
+        bools = cases(900, "bool"),
+        inner = cases(1_000, "$inner"),
+        own = cases(1_000, "$own"),
     );
     wat::parse_str(text).unwrap_or_default()
 }

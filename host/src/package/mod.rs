@@ -32,6 +32,7 @@ use std::collections::HashMap;
 
 pub use contract::CONTRACT_VERSION;
 pub(crate) use contract::failure as failure_shape;
+pub(crate) use decode::PATIENCE;
 pub use docs::{Docs, OperationDocs};
 pub use error::{FileKind, PackageError};
 pub(crate) use features::FEATURES;
@@ -75,7 +76,7 @@ impl Package {
     /// # Errors
     /// The first thing that is wrong, cheapest checks first.
     pub fn open(bytes: Vec<u8>) -> Result<Self, PackageError> {
-        let parts = outline::parse(&bytes)?;
+        let parts = outline::parse(&bytes, PATIENCE)?;
         check_named(&parts.manifest, &parts.world.operations)?;
         Ok(Self::assemble(bytes, parts))
     }
@@ -178,7 +179,7 @@ impl Package {
 /// What is not a component, is too costly, or exports what cannot be an operation.
 pub fn operations_of(component: &[u8]) -> Result<Vec<Operation>, PackageError> {
     prescan::scan(component)?;
-    Ok(decode::decode(component)?.operations)
+    Ok(decode::decode(component, PATIENCE)?.operations)
 }
 
 /// Every operation that the manifest names is exported.

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -35,8 +36,8 @@ struct Sections {
     docs: Range<usize>,
 }
 
-/// Parses a package, cheapest checks first.
-pub(super) fn parse(bytes: &[u8]) -> Result<Parts, PackageError> {
+/// Parses a package, cheapest checks first; `patience` is how long the validator may take, looked at between sections.
+pub(super) fn parse(bytes: &[u8], patience: Duration) -> Result<Parts, PackageError> {
     let (found, core_instances) = prescan::scan_counting(bytes)?;
     let (manifest, docs) = sections::find(&found)?;
     let ranges = Sections { manifest: manifest.content(), docs: docs.content() };
@@ -44,7 +45,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Parts, PackageError> {
     let docs = Docs::parse(docs.data)?;
     let manifest =
         Manifest::parse(MANIFEST_LABEL, text).map_err(|error| PackageError::Manifest(Box::new(error)))?;
-    let world = decode::decode(bytes)?;
+    let world = decode::decode(bytes, patience)?;
     Ok(Parts { manifest, docs, world, core_instances, ranges })
 }
 
@@ -99,8 +100,8 @@ enum WireShape {
 }
 
 /// The worker's side: what there is to say about the package `bytes`.
-pub(crate) fn parse_package(bytes: &[u8]) -> ParseReply {
-    let parts = match parse(bytes) {
+pub(crate) fn parse_package(bytes: &[u8], patience: Duration) -> ParseReply {
+    let parts = match parse(bytes, patience) {
         Ok(parts) => parts,
         Err(PackageError::Manifest(error)) => {
             return match manifest_range(bytes) {
@@ -118,9 +119,9 @@ pub(crate) fn parse_package(bytes: &[u8]) -> ParseReply {
 }
 
 /// The same about a component that need not be a package.
-pub(crate) fn parse_component(bytes: &[u8]) -> ParseReply {
+pub(crate) fn parse_component(bytes: &[u8], patience: Duration) -> ParseReply {
     let parsed = prescan::scan_counting(bytes)
-        .and_then(|(_, core_instances)| Ok((decode::decode(bytes)?, core_instances)));
+        .and_then(|(_, core_instances)| Ok((decode::decode(bytes, patience)?, core_instances)));
     match parsed {
         Ok((world, core_instances)) => ParseReply::Parsed(Outline::new(None, &world, core_instances)),
         Err(error) => refused(error),
@@ -318,7 +319,7 @@ fn part(index: Option<usize>, shapes: &[Shape]) -> Option<Option<Shape>> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
     use super::*;
-    use crate::package::{Package, fixture};
+    use crate::package::{PATIENCE, Package, fixture};
 
     fn sent(reply: &ParseReply) -> ParseReply {
         serde_json::from_slice(&serde_json::to_vec(reply).unwrap()).unwrap()
@@ -328,7 +329,7 @@ mod tests {
     fn a_package_from_the_worker_equals_one_parsed_here() {
         let bytes = fixture::package("github://acme/quiet", "1.0.0", "");
         let here = Package::open(bytes.clone()).unwrap();
-        let there = Package::from_reply(bytes.clone(), sent(&parse_package(&bytes))).unwrap();
+        let there = Package::from_reply(bytes.clone(), sent(&parse_package(&bytes, PATIENCE))).unwrap();
         assert_eq!(format!("{here:?}"), format!("{there:?}"));
     }
 
@@ -370,7 +371,8 @@ mod tests {
             fixture::connector("f: func() -> u8;"),
         ] {
             let here = HostError::from(Package::open(bytes.clone()).unwrap_err());
-            let there = Package::from_reply(bytes.clone(), sent(&parse_package(&bytes))).unwrap_err();
+            let there =
+                Package::from_reply(bytes.clone(), sent(&parse_package(&bytes, PATIENCE))).unwrap_err();
             assert_eq!((here.kind(), here.message()), (there.kind(), there.message()));
             assert_eq!((here.hint_text(), here.details()), (there.hint_text(), there.details()));
         }

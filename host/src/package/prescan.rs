@@ -2,9 +2,9 @@
 //! it could cost more than any connector needs.
 //!
 //! Nothing in wasmtime bounds compilation, and a few hundred bytes can ask for gigabytes: components
-//! that instantiate each other multiply, sections and types nest. The pass is linear, never recursive,
-//! keeps only counts, and runs in the caller's process; what gets through it is compiled in a child
-//! process under limits of memory and time.
+//! that instantiate each other multiply, sections and types nest. The pass is linear, never recursive, and
+//! keeps only counts. It runs wherever packages are parsed: in the compile worker, which has limits of memory
+//! and time, and in the caller's process for packages that are trusted.
 //!
 //! The caps leave room for interpreters compiled to components: CPython, as componentize-py packs it,
 //! is 18 MB with 14 modules and 13,000 functions, the largest of 427 KB.

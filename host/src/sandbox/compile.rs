@@ -1,6 +1,6 @@
 //! Parsing and compiling, which wasmtime does not defend: in a child process under its own limits.
 //!
-//! A component of 700 bytes can make the compiler ask for gigabytes, and one of 260 KB the validator take minutes
+//! A component of 700 bytes can make the compiler ask for gigabytes, and one of 60 KB the validator take minutes
 //! over one section, in which nothing stops it. So the host hands the bytes to a
 //! worker process that has a bound on memory, processor time and wall time, and takes the code back
 //! over a pipe. The worker is any program that calls [`compile_worker`](super::compile_worker) first; the
@@ -18,7 +18,7 @@ use super::compile_limits::Budget;
 use super::values::Layouts;
 use super::worker::{self, COMPILE_WORKER_ARG, Form, Task};
 use crate::error::{HostError, HostErrorKind};
-use crate::package::{self, ParseReply};
+use crate::package::{self, PATIENCE, ParseReply};
 
 /// Where components are compiled. There is no default: the choice is the embedder's.
 #[derive(Debug, Clone)]
@@ -92,7 +92,7 @@ impl Compiler {
 
     /// Parses and validates the package `bytes`, within `budget` where a child does it.
     pub(super) async fn parse(&self, bytes: Arc<Vec<u8>>, budget: Budget) -> Result<ParseReply, HostError> {
-        self.reply(Task::ParsePackage, bytes, budget, package::parse_package).await
+        self.reply(Task::ParsePackage, bytes, budget, |bytes| package::parse_package(bytes, PATIENCE)).await
     }
 
     /// The same of a component that need not be a package.
@@ -101,7 +101,8 @@ impl Compiler {
         bytes: Arc<Vec<u8>>,
         budget: Budget,
     ) -> Result<ParseReply, HostError> {
-        self.reply(Task::ParseComponent, bytes, budget, package::parse_component).await
+        self.reply(Task::ParseComponent, bytes, budget, |bytes| package::parse_component(bytes, PATIENCE))
+            .await
     }
 
     async fn reply(

@@ -55,8 +55,9 @@ impl Connector {
         egress: Egress,
     ) -> Result<Self, LoadError> {
         let text = |error: &dyn fmt::Display| LoadError(crate::failure::safe_line(&error.to_string(), 500));
-        let pre =
-            |component: &Component| linked(linker, component).map_err(|error| text(&error.root_cause()));
+        let pre = |component: &Component| {
+            linked(linker, component).map_err(|error| text(&format_args!("{error:#}")))
+        };
         let (plain, bridged, scope) = match variants {
             Variants::Plain(plain) => (Some(pre(plain)?), None, WrapScope::Lists),
             Variants::Bridged(bridged) => (None, Some(pre(bridged)?), WrapScope::All),
