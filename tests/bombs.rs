@@ -61,7 +61,7 @@ fn catalogue() -> [(&'static str, Vec<u8>, By); 16] {
         ("a constant that is a sum of 20,000 ones", generators::long_constant(20_000), By::Scan),
         ("a type of a million parts, 3,000 times", generators::many_lifts(3_000), By::Parser),
         (
-            "a type of a million parts, compared 990 times in one section",
+            "a type of half a million parts, compared 990 times in one section",
             generators::many_comparisons(990),
             By::Parser,
         ),

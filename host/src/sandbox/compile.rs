@@ -1,6 +1,6 @@
 //! Parsing and compiling, which wasmtime does not defend: in a child process under its own limits.
 //!
-//! A component of 700 bytes can make the compiler ask for gigabytes, and one of 60 KB the validator take minutes
+//! A component of 700 bytes can make the compiler ask for gigabytes, and one of 10 KB the validator take minutes
 //! over one section, in which nothing stops it. So the host hands the bytes to a
 //! worker process that has a bound on memory, processor time and wall time, and takes the code back
 //! over a pipe. The worker is any program that calls [`compile_worker`](super::compile_worker) first; the
@@ -9,6 +9,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use wasmtime::Engine;
 
@@ -130,7 +131,9 @@ pub(super) fn code(engine: &Engine, component: &[u8], form: Form) -> Result<Vec<
         engine.precompile_component(component).map_err(|error| error.root_cause().to_string())
     };
     let Form::Wrapped(scope) = form else { return compile(component) };
-    let operations = package::operations_of(component).map_err(|error| error.to_string())?;
+    // Parsed before, so that what it takes is known to be bounded.
+    let operations = package::parse_component(component, Duration::MAX).operations();
+    let operations = operations.map_err(|error| error.to_string())?;
     let mut layouts = Layouts::default();
     let layouts: Vec<_> = operations.iter().map(|operation| layouts.operation(operation)).collect();
     let wrapped = bridge::wrap(component, &operations, &layouts, scope);
