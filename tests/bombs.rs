@@ -61,8 +61,8 @@ fn catalogue() -> [(&'static str, Vec<u8>, By); 16] {
         ("a constant that is a sum of 20,000 ones", generators::long_constant(20_000), By::Scan),
         ("a type of a million parts, 3,000 times", generators::many_lifts(3_000), By::Parser),
         (
-            "a type of half a million parts, compared 990 times in one section",
-            generators::many_comparisons(990),
+            "types of a hundred thousand parts, compared 470 times in one section",
+            generators::many_comparisons(470),
             By::Parser,
         ),
         ("the square of 100,000 loads", generators::quadratic_function(100_000), By::Worker),

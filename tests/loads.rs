@@ -83,7 +83,7 @@ fn a_known_key_s_signature_is_checked_before_parsing() {
 fn every_command_parses_unverified_bytes_in_the_worker() {
     let desk = desk();
     let manifest = package::manifest("github://acme/bomb", "1.0.0");
-    let bomb = generators::many_comparisons(990);
+    let bomb = generators::many_comparisons(470);
     fs::write(desk.path("bare.wasm"), &bomb).unwrap();
     fs::write(desk.path("bomb.wasm"), package::pack_unchecked(&bomb, &manifest)).unwrap();
     fs::write(desk.path("connector.toml"), &manifest).unwrap();

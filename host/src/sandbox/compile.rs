@@ -1,6 +1,6 @@
 //! Parsing and compiling, which wasmtime does not defend: in a child process under its own limits.
 //!
-//! A component of 700 bytes can make the compiler ask for gigabytes, and one of 10 KB the validator take minutes
+//! A component of 700 bytes can make the compiler ask for gigabytes, and one of 50 KB the validator take minutes
 //! over one section, in which nothing stops it. So the host hands the bytes to a
 //! worker process that has a bound on memory, processor time and wall time, and takes the code back
 //! over a pipe. The worker is any program that calls [`compile_worker`](super::compile_worker) first; the
