@@ -243,5 +243,5 @@ fn a_connector_in_javascript_is_installed_called_and_held() {
     let args = json!({"pattern": "(\\w)o", "replacement": "$10", "text": "fo go"});
     assert_eq!(text.call("substitute", args).unwrap(), "f0 g0");
     let failure = failed(text.call("open_socket", json!({})));
-    assert!(failure.message().contains("no sockets in JavaScript"), "{failure}");
+    assert_eq!(failure.details()["connector_message"], "no sockets in JavaScript");
 }
