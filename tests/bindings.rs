@@ -255,11 +255,17 @@ fn grants_are_derived_from_the_one_that_asks_and_never_guessed() {
     let other = tested["connectors"].as_array().unwrap().iter().find(|it| it["missing"].is_string()).unwrap();
     assert_eq!(
         other["command"],
-        "cofferdam binding allow bearer/slack/default --connector github://acme/chat"
+        "cofferdam binding allow bearer/slack/default --connector github://acme/chat --host chat.example:443"
     );
-    let allowed = cli
-        .run(&["binding", "allow", "bearer/slack", "--connector", "github://acme/chat", "--format", "json"])
-        .json();
+    // A connector alone adds no host, and the command says which it lacks.
+    let allow = ["binding", "allow", "bearer/slack", "--connector", "github://acme/chat"];
+    let allowed = cli.run(&allow);
+    assert!(allowed.stderr.contains("--host chat.example:443"), "{}", allowed.stderr);
+    let allowed = cli.run(&[&allow[..], &["--format", "json"]].concat()).json();
+    assert_eq!(allowed["binding"]["hosts"], json!(["slack.com:443"]));
+    let host = ["binding", "allow", "bearer/slack", "--host", "chat.example:443", "--format", "json"];
+    cli.run(&host).fails(65).said("--yes");
+    let allowed = cli.run(&[&host[..], &["--yes"]].concat()).json();
     assert_eq!(allowed["binding"]["hosts"], json!(["chat.example:443", "slack.com:443"]));
     cli.run(&["binding", "test", "bearer/slack"]).ok();
 
@@ -292,6 +298,38 @@ fn grants_are_derived_from_the_one_that_asks_and_never_guessed() {
         "*.example",
     ];
     let _ = fed(&cli, &wrong, TOKEN).fails(2);
+}
+
+#[test]
+fn a_suggestion_names_every_host_that_it_adds() {
+    let of = |version, host| slack("github://acme/slack", version, host);
+    let (_home, cli) = home(&[of("1.0.0", "slack.com:443"), of("1.1.0", "evil.example:443")]);
+    let to = ["--connector", "github://acme/slack", "--host", "slack.com:443"];
+    let _ = fed(&cli, &[&["binding", "set", "bearer/slack", "--stdin"], &to[..]].concat(), TOKEN).ok();
+    let allow = "cofferdam binding allow bearer/slack/default --host evil.example:443";
+    for command in ["inspect", "test"] {
+        let shown = cli.run(&["binding", command, "bearer/slack"]);
+        let suggested: Vec<_> = shown.stdout.lines().filter(|line| line.contains("binding allow")).collect();
+        assert!(!suggested.is_empty() && suggested.iter().all(|line| line.contains(allow)), "{shown:?}");
+    }
+    // The command of before the upgrade, run as it was printed then, sends the secret nowhere else.
+    cli.run(&["binding", "allow", "bearer/slack", "--connector", "github://acme/slack"]).ok();
+    let bound = cli.run(&["binding", "inspect", "bearer/slack", "--format", "json"]).json();
+    assert_eq!(bound["binding"]["hosts"], json!(["slack.com:443"]));
+}
+
+#[test]
+fn disallow_takes_off_what_it_names_and_never_the_last() {
+    let (_home, cli) = home(&[]);
+    let to = ["--connector", "github://acme/a", "--host", "a.example:443", "--host", "b.example:443"];
+    let _ = fed(&cli, &[&["binding", "set", "bearer/x", "--stdin"], &to[..]].concat(), TOKEN).ok();
+    let disallow = |option: &str, value: &str| {
+        cli.run(&["binding", "disallow", "bearer/x", option, value, "--format", "json"])
+    };
+    assert_eq!(disallow("--host", "a.example:443").json()["binding"]["hosts"], json!(["b.example:443"]));
+    disallow("--host", "a.example:443").fails(65).said("does not list a.example:443");
+    disallow("--host", "b.example:443").fails(65).said("binding revoke bearer/x/default");
+    disallow("--connector", "github://acme/a").fails(65).said("binding revoke bearer/x/default");
 }
 
 #[test]

@@ -15,6 +15,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("stamp", 0),
     ("secret", 0),
     ("chance", 0),
+    ("confine", 0),
     ("failpoint", 0),
     ("host_key", 0),
     ("event", 1),

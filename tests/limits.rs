@@ -209,7 +209,7 @@ fn a_chatty_guest_is_not_a_failed_guest_and_the_record_says_what_was_dropped() {
 #[test]
 fn one_mark_is_left_where_lines_are_dropped_and_lines_are_cut() {
     let marks = || {
-        let dropped = |text: &str| text.contains("the rest is dropped");
+        let dropped = |text: &str| text.contains("500 were omitted");
         records::records(|record| record.get("message").is_some_and(dropped)).len()
     };
     let lines = |call: &str| {
@@ -225,6 +225,8 @@ fn one_mark_is_left_where_lines_are_dropped_and_lines_are_cut() {
     let id = flood.last().unwrap().get("audit_id").unwrap().to_owned();
     let written = lines(&id);
     assert_eq!(written.len(), 1_001, "a thousand lines and one mark");
+    let last = written.last().unwrap().get("message").unwrap();
+    assert!(last.contains("more than 1000 lines; 500 were omitted"), "{last}");
     let run_once = Call::new(example("probe"), "log_flood", json!({"lines": 2, "length": 1_000_000}));
     run(world().host.run(run_once)).unwrap();
     let long = records::records(|record| {
@@ -243,12 +245,13 @@ fn one_mark_is_left_where_lines_are_dropped_and_lines_are_cut() {
 fn good_attempts_are_accounted_for_too() {
     let url = world().upstream.url("/bytes/5000");
     let (_, usage) = measured("fetch", json!({"url": url}));
-    assert_eq!((usage.requests, usage.bytes_in, usage.bytes_out), (1, 5_000, 0));
+    let line = "GET /bytes/5000 HTTP/1.1\r\n".len() as u64;
+    assert_eq!((usage.requests, usage.bytes_in, usage.bytes_out), (1, 5_000, line));
     assert!(usage.fuel > 0 && usage.memory > 0 && !usage.wall_time.is_zero(), "{usage:?}");
     assert_eq!((usage.limits.fuel(), usage.limits.memory()), (30_000_000_000, 64 << 20));
     assert_eq!(usage.wall_limit_ms(), 30_000);
     let (_, usage) = measured("post", json!({"url": world().upstream.url("/text/out"), "body": "12345"}));
-    assert_eq!(usage.bytes_out, 5);
+    assert_eq!(usage.bytes_out, 5 + "POST /text/out HTTP/1.1\r\n".len() as u64);
     let (value, quiet) = measured("call_info", json!({}));
     assert_eq!(value["attempt"], 1);
     assert_eq!(quiet.memory_grows, 0, "nothing on the common path grows memory");

@@ -9,6 +9,7 @@
     reason = "tests: what does not hold ends the test"
 )]
 
+mod aborted;
 mod actions;
 mod attacks;
 mod audit_queries;
@@ -37,6 +38,7 @@ mod faults_between;
 mod features;
 mod forgotten;
 mod fuzz;
+mod hoards;
 mod hostile;
 mod idempotency;
 mod identity;

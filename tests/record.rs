@@ -176,9 +176,18 @@ fn s8_the_command_line_shows_the_operators_view_when_told_to() {
     let probe = world().packages.iter().find(|(name, _)| *name == "probe").unwrap();
     run(home.install(&probe.1, &signer)).unwrap();
     let cli = Cli::new(COFFERDAM, home.path());
-    let panic = ["call", "github://cofferdam/probe", "panic", "--arg", "message=inner words"];
+    let message = "message=inner words\nand \u{1b}[31mmore";
+    let panic = ["call", "github://cofferdam/probe", "panic", "--arg", message];
     let with = |more: &[&str]| cli.run(&[&panic[..], more].concat()).fails(70);
-    assert!(!with(&[]).stderr.contains("inner words"));
+    let plain = with(&[]);
+    // The panic's message, each line with a mark of whose words they are; the envelope has none of it.
+    let shown = |words: &str| {
+        plain.stderr.lines().any(|line| line.starts_with("connector: ") && line.contains(words))
+    };
+    assert!(shown("panicked at") && shown("inner words"), "{}", plain.stderr);
+    assert!(plain.stderr.lines().any(|line| line.starts_with("connector: and ")), "{}", plain.stderr);
+    assert!(!plain.stderr.contains('\u{1b}'), "{}", plain.stderr);
+    assert!(!with(&["--format", "json"]).stderr.contains("inner words"));
     let told = with(&["--debug"]);
     let said =
         |words: &str| told.stderr.lines().any(|line| line.starts_with("debug: ") && line.contains(words));

@@ -1,6 +1,7 @@
 //! `cofferdam serve` as programs meet it: the real binary, over a socket.
 
 mod actions;
+mod confined;
 mod described;
 mod ends;
 mod foreign;

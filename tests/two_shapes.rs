@@ -37,6 +37,7 @@ const FAILING: &[(&str, bool)] = &[
     ("binding list", false),
     ("binding rebind bearer/slack/work", false),
     ("binding allow bearer/slack/work --connector github://acme/x", false),
+    ("binding disallow bearer/slack/work --connector github://acme/x", false),
     ("binding lock --passphrase --new-passphrase-file nowhere", false),
     ("binding inspect bearer/slack/work", false),
     ("binding revoke bearer/slack/work", false),

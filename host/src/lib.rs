@@ -10,6 +10,7 @@ pub mod chance;
 #[doc(hidden)]
 pub mod cli;
 pub mod clock;
+mod confine;
 mod credentials;
 pub mod digest;
 mod document;

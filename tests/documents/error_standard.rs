@@ -63,7 +63,8 @@ fn r6_a_failed_attempt_s_usage_is_recorded() {
     assert_eq!((told.attempts(), ended.len()), (3, 3));
     for (attempt, step) in told.report.attempts.iter().zip(&ended) {
         let usage = attempt.usage.unwrap();
-        assert!(usage.fuel > 0 && usage.memory > 0 && usage.bytes_out == 0, "{usage:?}");
+        // A GET has no body: its first line is all that counts.
+        assert!(usage.fuel > 0 && usage.memory > 0 && usage.bytes_out < 64, "{usage:?}");
         assert_eq!(usage.requests, 1);
         assert_eq!(step.facts["usage"]["fuel"], json!(usage.fuel));
     }

@@ -1,5 +1,5 @@
 ;; Returns two million truths: as bytes a small thing, as JSON values in the host's memory not.
-;; expects: resource_limit_exceeded host_transfer
+;; expects: resource_limit_exceeded memory
 (core module $m
   (memory (export "memory") 40)
   (func (export "run") (result i32)

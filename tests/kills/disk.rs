@@ -8,8 +8,8 @@ use super::stage::{Job, Load, Op, Stage};
 /// The command with a limit on the size of files, as a full disk is one; in blocks of 512 bytes.
 fn limited(command: &Command, blocks: u32) -> Command {
     let mut limited = Command::new("sh");
-    // The signal would end the process; ignored, the write fails.
-    let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\" <\"$LINES\"");
+    // The default of the signal that comes with it is to end the process: the command itself has to see to that.
+    let script = format!("ulimit -f {blocks}; exec \"$0\" \"$@\" <\"$LINES\"");
     limited.arg("-c").arg(script).arg(command.get_program()).args(command.get_args()).env_clear();
     for (name, value) in command.get_envs() {
         if let Some(value) = value {

@@ -89,12 +89,16 @@ fn s20_d9_where_the_record_cannot_be_begun_nothing_runs() {
     let path = "/text/unwritable?begin";
     let file = desk.home.path().join("audit.db");
     let refused_for = |words: &str| {
-        let error = refused(run(desk.host().run(post(path))));
+        let host = desk.host();
+        let error = refused(run(host.run(post(path))));
         assert_eq!(error.kind(), HostErrorKind::AuditUnavailable, "{error}");
         assert!(error.message().contains(words) && error.message().contains("not run"), "{error}");
         let shown = serde_json::to_string(&error).unwrap();
         assert!(!shown.contains(desk.home.path().to_str().unwrap()), "{shown}");
         assert_eq!(desk.waits(), [2, 4, 6]);
+        // The next call of this host does not wait for what is known not to be there.
+        let error = refused(run(host.run(post(path))));
+        assert_eq!((error.kind(), desk.waits()), (HostErrorKind::AuditUnavailable, Vec::new()));
         // Why a call is not taken up is told all the same, and at once.
         let error = refused(run(desk.host().run(Call::new(example("probe"), "nothing", json!({})))));
         assert_eq!((error.kind(), desk.waits()), (HostErrorKind::OpNotFound, Vec::new()));
@@ -107,9 +111,12 @@ fn s20_d9_where_the_record_cannot_be_begun_nothing_runs() {
     refused_for("others can read");
     fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     refused_for("damaged");
+    let host = desk.host();
+    let error = refused(run(host.run(post(path))));
+    assert_eq!((error.kind(), desk.waits()), (HostErrorKind::AuditUnavailable, vec![2, 4, 6]));
     fs::remove_file(&file).unwrap();
     assert_eq!(count(path), 0);
-    run(desk.host().run(post(path))).unwrap();
+    run(host.run(post(path))).unwrap();
     assert_eq!((count(path), desk.waits()), (1, Vec::new()));
 
     // The key that seals: readable by others, it proves nothing.

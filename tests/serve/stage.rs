@@ -142,8 +142,13 @@ impl Stage {
         }
     }
 
+    /// The process of the server.
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(super) fn signal(&self, signal: &str) {
-        let pid = self.child.id().to_string();
+        let pid = self.pid().to_string();
         assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
     }
 

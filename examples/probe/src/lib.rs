@@ -1,5 +1,6 @@
 //! Every way to misbehave, one operation each: for tests of the host and for tours of its failures.
 
+mod hoard;
 mod resources;
 mod several;
 mod surroundings;
@@ -52,6 +53,15 @@ impl Guest for Probe {
 
     fn lose_track(first: String, second: String) -> Result<(), Failure> {
         talk::lose_track(&first, &second)
+    }
+
+    fn leave_behind(
+        methods: Vec<String>,
+        url: String,
+        awaited: String,
+        give_up: bool,
+    ) -> Result<u32, Failure> {
+        talk::leave_behind(&methods, &url, &awaited, give_up)
     }
 
     fn post(url: String, body: String) -> Result<Response, Failure> {
@@ -149,6 +159,14 @@ impl Guest for Probe {
     fn stdout_flood(bytes: u64) -> Result<(), Failure> {
         talk::stdout_flood(bytes);
         Ok(())
+    }
+
+    fn hoard(way: String, url: String) -> Result<u64, Failure> {
+        hoard::hoard(&way, &url)
+    }
+
+    fn hoard_result(items: u32) -> Result<Vec<String>, Failure> {
+        Ok(hoard::hoard_result(items))
     }
 
     fn big_result(bytes: u64) -> Result<String, Failure> {

@@ -99,6 +99,22 @@ pub(crate) fn lose_track(first: &str, second: &str) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Returns while requests are under way.
+pub(crate) fn leave_behind(
+    methods: &[String],
+    url: &str,
+    awaited: &str,
+    give_up: bool,
+) -> Result<u32, Failure> {
+    let started: Vec<_> = methods.iter().filter_map(|method| start(url, Some(method), None)).collect();
+    drop(http::get(awaited).send()?);
+    let count = u32::try_from(started.len()).unwrap_or(u32::MAX);
+    if !give_up {
+        std::mem::forget(started);
+    }
+    Ok(count)
+}
+
 /// Below the SDK, which knows six methods.
 pub(crate) fn start(url: &str, method: Option<&str>, field: Option<&str>) -> Option<FutureIncomingResponse> {
     let (scheme, rest) = url.split_once("://")?;

@@ -125,6 +125,7 @@ fn attempt(
         profile,
         outcome: Some(outcome),
         usage: None,
+        aborted_on_return: Vec::new(),
         waited_ms,
     }
 }

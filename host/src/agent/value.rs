@@ -20,12 +20,26 @@ pub fn value(action: &str, value: &Value, report: &Report) -> Rendered {
     let mut structured = Map::from_iter([("value".to_owned(), value.clone())]);
     if let Some(failed) = report.partial {
         structured.insert("partial".into(), failed.into());
-        text.push_str(&format!(
-            "Action '{}' answered in part: {failed} of its items failed.\n",
-            named(action)
-        ));
-        for line in items(value) {
-            text.push_str(&format!("- {line}\n"));
+        let aborted = report.aborted_on_return();
+        let items_failed = failed.saturating_sub(aborted.len() as u64);
+        if items_failed > 0 {
+            text.push_str(&format!(
+                "Action '{}' answered in part: {items_failed} of its items failed.\n",
+                named(action)
+            ));
+            for line in items(value) {
+                text.push_str(&format!("- {line}\n"));
+            }
+        }
+        if !aborted.is_empty() {
+            structured.insert("aborted_on_return".into(), json!(aborted));
+            text.push_str(&format!(
+                "Action '{}' answered while requests of it were under way.\n",
+                named(action)
+            ));
+            for request in aborted {
+                text.push_str(&format!("- {}\n", safe_line(&request.to_string(), ITEM_CHARS)));
+            }
         }
     }
     // The same value, with what could drive a terminal or hide in a text spelt out.

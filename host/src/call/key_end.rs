@@ -16,6 +16,8 @@ pub(super) struct Done {
     pub(super) all_ended: bool,
     /// Whether any request of those that did may have left.
     pub(super) sent: bool,
+    /// Whether the guest returned while a request of it was under way that may have changed something.
+    pub(super) left_unsafe: bool,
     /// Whether it may be done again.
     pub(super) idempotent: bool,
     /// Until when an outcome would stand.
@@ -28,6 +30,8 @@ impl Done {
         match outcome {
             // Nothing was done under it.
             _ if self.attempts == 0 => KeyEnd::Free,
+            // What became of a request that was aborted as the guest returned is not known, whatever the guest says.
+            Ok(_) if self.left_unsafe => KeyEnd::Unknown,
             Ok(_) => KeyEnd::Keeps(self.until),
             // A key is not frozen to what passes; and nothing is done twice for that.
             Err(Error::Failure(failure)) if passes(failure) && (self.idempotent || !self.sent) => {
@@ -40,6 +44,7 @@ impl Done {
             {
                 KeyEnd::Unknown
             }
+            Err(Error::Failure(_)) if self.left_unsafe => KeyEnd::Unknown,
             Err(Error::Failure(_)) => KeyEnd::Keeps(self.until),
             Err(Error::Host(_)) => self.key_without_outcome(),
         }

@@ -1,8 +1,8 @@
 //! The call on record: its events gathered, and written before what they announce happens.
 //!
 //! Two commits a call: what was admitted, before its guest runs; and how it ended, before anybody hears of it. What
-//! lies between goes with the next one. A record that cannot be written is tried again three times, after 2, 4 and 6
-//! seconds; then nothing runs.
+//! lies between goes with the next one. A log that cannot be written is tried again three times, after 2, 4 and 6
+//! seconds; then nothing runs. Calls that come while it is known to be unwritable try once and fail at once.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,6 +23,15 @@ use crate::failure::AuditId;
 
 /// How long is waited before a write is tried again: each once, in turn.
 const WAITS: [Duration; 3] = [Duration::from_secs(2), Duration::from_secs(4), Duration::from_secs(6)];
+
+/// How long a write is tried for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Persistence {
+    /// Three more times, unless the log is known to be unwritable: nothing was done that has to be recorded.
+    WhileWritable,
+    /// Three more times: the outcome of what was done would be lost.
+    Always,
+}
 
 /// A call's place in the record.
 pub(super) struct OnRecord {
@@ -169,7 +178,7 @@ impl OnRecord {
     /// `audit_unavailable`: that cannot be told.
     pub(super) async fn standing(&self) -> Result<Standing, HostError> {
         let Some(claim) = self.claim_now() else { return Ok(Standing::Free) };
-        let looked = self.tried(|| {
+        let looked = self.tried(Persistence::WhileWritable, || {
             let (reply, answer) = written();
             (Order::Look { claim: claim.clone(), reply }, answer)
         });
@@ -188,7 +197,7 @@ impl OnRecord {
         if matches!(self.beginning, Beginning::Written) {
             let mut lines = std::mem::take(&mut self.lines);
             let entry = Entry::new(&self.audit_id, &lines);
-            let appended = self.tried(|| {
+            let appended = self.tried(Persistence::WhileWritable, || {
                 let (reply, answer) = written();
                 let (audit_id, entry) = (self.audit_id.clone(), entry.clone());
                 (Order::Append { audit_id, entry, reply: Some(reply) }, answer)
@@ -208,7 +217,7 @@ impl OnRecord {
         // What is refused before its first attempt does nothing again.
         open.resumes = self.resumes.clone();
         self.beginning = Beginning::Asked(Box::new(open.clone()));
-        let opened = self.tried(|| {
+        let opened = self.tried(Persistence::WhileWritable, || {
             let (reply, answer) = written();
             (Order::Open { call: Box::new(open.clone()), reply }, answer)
         });
@@ -259,7 +268,7 @@ impl OnRecord {
         if failpoint::skips("skip.close") {
             return Ok(());
         }
-        let done = self.tried(|| {
+        let done = self.tried(Persistence::Always, || {
             let (reply, answer) = written();
             let (open, call) = (open.clone(), Box::new(close.clone()));
             (Order::Close { open, call, reply: Some(reply) }, answer)
@@ -352,19 +361,31 @@ impl OnRecord {
         Entry::new(&self.audit_id, &std::mem::take(&mut self.lines))
     }
 
-    async fn tried<T>(&self, order: impl Fn() -> (Order, Written<T>)) -> Result<T, AuditError> {
+    async fn tried<T>(
+        &self,
+        persistence: Persistence,
+        order: impl Fn() -> (Order, Written<T>),
+    ) -> Result<T, AuditError> {
         let mut waits = WAITS.into_iter();
         loop {
             let (order, answer) = order();
             self.recording.log().submit(order);
             failpoint::pass("submitted");
-            match (answer.done().await, waits.next()) {
-                (Err(error), Some(wait)) if is_tried_again(error.trouble()) => {
-                    tracing::warn!(target: "cofferdam::audit", audit_id = self.audit_id.as_str(), %error, "the record is tried again in {} s", wait.as_secs());
-                    self.clock.sleep_until(self.clock.now() + wait).await;
+            let error = match answer.done().await {
+                Ok(answer) => {
+                    self.recording.note_unwritable(false);
+                    return Ok(answer);
                 }
-                (answer, _) => return answer,
-            }
+                Err(error) if is_tried_again(error.trouble()) => error,
+                Err(error) => return Err(error),
+            };
+            let waits_again = persistence == Persistence::Always || !self.recording.is_unwritable();
+            let Some(wait) = waits.next().filter(|_| waits_again) else {
+                self.recording.note_unwritable(true);
+                return Err(error);
+            };
+            tracing::warn!(target: "cofferdam::audit", audit_id = self.audit_id.as_str(), %error, "the record is tried again in {} s", wait.as_secs());
+            self.clock.sleep_until(self.clock.now() + wait).await;
         }
     }
 }

@@ -41,6 +41,8 @@ pub(super) struct Record {
     span: Span,
     /// Whether any request of any attempt may have left.
     sent: bool,
+    /// Whether the last attempt's guest returned while a request was under way that may have changed something.
+    left_unsafe: bool,
     redactor: Redactor,
     /// Where the call's key was claimed and another call has it: how it stands.
     taken: Option<Standing>,
@@ -73,6 +75,7 @@ impl Record {
             report: Some(report),
             span,
             sent: false,
+            left_unsafe: false,
             redactor,
             taken: None,
             ended: None,
@@ -230,6 +233,7 @@ impl Record {
                 profile: Arc::clone(profile),
                 outcome: None,
                 usage: None,
+                aborted_on_return: Vec::new(),
                 waited_ms: None,
             });
         }
@@ -243,6 +247,7 @@ impl Record {
         };
         if let Some(attempt) = self.report.as_mut().and_then(|report| report.attempts.last_mut()) {
             attempt.usage = Some(ended.usage);
+            attempt.aborted_on_return.clone_from(&ended.aborted_on_return);
             attempt.outcome = Some(match &ended.outcome {
                 Ok(_) => AttemptOutcome::Value,
                 Err(Error::Failure(failure)) => AttemptOutcome::Failure {
@@ -258,15 +263,19 @@ impl Record {
             self.step(Step::Suppressed { at: *at, by: *by, reason, cause });
         }
         if let Some(report) = &mut self.report {
-            report.partial = ended.failed_items.filter(|items| *items > 0);
+            report.partial = ended.missing();
         }
         self.sent |= ended.request_sent;
+        self.left_unsafe = ended.aborted_on_return.iter().any(|request| request.unsafe_sent);
         let attempt = self.number();
         let mut more = Map::from_iter([("phases".to_owned(), self.phases(ended).into())]);
         if let Err(error) = &ended.outcome {
             more.insert("failure".to_owned(), operator_view::of(error, &self.redactor).into());
         }
         more.insert("request_sent".to_owned(), ended.request_sent.into());
+        if !ended.aborted_on_return.is_empty() {
+            more.insert("aborted_on_return".to_owned(), json!(ended.aborted_on_return));
+        }
         let refused = match &ended.outcome {
             Err(Error::Host(error)) => Some(error.kind().code()),
             _ => None,
@@ -425,6 +434,7 @@ impl Record {
             attempts: self.attempts(),
             all_ended: self.report.as_ref().is_none_or(|report| report.attempts.iter().all(ended)),
             sent: self.sent,
+            left_unsafe: self.left_unsafe,
             idempotent: self.on_record.is_idempotent(),
             until: self.on_record.key_stands_until(),
         }

@@ -1,6 +1,7 @@
 //! How calls are recorded: where, under whose name, how much of them is kept and for how long, and the seal of what is.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ pub(crate) struct Recording {
     settings: RecordSettings,
     key_file: PathBuf,
     sealer: OnceLock<Sealer>,
+    /// Whether the last write failed, after all its waits or as the next one that did not wait.
+    unwritable: AtomicBool,
 }
 
 /// What the operator says of the record.
@@ -39,7 +42,7 @@ impl Default for RecordSettings {
 impl Recording {
     /// Records in `log`; what is kept is sealed with a key derived from the one in `key_file`.
     pub(crate) fn new(log: Arc<dyn AuditLog>, key_file: PathBuf, settings: RecordSettings) -> Self {
-        Self { log, settings, key_file, sealer: OnceLock::new() }
+        Self { log, settings, key_file, sealer: OnceLock::new(), unwritable: AtomicBool::new(false) }
     }
 
     /// Where.
@@ -50,6 +53,17 @@ impl Recording {
     /// What the operator says of it.
     pub(crate) fn settings(&self) -> &RecordSettings {
         &self.settings
+    }
+
+    /// Whether the log could not be written when it was last tried: then a call that has done nothing yet does not
+    /// wait for it again.
+    pub(super) fn is_unwritable(&self) -> bool {
+        self.unwritable.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether the log could be written.
+    pub(super) fn note_unwritable(&self, unwritable: bool) {
+        self.unwritable.store(unwritable, Ordering::Relaxed);
     }
 
     /// Waits until all that was given to the record is written, or cannot be.

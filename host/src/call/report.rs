@@ -11,6 +11,7 @@ use super::redact::Known;
 use crate::event::shown_wait;
 use crate::failure::{AuditId, Cause, FailureClass};
 use crate::limits::Usage;
+use crate::sandbox::AbortedRequest;
 
 /// The report of one call, beside its outcome.
 #[derive(Debug, Clone, Serialize)]
@@ -24,8 +25,9 @@ pub struct Report {
     pub idempotency_key: Option<Arc<str>>,
     /// Every attempt that was begun, in order.
     pub attempts: Vec<AttemptReport>,
-    /// How many of its items failed, where the value says so: it has a list `errors` that is not empty. Such a value
-    /// is partial; none where it is whole.
+    /// How much of the value is missing: its items that failed, where it says so in a list `errors` that is not empty,
+    /// and the requests that its connector left under way when it returned. Such a value is partial; none where it is
+    /// whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partial: Option<u64>,
     /// The call whose recorded outcome this is: one before it, with the same idempotency key. Nothing was run.
@@ -60,6 +62,9 @@ pub struct AttemptReport {
     /// What it used; none where it was cancelled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
+    /// Requests that had neither an answer nor an error when its connector returned. They were aborted then.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub aborted_on_return: Vec<AbortedRequest>,
     /// How long the call waited after it, in milliseconds: until the next attempt, or until it was cancelled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waited_ms: Option<u64>,
@@ -116,6 +121,9 @@ impl fmt::Display for AttemptReport {
         if let Some(usage) = &self.usage {
             write!(f, "; used: {usage}")?;
         }
+        for request in &self.aborted_on_return {
+            write!(f, "; {request}")?;
+        }
         match self.waited_ms {
             Some(ms) => write!(f, "; then waited {}", shown_wait(Duration::from_millis(ms))),
             None => Ok(()),
@@ -157,6 +165,12 @@ impl Report {
     pub fn may_have_sent(&self) -> bool {
         let sent = |attempt: &AttemptReport| attempt.usage.is_none_or(|usage| usage.requests > 0);
         self.replayed.is_none() && self.attempts.iter().any(sent)
+    }
+
+    /// The requests that the connector left under way when it returned what the call gives back.
+    #[must_use]
+    pub fn aborted_on_return(&self) -> &[AbortedRequest] {
+        self.attempts.last().map_or(&[], |attempt| &attempt.aborted_on_return)
     }
 
     /// What the last attempt used; none where none has ended.

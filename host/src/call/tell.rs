@@ -9,7 +9,7 @@ use super::report::Report;
 use crate::audit::Verdict;
 use crate::error::Error;
 use crate::event::{Event, Listener, Step, shown_wait};
-use crate::failure::AuditId;
+use crate::failure::{AuditId, safe_line};
 
 /// Tells the log and the listener; neither can fail the call.
 pub(super) fn tell(audit_id: &AuditId, seq: u32, listener: Option<&dyn Listener>, step: Step<'_>) {
@@ -80,6 +80,7 @@ pub(super) fn end(report: &Report, who: Who<'_>, verdict: &Verdict, error: Optio
         fuel_limit = usage.map(|usage| usage.limits.fuel()),
         memory_bytes = usage.map(|usage| usage.memory),
         memory_limit_bytes = usage.map(|usage| usage.limits.memory()),
+        host_memory_bytes = usage.map(|usage| usage.host_memory),
         memory_grows = usage.map(|usage| usage.memory_grows),
         wall_us = usage.map(|usage| usage.wall_us()),
         wall_limit_ms = usage.map(|usage| usage.wall_limit_ms()),
@@ -90,7 +91,8 @@ pub(super) fn end(report: &Report, who: Who<'_>, verdict: &Verdict, error: Optio
         log_lines_dropped = usage.map(|usage| usage.log_lines_dropped),
         stdio_bytes = usage.map(|usage| usage.stdio_bytes),
         stdio_bytes_dropped = usage.map(|usage| usage.stdio_bytes_dropped),
-        notes = (!notes.is_empty()).then(|| notes.join("; ")),
+        // One call is one line, whatever a guest wrote.
+        notes = (!notes.is_empty()).then(|| safe_line(&notes.join("; "), usize::MAX)),
         "call"
     );
 }

@@ -65,6 +65,13 @@ pub(super) struct Globals {
     )]
     pub(super) passphrase_file: Option<PathBuf>,
 
+    /// Leaves servers and the compile worker without Landlock and seccomp.
+    ///
+    /// By default `serve`, `mcp` and the compile worker of every command keep themselves to the files and system
+    /// calls that they need; `cofferdam inspect --host` shows what holds on this machine.
+    #[arg(long, global = true, env = "COFFERDAM_NO_CONFINE", hide_env_values = true, value_parser = clap::builder::FalseyValueParser::new())]
+    pub(super) no_confine: bool,
+
     /// How results are printed on standard output: for people, or as one line of JSON.
     ///
     /// With `json`, errors are one line of JSON too: on standard error, but for `call`, whose failures are

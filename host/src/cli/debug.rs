@@ -10,6 +10,17 @@ pub(super) fn tell(ui: &Ui, view: &Map<String, Value>) {
     lines(view).iter().for_each(|line| ui.note(&format!("debug: {line}")));
 }
 
+/// Shows what the guest wrote on standard error before it was ended, a panic's message or a traceback: line by line, each
+/// with a mark of whose words they are. What a guest reports itself speaks for itself.
+pub(super) fn tell_stderr(ui: &Ui, view: &Map<String, Value>) {
+    let text = |name: &str| view.get(name).and_then(Value::as_str);
+    let ended =
+        matches!(text("code"), Some("trap" | "exit")) || text("class") == Some("resource_limit_exceeded");
+    for line in text("stderr").filter(|_| ended).iter().flat_map(|text| text.lines()) {
+        ui.note(&format!("connector: {line}"));
+    }
+}
+
 /// The lines: each field and what it says, texts as they are but for what could drive a terminal.
 pub(super) fn lines(view: &Map<String, Value>) -> Vec<String> {
     let mut lines = Vec::new();

@@ -10,7 +10,6 @@
 mod args;
 mod commands;
 mod debug;
-mod dumps;
 mod exit_codes;
 mod facts;
 #[cfg(feature = "failpoints")]
@@ -22,6 +21,7 @@ mod logging;
 mod page;
 mod passphrase;
 mod private;
+mod process_setup;
 mod progress;
 #[cfg(test)]
 mod reference;
@@ -48,7 +48,7 @@ use ui::Ui;
 /// Runs the command line of this process; the exit code is one of `docs/exit-codes.md`.
 #[must_use]
 pub fn main() -> ExitCode {
-    dumps::forbid();
+    process_setup::prepare();
     if std::env::args_os().len() <= 1 {
         return report::help();
     }
@@ -69,7 +69,7 @@ pub fn main() -> ExitCode {
         Ok(telemetry) => telemetry,
         Err(stop) => return report::stopped(&ui, stop),
     };
-    let session = Session::new(&ui, cli.globals.home, cli.globals.passphrase_file);
+    let session = Session::new(&ui, cli.globals);
     let code = match commands::run(cli.command, &session) {
         Ok(()) => ExitCode::SUCCESS,
         Err(stop) => report::stopped(&ui, stop),

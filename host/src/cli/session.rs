@@ -1,16 +1,19 @@
 //! What a command works with: the streams, the home directory, and the host in it.
 
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use etcetera::BaseStrategy as _;
 
+use super::args::Globals;
 use super::files;
 use super::passphrase;
 use super::settings::{self, Settings};
 use super::ui::Ui;
 use super::user;
 use crate::call::ConnectorRef;
+use crate::confine::{Coverage, Role, ServerFiles, confine};
 use crate::error::{HostError, HostErrorKind};
 use crate::failure::safe_line;
 use crate::host::{Host, HostBuilder};
@@ -31,11 +34,14 @@ pub(super) struct Session<'u> {
     pub(super) ui: &'u Ui,
     home: Option<PathBuf>,
     passphrase_file: Option<PathBuf>,
+    /// Whether servers and the compile worker confine themselves.
+    confined: bool,
 }
 
 impl<'u> Session<'u> {
-    pub(super) fn new(ui: &'u Ui, home: Option<PathBuf>, passphrase_file: Option<PathBuf>) -> Self {
-        Self { ui, home, passphrase_file }
+    pub(super) fn new(ui: &'u Ui, globals: Globals) -> Self {
+        let Globals { home, passphrase_file, no_confine, .. } = globals;
+        Self { ui, home, passphrase_file, confined: !no_confine }
     }
 
     /// The home directory; it need not exist.
@@ -59,7 +65,13 @@ impl<'u> Session<'u> {
 
     /// What parses a package that nothing is known of, without a host.
     pub(super) fn parser(&self) -> Result<PackageParser, HostError> {
-        PackageParser::new(compiler()?, CompileLimits::default())
+        PackageParser::new(self.compiler()?, CompileLimits::default())
+    }
+
+    /// This very program compiles, as a child process.
+    fn compiler(&self) -> Result<Compiler, HostError> {
+        let compiler = Compiler::child(program()?);
+        Ok(if self.confined { compiler } else { compiler.without_confinement() })
     }
 
     /// The host in the home directory, as `config.toml` has it.
@@ -69,21 +81,60 @@ impl<'u> Session<'u> {
 
     /// The host in the home directory, with what a command adds.
     pub(super) fn host_with(&self, add: impl FnOnce(HostBuilder) -> HostBuilder) -> Result<Host, HostError> {
-        self.host_and_vault_with(add).map(|(host, _)| host)
+        self.host_and_vault_with(Settings::load(&self.home()?)?, &user::actor(), add).map(|(host, _)| host)
+    }
+
+    /// The host of a server, with what its command adds. The process is confined before it opens its home.
+    pub(super) fn serving_host_with(
+        &self,
+        add: impl FnOnce(HostBuilder) -> HostBuilder,
+    ) -> Result<Host, HostError> {
+        let settings = Settings::load(&self.home()?)?;
+        // Read while the list of users is in reach.
+        let actor = user::actor();
+        if self.confined {
+            let walls = confine(&self.server_role(&settings)?, Coverage::Process);
+            if !walls.holds() {
+                self.ui
+                    .note("This system does not confine the server in full; see `cofferdam inspect --host`.");
+            }
+        }
+        self.host_and_vault_with(settings, &actor, add).map(|(host, _)| host)
+    }
+
+    /// Whether servers and the compile worker confine themselves.
+    pub(super) fn is_confined(&self) -> bool {
+        self.confined
+    }
+
+    /// The files that a server in this home keeps.
+    pub(super) fn server_role(&self, settings: &Settings) -> Result<Role, HostError> {
+        let home = self.home()?;
+        // The rules are for what exists: a home that is made later would be out of reach.
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&home);
+        made.map_err(|error| files::unwritable(&home, error))?;
+        let passphrase = self.passphrase_file.iter();
+        let key = settings.vault_key_file.iter();
+        Ok(Role::Server(ServerFiles {
+            compiler: program()?,
+            configured: settings.extra_roots.iter().chain(passphrase).chain(key).cloned().collect(),
+            home,
+        }))
     }
 
     /// The host, and the vault file that it keeps its bindings in.
     pub(super) fn host_and_vault(&self) -> Result<(Host, Arc<VaultFile>), HostError> {
-        self.host_and_vault_with(|builder| builder)
+        self.host_and_vault_with(Settings::load(&self.home()?)?, &user::actor(), |builder| builder)
     }
 
     fn host_and_vault_with(
         &self,
+        settings: Settings,
+        actor: &str,
         add: impl FnOnce(HostBuilder) -> HostBuilder,
     ) -> Result<(Host, Arc<VaultFile>), HostError> {
         let home = self.home()?;
-        let settings = Settings::load(&home)?;
-        let mut builder = Host::builder().home(&home).compiler(compiler()?).concurrency(CONCURRENCY);
+        let mut builder = Host::builder().home(&home).compiler(self.compiler()?).concurrency(CONCURRENCY);
         for host_port in settings.allow_private {
             builder = builder.allow_private(host_port);
         }
@@ -94,7 +145,7 @@ impl<'u> Session<'u> {
         if let Some(bytes) = settings.cache_size {
             builder = builder.code_cache_size(bytes);
         }
-        builder = recorded(builder, &settings.audit).actor(&user::actor());
+        builder = recorded(builder, &settings.audit).actor(actor);
         let vault = Arc::new(self.vault(&home, settings.vault_key_file)?);
         let shared: Arc<dyn Vault> = Arc::<VaultFile>::clone(&vault);
         Ok((add(builder.vault(shared)).build()?, vault))
@@ -168,14 +219,13 @@ fn read_roots(path: &Path) -> Result<Vec<u8>, HostError> {
     }
 }
 
-/// This very program compiles, as a child process.
-fn compiler() -> Result<Compiler, HostError> {
-    let program = std::env::current_exe().map_err(|error| {
+/// The path of this very program, which compiles as a child process.
+fn program() -> Result<PathBuf, HostError> {
+    std::env::current_exe().map_err(|error| {
         HostError::new(HostErrorKind::Configuration, "The path of this program cannot be found out.")
             .hint("Start cofferdam by its path.")
             .because(error)
-    })?;
-    Ok(Compiler::child(program))
+    })
 }
 
 fn default_home() -> Result<PathBuf, HostError> {

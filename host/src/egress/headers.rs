@@ -1,6 +1,6 @@
 //! Which header fields a guest may set, which it may see, and how many bytes they are.
 
-use http::{HeaderMap, HeaderName, header};
+use http::{HeaderMap, HeaderName, Method, Uri, header};
 
 /// Fields that belong to the connection, or by which a request claims to come from somewhere else.
 const FORBIDDEN: &[&str] = &[
@@ -34,6 +34,13 @@ pub fn guest_may_set(name: &HeaderName) -> bool {
 pub(super) fn hide_from_guest(headers: &mut HeaderMap) {
     headers.remove(header::SET_COOKIE);
     headers.remove("set-cookie2");
+}
+
+/// The bytes of a request's first line as HTTP/1.1 writes it: method, path and query, version, line end.
+#[must_use]
+pub fn line_bytes(method: &Method, uri: &Uri) -> usize {
+    let path = uri.path_and_query().map_or(1, |path| path.as_str().len().max(1));
+    method.as_str().len() + path + "  HTTP/1.1\r\n".len()
 }
 
 /// The bytes of all fields as they go over the wire: name, colon, space, value, line end.

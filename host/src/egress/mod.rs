@@ -45,7 +45,7 @@ pub(crate) use aws_region::region as aws_region;
 pub use client::{Client, Timeouts};
 pub use counted::{Counted, CountedError};
 pub use fault::{NetworkFaultParts, RequestFlaw, SendError, code, remedy};
-pub use headers::{guest_may_set, header_bytes};
+pub use headers::{guest_may_set, header_bytes, line_bytes};
 pub use host_port::{HostPort, HostPortError};
 pub use incoming::ResponseBody;
 pub use policy::Policy;

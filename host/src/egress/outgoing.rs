@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use super::authority::Target;
 use super::authorization::Authorization;
 use super::fault::{NetworkFaultParts, RequestFlaw, SendError, code};
-use super::headers::{guest_may_set, header_bytes};
+use super::headers::{guest_may_set, header_bytes, line_bytes};
 use crate::failure::{LimitHit, LimitKind, Phase};
 use crate::limits::HEADER_BYTES;
 
@@ -80,7 +80,7 @@ where
     let host = HeaderValue::try_from(target.host_header()).map_err(|_| RequestFlaw::Path)?;
     headers.insert(header::HOST, host);
     headers.extend(allowed(head.headers));
-    let used = header_bytes(&headers);
+    let used = line_bytes(&head.method, &head.uri).saturating_add(header_bytes(&headers));
     if used > HEADER_BYTES {
         let (limit, configured) = (LimitKind::RequestHeaders, HEADER_BYTES as u64);
         return Err(SendError::Limit(LimitHit::new(limit, configured, used as u64)));

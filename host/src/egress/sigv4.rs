@@ -77,6 +77,14 @@ impl Sigv4 {
         matches!(self.service.as_str(), "s3" | "s3-outposts" | "s3express" | "s3-object-lambda")
     }
 
+    /// The most of a body that is held to be signed, in bytes.
+    pub(crate) fn holds_at_most(&self, scheme: Scheme) -> u64 {
+        match self.is_s3() && scheme == Scheme::Https {
+            true => S3_SIGNED_BYTES as u64,
+            false => REQUEST_BODY_BYTES,
+        }
+    }
+
     /// Holds the whole body, of which there is no more than the limit of any; but beyond
     /// [`S3_SIGNED_BYTES`] S3's goes on as a stream, over TLS.
     pub(super) async fn look(

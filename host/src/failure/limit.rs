@@ -45,7 +45,7 @@ limits! {
     Fuel = "fuel", "fuel";
     /// Time from the permit to run until the outcome, waits included.
     WallTime = "wall_time", "ms";
-    /// Linear memories and tables together.
+    /// Linear memories, tables and what the host holds for the guest, together.
     Memory = "memory", "bytes";
     /// The stack of WebAssembly frames.
     Stack = "stack", "bytes";

@@ -39,4 +39,5 @@ pub(crate) use restored::WholeFailure;
 pub use retried::RetryStopped;
 pub use runtime::RuntimeFault;
 pub(crate) use text::printable_json;
+pub(crate) use text::safe_lines;
 pub use text::{ascii_line, safe_line};

@@ -7,6 +7,15 @@
 /// a component cannot forge a log line or drive a terminal.
 #[must_use]
 pub fn safe_line(text: &str, max: usize) -> String {
+    printable(text, max, false)
+}
+
+/// As [`safe_line`], with its line breaks: for what is shown as several lines, each with a mark of whose words they are.
+pub(crate) fn safe_lines(text: &str, max: usize) -> String {
+    printable(text, max, true)
+}
+
+fn printable(text: &str, max: usize, line_breaks: bool) -> String {
     let mut line = String::with_capacity(text.len().min(max));
     let mut kept = 0;
     for c in text.chars() {
@@ -17,7 +26,9 @@ pub fn safe_line(text: &str, max: usize) -> String {
             line.push('…');
             break;
         }
-        line.push(if c.is_control() || c == '\u{2028}' || c == '\u{2029}' { ' ' } else { c });
+        let breaks = c == '\n' && line_breaks;
+        let drives = (c.is_control() && !breaks) || c == '\u{2028}' || c == '\u{2029}';
+        line.push(if drives { ' ' } else { c });
         kept += 1;
     }
     line.trim().to_owned()
@@ -68,7 +79,7 @@ fn is_invisible(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
-    use super::{printable_json, safe_line};
+    use super::{printable_json, safe_line, safe_lines};
 
     #[test]
     fn control_and_invisible_characters_do_not_survive() {
@@ -76,6 +87,7 @@ mod tests {
         assert_eq!(safe_line("a\u{202e}b\u{200b}c\u{e0041}d", 80), "abcd");
         assert_eq!(safe_line("abcdef", 3), "abc…");
         assert_eq!(safe_line("abc", 3), "abc");
+        assert_eq!(safe_lines("\u{1b}[31mone\r\n\u{202e}two\u{85}\n", 80), "[31mone \ntwo");
     }
 
     #[test]

@@ -62,16 +62,22 @@ pub struct BindingInspection {
 pub(super) fn verdict(binding: &Binding, asker: &Asker) -> Verdict {
     let connector = format!("{}@{}", asker.connector, asker.version);
     let known = binding.connectors.contains(&asker.connector);
-    let (sent, kept): (Vec<_>, Vec<_>) =
-        asker.hosts.iter().partition(|host| known && binding.hosts.contains(host));
-    let missing = match (known, kept.as_slice()) {
-        (false, _) => Some("the binding is not for this connector".to_owned()),
+    let (granted, lacking): (Vec<_>, Vec<_>) =
+        asker.hosts.iter().partition(|host| binding.hosts.contains(host));
+    let missing = match (known, lacking.as_slice()) {
         (true, []) => None,
-        (true, kept) => Some(format!("the binding may not go to {}", list(kept))),
+        (false, []) => Some("the binding is not for this connector".to_owned()),
+        (true, lacking) => Some(format!("the binding may not go to {}", list(lacking))),
+        (false, lacking) => {
+            Some(format!("the binding is not for this connector, and may not go to {}", list(lacking)))
+        }
     };
-    let command = missing
-        .as_ref()
-        .map(|_| format!("cofferdam binding allow {} --connector {}", binding.name, asker.connector));
+    // Everything that the command adds is written in it, so that running it as it stands widens nothing unseen.
+    let connectors = (!known).then(|| format!(" --connector {}", asker.connector));
+    let options: String =
+        connectors.into_iter().chain(lacking.iter().map(|host| format!(" --host {host}"))).collect();
+    let command = missing.as_ref().map(|_| format!("cofferdam binding allow {}{options}", binding.name));
+    let sent = if known { granted } else { Vec::new() };
     Verdict { connector, sent_to: sent.iter().map(ToString::to_string).collect(), missing, command }
 }
 

@@ -162,6 +162,26 @@ impl Host {
         })
     }
 
+    /// Takes a connector or hosts off a binding. What is left of either must not be empty.
+    ///
+    /// # Errors
+    /// `binding_not_found`; `validation` for what the binding does not list, and for the last connector or host; the
+    /// vault cannot be opened or written.
+    pub fn disallow_binding(
+        &self,
+        name: &BindingName,
+        connector: Option<&ConnectorName>,
+        hosts: &[HostGrant],
+    ) -> Result<BindingView, HostError> {
+        let now = self.pipeline.loader.clock.timestamp();
+        self.changed("disallowed", name, |bindings| {
+            let binding = found(name, bindings)?;
+            remove(name, &mut binding.connectors, connector.map(std::slice::from_ref).unwrap_or_default())?;
+            remove(name, &mut binding.hosts, hosts)?;
+            Ok(view(binding, now))
+        })
+    }
+
     /// Removes a binding and its secrets.
     ///
     /// # Errors
@@ -297,6 +317,26 @@ fn not_bound(name: &BindingName, bindings: &Bindings) -> HostError {
         ),
     };
     HostError::new(HostErrorKind::BindingNotFound, format!("Nothing is bound as {name}.")).hint(hint)
+}
+
+/// Removes `unwanted` from what a binding lists, all of which must be there, and not all that is there.
+fn remove<T: PartialEq + ToString>(
+    name: &BindingName,
+    listed: &mut Vec<T>,
+    unwanted: &[T],
+) -> Result<(), HostError> {
+    let invalid =
+        |message: String, hint: String| HostError::new(HostErrorKind::Validation, message).hint(hint);
+    if let Some(stranger) = unwanted.iter().find(|item| !listed.contains(item)) {
+        let message = format!("{name} does not list {}; nothing was changed.", stranger.to_string());
+        return Err(invalid(message, format!("`cofferdam binding inspect {name}` shows what it lists.")));
+    }
+    if !unwanted.is_empty() && listed.iter().all(|item| unwanted.contains(item)) {
+        let message = format!("{name} would be of no use to any connector; nothing was changed.");
+        return Err(invalid(message, format!("To end it, run `cofferdam binding revoke {name}`.")));
+    }
+    listed.retain(|item| !unwanted.contains(item));
+    Ok(())
 }
 
 fn deduplicated<T: Clone + Ord>(items: &[T]) -> Vec<T> {

@@ -67,9 +67,15 @@ pub const REQUEST_BODY_BYTES: u64 = 10 * MIB;
 /// Bytes of one response's body.
 pub const RESPONSE_BODY_BYTES: u64 = 10 * MIB;
 
-/// Bytes of one message's header fields. Those that a guest is still putting together count as the host
+/// Bytes of one message's head: its header fields, and of a request its first line. Those that a guest is still putting together count as the host
 /// holds them: each with some 70 bytes beside its name and value.
 pub const HEADER_BYTES: usize = 64 * 1024;
+
+/// The longest method that a guest may set, in bytes.
+pub const METHOD_BYTES: usize = 64;
+
+/// The longest authority that a guest may set, in bytes: a host name of 253, and a port.
+pub const AUTHORITY_BYTES: usize = 300;
 
 /// Header fields of one response.
 pub const RESPONSE_FIELDS: u64 = 100;
@@ -200,7 +206,7 @@ impl Limits {
         self.wall_time
     }
 
-    /// Linear memories and tables together, in bytes.
+    /// Linear memories, tables and what the host holds for the guest, together, in bytes.
     #[must_use]
     pub fn memory(&self) -> u64 {
         self.memory

@@ -14,8 +14,10 @@ use super::Limits;
 pub struct Usage {
     /// Fuel burnt.
     pub fuel: u64,
-    /// The most bytes that memories and tables had together.
+    /// The most bytes that were in use at once: memories, tables and what the host held for the guest.
     pub memory: u64,
+    /// The most bytes that the host held for the guest at once: requests and responses, output, handles, values.
+    pub host_memory: u64,
     /// How often a memory grew after it was made. Each time is a system call that holds up every other
     /// call of the process: a guest that does so on its common path scales badly over threads.
     pub memory_grows: u64,
@@ -23,7 +25,7 @@ pub struct Usage {
     pub wall_time: Duration,
     /// Outgoing requests, those that were refused included.
     pub requests: u64,
-    /// Bytes of request bodies.
+    /// Bytes of the requests' first lines and bodies.
     pub bytes_out: u64,
     /// Bytes of response bodies.
     pub bytes_in: u64,
@@ -56,10 +58,11 @@ impl Usage {
 impl Serialize for Usage {
     /// As the record has it: amounts in bytes, `wall_us` in microseconds, `wall_limit_ms` in milliseconds.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut fields = serializer.serialize_struct("Usage", 14)?;
+        let mut fields = serializer.serialize_struct("Usage", 15)?;
         fields.serialize_field("fuel", &self.fuel)?;
         fields.serialize_field("fuel_limit", &self.limits.fuel())?;
         fields.serialize_field("memory_bytes", &self.memory)?;
+        fields.serialize_field("host_memory_bytes", &self.host_memory)?;
         fields.serialize_field("memory_limit_bytes", &self.limits.memory())?;
         fields.serialize_field("memory_grows", &self.memory_grows)?;
         fields.serialize_field("wall_us", &self.wall_us())?;
@@ -81,13 +84,14 @@ impl fmt::Display for Usage {
         let ms = self.wall_time.as_secs_f64() * 1_000.0;
         write!(
             f,
-            "{ms:.1} of {} ms, {} of {} fuel, {} of {} KiB of memory (grown {} times), {} requests, {} bytes out, {} bytes in",
+            "{ms:.1} of {} ms, {} of {} fuel, {} of {} KiB of memory (grown {} times, {} KiB held by the host), {} requests, {} bytes out, {} bytes in",
             self.wall_limit_ms(),
             self.fuel,
             self.limits.fuel(),
             self.memory.div_ceil(1024),
             self.limits.memory() / 1024,
             self.memory_grows,
+            self.host_memory.div_ceil(1024),
             self.requests,
             self.bytes_out,
             self.bytes_in,

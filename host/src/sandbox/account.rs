@@ -12,9 +12,11 @@ pub(super) fn of(state: &State, ledger: &Ledger, limits: &Limits, fuel: u64, wal
     let (stdout_kept, stdout_dropped) = state.stdout.kept_and_dropped();
     let (stderr_kept, stderr_dropped) = state.stderr.kept_and_dropped();
     let (log_lines, log_lines_dropped) = state.log.kept_and_dropped();
+    let (memory, host_memory) = ledger.memory().peaks();
     Usage {
         fuel,
-        memory: state.limiter.used(),
+        memory,
+        host_memory,
         memory_grows: state.limiter.grows(),
         wall_time,
         requests: ledger.requests.load(Ordering::Relaxed),

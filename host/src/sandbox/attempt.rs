@@ -16,7 +16,7 @@ use super::breather::Breather;
 use super::gates::call::CallFacts;
 use super::gates::guards::Guards;
 use super::gates::http::HttpGate;
-use super::gates::ledger::Ledger;
+use super::gates::ledger::{AbortedRequest, Ledger};
 use super::gates::log::Suppressed;
 use super::load::{Connector, Exported};
 use super::state::State;
@@ -79,6 +79,16 @@ pub(crate) struct Ended<A> {
     pub(crate) suppressed: Vec<Suppressed>,
     /// Items of the value that failed, where its type has a list of them.
     pub(crate) failed_items: Option<u64>,
+    /// Requests that the guest left under way when it returned.
+    pub(crate) aborted_on_return: Vec<AbortedRequest>,
+}
+
+impl<A> Ended<A> {
+    /// How much its value lacks, items that failed and requests that were aborted; none where it is whole.
+    pub(crate) fn missing(&self) -> Option<u64> {
+        let aborted = if self.outcome.is_ok() { self.aborted_on_return.len() as u64 } else { 0 };
+        Some(self.failed_items.unwrap_or(0).saturating_add(aborted)).filter(|missing| *missing > 0)
+    }
 }
 
 /// How the guest's future stopped.
@@ -101,18 +111,18 @@ pub(crate) async fn run<A: Answer>(
         attempt;
     let deadline = time.deadline;
     let started = clock.now();
-    let ledger = Arc::new(Ledger::default());
+    let ledger = Arc::new(Ledger::new(limits.memory()));
     let gate = HttpGate::new(connector.egress(), Arc::clone(&ledger), scope, credentials, guards);
     let gate = gate.held_to(operation.read_only());
     let facts = CallFacts { idempotency_key, attempt: number, deadline };
-    let state = State::new(gate, limits.memory(), facts, context.audit_id().clone(), Arc::clone(&clock));
+    let state = State::new(gate, facts, context.audit_id().clone(), Arc::clone(&clock));
     let mut store = Store::new(operation.engine(), state);
 
     store.call_hook_async(Breather::new(Arc::clone(&clock)));
     let instantiated = OnceLock::new();
     let stop = match prepare(&mut store, limits, connector) {
         Ok(()) => {
-            let work = instantiate_and_call(&mut store, operation, args, &*clock, &instantiated);
+            let work = instantiate_and_call(&mut store, operation, args, (&*clock, &ledger), &instantiated);
             watch(&*clock, deadline, &ledger, work).await
         }
         Err(error) => Stop::Done(Err(error)),
@@ -124,6 +134,9 @@ pub(crate) async fn run<A: Answer>(
     let instantiated_after =
         instantiated.get().map_or(wall_time, |at: &Instant| at.saturating_duration_since(started));
     let suppressed = store.data_mut().log.take_suppressed();
+    // Whatever else ends an attempt says that it was cut off.
+    let returned = matches!(stop, Stop::Done(Ok(_)));
+    let aborted_on_return = if returned { ledger.under_way() } else { Vec::new() };
     let ended = |outcome: Result<A, Error>| {
         let value = outcome.as_ref().ok();
         Ended {
@@ -133,6 +146,7 @@ pub(crate) async fn run<A: Answer>(
             outcome,
             usage,
             instantiated_after,
+            aborted_on_return,
         }
     };
     let outcome = match stop {
@@ -154,7 +168,7 @@ pub(crate) async fn run<A: Answer>(
             return ended(Err(busy.hint("Try again later.").into()));
         }
         Stop::Done(Err(error)) => {
-            let ending = traps::classify(&error, store.data().limiter.hit(), limits, fuel);
+            let ending = traps::classify(&error, ledger.memory(), limits, fuel);
             // From the outermost cause to the root, each its own note.
             let causes = error.chain().map(|cause| safe_line(&cause.to_string(), STDERR_CHARS));
             Err(causes.fold(outcome::of_ending(context, ending), |failure, cause| {
@@ -207,7 +221,6 @@ fn prepare(store: &mut Store<State>, limits: &Limits, connector: &Connector) -> 
     store.limiter(|state| &mut state.limiter);
     store.set_fuel(limits.fuel())?;
     store.fuel_async_yield_interval(Some(YIELD_FUEL))?;
-    store.set_hostcall_fuel(limits::HOST_TRANSFER_BYTES);
     store.set_max_component_handles(limits::HANDLES);
     Ok(())
 }
@@ -216,12 +229,12 @@ async fn instantiate_and_call<A: Answer>(
     store: &mut Store<State>,
     operation: &Exported,
     args: &Arguments,
-    clock: &dyn Clock,
+    (clock, ledger): (&dyn Clock, &Ledger),
     instantiated: &OnceLock<Instant>,
 ) -> wasmtime::Result<Result<Returned<A>, Unreadable>> {
     let instance = operation.pre().instantiate_async(&mut *store).await?;
     let _ = instantiated.set(clock.now());
-    operation.entry().call(store, &instance, args).await
+    operation.entry().call(store, &instance, args, ledger.memory()).await
 }
 
 /// What a panic says, as one line for the operator.

@@ -2,7 +2,8 @@
 //!
 //! Fuel makes computing guests yield, but a host call burns none: a loop of them, each a fraction of a
 //! millisecond, would hold its thread beyond any deadline. So after each host call the hook yields once
-//! a millisecond has gone by since the last time.
+//! a millisecond has gone by since the last time. On the way into the host and out of it the memory is looked at that
+//! the host call may use, and has used.
 
 use std::sync::Arc;
 use std::sync::{Mutex, PoisonError};
@@ -12,6 +13,7 @@ use wasmtime::{CallHook, CallHookHandler, StoreContextMut};
 
 use super::state::State;
 use crate::clock::Clock;
+use crate::limits;
 
 /// The longest that host calls go on without a look at the clock.
 const BREATH: Duration = Duration::from_millis(1);
@@ -43,9 +45,17 @@ impl Breather {
 impl CallHookHandler<State> for Breather {
     async fn handle_call_event(
         &self,
-        _: StoreContextMut<'_, State>,
+        mut store: StoreContextMut<'_, State>,
         event: CallHook,
     ) -> wasmtime::Result<()> {
+        if event.entering_host() {
+            // What the guest hands over is decoded in the host's memory.
+            let room = store.data().ledger().memory().room();
+            let room = usize::try_from(room).unwrap_or(usize::MAX);
+            store.set_hostcall_fuel(room.min(limits::HOST_TRANSFER_BYTES));
+        } else {
+            store.data_mut().charge_handles()?;
+        }
         if event.exiting_host() && self.due() {
             tokio::task::yield_now().await;
         }

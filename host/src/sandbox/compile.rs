@@ -17,7 +17,7 @@ use super::bridge;
 use super::cache::TrustedCode;
 use super::compile_limits::Budget;
 use super::values::Layouts;
-use super::worker::{self, COMPILE_WORKER_ARG, Form, Task};
+use super::worker::{self, COMPILE_WORKER_ARG, Form, NO_CONFINE_ARG, Task};
 use crate::error::{HostError, HostErrorKind};
 use crate::package::{self, PATIENCE, ParseReply};
 
@@ -53,6 +53,16 @@ impl Compiler {
     #[must_use]
     pub fn in_process() -> Self {
         Self { kind: Kind::InProcess }
+    }
+
+    /// Leaves the compile worker without Landlock and seccomp, which it otherwise puts on where the system has
+    /// them. Its limits of memory and time stay.
+    #[must_use]
+    pub fn without_confinement(mut self) -> Self {
+        if let Kind::Child { args, .. } = &mut self.kind {
+            args.push(NO_CONFINE_ARG.into());
+        }
+        self
     }
 
     /// The compiler, with its program's path made whole: the worker starts in another directory.

@@ -1,10 +1,13 @@
 //! How one operation is called: through the bridge, its values as bytes, or as exported, with dynamic values.
 
+use std::cell::Cell;
+
 use serde_json::Value;
 use wasmtime::Store;
 use wasmtime::component::{Component, ComponentExportIndex, Instance, TypedFunc, Val, WasmList};
 
 use super::bridge;
+use super::memory::MemoryAccount;
 use super::values::{Answer, ArgumentError, Arguments, OperationLayout, Returned, Unreadable};
 use crate::package::Operation;
 
@@ -50,19 +53,20 @@ impl Entry {
         self.layout.arguments_from_text(args)
     }
 
-    /// Calls it in `instance`.
+    /// Calls it in `instance`; what it returns is charged to `memory`.
     pub(super) async fn call<T: Send + 'static, A: Answer>(
         &self,
         store: &mut Store<T>,
         instance: &Instance,
         args: &Arguments,
+        memory: &MemoryAccount,
     ) -> wasmtime::Result<Result<Returned<A>, Unreadable>> {
         match self.function {
             Function::Bridged(index) => {
                 let function: TypedFunc<(&[u8],), (WasmList<u8>,)> =
                     instance.get_typed_func(&mut *store, index)?;
                 let (image,) = function.call_async(&mut *store, (args.image(),)).await?;
-                Ok(self.layout.returned(args, image.as_le_slice(&*store)))
+                decoded(memory, |room| self.layout.returned(args, image.as_le_slice(&*store), room))
             }
             Function::Plain(index) => {
                 let function = instance.get_func(&mut *store, index);
@@ -72,10 +76,23 @@ impl Entry {
                 let mut results = [Val::Bool(false)];
                 function.call_async(&mut *store, &args, &mut results).await?;
                 let [result] = results;
-                Ok(self.layout.returned_dynamic(&result))
+                decoded(memory, |room| self.layout.returned_dynamic(&result, room))
             }
         }
     }
+}
+
+/// Decodes what was returned in what is left of the attempt's memory, and charges it.
+fn decoded<R>(
+    memory: &MemoryAccount,
+    decode: impl FnOnce(&Cell<usize>) -> Result<R, Unreadable>,
+) -> wasmtime::Result<Result<R, Unreadable>> {
+    let before = usize::try_from(memory.room()).unwrap_or(usize::MAX);
+    let room = Cell::new(before);
+    let decoded = decode(&room);
+    // For good: nothing of the attempt comes after it.
+    memory.hold(before.saturating_sub(room.get()) as u64)?;
+    Ok(decoded)
 }
 
 fn find(component: &Component, interface: Option<&str>, name: &str) -> Option<ComponentExportIndex> {

@@ -1,12 +1,15 @@
-//! Holds an instance tree to its memory, table and instance limits, and remembers what it refused.
+//! Holds an instance tree to its memory, table and instance limits.
 //!
 //! `memory.grow` only tells the guest -1, after which it may trap for any reason or even return; so the
-//! refusal itself is an error that ends the call, and is kept here to name the limit.
+//! refusal itself is an error that ends the call, and is kept in the account to name the limit.
+
+use std::sync::Arc;
 
 use wasmtime::ResourceLimiter;
 
 use super::bridge;
-use crate::failure::{LimitHit, LimitKind};
+use super::gates::ledger::Ledger;
+use crate::failure::LimitHit;
 use crate::limits;
 
 /// What a table element counts as, in bytes.
@@ -17,28 +20,16 @@ const ELEMENT_BYTES: u64 = 8;
 #[error("the {} limit was hit", .0.limit.name())]
 pub(super) struct Refused(pub(super) LimitHit);
 
-/// The account of one attempt. Memories and tables draw on one budget, however many there are.
+/// Charges memories and tables, however many there are, to the attempt's memory.
 #[derive(Debug)]
 pub(super) struct Limiter {
-    budget: u64,
-    used: u64,
+    ledger: Arc<Ledger>,
     grows: u64,
-    hit: Option<LimitHit>,
 }
 
 impl Limiter {
-    pub(super) fn new(budget: u64) -> Self {
-        Self { budget, used: 0, grows: 0, hit: None }
-    }
-
-    /// The first refusal.
-    pub(super) fn hit(&self) -> Option<LimitHit> {
-        self.hit
-    }
-
-    /// Bytes in use; nothing is ever given back, so this is the peak too.
-    pub(super) fn used(&self) -> u64 {
-        self.used
+    pub(super) fn new(ledger: Arc<Ledger>) -> Self {
+        Self { ledger, grows: 0 }
     }
 
     /// How often a memory that was there grew. One that starts empty counts from its second growth.
@@ -46,18 +37,9 @@ impl Limiter {
         self.grows
     }
 
-    fn grow(&mut self, current: u64, desired: u64) -> wasmtime::Result<bool> {
-        let asked = self.used.saturating_sub(current).saturating_add(desired);
-        if asked > self.budget {
-            return self.refuse(LimitHit::new(LimitKind::Memory, self.budget, asked));
-        }
-        self.used = asked;
+    fn grow(&self, current: u64, desired: u64) -> wasmtime::Result<bool> {
+        self.ledger.memory().grow(desired.saturating_sub(current))?;
         Ok(true)
-    }
-
-    fn refuse(&mut self, hit: LimitHit) -> wasmtime::Result<bool> {
-        let first = *self.hit.get_or_insert(hit);
-        Err(Refused(first).into())
     }
 }
 
@@ -92,20 +74,22 @@ impl ResourceLimiter for Limiter {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
     use super::*;
+    use crate::failure::LimitKind;
 
     #[test]
     fn many_memories_and_tables_share_one_budget() {
-        let mut limiter = Limiter::new(1_000);
+        let ledger = Arc::new(Ledger::new(1_000));
+        let mut limiter = Limiter::new(Arc::clone(&ledger));
         assert!(limiter.memory_growing(0, 400, None).unwrap());
         assert!(limiter.memory_growing(0, 300, None).unwrap());
         assert!(limiter.table_growing(0, 30, None).unwrap());
-        assert_eq!(limiter.used(), 940);
+        assert_eq!(ledger.memory().peaks(), (940, 0));
         assert_eq!(limiter.grows(), 0);
         assert!(limiter.memory_growing(400, 450, None).unwrap());
         assert_eq!(limiter.grows(), 1);
         assert!(limiter.memory_growing(450, 550, None).is_err());
         assert_eq!(limiter.grows(), 1, "what is refused is no growth");
-        let hit = limiter.hit().unwrap();
+        let hit = ledger.memory().hit().unwrap();
         assert_eq!((hit.limit, hit.configured, hit.used), (LimitKind::Memory, 1_000, 1_090));
     }
 }

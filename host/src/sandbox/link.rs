@@ -14,9 +14,9 @@ use wasmtime_wasi::filesystem::{WasiFilesystem, WasiFilesystemView};
 use wasmtime_wasi::p2::bindings::{cli, clocks, filesystem, io, random};
 use wasmtime_wasi::random::WasiRandom;
 use wasmtime_wasi_http::p2::bindings::{LinkOptions, http};
-use wasmtime_wasi_http::{WasiHttp, WasiHttpView};
 
 use super::gates;
+use super::gates::http_types::HasHttp;
 use super::gates::random::HasRandom;
 use super::state::State;
 
@@ -49,8 +49,8 @@ pub(super) fn linker(engine: &Engine) -> wasmtime::Result<Linker<State>> {
     cli::terminal_stderr::add_to_linker::<State, WasiCli>(l, State::cli)?;
     filesystem::types::add_to_linker::<State, WasiFilesystem>(l, State::filesystem)?;
     filesystem::preopens::add_to_linker::<State, WasiFilesystem>(l, State::filesystem)?;
-    http::outgoing_handler::add_to_linker::<State, WasiHttp>(l, State::http)?;
-    http::types::add_to_linker::<State, WasiHttp>(l, &LinkOptions::default().into(), State::http)?;
+    http::outgoing_handler::add_to_linker::<State, HasHttp>(l, State::http_types)?;
+    http::types::add_to_linker::<State, HasHttp>(l, &LinkOptions::default().into(), State::http_types)?;
     l.instance("cofferdam:connector/types@0.1.0")?;
     gates::call::link(&mut l.instance("cofferdam:connector/call@0.1.0")?)?;
     gates::credential::link(&mut l.instance("cofferdam:connector/credential@0.1.0")?)?;

@@ -15,6 +15,7 @@ mod gates;
 mod limiter;
 mod link;
 mod load;
+mod memory;
 mod outcome;
 mod parser;
 #[cfg(test)]
@@ -41,6 +42,7 @@ pub use compile_limits::CompileLimits;
 pub(crate) use components::CodeStore;
 pub(crate) use gates::guards::{Guards, RateDelay, RateGuard};
 pub(crate) use gates::http::EgressSettings;
+pub use gates::ledger::AbortedRequest;
 pub(crate) use gates::log::Suppressed;
 pub(crate) use load::{Connector, Exported, LoadError};
 

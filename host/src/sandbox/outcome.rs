@@ -7,6 +7,7 @@
 use serde_json::Value;
 
 use super::gates::ledger::{Ledger, Verdict};
+use super::limiter::Refused;
 use super::traps::Ending;
 use super::values::{Answer, Returned, Unreadable};
 use crate::egress::remedy;
@@ -71,6 +72,10 @@ pub(super) fn of_result<A: Answer>(
         Err(Unreadable::TooLong(used)) => over(LimitKind::Payload, limits::PAYLOAD_BYTES, used),
         Err(Unreadable::TooLarge) => {
             over(LimitKind::HostTransfer, limits::RESULT_BYTES, limits::RESULT_BYTES as u64 + 1)
+        }
+        Err(Unreadable::NoRoom) => {
+            let Refused(hit) = ledger.memory().exhausted();
+            Err(Failure::resource_limit_exceeded(context, hit))
         }
         Err(Unreadable::Malformed) => {
             let fault = RuntimeFault::OutputMalformed("a value of another type");

@@ -8,6 +8,7 @@ use cofferdam_test_support::committed::assert_committed;
 
 use super::gates::ledger::{Ledger, Verdict};
 use super::limiter::Refused;
+use super::memory::MemoryAccount;
 use super::outcome::{of_ending, of_verdict};
 use super::trap_table::TRAPS;
 use super::traps::{Ending, classify};
@@ -53,7 +54,7 @@ fn row(kind: LimitKind) -> (String, String, &'static str, &'static str) {
             shown(default.memory(), "bytes"),
             shown(ceilings.memory(), "bytes"),
             ALL,
-            "the limiter, summed over all memories and tables (8 bytes an element)",
+            "the account of the attempt: memories, tables (8 bytes an element) and what the host holds for the guest",
         ),
         LimitKind::Stack => fixed(limits::STACK_BYTES, "wasmtime, at every function's entry"),
         LimitKind::Tables => fixed(limits::TABLES, "counted before anything is instantiated"),
@@ -111,7 +112,7 @@ fn cells(failure: &Failure) -> String {
 fn ending(error: wasmtime::Error) -> Ending {
     let none = LimitRequest::default();
     match Limits::resolve(&Ceilings::default(), &none, &none, &none, &ProfileTimes::default()) {
-        Ok(limits) => classify(&error, None, &limits, 1),
+        Ok(limits) => classify(&error, &MemoryAccount::new(limits.memory()), &limits, 1),
         Err(_) => Ending::Fault(RuntimeFault::Internal),
     }
 }
@@ -136,7 +137,7 @@ fn markers_table() -> String {
     let misuse = wasmtime::component::ResourceTableError::NotPresent;
     let fields = wasmtime_wasi_http::FieldMapError::TotalSizeTooBig;
     let of = |error: wasmtime::Error| of_ending(&context(), ending(error));
-    let verdict = |verdict| match of_verdict(&context(), verdict, &Ledger::default()) {
+    let verdict = |verdict| match of_verdict(&context(), verdict, &Ledger::new(1)) {
         Ok(failure) => failure,
         Err(error) => unreachable!("{error}"),
     };

@@ -4,13 +4,16 @@ use std::sync::Arc;
 
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
-use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
+use wasmtime_wasi_http::WasiHttpCtx;
 
 use super::gates::call::CallFacts;
+use super::gates::charges::Charges;
 use super::gates::http::HttpGate;
+use super::gates::http_types::Http;
 use super::gates::ledger::Ledger;
 use super::gates::log::LogLane;
-use super::limiter::Limiter;
+use super::limiter::{Limiter, Refused};
+use super::memory::HANDLE_BYTES;
 use super::stdio::Capture;
 use crate::clock::Clock;
 use crate::egress::Authorize;
@@ -24,6 +27,9 @@ pub(super) struct State {
     http: WasiHttpCtx,
     table: ResourceTable,
     gate: HttpGate,
+    charges: Charges,
+    /// Handles that are paid for.
+    handles: u64,
     pub(super) limiter: Limiter,
     pub(super) call: CallFacts,
     pub(super) log: LogLane,
@@ -34,21 +40,31 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(
-        gate: HttpGate,
-        memory: u64,
-        call: CallFacts,
-        audit_id: AuditId,
-        clock: Arc<dyn Clock>,
-    ) -> Self {
+    pub(super) fn new(gate: HttpGate, call: CallFacts, audit_id: AuditId, clock: Arc<dyn Clock>) -> Self {
         let mut http = WasiHttpCtx::new();
         http.set_field_size_limit(limits::HEADER_BYTES);
         let mut table = ResourceTable::new();
         table.set_max_capacity(limits::HANDLES);
-        let limiter = Limiter::new(memory);
-        let log = LogLane::default();
-        let (stdout, stderr) = (Capture::default(), Capture::default());
-        Self { wasi: None, http, table, gate, limiter, call, log, audit_id, clock, stdout, stderr }
+        let ledger = gate.shared_ledger();
+        let limiter = Limiter::new(Arc::clone(ledger));
+        let log = LogLane::new(audit_id.clone());
+        let (stdout, stderr) = (Capture::new(ledger), Capture::new(ledger));
+        let (charges, handles) = (Charges::default(), 0);
+        Self {
+            wasi: None,
+            http,
+            table,
+            gate,
+            charges,
+            handles,
+            limiter,
+            call,
+            log,
+            audit_id,
+            clock,
+            stdout,
+            stderr,
+        }
     }
 
     /// What the attempt's requests may carry of credentials.
@@ -59,6 +75,30 @@ impl State {
     /// What the gates share.
     pub(super) fn ledger(&self) -> &Ledger {
         self.gate.ledger()
+    }
+
+    /// The HTTP of the store, as the linker wants it.
+    pub(super) fn http_types(&mut self) -> Http<'_> {
+        let Self { gate, http, table, charges, .. } = self;
+        Http { gate, ctx: http, table, charges }
+    }
+
+    /// Charges the handles that there are, whichever interface made them, each at its price.
+    ///
+    /// # Errors
+    /// The attempt has not so much memory left.
+    pub(super) fn charge_handles(&mut self) -> Result<(), Refused> {
+        if self.handles == 0 && self.table.is_empty() {
+            return Ok(());
+        }
+        let handles = self.table.iter_mut().count() as u64;
+        let ledger = self.gate.ledger();
+        match handles.checked_sub(self.handles) {
+            Some(more) => ledger.hold(more.saturating_mul(HANDLE_BYTES))?,
+            None => ledger.memory().release((self.handles - handles).saturating_mul(HANDLE_BYTES)),
+        }
+        self.handles = handles;
+        Ok(())
     }
 
     /// What looks for secrets in what the guest says; none where there are none.
@@ -83,11 +123,5 @@ impl WasiView for State {
     fn ctx(&mut self) -> WasiCtxView<'_> {
         let ctx = self.wasi.get_or_insert_with(|| surroundings(&self.stdout, &self.stderr));
         WasiCtxView { ctx, table: &mut self.table }
-    }
-}
-
-impl WasiHttpView for State {
-    fn http(&mut self) -> WasiHttpCtxView<'_> {
-        WasiHttpCtxView { hooks: &mut self.gate, table: &mut self.table, ctx: &mut self.http }
     }
 }

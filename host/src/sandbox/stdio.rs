@@ -4,6 +4,7 @@
 //! last bytes and not the first: a panic's message comes at the end.
 
 use std::collections::VecDeque;
+use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -11,16 +12,19 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use tokio::io::AsyncWrite;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
-use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
+use wasmtime_wasi::p2::{OutputStream, Pollable, StreamError, StreamResult};
 
-use crate::failure::safe_line;
+use super::gates::ledger::Ledger;
+use super::limiter::Refused;
+use crate::failure::safe_lines;
 use crate::limits;
 use crate::secret::Scanner;
 
 /// One captured stream; clones share it.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Capture {
     kept: Arc<Mutex<Kept>>,
+    ledger: Arc<Ledger>,
 }
 
 #[derive(Debug, Default)]
@@ -30,14 +34,22 @@ struct Kept {
 }
 
 impl Capture {
-    fn keep(&self, bytes: &[u8]) {
+    pub(super) fn new(ledger: &Arc<Ledger>) -> Self {
+        Self { kept: Arc::default(), ledger: Arc::clone(ledger) }
+    }
+
+    /// Keeps the last of it, at twice its length: the buffer doubles as it grows.
+    fn keep(&self, bytes: &[u8]) -> Result<(), Refused> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let skip = bytes.len().saturating_sub(limits::STDIO_BYTES);
         let fits = bytes.get(skip..).unwrap_or_default();
         let over = kept.bytes.len().saturating_add(fits.len()).saturating_sub(limits::STDIO_BYTES);
+        let more = fits.len().saturating_sub(over) as u64;
+        self.ledger.hold(more.saturating_mul(2))?;
         kept.bytes.drain(..over);
         kept.bytes.extend(fits);
         kept.dropped = kept.dropped.saturating_add(over as u64).saturating_add(skip as u64);
+        Ok(())
     }
 
     /// Bytes that are kept, and bytes that were dropped.
@@ -46,7 +58,7 @@ impl Capture {
         (kept.bytes.len() as u64, kept.dropped)
     }
 
-    /// The last lines of what was written, as one safe line and without secrets; none if nothing was.
+    /// The last lines of what was written, printable and without secrets; none if nothing was.
     pub(super) fn tail(&self, max: usize, scanner: Option<&Scanner>) -> Option<String> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.bytes.is_empty() {
@@ -55,10 +67,10 @@ impl Capture {
         let dropped = kept.dropped;
         let text = String::from_utf8_lossy(kept.bytes.make_contiguous());
         // Before it is cut: a part of a secret is not found. More of it is kept than the tail is long.
-        let clean = scanner.map(|scanner| scanner.redact(&safe_line(&text, usize::MAX), false).into_owned());
+        let clean = scanner.map(|scanner| scanner.redact(&safe_lines(&text, usize::MAX), false).into_owned());
         let text = clean.as_deref().unwrap_or(&text).trim_end();
         let skip = text.chars().count().saturating_sub(max);
-        let mut tail = safe_line(&text.chars().skip(skip).collect::<String>(), max);
+        let mut tail = safe_lines(&text.chars().skip(skip).collect::<String>(), max);
         if dropped > 0 {
             tail.push_str(&format!(" [{dropped} bytes before that were dropped]"));
         }
@@ -84,8 +96,7 @@ impl StdoutStream for Capture {
 
 impl OutputStream for Capture {
     fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
-        self.keep(&bytes);
-        Ok(())
+        self.keep(&bytes).map_err(|refused| StreamError::Trap(refused.into()))
     }
 
     fn flush(&mut self) -> StreamResult<()> {
@@ -103,16 +114,15 @@ impl Pollable for Capture {
 }
 
 impl AsyncWrite for Capture {
-    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
-        self.keep(bytes);
-        Poll::Ready(Ok(bytes.len()))
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(self.keep(bytes).map(|()| bytes.len()).map_err(io::Error::other))
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
 }
@@ -124,18 +134,21 @@ mod tests {
 
     #[test]
     fn the_last_bytes_are_kept_and_the_others_counted() {
-        let capture = Capture::default();
+        let ledger = Arc::new(Ledger::new(1024 * 1024));
+        let capture = Capture::new(&ledger);
         assert_eq!(capture.tail(100, None), None);
-        capture.keep(b"first");
+        capture.keep(b"first").unwrap();
         assert_eq!((capture.kept_and_dropped(), capture.tail(100, None)), ((5, 0), Some("first".into())));
-        capture.keep(&vec![b'x'; limits::STDIO_BYTES]);
+        capture.keep(&vec![b'x'; limits::STDIO_BYTES]).unwrap();
         assert_eq!(capture.kept_and_dropped(), (limits::STDIO_BYTES as u64, 5));
-        capture.keep(&vec![b'y'; 3 * limits::STDIO_BYTES]);
-        capture.keep(b"\npanicked: the end\n");
+        capture.keep(&vec![b'y'; 3 * limits::STDIO_BYTES]).unwrap();
+        capture.keep(b"\npanicked: the end\n").unwrap();
         let tail = capture.tail(13, None).unwrap();
         assert!(tail.starts_with("cked: the end ["), "{tail}");
         let (kept, dropped) = capture.kept_and_dropped();
         assert_eq!(kept + dropped, 5 + 4 * limits::STDIO_BYTES as u64 + 19);
         assert!(tail.contains(&dropped.to_string()), "{tail}");
+        let most = 2 * limits::STDIO_BYTES as u64;
+        assert_eq!(ledger.memory().peaks(), (most, most), "what is dropped is not charged");
     }
 }

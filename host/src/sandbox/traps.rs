@@ -8,6 +8,7 @@ use wasmtime::component::ResourceTableError;
 use wasmtime_wasi_http::FieldMapError;
 
 use super::limiter::Refused;
+use super::memory::MemoryAccount;
 use super::trap_table::{Meaning, meaning};
 use super::words::{self, HANDLE_MISUSE, HOST_CALL_MISUSE};
 use crate::failure::{LimitHit, LimitKind, RuntimeFault};
@@ -22,18 +23,17 @@ pub(super) enum Ending {
     Fault(RuntimeFault),
 }
 
-/// Classifies the error. `hit` is what the limiter refused in this attempt: a guest that was refused
-/// memory usually traps with something else.
+/// Classifies the error. A guest that was refused `memory` usually traps with something else.
 pub(super) fn classify(
     error: &wasmtime::Error,
-    hit: Option<LimitHit>,
+    memory: &MemoryAccount,
     limits: &Limits,
     fuel_used: u64,
 ) -> Ending {
     if let Some(Refused(hit)) = error.downcast_ref::<Refused>() {
         return Ending::Limit(*hit);
     }
-    if let Some(hit) = hit {
+    if let Some(hit) = memory.hit() {
         return Ending::Limit(hit);
     }
     if let Some(trap) = error.downcast_ref::<Trap>() {
@@ -51,7 +51,17 @@ pub(super) fn classify(
     if let Some(what) = not_a_value(error) {
         return Ending::Fault(RuntimeFault::OutputMalformed(what));
     }
-    words::ending(&error.root_cause().to_string()).unwrap_or(Ending::Fault(RuntimeFault::Internal))
+    match words::ending(&error.root_cause().to_string()) {
+        // A host call gets no more than what is left of the memory.
+        Some(Ending::Limit(hit))
+            if hit.limit == LimitKind::HostTransfer && memory.room() < limits::HOST_TRANSFER_BYTES as u64 =>
+        {
+            let Refused(hit) = memory.exhausted();
+            Ending::Limit(hit)
+        }
+        Some(ending) => ending,
+        None => Ending::Fault(RuntimeFault::Internal),
+    }
 }
 
 fn of_trap(trap: Trap, limits: &Limits, fuel_used: u64) -> Ending {
@@ -113,7 +123,7 @@ mod tests {
     fn classified(error: impl Into<wasmtime::Error>) -> Ending {
         let none = LimitRequest::default();
         let limits = Limits::resolve(&Ceilings::default(), &none, &none, &none, &Default::default()).unwrap();
-        classify(&error.into(), None, &limits, 7)
+        classify(&error.into(), &MemoryAccount::new(limits.memory()), &limits, 7)
     }
 
     #[test]

@@ -1,11 +1,10 @@
 //! The compile worker, both sides of it: what the host asks of a child process, and what that process does.
 //!
 //! A request on standard input is a mark, the bounds, the task, and the component; the answer is the code, or what
-//! was parsed, on standard output, or a reason on standard error. The worker bounds itself before it reads the component. It runs
-//! nothing of the component, so that a filter of system calls would only guard against faults of the
-//! compiler itself: with no environment, no file it could write, none it could open beyond a handful, there
-//! is little that such a fault could reach. The number of processes is not bounded: the system counts that
-//! by user, and a busy user would stop the compiler's own threads.
+//! was parsed, on standard output, or a reason on standard error. The worker bounds and confines itself before it
+//! reads the component. It runs nothing of the component, so that the confinement only guards against faults of the
+//! parser and the compiler themselves. The number of processes is not bounded: the system counts that by user, and a
+//! busy user would stop the compiler's own threads.
 
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -20,12 +19,16 @@ use wasmtime::Engine;
 use super::bridge::WrapScope;
 use super::compile_limits::Budget;
 use super::{compile, engine};
+use crate::confine::{Coverage, Role, confine};
 use crate::error::{HostError, HostErrorKind};
 use crate::failure::safe_line;
 use crate::package::{parse_component, parse_package};
 
 /// The first argument that makes `cofferdam` a compile worker.
 pub const COMPILE_WORKER_ARG: &str = "__compile-worker";
+
+/// The argument that leaves a compile worker without the walls of [`confine`].
+pub(super) const NO_CONFINE_ARG: &str = "--no-confine";
 
 /// How a request starts; changes with its form, so that a worker of another version says so.
 const MARK: [u8; 8] = *b"coffcmp3";
@@ -262,6 +265,10 @@ fn work() -> Result<(), (i32, String)> {
     let (memory, cpu_seconds, task) =
         request(header).ok_or_else(|| (OTHER_VERSION, "not a request of this version".to_owned()))?;
     bound(memory, cpu_seconds).map_err(|error| failed(&error))?;
+    // Before a byte of the component is read. A kernel without the walls leaves the bounds above.
+    if std::env::args_os().all(|arg| arg != NO_CONFINE_ARG) {
+        confine(&Role::CompileWorker, Coverage::Thread);
+    }
     let mut component = Vec::new();
     input.read_to_end(&mut component).map_err(|error| failed(&error))?;
     let answer =

@@ -28,7 +28,7 @@ impl Record {
 
 static CAUGHT: Mutex<Vec<Record>> = Mutex::new(Vec::new());
 
-/// Starts to catch what this process traces from the crate; again does nothing.
+/// Starts to catch what this process traces from the crate, and warnings of others; again does nothing.
 pub fn catch() {
     static ONCE: OnceLock<()> = OnceLock::new();
     ONCE.get_or_init(|| {
@@ -61,7 +61,8 @@ struct Catch;
 impl<S: Subscriber> Layer<S> for Catch {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let target = event.metadata().target();
-        if !target.starts_with("cofferdam") {
+        // Of libraries what an operator sees by default.
+        if !target.starts_with("cofferdam") && *event.metadata().level() > tracing::Level::WARN {
             return;
         }
         let mut record = Record { target: target.to_owned(), fields: BTreeMap::new() };

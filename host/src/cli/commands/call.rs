@@ -220,9 +220,16 @@ fn call(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> Result<
     if let (Some(tool), Ok(value)) = (tool, &outcome) {
         return tool.value(session.ui, value, &report);
     }
-    if let Some(items) = report.partial {
-        let what = "of its items failed; its `errors` says which";
-        session.ui.warn(&format!("the value is partial: {items} {what}"));
+    if let Some(missing) = report.partial {
+        let items = missing.saturating_sub(report.aborted_on_return().len() as u64);
+        if items > 0 {
+            let what = "of its items failed; its `errors` says which";
+            session.ui.warn(&format!("the value is partial: {items} {what}"));
+        }
+    }
+    for request in report.aborted_on_return() {
+        let what = if outcome.is_ok() { "the value is partial: " } else { "" };
+        session.ui.warn(&format!("{what}{request}"));
     }
     if let Some(by) = report.answered_instead() {
         session.ui.note(&fallback::note(by));
@@ -235,8 +242,11 @@ fn call(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> Result<
     if session.ui.json() && (args.usage || args.debug) {
         return with_report(session, outcome, &report, args.usage, args.debug);
     }
-    if let Some(view) = report.operator_view().filter(|_| args.debug) {
-        debug::tell(session.ui, view);
+    if let Some(view) = report.operator_view().filter(|_| tool.is_none()) {
+        debug::tell_stderr(session.ui, view);
+        if args.debug {
+            debug::tell(session.ui, view);
+        }
     }
     if !args.usage {
         return session.ui.value(&ended(outcome)?);

@@ -1,5 +1,7 @@
 //! `inspect`: the page that a security reviewer reads before trusting a connector.
 
+mod confinement;
+
 use std::path::PathBuf;
 
 use crate::cli::files;
@@ -15,24 +17,31 @@ Nothing of the package is run or compiled. A file's hash is what `sha256sum` pri
 Examples:
   cofferdam inspect slack-1.2.0.wasm
   cofferdam inspect github://acme/slack@1.2.0
-  cofferdam inspect slack-1.2.0.wasm --format json";
+  cofferdam inspect slack-1.2.0.wasm --format json
+  cofferdam inspect --host";
 
 /// Shows what a connector is, who signed it, what it asks for and what it would get.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
     /// A package file, or an installed connector: NAME@VERSION, or NAME where one version is installed.
-    #[arg(value_name = "FILE|CONNECTOR")]
-    what: String,
+    #[arg(value_name = "FILE|CONNECTOR", required_unless_present = "host")]
+    what: Option<String>,
 
     /// The signature of a package file [default: <FILE>.dsse.json, if it is there].
     #[arg(long, value_name = "FILE")]
     signature: Option<PathBuf>,
+
+    /// Shows instead what confines servers and the compile worker on this machine: each wall is raised around a
+    /// thread, which then tries to leave.
+    #[arg(long, conflicts_with_all = ["what", "signature"])]
+    host: bool,
 }
 
 /// Takes it apart and shows it.
 pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
-    let Args { what, signature } = args;
+    let Args { what, signature, host: _ } = args;
+    let Some(what) = what else { return confinement::run(session) };
     let host = session.host()?;
     let inspection = if is_installed_name(&what) {
         host.inspect(&resolve(&host, &what)?)?

@@ -57,7 +57,8 @@ struct Ready<'a> {
 pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
     let settings = args.over.settings(args.listen, TOKEN, args.pace.grace)?;
     let has_token = settings.has_token();
-    let host = session.host_with(|builder| args.private.of(builder).concurrency(args.pace.concurrency))?;
+    let host =
+        session.serving_host_with(|builder| args.private.of(builder).concurrency(args.pace.concurrency))?;
     let shutdown = Shutdown::new();
     let serving = async {
         let listening = Listening::bind(settings).await?;

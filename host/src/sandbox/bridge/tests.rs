@@ -17,6 +17,7 @@ use super::wrap::{WrapScope, wrap};
 use crate::package::{Field, Name, Shape, operations_of};
 use crate::sandbox::engine;
 use crate::sandbox::entry::Entry;
+use crate::sandbox::memory::MemoryAccount;
 use crate::sandbox::values::tests::typed;
 use crate::sandbox::values::{Flat, Layouts, OperationLayout, Returned};
 
@@ -129,7 +130,7 @@ impl Runner {
         store.set_fuel(1_000_000_000).unwrap();
         let returned = self.runtime.block_on(async {
             let instance = Linker::new(&self.engine).instantiate_async(&mut store, component).await.unwrap();
-            operation.call(&mut store, &instance, &args).await.unwrap()
+            operation.call(&mut store, &instance, &args, &MemoryAccount::new(1 << 30)).await.unwrap()
         });
         match returned.unwrap() {
             Returned::Value(value) => value,

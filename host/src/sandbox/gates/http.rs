@@ -3,17 +3,21 @@
 //! A refusal is decided before anything leaves, recorded, and ends the attempt: the guest gets the
 //! standard error, but never gets to act on it. After a verdict nothing more is admitted.
 
+use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::header::ACCEPT_ENCODING;
 use http::{HeaderName, HeaderValue, Request, Response};
 use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use wasmtime_wasi_http::p2::bindings::http::types::ErrorCode;
 use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpHooks};
 
+use super::body::{Holding, Metered};
 use super::guards::Guards;
+use super::haste::{Haste, timeouts};
 use super::held::Held;
+use super::http_types::fields_cost;
 use super::ledger::{Ledger, SeenFault, SeenStatus, Verdict};
 use super::retry_after::retry_after_ms;
 use super::without_handles::WithoutHandles;
@@ -21,20 +25,22 @@ use crate::action::ActionScope;
 use crate::egress::ResponseBody;
 use crate::egress::{
     Authorization, Authorize, Client, Counted, CountedError, HostPort, Policy, ReadOnly, RequestFlaw,
-    Resolve, Scanned, ScannedError, SendError, Target, Timeouts, Tls, Unauthorized, code, find_in_fields,
-    find_in_uri, guest_may_set,
+    Resolve, Scanned, ScannedError, SendError, Target, Tls, Unauthorized, code, find_in_fields, find_in_uri,
+    guest_may_set, line_bytes,
 };
 use crate::failpoint;
 use crate::failure::{Denial, DenialCode, LimitHit, LimitKind, Phase};
 use crate::limits;
 use crate::manifest::Manifest;
+use crate::sandbox::limiter::Refused;
+use crate::sandbox::memory::{Charge, REQUEST_BYTES};
 use crate::secret::{Found, Scanner};
 
 /// Bytes of a request's body that are held for a guest in one piece.
 const OUTGOING_CHUNK: usize = 16 * 1024;
 
-/// How long a host must have had before a timeout of the guest's own choice is held against it.
-const FAIR: Duration = Duration::from_secs(10);
+/// What a body that a guest writes costs: two chunks, which wait until they are sent, and their queue.
+pub(super) const OUTGOING_BODY_BYTES: u64 = 2 * OUTGOING_CHUNK as u64 + 2 * 1024;
 
 /// What the operator decides about the network, for every connector of a host.
 #[derive(Clone)]
@@ -83,6 +89,8 @@ pub(in crate::sandbox) struct HttpGate {
     guards: Guards,
     /// What holds an operation that is declared to change nothing to that.
     read_only: Option<Arc<ReadOnly>>,
+    /// What the guest's part of the request that is sent next is charged.
+    next_request: Option<Arc<Charge>>,
 }
 
 type SendFuture = Box<dyn Future<Output = Result<(Response<WasiBody>, IoFuture), Error>> + Send>;
@@ -97,7 +105,8 @@ impl HttpGate {
         guards: Guards,
     ) -> Self {
         let slots = Arc::new(Semaphore::new(limits::CONCURRENT_REQUESTS));
-        Self { egress: egress.clone(), ledger, slots, scope, credentials, guards, read_only: None }
+        let (read_only, next_request) = (None, None);
+        Self { egress: egress.clone(), ledger, slots, scope, credentials, guards, read_only, next_request }
     }
 
     /// The same for an operation that is held to reading, if it is.
@@ -109,6 +118,30 @@ impl HttpGate {
     /// The attempt's ledger, for the gates that have nothing of their own to keep.
     pub(in crate::sandbox) fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+
+    /// The same, for what outlives a call into the host.
+    pub(in crate::sandbox) fn shared_ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
+    }
+
+    /// Counts an attempt to send.
+    ///
+    /// # Errors
+    /// It is one too many, which ends the attempt.
+    pub(super) fn attempts_to_send(&self) -> Result<(), Refused> {
+        let number = self.ledger.count_request();
+        if number <= limits::REQUESTS {
+            return Ok(());
+        }
+        let hit = LimitHit::new(LimitKind::Requests, limits::REQUESTS, number);
+        self.ledger.end(Verdict::Limit(hit));
+        Err(Refused(hit))
+    }
+
+    /// What the guest's part of the request that is sent next is charged; it is released when that is sent.
+    pub(super) fn next_request_costs(&mut self, charge: Option<Arc<Charge>>) {
+        self.next_request = charge;
     }
 
     /// What looks for secrets in what passes; none where there are none to look for.
@@ -123,11 +156,6 @@ impl HttpGate {
 
     /// Everything that can be decided without the network.
     fn admit(&self, request: &Request<WasiBody>, scanner: Option<&Scanner>) -> Result<Target, Verdict> {
-        let number = self.ledger.count_request();
-        if number > limits::REQUESTS {
-            let hit = LimitHit::new(LimitKind::Requests, limits::REQUESTS, number);
-            return Err(Verdict::Limit(hit));
-        }
         // Before the policy: a refusal names the host that was asked for, and a secret may stand there.
         if let Some(found) = scanner.and_then(|scanner| find_in_head(scanner, request)) {
             return Err(in_request(None, found));
@@ -159,6 +187,20 @@ impl WasiHttpHooks for HttpGate {
         OUTGOING_CHUNK
     }
 
+    // The library's own would write a line to the operator's log for each.
+
+    fn p2_error_from_hyper(&mut self, _: &hyper::Error) -> ErrorCode {
+        ErrorCode::HttpProtocolError
+    }
+
+    fn p2_error_from_connect(&mut self, _: &io::Error) -> ErrorCode {
+        ErrorCode::ConnectionRefused
+    }
+
+    fn p2_error_from_tls(&mut self, _: &io::Error) -> ErrorCode {
+        ErrorCode::TlsProtocolError
+    }
+
     fn send_request(
         &mut self,
         mut request: Request<WasiBody>,
@@ -183,7 +225,14 @@ impl WasiHttpHooks for HttpGate {
         let (client, credentials) = (self.egress.client.clone(), self.credentials.clone());
         let (ledger, slots) = (Arc::clone(&self.ledger), Arc::clone(&self.slots));
         let guards = self.guards.clone();
+        let line = line_bytes(request.method(), request.uri()) as u64;
+        let costs = self.next_request.take();
+        let request_number = ledger.begins(target.to_string(), request.method().clone());
         Box::new(async move {
+            // Until its head is sent and answered.
+            let _costs = costs;
+            let charge = Charge::of(&ledger, REQUEST_BYTES).map_err(|_| Error::HttpRequestDenied)?;
+            let charge = Arc::new(charge);
             let permit = slots.acquire_owned().await.map_err(|_| Error::ConnectionLimitReached)?;
             let host = target.to_string();
             let (head, body) = request.into_parts();
@@ -198,14 +247,21 @@ impl WasiHttpHooks for HttpGate {
                     },
                     None => Authorization::default(),
                 };
+                let body = match &authorization.signer {
+                    Some(signer) => {
+                        let held = Holding::AllUpTo(signer.holds_at_most(target.scheme()));
+                        Metered::new(body, Arc::clone(&charge), held).boxed_unsync()
+                    }
+                    None => body,
+                };
                 let body = guarded_body(body, &host, &credentials, sought, &ledger);
                 let request = Request::from_parts(head, body);
-                ledger.sending();
+                ledger.sending(request_number, line);
                 let response = client.send(request, &target, &timeouts, &authorization).await;
                 failpoint::pass("request.answered");
                 let response = response.map_err(|error| {
                     if never_left(&error) {
-                        ledger.unsent();
+                        ledger.unsent(request_number, line);
                     }
                     Unsent::Send(error)
                 })?;
@@ -221,6 +277,7 @@ impl WasiHttpHooks for HttpGate {
                 () = ledger.ended() => return Err(Error::HttpRequestDenied),
                 answer = send => answer,
             };
+            ledger.ends(request_number);
             match answer {
                 Ok((response, renews)) => {
                     // Asked for anew: sending may have brought a new token.
@@ -234,8 +291,12 @@ impl WasiHttpHooks for HttpGate {
                     }
                     let wait = retry_after_ms(response.headers(), guards.clock.timestamp().into());
                     guards.saw_answer(&host, response.status().as_u16(), wait, renews);
+                    // It waits for the guest until it is asked for.
+                    charge.add(fields_cost(response.headers())).map_err(|_| Error::HttpRequestDenied)?;
                     let response =
                         observe_response(response, host, bindings, sought, &ledger, guards, permit, haste);
+                    let response =
+                        response.map(|body| Metered::new(body, charge, Holding::LastFrame).boxed_unsync());
                     Ok((response, Box::new(async { Ok(()) }) as IoFuture))
                 }
                 Err(Unsent::Unauthorized(unauthorized)) => {
@@ -272,55 +333,6 @@ fn never_left(error: &SendError) -> bool {
         SendError::Limit(hit) => matches!(hit.limit, LimitKind::RequestHeaders | LimitKind::Rate),
         SendError::Fault(fault) => !fault.request_sent,
     }
-}
-
-/// Which waits the guest made so short that their end says nothing about the host.
-#[derive(Clone, Copy)]
-struct Haste {
-    connect: bool,
-    first_byte: bool,
-    between_bytes: bool,
-}
-
-impl Haste {
-    fn of(options: Option<&RequestOptions>) -> Self {
-        let is_short = |timeout: Option<Duration>| timeout.is_some_and(|timeout| timeout < FAIR);
-        Self {
-            connect: is_short(options.and_then(|options| options.connect_timeout)),
-            first_byte: is_short(options.and_then(|options| options.first_byte_timeout)),
-            between_bytes: is_short(options.and_then(|options| options.between_bytes_timeout)),
-        }
-    }
-
-    /// Of a request without an answer.
-    fn explains(self, phase: Phase, word: &str) -> bool {
-        let chosen = match phase {
-            Phase::Dns | Phase::Connect | Phase::Tls => self.connect,
-            Phase::Send | Phase::Response => self.first_byte,
-        };
-        chosen && word == code::TIMEOUT
-    }
-
-    /// Of a body that broke off.
-    fn explains_body(self, word: &str) -> bool {
-        (self.first_byte || self.between_bytes) && word == code::TIMEOUT
-    }
-}
-
-/// What the guest asks for; the call's own deadline stands above all of it.
-fn timeouts(options: Option<RequestOptions>) -> Timeouts {
-    let mut timeouts = Timeouts::default();
-    let Some(options) = options else { return timeouts };
-    if let Some(connect) = options.connect_timeout {
-        timeouts = timeouts.with_connect(connect);
-    }
-    if let Some(first_byte) = options.first_byte_timeout {
-        timeouts = timeouts.with_first_byte(first_byte);
-    }
-    if let Some(between_bytes) = options.between_bytes_timeout {
-        timeouts = timeouts.with_between_bytes(between_bytes);
-    }
-    timeouts
 }
 
 /// What the attempt's credentials would look for, if there is anything.

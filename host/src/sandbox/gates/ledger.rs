@@ -4,13 +4,17 @@
 //! attempt, whatever the guest does next. So the verdict is recorded here, the first one wins, and the
 //! attempt wakes and drops the guest.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use http::Method;
+use serde::Serialize;
 use tokio::sync::Notify;
 
 use crate::egress::{Unauthorized, VaultTrouble};
 use crate::failure::{BindingProblem, CircuitOpen, Denial, LimitHit, Phase};
+use crate::sandbox::memory::MemoryAccount;
 
 /// Why a gate ended the attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,13 +60,57 @@ pub(in crate::sandbox) struct SeenStatus {
     pub(in crate::sandbox) retry_after_ms: Option<u64>,
 }
 
+/// A request that was admitted, and how far it is known to have come.
+#[derive(Debug)]
+struct UnderWay {
+    host: String,
+    method: Method,
+    /// Whether any byte of it may have left.
+    sent: bool,
+    /// Whether it was answered, or failed.
+    ended: bool,
+}
+
+/// Names one admitted request of an attempt.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::sandbox) struct RequestNumber(usize);
+
+/// A request that had neither an answer nor an error when its guest returned, and was aborted then.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct AbortedRequest {
+    /// The host:port.
+    pub host: String,
+    /// The method.
+    pub method: String,
+    /// Whether any byte of it may have left.
+    pub request_sent: bool,
+    /// Whether it may have changed something where it arrived: it may have left, and its method is none of those that
+    /// only read.
+    pub unsafe_sent: bool,
+}
+
+impl fmt::Display for AbortedRequest {
+    /// In a few words, for people.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let effect = match (self.unsafe_sent, self.request_sent) {
+            (true, _) => "it may have had its effect",
+            (false, true) => "it only reads",
+            (false, false) => "nothing of it was sent",
+        };
+        write!(f, "the {} to {} was aborted when the connector returned: {effect}", self.method, self.host)
+    }
+}
+
 /// One attempt's ledger.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(in crate::sandbox) struct Ledger {
+    memory: MemoryAccount,
     verdict: Mutex<Option<Verdict>>,
     ended: Notify,
     faults: Mutex<Vec<SeenFault>>,
     statuses: Mutex<Vec<SeenStatus>>,
+    under_way: Mutex<Vec<UnderWay>>,
     maybe_sent: AtomicU64,
     pub(in crate::sandbox) requests: AtomicU64,
     pub(in crate::sandbox) bytes_out: Arc<AtomicU64>,
@@ -70,6 +118,27 @@ pub(in crate::sandbox) struct Ledger {
 }
 
 impl Ledger {
+    /// The ledger of an attempt whose guest may use so many bytes of memory, what the host holds for it included.
+    pub(in crate::sandbox) fn new(memory: u64) -> Self {
+        Self {
+            memory: MemoryAccount::new(memory),
+            verdict: Mutex::default(),
+            ended: Notify::new(),
+            faults: Mutex::default(),
+            statuses: Mutex::default(),
+            under_way: Mutex::default(),
+            maybe_sent: AtomicU64::new(0),
+            requests: AtomicU64::new(0),
+            bytes_out: Arc::default(),
+            bytes_in: Arc::default(),
+        }
+    }
+
+    /// What the attempt uses of its memory.
+    pub(in crate::sandbox) fn memory(&self) -> &MemoryAccount {
+        &self.memory
+    }
+
     /// Ends the attempt with `verdict`, unless another came first.
     pub(in crate::sandbox) fn end(&self, verdict: Verdict) {
         lock(&self.verdict).get_or_insert(verdict);
@@ -108,15 +177,52 @@ impl Ledger {
         lock(&self.faults).push(fault);
     }
 
-    /// Notes that a request is about to be sent. Until it is known that nothing of it left
-    /// ([`unsent`](Self::unsent)) it counts as sent, also where nobody waits for its end.
-    pub(in crate::sandbox) fn sending(&self) {
+    /// Notes that a request was admitted. Until [`ends`](Self::ends) it is under way, also where nobody waits for it.
+    pub(in crate::sandbox) fn begins(&self, host: String, method: Method) -> RequestNumber {
+        let mut under_way = lock(&self.under_way);
+        under_way.push(UnderWay { host, method, sent: false, ended: false });
+        RequestNumber(under_way.len().saturating_sub(1))
+    }
+
+    /// Notes that a request was answered, or failed.
+    pub(in crate::sandbox) fn ends(&self, RequestNumber(at): RequestNumber) {
+        if let Some(request) = lock(&self.under_way).get_mut(at) {
+            request.ended = true;
+        }
+    }
+
+    /// Notes that a request is about to be sent, with a first line of so many bytes. Until it is known that nothing of
+    /// it left ([`unsent`](Self::unsent)) it counts as sent, also where nobody waits for its end.
+    pub(in crate::sandbox) fn sending(&self, number: RequestNumber, line: u64) {
+        self.set_sent(number, true);
         self.maybe_sent.fetch_add(1, Ordering::Relaxed);
+        self.bytes_out.fetch_add(line, Ordering::Relaxed);
     }
 
     /// Notes that nothing of a request that was about to be sent has left, and nothing will.
-    pub(in crate::sandbox) fn unsent(&self) {
+    pub(in crate::sandbox) fn unsent(&self, number: RequestNumber, line: u64) {
+        self.set_sent(number, false);
         self.maybe_sent.fetch_sub(1, Ordering::Relaxed);
+        self.bytes_out.fetch_sub(line, Ordering::Relaxed);
+    }
+
+    fn set_sent(&self, RequestNumber(at): RequestNumber, sent: bool) {
+        if let Some(request) = lock(&self.under_way).get_mut(at) {
+            request.sent = sent;
+        }
+    }
+
+    /// The requests that are under way.
+    pub(in crate::sandbox) fn under_way(&self) -> Vec<AbortedRequest> {
+        let under_way = lock(&self.under_way);
+        let open = under_way.iter().filter(|request| !request.ended);
+        open.map(|request| AbortedRequest {
+            host: request.host.clone(),
+            method: request.method.to_string(),
+            request_sent: request.sent,
+            unsafe_sent: request.sent && !request.method.is_safe(),
+        })
+        .collect()
     }
 
     /// Whether any byte of any request of this attempt may have reached a server: what decides whether the

@@ -5,7 +5,7 @@ use wasmtime::StoreContextMut;
 use wasmtime::component::{ComponentType, Lift, LinkerInstance, WasmList, WasmStr};
 
 use crate::event::Speaker;
-use crate::failure::safe_line;
+use crate::failure::{AuditId, safe_line};
 use crate::limits;
 use crate::sandbox::state::State;
 use crate::secret::Scanner;
@@ -41,11 +41,22 @@ const KEY_CHARS: usize = 64;
 /// Errors passed over that one attempt's record keeps of its guest.
 const SUPPRESSED: usize = 100;
 
-/// How many lines one attempt has written, and what it has passed over.
-#[derive(Debug, Default)]
+/// How many lines one attempt has written, and what it has passed over. Dropped, it says how many were omitted.
+#[derive(Debug)]
 pub(in crate::sandbox) struct LogLane {
+    call: AuditId,
     lines: usize,
     suppressed: Vec<Suppressed>,
+}
+
+impl Drop for LogLane {
+    fn drop(&mut self) {
+        let (kept, omitted) = self.kept_and_dropped();
+        if omitted > 0 {
+            let call = self.call.as_str();
+            tracing::warn!(target: "cofferdam::guest", call, "the connector wrote more than {kept} lines; {omitted} were omitted");
+        }
+    }
 }
 
 /// An error that was passed over.
@@ -62,6 +73,10 @@ pub(crate) struct Suppressed {
 }
 
 impl LogLane {
+    pub(in crate::sandbox) fn new(call: AuditId) -> Self {
+        Self { call, lines: 0, suppressed: Vec::new() }
+    }
+
     /// Lines that were written, and lines that were dropped.
     pub(in crate::sandbox) fn kept_and_dropped(&self) -> (u64, u64) {
         let kept = self.lines.min(limits::LOG_LINES);
@@ -73,12 +88,9 @@ impl LogLane {
         std::mem::take(&mut self.suppressed)
     }
 
-    /// Counts one more line; whether it is still to be written. The first that is not leaves a mark.
-    fn takes_another(&mut self, call: &str) -> bool {
+    /// Counts one more line; whether it is still to be written.
+    fn takes_another(&mut self) -> bool {
         self.lines = self.lines.saturating_add(1);
-        if self.lines == limits::LOG_LINES + 1 {
-            tracing::warn!(target: "cofferdam::guest", call, "the connector wrote more than {} lines; the rest is dropped", limits::LOG_LINES);
-        }
         self.lines <= limits::LOG_LINES
     }
 }
@@ -139,8 +151,7 @@ fn write(call: &str, level: Level, line: &str) {
 pub(in crate::sandbox) fn link(instance: &mut LinkerInstance<'_, State>) -> wasmtime::Result<()> {
     instance.func_wrap("log", |mut store, args: (Level, WasmStr, WasmList<Field>)| {
         let (level, message, fields) = args;
-        let State { log, audit_id, .. } = store.data_mut();
-        if log.takes_another(audit_id.as_str()) {
+        if store.data_mut().log.takes_another() {
             let line = line(&mut store, &message, &fields)?;
             write(store.data().audit_id.as_str(), level, &line);
         }
@@ -148,9 +159,11 @@ pub(in crate::sandbox) fn link(instance: &mut LinkerInstance<'_, State>) -> wasm
     })?;
     instance.func_wrap("suppressed", |mut store, args: (WasmStr, WasmStr)| {
         let (reason, cause) = args;
-        let State { log, audit_id, .. } = store.data_mut();
-        if log.takes_another(audit_id.as_str()) && log.suppressed.len() < SUPPRESSED {
+        let log = &mut store.data_mut().log;
+        if log.takes_another() && log.suppressed.len() < SUPPRESSED {
             let suppressed = passed_over(&mut store, &reason, &cause)?;
+            // For good: it is kept to the end.
+            store.data().ledger().hold((suppressed.reason.len() + suppressed.cause.len()) as u64)?;
             store.data_mut().log.suppressed.push(suppressed);
         }
         Ok(())

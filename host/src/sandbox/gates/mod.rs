@@ -1,10 +1,14 @@
 //! The gates: everything a guest can reach outside its own memory, and the ledger they share.
 
+mod body;
 pub(super) mod call;
+pub(super) mod charges;
 pub(super) mod credential;
 pub(super) mod guards;
+mod haste;
 mod held;
 pub(super) mod http;
+pub(super) mod http_types;
 pub(super) mod ledger;
 pub(super) mod log;
 pub(super) mod random;

@@ -160,7 +160,7 @@ async fn send_with(
     request: Request<WasiBody>,
     credentials: Option<Arc<dyn Authorize>>,
 ) -> Came {
-    let ledger = Arc::<Ledger>::default();
+    let ledger = Arc::new(Ledger::new(64 * 1024 * 1024));
     let mut gate = HttpGate::new(egress, Arc::clone(&ledger), None, credentials, unguarded());
     let mut came = Came { fields: String::new(), body: String::new(), failed: false, verdict: None };
     match Box::into_pin(gate.send_request(request, None, Box::new(async { Ok(()) }))).await {

@@ -27,8 +27,10 @@ pub(crate) enum Returned<A> {
 pub(crate) enum Unreadable {
     /// See [`Malformed`].
     Malformed,
-    /// The value would take more of the host's memory than it may.
+    /// The value would take more of the host's memory than any may.
     TooLarge,
+    /// It would take more of the host's memory than the attempt has left.
+    NoRoom,
     /// Its JSON text is longer than it may be: this many bytes at least.
     TooLong(u64),
 }
@@ -39,16 +41,17 @@ impl From<Malformed> for Unreadable {
     }
 }
 
-/// What a call returned, from the image that lies at `base`.
+/// What a call returned, from the image that lies at `base`, within `room` bytes of the host's memory.
 pub(super) fn returned<A: Answer>(
     layout: &OperationLayout,
     image: &[u8],
     base: u32,
+    room: &Cell<usize>,
 ) -> Result<Returned<A>, Unreadable> {
     let result = &layout.result;
     let Kind::Result(ok, err) = &result.kind else { return Err(Unreadable::Malformed) };
     let image = Image::new(image, base);
-    let payload = |layout| Payload { layout, at: result.payload as usize, image };
+    let payload = |layout| Payload { layout, at: result.payload as usize, image, room };
     match image.get(0)? {
         [0] => Ok(Returned::Value(A::read(payload(ok.as_deref()))?)),
         [1] => Ok(Returned::Failure(payload(err.as_deref()).value()?)),
@@ -135,38 +138,49 @@ pub(crate) struct Payload<'i> {
     layout: Option<&'i Layout>,
     at: usize,
     image: Image<'i>,
+    room: &'i Cell<usize>,
 }
 
 impl Payload<'_> {
     /// As a value, of at most [`limits::RESULT_BYTES`] of the host's memory.
     fn value(self) -> Result<Value, Unreadable> {
-        self.write(limits::RESULT_BYTES, serde_json::value::Serializer)
-    }
-
-    /// As text, of at most [`limits::PAYLOAD_BYTES`], which is also the most that it takes.
-    fn text(self) -> Result<String, Unreadable> {
-        let mut text = Bounded { text: Vec::new(), over: false };
-        text.text.reserve(self.image.len().min(limits::PAYLOAD_BYTES));
-        match self.write(usize::MAX, &mut serde_json::Serializer::new(&mut text)) {
-            _ if text.over => Err(Unreadable::TooLong(limits::PAYLOAD_BYTES as u64 + 1)),
-            Ok(()) => String::from_utf8(text.text).map_err(|_| Unreadable::Malformed),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn write<S: serde::Serializer>(self, budget: usize, to: S) -> Result<S::Ok, Unreadable> {
-        let budget = Cell::new(Some(budget));
-        let written = Written { layout: self.layout, at: self.at, image: self.image, budget: &budget };
-        written.serialize(to).map_err(|_| match budget.get() {
+        let most = self.room.get().min(limits::RESULT_BYTES);
+        let budget = Cell::new(Some(most));
+        let written = self.write(&budget, serde_json::value::Serializer);
+        let taken = most.saturating_sub(budget.get().unwrap_or(0));
+        self.room.set(self.room.get().saturating_sub(taken));
+        written.map_err(|()| match budget.get() {
+            None if most < limits::RESULT_BYTES => Unreadable::NoRoom,
             None => Unreadable::TooLarge,
             Some(_) => Unreadable::Malformed,
         })
     }
+
+    /// As text, of at most [`limits::PAYLOAD_BYTES`]. Growing it may take three times its length for a moment.
+    fn text(self) -> Result<String, Unreadable> {
+        let most = (self.room.get() / 3).min(limits::PAYLOAD_BYTES);
+        let mut text = Bounded { text: Vec::new(), most, over: false };
+        text.text.reserve(self.image.len().min(most));
+        let written = self.write(&Cell::new(Some(usize::MAX)), &mut serde_json::Serializer::new(&mut text));
+        self.room.set(self.room.get().saturating_sub(text.text.capacity()));
+        match written {
+            _ if text.over && most < limits::PAYLOAD_BYTES => Err(Unreadable::NoRoom),
+            _ if text.over => Err(Unreadable::TooLong(limits::PAYLOAD_BYTES as u64 + 1)),
+            Ok(()) => String::from_utf8(text.text).map_err(|_| Unreadable::Malformed),
+            Err(()) => Err(Unreadable::Malformed),
+        }
+    }
+
+    fn write<S: serde::Serializer>(self, budget: &Cell<Option<usize>>, to: S) -> Result<S::Ok, ()> {
+        let written = Written { layout: self.layout, at: self.at, image: self.image, budget };
+        written.serialize(to).map_err(drop)
+    }
 }
 
-/// Text that stops growing at the limit of a result.
+/// Text that stops growing at its limit.
 struct Bounded {
     text: Vec<u8>,
+    most: usize,
     over: bool,
 }
 
@@ -176,7 +190,7 @@ impl io::Write for Bounded {
     }
 
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if bytes.len() > limits::PAYLOAD_BYTES.saturating_sub(self.text.len()) {
+        if bytes.len() > self.most.saturating_sub(self.text.len()) {
             self.over = true;
             return Err(io::ErrorKind::OutOfMemory.into());
         }

@@ -123,6 +123,25 @@ fn read(layout: &Layout, from: Budgeted<'_>, at: usize) -> Result<Val, Malformed
     })
 }
 
+/// What a dynamic value takes of the host's memory, in bytes.
+pub(super) fn host_bytes(value: &Val) -> usize {
+    let sum = |values: &mut dyn Iterator<Item = usize>| values.fold(0, usize::saturating_add);
+    let boxed = |value: &Option<Box<Val>>| value.as_deref().map_or(0, host_bytes);
+    let behind = match value {
+        Val::String(text) | Val::Enum(text) => text.len(),
+        Val::List(items) | Val::Tuple(items) => sum(&mut items.iter().map(host_bytes)),
+        Val::Record(fields) => {
+            let field = |(name, value): &(String, Val)| size_of::<String>() + name.len() + host_bytes(value);
+            sum(&mut fields.iter().map(field))
+        }
+        Val::Flags(names) => sum(&mut names.iter().map(|name| size_of::<String>() + name.len())),
+        Val::Variant(name, value) => name.len().saturating_add(boxed(value)),
+        Val::Option(value) | Val::Result(Ok(value) | Err(value)) => boxed(value),
+        _ => 0,
+    };
+    size_of::<Val>().saturating_add(behind)
+}
+
 /// The image of a result.
 pub(super) fn result(layout: &OperationLayout, value: &Val, base: u32) -> Result<Vec<u8>, Unwritable> {
     let mut writer = Writer::new(base);

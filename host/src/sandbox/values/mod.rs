@@ -25,6 +25,8 @@ pub(crate) use decode::{Answer, Returned, Unreadable};
 pub(crate) use encode::Arguments;
 pub(crate) use layout::{Flat, Layouts, OperationLayout, Signature};
 
+use std::cell::Cell;
+
 use wasmtime::component::Val;
 
 use super::bridge::BASE;
@@ -41,13 +43,15 @@ impl OperationLayout {
         encode::from_text(self, args)
     }
 
-    /// What a call with `args` returned, from its image.
+    /// What a call with `args` returned, from its image, in so much of the host's memory; what is left stays in
+    /// `room`.
     pub(crate) fn returned<A: Answer>(
         &self,
         args: &Arguments,
         image: &[u8],
+        room: &Cell<usize>,
     ) -> Result<Returned<A>, Unreadable> {
-        decode::returned(self, image, args.end())
+        decode::returned(self, image, args.end(), room)
     }
 
     /// The arguments as dynamic values.
@@ -55,13 +59,20 @@ impl OperationLayout {
         Ok(dynamic::parameters(self, image::Image::new(&args.image, BASE))?)
     }
 
-    /// What a call returned, from a dynamic value.
-    pub(crate) fn returned_dynamic<A: Answer>(&self, result: &Val) -> Result<Returned<A>, Unreadable> {
+    /// What a call returned, from a dynamic value, in so much of the host's memory; what is left stays in `room`.
+    pub(crate) fn returned_dynamic<A: Answer>(
+        &self,
+        result: &Val,
+        room: &Cell<usize>,
+    ) -> Result<Returned<A>, Unreadable> {
+        // The value is there already, and its image is no longer than that, in a buffer that doubles as it grows.
+        let taken = dynamic::host_bytes(result).saturating_mul(3);
+        room.set(room.get().checked_sub(taken).ok_or(Unreadable::NoRoom)?);
         let image = dynamic::result(self, result, BASE).map_err(|error| match error {
             dynamic::Unwritable::Malformed => Unreadable::Malformed,
             dynamic::Unwritable::TooLong => Unreadable::TooLarge,
         })?;
-        decode::returned(self, &image, BASE)
+        decode::returned(self, &image, BASE, room)
     }
 }
 

@@ -38,7 +38,8 @@ fn round(shape: &Shape, value: &Value) -> Value {
 pub(super) fn round_trip(shape: &Shape, value: &Value) -> Result<Value, ArgumentError> {
     let (layout, arguments) = arguments(shape, value);
     let value = layout.parameters(&arguments?).unwrap().pop().unwrap();
-    match layout.returned_dynamic(&Val::Result(Ok(Some(Box::new(value))))).unwrap() {
+    let room = std::cell::Cell::new(usize::MAX);
+    match layout.returned_dynamic(&Val::Result(Ok(Some(Box::new(value)))), &room).unwrap() {
         Returned::Value(value) => Ok(value),
         Returned::Failure(failure) => panic!("{failure}"),
     }

@@ -1,6 +1,7 @@
 //! Tests of JSON text: it gives what the same `Value` gives, in both directions and also when it is refused.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -34,7 +35,7 @@ fn refused(shape: &Shape, it: &str) -> String {
 fn given_back<A: Answer>(layout: &OperationLayout, args: &Value) -> Result<A, Unreadable> {
     let value = layout.parameters(&layout.arguments(args).unwrap()).unwrap().pop().unwrap();
     let result = wasmtime::component::Val::Result(Ok(Some(Box::new(value))));
-    match layout.returned_dynamic(&result)? {
+    match layout.returned_dynamic(&result, &Cell::new(usize::MAX))? {
         Returned::Value(value) => Ok(value),
         Returned::Failure(failure) => panic!("{failure}"),
     }
@@ -87,8 +88,9 @@ proptest! {
         if let Some(case) = image.first_mut() {
             *case = 0;
         }
-        let text = decode::returned::<String>(&layout, &image, 0);
-        match (text, decode::returned::<Value>(&layout, &image, 0)) {
+        let room = || Cell::new(usize::MAX);
+        let text = decode::returned::<String>(&layout, &image, 0, &room());
+        match (text, decode::returned::<Value>(&layout, &image, 0, &room())) {
             (Ok(Returned::Value(text)), Ok(Returned::Value(value))) => prop_assert_eq!(text, value.to_string()),
             (Err(Unreadable::Malformed), Err(Unreadable::Malformed)) => {}
             // Each has its own limit, and may meet it first.

@@ -39,16 +39,6 @@ pub(super) fn decide(
     derive(name, connectors, hosts, host.askers(name.kind(), name.service())?)
 }
 
-/// The hosts that `connector` wants this credential to go to, for `binding allow`.
-pub(super) fn hosts_of(
-    host: &Host,
-    name: &BindingName,
-    connector: &ConnectorName,
-) -> Result<Vec<HostGrant>, HostError> {
-    let askers = host.askers(name.kind(), name.service())?;
-    derive(name, vec![connector.clone()], Vec::new(), askers).map(|grants| grants.hosts)
-}
-
 fn derive(
     name: &BindingName,
     connectors: Vec<ConnectorName>,

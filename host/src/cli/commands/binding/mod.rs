@@ -29,6 +29,7 @@ pub(in crate::cli) enum Command {
     Test(show::TestArgs),
     Rebind(set::RebindArgs),
     Allow(change::AllowArgs),
+    Disallow(change::DisallowArgs),
     Revoke(change::RevokeArgs),
     Lock(lock::Args),
 }
@@ -42,6 +43,7 @@ pub(in crate::cli) fn run(command: Command, session: &Session<'_>) -> Result<(),
         Command::Test(args) => show::test(&args, session),
         Command::Rebind(args) => set::rebind(args, session),
         Command::Allow(args) => change::allow(&args, session),
+        Command::Disallow(args) => change::disallow(&args, session),
         Command::Revoke(args) => change::revoke(&args, session),
         Command::Lock(args) => lock::run(&args, session),
     }

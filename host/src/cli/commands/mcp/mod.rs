@@ -126,7 +126,12 @@ fn serve(args: Serve, session: &Session<'_>) -> Result<(), Stop> {
         );
         return Err(error.hint("Add --http 127.0.0.1:PORT.").into());
     }
-    let host = session.host_with(|builder| {
+    // The token and the certificate are read before the process confines itself.
+    let settings = match args.http {
+        Some(address) => Some(args.listen.settings(address, TOKEN, args.pace.grace)?),
+        None => None,
+    };
+    let host = session.serving_host_with(|builder| {
         args.private.clone().of(builder).concurrency(args.pace.concurrency).listener(CallNotes::listener())
     })?;
     let offer = offer(&args);
@@ -142,10 +147,6 @@ fn serve(args: Serve, session: &Session<'_>) -> Result<(), Stop> {
         return tools::list(&host, &offer, pins.map_err(|error| (error, Pins::none(&pins_file))), session.ui);
     }
     let pins = pins?;
-    let settings = match args.http {
-        Some(address) => Some(args.listen.settings(address, TOKEN, args.pace.grace)?),
-        None => None,
-    };
     let shutdown = Shutdown::new();
     runtime::block_on_server(&host, &shutdown, async {
         let offered = Offered::read(host.clone(), offer, pins).await?;

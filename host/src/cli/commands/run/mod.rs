@@ -122,8 +122,11 @@ fn run_action(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> R
     if session.ui.json() && (args.report || args.debug) {
         return with_report(session, outcome, &report, &args);
     }
-    if let Some(view) = report.operator_view().filter(|_| args.debug) {
-        debug::tell(session.ui, view);
+    if let Some(view) = report.operator_view() {
+        debug::tell_stderr(session.ui, view);
+        if args.debug {
+            debug::tell(session.ui, view);
+        }
     }
     if let Some(of) = &report.replayed {
         session

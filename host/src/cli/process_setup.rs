@@ -1,0 +1,36 @@
+//! The first steps of the process, before it knows its command: no core dumps, and no death by a full disk.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use rustix::process::{Resource, Signal, getrlimit, setrlimit};
+
+/// The most bytes of a dump. Where dumps go to a program, Linux ignores the limit 0 and heeds the limit 1; a file of
+/// one byte it does not begin.
+const DUMP_BYTES: u64 = 1;
+
+/// Prepares this process.
+pub(super) fn prepare() {
+    forbid_dumps();
+    survive_file_size_limits();
+}
+
+/// Turns dumps off for this process and those that it starts, unless they are off already: the memory of this process
+/// may hold secrets, and a dump would keep them.
+///
+/// `PR_SET_DUMPABLE` would also keep debuggers of the same user away, but takes `/proc/self/pagemap` with it, by
+/// which the sandbox cleans used memory fast; who can debug this process can read the vault's key anyway.
+fn forbid_dumps() {
+    let mut limit = getrlimit(Resource::Core);
+    limit.current = Some(limit.maximum.map_or(DUMP_BYTES, |most| most.min(DUMP_BYTES)));
+    // Lowering one's own limit is always allowed.
+    let _ = setrlimit(Resource::Core, limit);
+}
+
+/// Handles SIGXFSZ, which ends a process by default that writes beyond `ulimit -f`. With a handler the write fails
+/// instead, as it does on a full disk, and what is already done is still reported and recorded. Child processes start
+/// with the default again.
+fn survive_file_size_limits() {
+    // The handler fails to be set only for signals that cannot be handled.
+    let _ = signal_hook::flag::register(Signal::XFSZ.as_raw(), Arc::new(AtomicBool::new(false)));
+}

@@ -1,0 +1,106 @@
+//! Landlock: the files and directories that a confined process can open.
+
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access as _, AccessFs, BitFlags, CompatLevel, Compatible as _, PathBeneath, PathFd, Ruleset,
+    RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetError, RulesetStatus, Scope,
+};
+
+use super::{Role, ServerFiles, Wall};
+
+/// The newest interface of Landlock that the rules are written for (Linux 6.12: scopes of signals and sockets). Older
+/// kernels enforce what they know of it.
+const INTERFACE: ABI = ABI::V6;
+
+/// Directories that the dynamic loader and the C library read: the compile worker's libraries, and the resolver's
+/// modules, which are loaded when a name is first looked up.
+const LIBRARIES: [&str; 7] =
+    ["/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/local/lib"];
+
+/// Package stores of distributions that keep libraries nowhere else.
+const STORES: [&str; 2] = ["/nix/store", "/gnu/store"];
+
+/// What name lookup, certificates, clocks and the allocator read of the system.
+const SYSTEM: [&str; 22] = [
+    "/etc/resolv.conf",
+    "/etc/hosts",
+    "/etc/host.conf",
+    "/etc/nsswitch.conf",
+    "/etc/gai.conf",
+    "/etc/services",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.preload",
+    "/etc/localtime",
+    "/usr/share/zoneinfo",
+    "/run/systemd/resolve",
+    "/run/resolvconf",
+    "/run/NetworkManager",
+    "/etc/ssl",
+    "/etc/pki",
+    "/etc/ca-certificates",
+    "/usr/share/ca-certificates",
+    "/usr/share/pki",
+    "/dev/urandom",
+    "/proc/self",
+    "/proc/sys/vm",
+    "/sys/devices/system/cpu",
+];
+
+/// Devices that are read and written: the terminal on which a passphrase is asked for, and the sink of child processes.
+const DEVICES: [&str; 2] = ["/dev/tty", "/dev/null"];
+
+/// Variables that name certificates in the place of the system's.
+const CERTIFICATES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
+
+/// Restricts the calling thread, and all that it starts, to the files of `role`.
+pub(super) fn restrict(role: &Role) -> Result<Wall, RulesetError> {
+    let all = AccessFs::from_all(INTERFACE);
+    let mut rules = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(all)?
+        .scope(Scope::AbstractUnixSocket | Scope::Signal)?
+        .create()?;
+    if let Role::Server(files) = role {
+        rules = server(rules, files)?;
+    }
+    Ok(match rules.restrict_self()?.ruleset {
+        RulesetStatus::FullyEnforced => Wall::Holds,
+        RulesetStatus::PartiallyEnforced => Wall::Partly,
+        RulesetStatus::NotEnforced => Wall::Missing,
+    })
+}
+
+fn server(rules: RulesetCreated, files: &ServerFiles) -> Result<RulesetCreated, RulesetError> {
+    let all = AccessFs::from_all(INTERFACE);
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    let run = read | AccessFs::Execute;
+    // A certificate variable may hold several directories, as PATH does.
+    let certificates = CERTIFICATES.iter().filter_map(std::env::var_os).flat_map(|value| {
+        std::env::split_paths(&value).filter(|path| path.is_absolute()).collect::<Vec<PathBuf>>()
+    });
+    let rules = allow(rules, [&files.home], all & !BitFlags::from(AccessFs::Execute))?;
+    let rules = allow(rules, [&files.compiler], run)?;
+    // Running a program takes the right to run its loader, which is a library by its place.
+    let rules = allow(rules, LIBRARIES.iter().chain(&STORES), run)?;
+    let rules = allow(rules, SYSTEM, read)?;
+    let rules = allow(rules, DEVICES, AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev)?;
+    let rules = allow(rules, &files.configured, read)?;
+    allow(rules, certificates, read)
+}
+
+/// Allows `access` to each path that exists, and to all below it.
+fn allow(
+    mut rules: RulesetCreated,
+    paths: impl IntoIterator<Item = impl AsRef<Path>>,
+    access: BitFlags<AccessFs>,
+) -> Result<RulesetCreated, RulesetError> {
+    for path in paths {
+        // What is not there cannot be opened, and needs no rule.
+        let Ok(opened) = PathFd::new(path.as_ref()) else { continue };
+        // The kernel refuses rights of directories in a rule for a file.
+        let fitting = if path.as_ref().is_dir() { access } else { access & AccessFs::from_file(INTERFACE) };
+        rules = rules.add_rule(PathBeneath::new(opened, fitting))?;
+    }
+    Ok(rules)
+}

@@ -1,0 +1,95 @@
+//! Requests that are under way when a connector returns: aborted, on record, and never taken for a whole value.
+
+use cofferdam::audit::{AuditLog, LogSettings, SqliteLog};
+use cofferdam::{Call, Error, HostErrorKind, Report};
+use cofferdam_test_support::{Cli, Home, Signer};
+use serde_json::{Value, json};
+
+use crate::COFFERDAM;
+use crate::world::{example, refused, run, world};
+
+/// Leaves requests of these methods behind, and waits meanwhile for another answer.
+fn leave(path: &str, methods: &[&str], give_up: bool) -> Call {
+    let upstream = &world().upstream;
+    let args = json!({
+        "methods": methods,
+        "url": upstream.url(&format!("/hang?{path}")),
+        "awaited": upstream.url("/slow/500"),
+        "give_up": give_up,
+    });
+    Call::new(example("probe"), "leave_behind", args).idempotency_key(format!("aborted-{path}"))
+}
+
+fn reported(call: Call) -> (Result<Value, Error>, Report) {
+    run(world().host.run_reported(call))
+}
+
+fn arrived(path: &str) -> usize {
+    world().upstream.seen(&format!("/hang?{path}")).len()
+}
+
+/// The end of the attempt, as the audit log has it.
+fn attempt_on_record(report: &Report) -> Value {
+    let log = SqliteLog::new(world().home.path(), LogSettings::default()).unwrap();
+    let entries = log.reader().unwrap().entries_of(&report.audit_id).unwrap();
+    let bodies = entries.iter().map(|entry| serde_json::from_str::<Value>(&entry.body).unwrap());
+    let events: Vec<Value> = bodies.flat_map(|body| body["events"].as_array().unwrap().clone()).collect();
+    events.iter().find(|event| event["type"] == "attempt_ended").unwrap()["payload"].clone()
+}
+
+#[test]
+fn unsafe_requests_left_under_way_leave_the_effect_unknown() {
+    for (path, give_up) in [("posts", false), ("posts-given-up", true)] {
+        let (outcome, report) = reported(leave(path, &["POST", "POST"], give_up));
+        assert_eq!(outcome.unwrap(), json!(2), "{path}");
+        assert_eq!((arrived(path), report.partial), (2, Some(2)), "{path}");
+        let host = world().upstream.host_port();
+        for request in report.aborted_on_return() {
+            assert_eq!((&*request.method, &request.host), ("POST", &host), "{path}");
+            assert!(request.request_sent && request.unsafe_sent, "{path}");
+        }
+        let on_record = attempt_on_record(&report);
+        let expected = json!({"host": host, "method": "POST", "request_sent": true, "unsafe_sent": true});
+        assert_eq!(on_record["aborted_on_return"], json!([expected, expected]), "{path}");
+        let again = refused(reported(leave(path, &["POST", "POST"], give_up)).0);
+        assert_eq!(again.kind(), HostErrorKind::OutcomeUnknown, "{path}");
+        assert_eq!(arrived(path), 2, "nothing is done twice under one key: {path}");
+    }
+}
+
+#[test]
+fn safe_requests_left_under_way_make_the_value_partial() {
+    let path = "gets";
+    let (outcome, report) = reported(leave(path, &["GET", "OPTIONS"], false));
+    assert_eq!((outcome.unwrap(), report.partial), (json!(2), Some(2)));
+    assert!(report.aborted_on_return().iter().all(|request| request.request_sent && !request.unsafe_sent));
+    let (outcome, again) = reported(leave(path, &["GET", "OPTIONS"], false));
+    assert_eq!((outcome.unwrap(), again.partial), (json!(2), Some(2)), "the recorded outcome");
+    assert_eq!((again.replayed, arrived(path)), (Some(report.audit_id), 2));
+}
+
+#[test]
+fn answered_requests_are_not_aborted() {
+    let (outcome, report) = reported(leave("none", &[], false));
+    assert_eq!((outcome.unwrap(), report.partial), (json!(0), None));
+    assert!(report.aborted_on_return().is_empty());
+    assert!(attempt_on_record(&report).get("aborted_on_return").is_none());
+}
+
+#[test]
+fn the_command_line_says_what_was_aborted() {
+    let (home, signer) = (Home::new(COFFERDAM), Signer::new());
+    home.trust(&signer.public(), "github://cofferdam/*");
+    let probe = &world().packages.iter().find(|(name, _)| *name == "probe").unwrap().1;
+    run(home.install(probe, &signer)).unwrap();
+    let upstream = &world().upstream;
+    let cli = Cli::new(COFFERDAM, home.path());
+    let (hang, slow) = (upstream.url("/hang?cli"), upstream.url("/slow/500"));
+    let args = json!({"methods": ["POST"], "url": hang, "awaited": slow, "give_up": false}).to_string();
+    let allow = upstream.host_port();
+    let ran =
+        cli.run(&["call", "github://cofferdam/probe", "leave_behind", &args, "--allow-private", &allow]);
+    assert_eq!(ran.stdout.trim(), "1", "{}", ran.stderr);
+    let words = "the value is partial: the POST to";
+    assert!(ran.stderr.contains(words) && ran.stderr.contains("may have had its effect"), "{}", ran.stderr);
+}
