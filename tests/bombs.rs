@@ -35,6 +35,9 @@ fn memory(which: &str) -> u64 {
 enum By {
     Scan,
     Validation,
+    /// Parsing in the worker, which is ended.
+    Parser,
+    /// Compiling in the worker, which is ended.
     Worker,
 }
 
@@ -42,7 +45,7 @@ enum By {
 const CPU_TIME: Duration = Duration::from_secs(3);
 
 /// Every bomb of the catalogue.
-fn catalogue() -> [(&'static str, Vec<u8>, By); 15] {
+fn catalogue() -> [(&'static str, Vec<u8>, By); 16] {
     [
         ("ten times ten times .. instances, in under a kilobyte", generators::instances(9, 10), By::Scan),
         ("the same side by side", generators::aliased_instances(9, 10), By::Scan),
@@ -56,7 +59,12 @@ fn catalogue() -> [(&'static str, Vec<u8>, By); 15] {
         ("a function of 1.4 MB of ifs", generators::many_ifs(280_000), By::Scan),
         ("half a million blocks in a function", generators::nested_blocks(500_000), By::Scan),
         ("a constant that is a sum of 20,000 ones", generators::long_constant(20_000), By::Scan),
-        ("a type of a million parts, 3,000 times", generators::many_lifts(3_000), By::Scan),
+        ("a type of a million parts, 3,000 times", generators::many_lifts(3_000), By::Parser),
+        (
+            "types of a hundred thousand parts, compared 470 times in one section",
+            generators::many_comparisons(470),
+            By::Parser,
+        ),
         ("the square of 100,000 loads", generators::quadratic_function(100_000), By::Worker),
         ("170,000 ifs", generators::many_ifs(170_000), By::Worker),
     ]
@@ -66,7 +74,7 @@ fn catalogue() -> [(&'static str, Vec<u8>, By); 15] {
 fn within_a_connector(bomb: &[u8], by: By) -> Vec<u8> {
     match by {
         By::Worker => ticking(bomb),
-        By::Scan | By::Validation => bomb.to_vec(),
+        By::Scan | By::Validation | By::Parser => bomb.to_vec(),
     }
 }
 
@@ -106,7 +114,7 @@ fn alone_every_bomb_is_refused_within_its_budget() {
         let expected = match by {
             By::Scan => error.kind() == HostErrorKind::CompileRefused && !by_worker,
             By::Validation => error.kind() == HostErrorKind::Validation,
-            By::Worker => error.kind() == HostErrorKind::CompileRefused && by_worker,
+            By::Parser | By::Worker => error.kind() == HostErrorKind::CompileRefused && by_worker,
         };
         if matches!(by, By::Scan) {
             let (details, amount) = (error.details(), |key: &str| error.details()[key].as_u64().unwrap());
@@ -121,7 +129,8 @@ fn alone_every_bomb_is_refused_within_its_budget() {
 
 /// A request to the compile worker: 1 GiB, 20 seconds, and bytes that nobody looked at before.
 fn request(bytes: &[u8]) -> Vec<u8> {
-    [b"coffcmp2", &(1u64 << 30).to_le_bytes()[..], &20u64.to_le_bytes(), bytes].concat()
+    let task = 2u64.to_le_bytes(); // compile it as it is
+    [b"coffcmp3", &(1u64 << 30).to_le_bytes()[..], &20u64.to_le_bytes(), &task, bytes].concat()
 }
 
 /// What the compile worker makes of them.

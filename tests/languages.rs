@@ -1,12 +1,17 @@
 //! Connectors in other languages, built by their own tools: whole interpreters pass every check and limit.
 //!
-//! componentize-py is `$COFFERDAM_COMPONENTIZE_PY`, or on the path. Where it is neither, the test says so and
-//! checks nothing.
+//! `tests/languages/tools/install.sh` installs the tools into the build directory. Where it cannot, the tests say why
+//! and check nothing; with `$COFFERDAM_REQUIRE_SERVICES`, as in CI, that is a failure. Components are built again when
+//! their sources or their tools change, and what was compiled of them is kept between runs.
 
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
 
-use cofferdam::InstallOptions;
+use cofferdam::digest::Digest;
+use cofferdam::{Host, InstallOptions};
+use cofferdam_test_support::services::Tools;
 use cofferdam_test_support::{Home, Signer, Upstream, package};
 use serde_json::{Value, json};
 
@@ -14,62 +19,229 @@ use crate::COFFERDAM;
 use crate::envelope;
 use crate::world::{example, failed, run};
 
-/// The component that componentize-py makes of the example `text`; none without the tool.
-fn python_component() -> Option<Vec<u8>> {
-    let given = std::env::var_os("COFFERDAM_COMPONENTIZE_PY").map(PathBuf::from);
-    let tool = given.clone().unwrap_or_else(|| "componentize-py".into());
-    let asked = Command::new(&tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if !asked.is_ok_and(|status| status.success()) {
-        assert!(given.is_none(), "COFFERDAM_COMPONENTIZE_PY is not componentize-py");
-        crate::skipped("componentize-py is not installed; no connector in Python is tried");
-        return None;
-    }
-    let (repository, build) = (package::repository(), tempfile::tempdir().unwrap());
-    let (sources, component) = (repository.join("examples/text"), build.path().join("text.wasm"));
-    let output = Command::new(&tool)
+/// A language that `examples/text` is written in.
+struct Language {
+    name: &'static str,
+    source: &'static str,
+    /// Where its upstream listens, so that the package is the same in every run.
+    port: u16,
+    build: fn(&Path, &Path, &Path) -> Command,
+}
+
+const PYTHON: Language = Language { name: "python", source: "app.py", port: 28_417, build: componentize_py };
+const JAVASCRIPT: Language =
+    Language { name: "javascript", source: "app.js", port: 28_418, build: componentize_js };
+
+/// What is kept between runs.
+fn kept() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("languages")
+}
+
+/// The directory of the tools, installed when a test first asks for them; else why there are none.
+fn tools() -> Result<&'static Path, &'static str> {
+    static TOOLS: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let install = || {
+        let dir = kept().join("tools");
+        let script = package::repository().join("tests/languages/tools/install.sh");
+        let output =
+            Command::new("bash").arg(script).arg(&dir).output().map_err(|error| error.to_string())?;
+        done(output).map(|()| dir)
+    };
+    TOOLS.get_or_init(install).as_deref().map_err(String::as_str)
+}
+
+fn done(output: Output) -> Result<(), String> {
+    let said = String::from_utf8_lossy(&output.stderr);
+    let last = said.lines().rev().take(12).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>();
+    if output.status.success() { Ok(()) } else { Err(last.join("\n")) }
+}
+
+fn componentize_py(tools: &Path, build: &Path, component: &Path) -> Command {
+    let mut command = Command::new(tools.join("python/bin/componentize-py"));
+    let sources = package::repository().join("examples/text");
+    command
+        .current_dir(build)
         .args(["--quiet", "--world", "cofferdam:text/text-connector"])
         .arg("--wit-path")
-        .arg(repository.join("wit"))
+        .arg(package::repository().join("wit"))
         .arg("--wit-path")
         .arg(sources.join("wit"))
         .args(["componentize", "app", "--python-path"])
         .arg(&sources)
         .arg("--output")
-        .arg(&component)
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(std::fs::read(component).unwrap())
+        .arg(component)
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    command
+}
+
+fn componentize_js(tools: &Path, build: &Path, component: &Path) -> Command {
+    let repository = package::repository();
+    let copy = |from: &Path, to: &Path| {
+        fs::create_dir_all(to).unwrap();
+        for entry in fs::read_dir(from).unwrap().flatten().filter(|entry| entry.path().is_file()) {
+            fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+        }
+    };
+    copy(&repository.join("examples/text/wit"), &build.join("wit"));
+    copy(&repository.join("wit"), &build.join("wit/deps/cofferdam"));
+    copy(&repository.join("wit/deps"), &build.join("wit/deps"));
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut command = Command::new(tools.join("node_modules/.bin/componentize-js"));
+    command
+        .current_dir(build)
+        .arg(repository.join("examples/text/app.js"))
+        .args(["-w", "wit", "-n", "text-connector", "-d", "fetch-event", "-o"])
+        .arg(component)
+        .env("PATH", format!("{}:{path}", tools.join("python/bin").display()));
+    command
+}
+
+/// Everything that decides what a component of the language is.
+fn sources_digest(language: &Language) -> Digest {
+    let repository = package::repository();
+    let mut files =
+        vec![repository.join("examples/text").join(language.source), repository.join("tests/languages.rs")];
+    for dir in ["examples/text/wit", "wit", "wit/deps", "tests/languages/tools"] {
+        files.extend(fs::read_dir(repository.join(dir)).unwrap().map(|entry| entry.unwrap().path()));
+    }
+    files.sort();
+    let read = |path: &PathBuf| fs::read(path).unwrap_or_default();
+    Digest::of(&files.iter().flat_map(read).collect::<Vec<_>>())
+}
+
+/// The component of the language; none, visibly, where its tools cannot be installed.
+fn component(language: &Language) -> Option<Vec<u8>> {
+    let name = format!("{}-{}.wasm", language.name, sources_digest(language));
+    let there = kept().join(&name);
+    if let Ok(component) = fs::read(&there) {
+        return Some(component);
+    }
+    let tools = match tools() {
+        Ok(tools) => tools,
+        Err(why) => {
+            assert!(
+                !Tools::required(),
+                "COFFERDAM_REQUIRE_SERVICES is set, and the tools are not installed: {why}"
+            );
+            crate::skipped(&format!(
+                "no connector in {} is tried; its tools cannot be installed: {why}",
+                language.name
+            ));
+            return None;
+        }
+    };
+    let build = tempfile::tempdir().unwrap();
+    let made = build.path().join("text.wasm");
+    let output = (language.build)(tools, build.path(), &made).output().unwrap();
+    done(output).unwrap_or_else(|why| panic!("{}: {why}", language.name));
+    let component = fs::read(made).unwrap();
+    // What was built of other sources is not asked for again.
+    let old = fs::read_dir(kept()).unwrap().flatten().filter(|entry| {
+        let file = entry.file_name().to_string_lossy().into_owned();
+        file.starts_with(language.name) && file.ends_with(".wasm")
+    });
+    old.for_each(|entry| drop(fs::remove_file(entry.path())));
+    let new = tempfile::NamedTempFile::new_in(kept()).unwrap();
+    fs::write(new.path(), &component).unwrap();
+    new.persist(there).unwrap();
+    Some(component)
+}
+
+/// Copies the compiled code of a home, and the key that it is bound to, where the other has none.
+fn copy_code(from: &Path, to: &Path) {
+    if !from.join("host.key").is_file() {
+        return;
+    }
+    drop(fs::remove_dir_all(to.join("cache")));
+    fs::create_dir_all(to).unwrap();
+    fs::set_permissions(to, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    fs::copy(from.join("host.key"), to.join("host.key")).unwrap();
+    let cache = to.join("cache");
+    fs::create_dir_all(&cache).unwrap();
+    for entry in fs::read_dir(from.join("cache")).into_iter().flatten().flatten() {
+        fs::copy(entry.path(), cache.join(entry.file_name())).unwrap();
+    }
+}
+
+/// The example in one language, installed.
+struct Text {
+    host: Host,
+    upstream: Upstream,
+    bytes: Vec<u8>,
+    _home: Home,
+}
+
+impl Text {
+    fn installed(language: &Language) -> Option<Self> {
+        let component = component(language)?;
+        assert!(component.len() > 10_000_000, "an interpreter is inside: {} bytes", component.len());
+        let (signer, home) = (Signer::new(), Home::new(COFFERDAM));
+        let upstream = Upstream::start_at(language.port);
+        let code = kept().join("code").join(language.name);
+        copy_code(&code, home.path());
+        let bytes = package::example_package(&component, "text", &[upstream.grant()]);
+        home.trust(&signer.public(), "github://cofferdam/*");
+        let host = home.builder().allow_private(upstream.host_port()).build().unwrap();
+        run(host.install(bytes.clone(), Some(signer.sign(&bytes)), InstallOptions::default())).unwrap();
+        copy_code(home.path(), &code);
+        Some(Self { host, upstream, bytes, _home: home })
+    }
+
+    fn call(&self, op: &str, args: Value) -> Result<Value, cofferdam::Error> {
+        run(self.host.call(&example("text"), op, args))
+    }
+
+    /// What the example does in every language.
+    fn does_its_operations(&self) {
+        let upstream = &self.upstream;
+        let text = "zwölf Boxkämpfer\njagen";
+        let count = self.call("count_text", json!({"text": text})).unwrap();
+        assert_eq!(count, json!({"characters": 22, "words": 3, "lines": 2}), "a record, and no list");
+        let words = self.call("words", json!({"text": text})).unwrap();
+        assert_eq!(words, json!(["zwölf", "Boxkämpfer", "jagen"]), "a list");
+        assert_eq!(self.call("words", json!({"text": ""})).unwrap(), json!([]));
+
+        let page = self.call("count_page", json!({"url": upstream.url("/text/hello")})).unwrap();
+        assert_eq!(page["characters"], 5);
+        let long = "word ".repeat(10_000);
+        let args = json!({"url": upstream.url("/echo"), "text": long});
+        let published = self.call("publish", args).unwrap();
+        assert_eq!(published["status"], 200);
+        let seen = upstream.seen("/echo").pop().unwrap();
+        assert_eq!((seen.method.as_str(), seen.body.len()), ("POST", long.len()), "a POST with a body");
+        assert!(seen.body == long.as_bytes());
+
+        let failure = failed(self.call("substitute", json!({"pattern": "(", "replacement": "", "text": ""})));
+        assert_eq!(failure.code(), "input_invalid", "a failure");
+        let failure = failed(self.call("count_page", json!({"url": upstream.url("/status/503")})));
+        assert_eq!(failure.details()["status"], 503);
+        let failure = failed(self.call("publish", json!({"url": upstream.url("/status/400"), "text": "x"})));
+        assert_eq!(failure.details()["status"], 400);
+        let failure = failed(self.call("count_page", json!({"url": "https://elsewhere.example/"})));
+        envelope::check(&failure, envelope::denied("host_not_granted"));
+    }
 }
 
 #[test]
 fn a_connector_in_python_is_installed_called_and_held() {
-    let Some(component) = python_component() else { return };
-    assert!(component.len() > 10_000_000, "an interpreter is inside: {} bytes", component.len());
-    let (upstream, signer, home) = (Upstream::start(), Signer::new(), Home::new(COFFERDAM));
-    let bytes = package::example_package(&component, "text", &[upstream.grant()]);
-    home.trust(&signer.public(), "github://cofferdam/*");
-    let host = home.builder().allow_private(upstream.host_port()).build().unwrap();
-    run(host.install(bytes.clone(), Some(signer.sign(&bytes)), InstallOptions::default())).unwrap();
-    let verdicts = cofferdam::package::Package::open(bytes).unwrap().import_verdicts();
+    let Some(text) = Text::installed(&PYTHON) else { return };
+    let verdicts = cofferdam::package::Package::open(text.bytes.clone()).unwrap().import_verdicts();
     let shut = verdicts.iter().filter(|it| it.standing().name() == "shut");
     assert!(shut.clone().count() > 0 && shut.clone().all(|it| it.name().starts_with("wasi:sockets/")));
-    let call = |op: &str, args: Value| run(host.call(&example("text"), op, args));
-
-    let count = call("count_text", json!({"text": "zwölf Boxkämpfer\njagen"})).unwrap();
-    assert_eq!(count, json!({"characters": 22, "words": 3, "lines": 2}));
-    let changed = call("substitute", json!({"pattern": "(\\w)o", "replacement": "\\g<1>0", "text": "fo go"}));
-    assert_eq!(changed.unwrap(), "f0 g0");
-    let failure = failed(call("substitute", json!({"pattern": "(", "replacement": "", "text": ""})));
-    assert_eq!(failure.code(), "input_invalid");
-    let page = call("count_page", json!({"url": upstream.url("/text/hello")})).unwrap();
-    assert_eq!(page["characters"], 5);
-    let failure = failed(call("count_page", json!({"url": upstream.url("/status/503")})));
-    assert_eq!(failure.details()["status"], 503);
-    let failure = failed(call("count_page", json!({"url": "https://elsewhere.example/"})));
-    envelope::check(&failure, envelope::denied("host_not_granted"));
-    let failure = failed(call("open_socket", json!({})));
+    text.does_its_operations();
+    let args = json!({"pattern": "(\\w)o", "replacement": "\\g<1>0", "text": "fo go"});
+    assert_eq!(text.call("substitute", args).unwrap(), "f0 g0");
+    let failure = failed(text.call("open_socket", json!({})));
     envelope::check(&failure, envelope::denied("capability_unavailable"));
     assert!(failure.details()["requested"].as_str().unwrap().starts_with("import:wasi:sockets/"));
+}
+
+#[test]
+fn a_connector_in_javascript_is_installed_called_and_held() {
+    let Some(text) = Text::installed(&JAVASCRIPT) else { return };
+    text.does_its_operations();
+    let args = json!({"pattern": "(\\w)o", "replacement": "$10", "text": "fo go"});
+    assert_eq!(text.call("substitute", args).unwrap(), "f0 g0");
+    let failure = failed(text.call("open_socket", json!({})));
+    assert_eq!(failure.details()["connector_message"], "no sockets in JavaScript");
 }

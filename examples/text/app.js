@@ -5,11 +5,17 @@ const count = (text) => ({
   words: text.split(/\s+/).filter(Boolean).length,
   lines: text === "" ? 0 : text.split(/\r?\n/).length,
 });
+const answered = async (request) => {
+  const response = await request;
+  if (!response.ok) throw { payload: { tag: "upstream", val: { status: response.status } } };
+  return response;
+};
 export const text = {
   countText(text) {
     log("info", "counting", [{ key: "characters", value: String(text.length) }]);
     return count(text);
   },
+  words(text) { return text.split(/\s+/).filter(Boolean); },
   substitute(pattern, replacement, text) {
     let expression;
     try {
@@ -19,10 +25,10 @@ export const text = {
     }
     return text.replace(expression, replacement);
   },
-  async countPage(url) {
-    const response = await fetch(url);
-    if (!response.ok) throw { payload: { tag: "upstream", val: { status: response.status } } };
-    return count(await response.text());
+  async countPage(url) { return count(await (await answered(fetch(url))).text()); },
+  async publish(url, text) {
+    const response = await answered(fetch(url, { method: "POST", body: text }));
+    return { status: response.status, answer: await response.text() };
   },
   openSocket() { throw { payload: { tag: "failed", val: { message: "no sockets in JavaScript", transient: false } } }; },
 };

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from componentize_py_types import Err, Ok
 from wit_world import exports
-from wit_world.exports.text import Count
+from wit_world.exports.text import Count, Published
 from wit_world.imports import log, outgoing_handler
 from wit_world.imports.cofferdam_connector_types import (
     Failure_InvalidInput,
@@ -18,6 +18,9 @@ from wit_world.imports.cofferdam_connector_types import (
 )
 from wit_world.imports.wasi_http_types import (
     Fields,
+    Method_Get,
+    Method_Post,
+    OutgoingBody,
     OutgoingRequest,
     Scheme_Http,
     Scheme_Https,
@@ -38,14 +41,25 @@ def read(stream) -> bytes:
             return whole
 
 
-def get(url: str) -> bytes:
-    """The body of what answers at `url`, by `wasi:http`."""
+def write(body: OutgoingBody, content: bytes) -> None:
+    """The whole body of a request; a stream takes 4 KiB at once."""
+    with body.write() as stream:
+        for start in range(0, len(content), 4096):
+            stream.blocking_write_and_flush(content[start : start + 4096])
+    OutgoingBody.finish(body, None)
+
+
+def send(url: str, content: bytes | None = None) -> tuple[int, bytes]:
+    """Status and body of what answers at `url` to a GET, or to a POST of `content`, by `wasi:http`."""
     parts = urlsplit(url)
     request = OutgoingRequest(Fields())
+    request.set_method(Method_Get() if content is None else Method_Post())
     request.set_scheme(Scheme_Http() if parts.scheme == "http" else Scheme_Https())
     request.set_authority(parts.netloc)
     request.set_path_with_query((parts.path or "/") + (f"?{parts.query}" if parts.query else ""))
+    body = request.body()
     future = outgoing_handler.handle(request, None)
+    write(body, content or b"")
     with future.subscribe() as answered:
         answered.block()
     outcome = future.get().value
@@ -55,16 +69,19 @@ def get(url: str) -> bytes:
         status = response.status()
         with response.consume() as body:
             with body.stream() as stream:
-                content = read(stream)
+                answer = read(stream)
     if status >= 400:
         raise Err(Failure_Upstream(UpstreamError(status, None, None, None)))
-    return content
+    return status, answer
 
 
 class Text(exports.Text):
     def count_text(self, text: str) -> Count:
         log.log(log.Level.INFO, "counting", [log.Field("characters", str(len(text)))])
         return count(text)
+
+    def words(self, text: str) -> list[str]:
+        return text.split()
 
     def substitute(self, pattern: str, replacement: str, text: str) -> str:
         try:
@@ -74,7 +91,12 @@ class Text(exports.Text):
             raise Err(Failure_InvalidInput(wrong)) from error
 
     def count_page(self, url: str) -> Count:
-        return count(get(url).decode(errors="replace"))
+        _, page = send(url)
+        return count(page.decode(errors="replace"))
+
+    def publish(self, url: str, text: str) -> Published:
+        status, answer = send(url, text.encode())
+        return Published(status, answer.decode(errors="replace"))
 
     def open_socket(self) -> None:
         socket.socket().connect(("127.0.0.1", 80))

@@ -31,7 +31,7 @@ build() {
     [[ $(od -An -tx1 -N8 "$guest" | tr -d ' ') == 0061736d0d000100 ]] || { say "$1: $guest is no component"; return 1; }
     count=$((count + 1))
   done
-  [[ $count == $(find "$examples" -mindepth 2 -maxdepth 2 -name connector.toml | wc -l) ]] || { say "$1: $count guests"; return 1; }
+  [[ $count == $(find "$examples" -mindepth 2 -maxdepth 2 -name Cargo.toml | wc -l) ]] || { say "$1: $count guests"; return 1; }
   say "$1: $count guests, built from source"
 }
 

@@ -46,14 +46,14 @@ impl Admitted<'_> {
 impl Pipeline {
     /// Every check, made for each attempt anew: what was withdrawn while a call waited does not run. The wait for
     /// a turn ends with the call.
-    pub(super) async fn admit(
-        &self,
+    pub(super) async fn admit<'p>(
+        &'p self,
         call: &Call,
         candidate: &Candidate<'_>,
         plan: &Plan,
-        course: &Course<'_>,
+        course: &mut Course<'p>,
         record: &mut Record,
-    ) -> Result<Admitted<'_>, Error> {
+    ) -> Result<Admitted<'p>, Error> {
         let Some(time) = course.time else {
             return self.check(call, candidate, plan, course, record).await;
         };
@@ -64,20 +64,19 @@ impl Pipeline {
         }
     }
 
-    async fn check(
-        &self,
+    async fn check<'p>(
+        &'p self,
         call: &Call,
         candidate: &Candidate<'_>,
         plan: &Plan,
-        course: &Course<'_>,
+        course: &mut Course<'p>,
         record: &mut Record,
-    ) -> Result<Admitted<'_>, Error> {
+    ) -> Result<Admitted<'p>, Error> {
         // First the turn, then the checks: a key that is revoked while a call waits must not let it run, and
         // arguments that wait in line are kept as they came.
         let connector = candidate.connector.text();
         let context = Context::new(course.audit_id.clone()).with_connector(Arc::clone(connector), None);
-        let permit = self.turn(call, &context).await?;
-        let (loaded, room) = self.loaded_with_room(&context, call, candidate).await?;
+        let (loaded, permit, room) = self.permitted(&context, call, candidate, course).await?;
         let package = &loaded.checked.package;
         record.identified(Arc::clone(&loaded.hash), loaded.signer.clone());
 
@@ -96,9 +95,6 @@ impl Pipeline {
     /// A permit to run. It is waited for no longer than the call would run: whoever asked has given up by then, and
     /// would ask anew.
     async fn turn(&self, call: &Call, context: &Context) -> Result<SemaphorePermit<'_>, Error> {
-        if let Ok(permit) = self.permits.try_acquire() {
-            return Ok(permit);
-        }
         let clock = &*self.loader.clock;
         tokio::select! {
             biased;
@@ -163,26 +159,66 @@ impl Pipeline {
         Ok((context, limits))
     }
 
-    /// The connector, and room for an instance of it. Who had to wait for room looks again whether the load
-    /// still stands: nothing that was withdrawn meanwhile runs.
-    async fn loaded_with_room(
-        &self,
+    /// The connector, a permit to run, and room for an instance. A load can take as long as a compile, so it comes
+    /// first and holds neither of the others. After a wait for those the load is looked at again: nothing that was
+    /// withdrawn meanwhile runs.
+    async fn permitted<'p>(
+        &'p self,
         context: &Context,
         call: &Call,
         candidate: &Candidate<'_>,
-    ) -> Result<(Arc<Loaded>, Room<'_>), Error> {
-        let connector = candidate.connector.text();
-        let mut waited: Option<Room<'_>> = None;
+        course: &mut Course<'p>,
+    ) -> Result<(Arc<Loaded>, SemaphorePermit<'p>, Room<'p>), Error> {
+        let (connector, sandbox) = (candidate.connector.text(), &self.loader.sandbox);
+        let mut loaded = self.loaded(context, call, candidate, course).await?;
         loop {
-            let loaded =
-                self.loader.load(context, candidate.connector, connector, call.allow_unsigned).await?;
             let needs = known_operation(&loaded, connector, candidate.op)?.needs();
-            let room = waited.take().filter(|room| room.covers(needs));
-            match room.or_else(|| self.loader.sandbox.try_room(needs)) {
-                Some(room) => return Ok((loaded, room)),
-                None => waited = Some(self.loader.sandbox.room(needs).await.ok_or_else(busy)?),
+            let free = self.permits.try_acquire().ok();
+            let mut waited = free.is_none();
+            let permit = match free {
+                Some(permit) => permit,
+                None => self.turn(call, context).await?,
+            };
+            let room = match sandbox.try_room(needs) {
+                Some(room) => room,
+                None => {
+                    waited = true;
+                    sandbox.room(needs).await.ok_or_else(busy)?
+                }
+            };
+            if !waited {
+                return Ok((loaded, permit, room));
             }
+            let current =
+                self.loader.current(context, candidate.connector, connector, call.allow_unsigned)?;
+            loaded = match current {
+                Some(current) if Arc::ptr_eq(&current, &loaded) => return Ok((loaded, permit, room)),
+                Some(current) => current,
+                None => {
+                    drop((permit, room));
+                    self.loaded(context, call, candidate, course).await?
+                }
+            };
         }
+    }
+
+    /// The connector, loaded if need be. A call that waits for a load gives its place in the line of those that
+    /// could run back.
+    async fn loaded<'p>(
+        &'p self,
+        context: &Context,
+        call: &Call,
+        candidate: &Candidate<'_>,
+        course: &mut Course<'p>,
+    ) -> Result<Arc<Loaded>, Error> {
+        let (wanted, connector) = (candidate.connector, candidate.connector.text());
+        if let Some(current) = self.loader.current(context, wanted, connector, call.allow_unsigned)? {
+            return Ok(current);
+        }
+        course.leave_line();
+        let loaded = self.loader.load(context, wanted, connector, call.allow_unsigned).await?;
+        course.enter_line(self)?;
+        Ok(loaded)
     }
 }
 

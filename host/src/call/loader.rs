@@ -4,6 +4,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use tokio::sync::Semaphore;
+
 use super::request::ConnectorRef;
 use super::verify::{self, Checked};
 use crate::clock::Clock;
@@ -13,7 +15,7 @@ use crate::failure::{Context, Failure, RuntimeFault};
 use crate::limits::Ceilings;
 use crate::package::Package;
 use crate::registry::{Registry, Stamp, Stored, Watch};
-use crate::sandbox::{Connector, Sandbox, SandboxError};
+use crate::sandbox::{Connector, PackageOpener, Sandbox, SandboxError};
 use crate::spelling;
 use crate::trust::{KeyringFile, KeyringStamp};
 
@@ -36,6 +38,7 @@ pub(crate) const REBUILD: &str =
 
 /// What a load needs that may take its time, apart from the executor's threads.
 struct Desk {
+    opener: PackageOpener,
     registry: Registry,
     keyring: KeyringFile,
     ceilings: Ceilings,
@@ -68,9 +71,10 @@ impl Desk {
         if got != *digest {
             return Err(verify::hash_mismatch(context, key, digest, &got));
         }
-        let package = Package::open(bytes).map_err(HostError::from)?;
-        verify::identity(context, &package, wanted.name(), wanted.version())?;
         let keyring = self.keyring.load()?;
+        verify::check_bytes(context, digest, signature.as_deref(), &keyring, &*self.clock)?;
+        let package = self.opener.open_blocking(bytes)?;
+        verify::identity(context, &package, wanted.name(), wanted.version())?;
         let proof = verify::check_signature(
             context,
             &package,
@@ -85,6 +89,33 @@ impl Desk {
     }
 }
 
+/// The connector, unless the call wants another package of it.
+fn pinned(
+    context: &Context,
+    wanted: &ConnectorRef,
+    key: &str,
+    loaded: Arc<Loaded>,
+) -> Result<Arc<Loaded>, Error> {
+    let digest = loaded.checked.package.digest();
+    match wanted.hash() {
+        Some(pinned) if pinned != digest => {
+            Err(verify::pin_mismatch(context, &format!("The installed package of {key}"), pinned, digest))
+        }
+        _ => Ok(loaded),
+    }
+}
+
+fn busy() -> HostError {
+    HostError::new(
+        HostErrorKind::Busy,
+        "The host has as many calls waiting for a connector to load as it takes.",
+    )
+    .hint("Try again later.")
+}
+
+/// Packages that are read and parsed at once; each may have tens of megabytes. Compiling has its own bound.
+const READS_AT_ONCE: usize = 4;
+
 /// Whose turn it is to load a connector.
 type Turn = Arc<tokio::sync::Mutex<()>>;
 
@@ -97,18 +128,24 @@ pub(crate) struct Loader {
     pub(crate) clock: Arc<dyn Clock>,
     loaded: RwLock<HashMap<String, Arc<Loaded>>>,
     loading: Mutex<HashMap<String, Turn>>,
+    /// Places of calls that wait for a load.
+    queue: Semaphore,
+    reads: Semaphore,
 }
 
 impl Loader {
+    /// A loader for which at most `queue` calls wait at once.
     pub(crate) fn new(
         registry: Registry,
         keyring: KeyringFile,
         sandbox: Sandbox,
         ceilings: Ceilings,
         clock: Arc<dyn Clock>,
+        queue: usize,
     ) -> Self {
         let (loaded, loading) = (RwLock::default(), Mutex::default());
-        Self { registry, keyring, sandbox, ceilings, clock, loaded, loading }
+        let (queue, reads) = (Semaphore::new(queue), Semaphore::new(READS_AT_ONCE));
+        Self { registry, keyring, sandbox, ceilings, clock, loaded, loading, queue, reads }
     }
 
     /// The connector, from memory if nothing changed since it was verified.
@@ -119,8 +156,11 @@ impl Loader {
         key: &str,
         allow_unsigned: bool,
     ) -> Result<Arc<Loaded>, Error> {
-        let kept = self.kept(key, allow_unsigned);
-        let loaded = match kept {
+        if let Some(current) = self.current(context, wanted, key, allow_unsigned)? {
+            return Ok(current);
+        }
+        let _place = self.queue.try_acquire().map_err(|_| busy())?;
+        let loaded = match self.kept(key, allow_unsigned) {
             Some(loaded) => loaded,
             None => {
                 // One load of a connector at a time: the next caller finds it done.
@@ -136,15 +176,18 @@ impl Loader {
                 loaded?
             }
         };
-        match wanted.hash() {
-            Some(pinned) if pinned != loaded.checked.package.digest() => Err(verify::pin_mismatch(
-                context,
-                &format!("The installed package of {key}"),
-                pinned,
-                loaded.checked.package.digest(),
-            )),
-            _ => Ok(loaded),
-        }
+        pinned(context, wanted, key, loaded)
+    }
+
+    /// The connector, where it is loaded and nothing changed since it was verified.
+    pub(crate) fn current(
+        &self,
+        context: &Context,
+        wanted: &ConnectorRef,
+        key: &str,
+        allow_unsigned: bool,
+    ) -> Result<Option<Arc<Loaded>>, Error> {
+        self.kept(key, allow_unsigned).map(|loaded| pinned(context, wanted, key, loaded)).transpose()
     }
 
     /// Forgets a connector, and the code kept of it.
@@ -189,6 +232,7 @@ impl Loader {
 
     fn desk(&self) -> Desk {
         Desk {
+            opener: self.sandbox.opener(),
             registry: self.registry.clone(),
             keyring: self.keyring.clone(),
             ceilings: self.ceilings,
@@ -208,12 +252,14 @@ impl Loader {
         let desk = self.desk();
         let digest = self.find(wanted)?;
         let (context_of_it, wanted, name) = (context.clone(), wanted.clone(), key.to_owned());
+        let read = self.reads.acquire().await;
         let reading = tokio::task::spawn_blocking(move || {
             desk.read_and_verify(&context_of_it, &wanted, &name, &digest, allow_unsigned)
         });
         let Read { checked, watch, files, keyring } = reading.await.map_err(|error| {
             HostError::new(HostErrorKind::Internal, "The load was lost.").because(error)
         })??;
+        drop(read);
         let connector = self.compile(context, &checked.package, &checked.proof).await?;
         let loaded = Arc::new(Loaded {
             hash: format!("sha256:{digest}").into(),

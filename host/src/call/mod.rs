@@ -36,12 +36,13 @@ pub(crate) use foresee::Foreseen;
 pub(crate) use kept::Recorded;
 pub(crate) use loader::{Loader, REBUILD};
 pub(crate) use part::PartOf;
-pub(crate) use pipeline::{Pipeline, PipelineParts};
+pub(crate) use pipeline::{Pipeline, PipelineParts, waiting_calls};
 pub(crate) use recording::{RecordSettings, Recording};
 pub use report::{AttemptOutcome, AttemptReport, Report};
 pub use request::{Call, ConnectorRef, IfRunning};
 pub(crate) use request::{KEY_BYTES, actor_name, check_key};
 pub(crate) use spans::TARGET as SPANS;
 pub(crate) use verify::{
-    check_imports, check_limits, check_manifest_limits, check_signature, hash_mismatch, pin_mismatch,
+    check_bytes, check_imports, check_limits, check_manifest_limits, check_signature, hash_mismatch,
+    pin_mismatch,
 };

@@ -62,6 +62,11 @@ pub(crate) struct PipelineParts {
 /// Calls that may wait for a permit, for each permit there is; one more is refused as busy.
 const WAITING_PER_PERMIT: usize = 64;
 
+/// Calls that may run or wait at once, where so many may run.
+pub(crate) fn waiting_calls(concurrency: u32) -> usize {
+    (concurrency as usize).saturating_mul(WAITING_PER_PERMIT.saturating_add(1))
+}
+
 /// Calls that may sleep between two attempts, for each permit there is; one more is not attempted again.
 const ASLEEP_PER_PERMIT: usize = 256;
 
@@ -78,10 +83,22 @@ pub(super) struct Course<'p> {
     pub(super) strictest: RepeatRule,
 }
 
+impl<'p> Course<'p> {
+    /// Gives the place in the line back, for a wait that is not for a permit.
+    pub(super) fn leave_line(&mut self) {
+        self.line = None;
+    }
+
+    /// Takes a place in the line again.
+    pub(super) fn enter_line(&mut self, pipeline: &'p Pipeline) -> Result<(), HostError> {
+        self.line = Some(pipeline.waiting.try_acquire().map_err(|_| super::admit::busy())?);
+        Ok(())
+    }
+}
+
 impl Pipeline {
     pub(crate) fn new(parts: PipelineParts) -> Self {
         let permits = parts.concurrency as usize;
-        let waiting = permits.saturating_mul(WAITING_PER_PERMIT.saturating_add(1));
         Self {
             loader: parts.loader,
             broker: parts.broker,
@@ -92,7 +109,7 @@ impl Pipeline {
             chance: parts.chance,
             listener: parts.listener,
             recording: Arc::new(parts.recording),
-            waiting: Semaphore::new(waiting),
+            waiting: Semaphore::new(waiting_calls(parts.concurrency)),
             asleep: Semaphore::new(permits.saturating_mul(ASLEEP_PER_PERMIT)),
         }
     }
@@ -350,14 +367,13 @@ impl Pipeline {
         course: &mut Course<'p>,
     ) -> Result<(), RetryStopped> {
         let asleep = self.asleep.try_acquire().map_err(|_| RetryStopped::Busy)?;
-        course.line = None;
+        course.leave_line();
         self.loader.clock.sleep_until(until).await;
         drop(asleep);
         if forbidden(visit, &*self.loader.clock) {
             return Err(RetryStopped::CircuitOpen);
         }
-        course.line = Some(self.waiting.try_acquire().map_err(|_| RetryStopped::Busy)?);
-        Ok(())
+        course.enter_line(self).map_err(|_| RetryStopped::Busy)
     }
 
     /// One attempt, in a sandbox of its own.

@@ -43,6 +43,20 @@ pub(crate) fn check_signature(
     }
 }
 
+/// What the signature says of the bytes themselves, asked before any of them is parsed: where a key of the keyring
+/// made it, it is about these bytes, and that key may sign what it names. Where no key did, nothing is decided here.
+pub(crate) fn check_bytes(
+    context: &Context,
+    digest: &Digest,
+    signature: Option<&[u8]>,
+    keyring: &Keyring,
+    clock: &dyn Clock,
+) -> Result<(), Failure> {
+    let Some(envelope) = signature else { return Ok(()) };
+    let verdict = trust::verify_bytes(envelope, keyring, digest, clock.timestamp());
+    verdict.map_err(|(connector, error)| refused(context, &connector, &error))
+}
+
 fn refused(context: &Context, connector: &str, error: &TrustError) -> Failure {
     Failure::signature_failure(context, connector, error.code(), error.reason(), error.fix())
 }

@@ -19,10 +19,10 @@ use crate::host::Host;
 /// What ends a command before its result.
 #[derive(Debug)]
 pub(super) enum Stop {
-    /// It failed, and nobody has been told yet.
+    /// It failed, and the error is not shown yet. The audit log has nothing under the error's id.
     Error(Error),
-    /// So it did, and what failed is on record under the error's id.
-    Recorded(HostError),
+    /// It failed, and the audit log has the call under the error's id.
+    Recorded(Error),
     /// It failed with this exit code, and its result has said so.
     Shown(u8),
     /// The user does not want to wait any longer (Ctrl-C).
@@ -48,31 +48,27 @@ impl From<Error> for Stop {
 impl Stop {
     /// Why a call of `host` has no value.
     pub(super) fn of_call(error: Error, host: &Host) -> Self {
-        let on_record = |error: &HostError| {
-            let reader = host.audit().existing().ok().flatten();
-            reader.is_some_and(|mut reader| matches!(reader.call(error.request_id()), Ok(Some(_))))
-        };
-        match error {
-            Error::Host(error) if on_record(&error) => Self::Recorded(error),
-            error => Self::Error(error),
+        let reader = host.audit().existing().ok().flatten();
+        match reader.is_some_and(|mut reader| matches!(reader.call(id_of(&error)), Ok(Some(_)))) {
+            true => Self::Recorded(error),
+            false => Self::Error(error),
         }
     }
 
     /// The error, where it is one.
     pub(super) fn into_error(self) -> Result<Error, Self> {
         match self {
-            Self::Error(error) => Ok(error),
-            Self::Recorded(error) => Ok(Error::Host(error)),
+            Self::Error(error) | Self::Recorded(error) => Ok(error),
             other => Err(other),
         }
     }
+}
 
-    /// Why a call that is on record has no value.
-    pub(super) fn recorded(error: Error) -> Self {
-        match error {
-            Error::Host(error) => Self::Recorded(error),
-            failure @ Error::Failure(_) => Self::Error(failure),
-        }
+/// The id under which the audit log has the call that ended so, if it has it.
+fn id_of(error: &Error) -> &AuditId {
+    match error {
+        Error::Failure(failure) => failure.audit_id(),
+        Error::Host(error) => error.request_id(),
     }
 }
 
@@ -91,12 +87,16 @@ pub(super) fn stopped(ui: &Ui, stop: Stop) -> ExitCode {
             ExitCode::from(code)
         }
         Stop::Recorded(error) => {
-            let id = error.request_id().clone();
-            let facts = [("code", error.kind().code()), ("record", id.as_str())];
-            let code = stopped(ui, Error::Host(error).into());
+            let id = id_of(&error).clone();
+            let kind = match &error {
+                Error::Host(error) => Some(error.kind().code()),
+                Error::Failure(_) => None,
+            };
+            let code = stopped(ui, error.into());
             if !ui.json() {
-                show_facts(&facts);
-                show_more(&id);
+                let facts = kind.map(|kind| ("code", kind)).into_iter().chain([("record", id.as_str())]);
+                show_facts(&facts.collect::<Vec<_>>());
+                err_line("  more: ", DIM, &format!("cofferdam audit show {id}"));
             }
             code
         }
@@ -184,15 +184,16 @@ fn show_failure(failure: &Failure) {
         ("code", failure.code()),
         ("boundary", failure.boundary().name()),
         ("retriable", if failure.retriable() { "yes" } else { "no" }),
-        ("record", failure.audit_id().as_str()),
     ];
     show_facts(&facts);
     for line in facts::lines(failure.details()) {
         err_line(&line, DIM, "");
     }
-    // Calls are on record; what has no operation is an install.
-    if failure.details().contains_key("op") {
-        show_more(failure.audit_id());
+    // What a package is at fault for is found here and now, by its operator: nothing of a call is in it.
+    if failure.code() == "load_failed" {
+        for cause in failure.operator_notes().iter().filter_map(|note| note.strip_prefix("cause: ")) {
+            err_line("cause: ", DIM, cause);
+        }
     }
 }
 
@@ -200,11 +201,6 @@ fn show_failure(failure: &Failure) {
 fn show_facts(facts: &[(&str, &str)]) {
     let facts: Vec<_> = facts.iter().map(|(label, fact)| format!("{label}: {fact}")).collect();
     err_line(&format!("  {}", facts.join("   ")), DIM, "");
-}
-
-/// Where the record has all of it.
-fn show_more(id: &AuditId) {
-    err_line("  more: ", DIM, &format!("cofferdam audit show {id}"));
 }
 
 fn show_host_error(ui: &Ui, error: &HostError) {
@@ -237,7 +233,6 @@ fn show_host_error(ui: &Ui, error: &HostError) {
         for cause in causes(error) {
             err_line("cause: ", DIM, &cause.to_string());
         }
-        err_line("record: ", DIM, error.request_id().as_str());
     }
 }
 

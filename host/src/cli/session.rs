@@ -17,7 +17,7 @@ use crate::confine::{Coverage, Role, ServerFiles, confine};
 use crate::error::{HostError, HostErrorKind};
 use crate::failure::safe_line;
 use crate::host::{Host, HostBuilder};
-use crate::sandbox::Compiler;
+use crate::sandbox::{CompileLimits, Compiler, PackageParser};
 use crate::secret::Secret;
 use crate::trust::KeyringFile;
 use crate::vault::{Vault, VaultError, VaultFile};
@@ -61,6 +61,17 @@ impl<'u> Session<'u> {
     /// The keyring in the home directory.
     pub(super) fn keyring(&self) -> Result<KeyringFile, HostError> {
         Ok(KeyringFile::new(self.home()?.join("keyring.toml")))
+    }
+
+    /// What parses a package that nothing is known of, without a host.
+    pub(super) fn parser(&self) -> Result<PackageParser, HostError> {
+        PackageParser::new(self.compiler()?, CompileLimits::default())
+    }
+
+    /// This very program compiles, as a child process.
+    fn compiler(&self) -> Result<Compiler, HostError> {
+        let compiler = Compiler::child(program()?);
+        Ok(if self.confined { compiler } else { compiler.without_confinement() })
     }
 
     /// The host in the home directory, as `config.toml` has it.
@@ -123,9 +134,7 @@ impl<'u> Session<'u> {
         add: impl FnOnce(HostBuilder) -> HostBuilder,
     ) -> Result<(Host, Arc<VaultFile>), HostError> {
         let home = self.home()?;
-        let compiler = Compiler::child(program()?);
-        let compiler = if self.confined { compiler } else { compiler.without_confinement() };
-        let mut builder = Host::builder().home(&home).compiler(compiler).concurrency(CONCURRENCY);
+        let mut builder = Host::builder().home(&home).compiler(self.compiler()?).concurrency(CONCURRENCY);
         for host_port in settings.allow_private {
             builder = builder.allow_private(host_port);
         }

@@ -20,6 +20,21 @@ pub(crate) struct WholeHostError<'e> {
     because: Option<String>,
 }
 
+impl WholeHostError<'_> {
+    /// The same, apart from the error it was made from.
+    pub(crate) fn into_owned(self) -> WholeHostError<'static> {
+        let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
+        WholeHostError {
+            code: owned(self.code),
+            message: owned(self.message),
+            hint: self.hint.map(owned),
+            details: Cow::Owned(self.details.into_owned()),
+            request_id: owned(self.request_id),
+            because: self.because,
+        }
+    }
+}
+
 impl HostError {
     /// All of it; of its cause what that says.
     pub(crate) fn whole(&self) -> WholeHostError<'_> {

@@ -224,7 +224,7 @@ impl Host {
             if Digest::of(&bytes) != entry.digest {
                 continue;
             }
-            let Ok(package) = Package::open(bytes) else { continue };
+            let Ok(package) = self.pipeline.loader.sandbox.open_blocking(bytes) else { continue };
             let mut asked = package.manifest().credentials().iter();
             if asked.any(|grant| grant.kind() == kind && grant.service() == service) {
                 asking.push((entry, package));

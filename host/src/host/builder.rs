@@ -366,7 +366,9 @@ impl HostBuilder {
         let sandbox = Sandbox::new(self.concurrency, compiler, self.compile_limits, store, egress, clock)?;
         let registry = Registry::open(home.join("packages"));
         let keyring = KeyringFile::new(home.join("keyring.toml"));
-        let loader = Loader::new(registry, keyring, sandbox, ceilings, self.clock);
+        // As many as may wait for a permit to run.
+        let queue = crate::call::waiting_calls(self.concurrency);
+        let loader = Loader::new(registry, keyring, sandbox, ceilings, self.clock, queue);
         let audit = Audit::new(log, home.clone());
         let shelf = Shelf::new(home.join("actions"));
         let pipeline = Pipeline::new(PipelineParts {

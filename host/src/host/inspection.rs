@@ -151,7 +151,7 @@ impl Host {
     /// It is not a package.
     pub fn inspect_package(&self, bytes: Vec<u8>, signature: Option<&[u8]>) -> Result<Inspection, HostError> {
         let size = bytes.len() as u64;
-        let package = Package::open(bytes)?;
+        let package = self.pipeline.loader.sandbox.open_blocking(bytes)?;
         let manifest = package.manifest();
         check_manifest_limits(&self.pipeline.loader.ceilings, manifest)?;
         Ok(Inspection {
@@ -185,7 +185,12 @@ impl Host {
     /// # Errors
     /// As [`Host::install`].
     pub async fn check_package(&self, bytes: Vec<u8>) -> Result<(), Error> {
-        let package = Package::open(bytes).map_err(HostError::from)?;
+        self.checked_package(bytes).await.map(drop)
+    }
+
+    /// As [`check_package`](Self::check_package), and the package.
+    pub(crate) async fn checked_package(&self, bytes: Vec<u8>) -> Result<Package, Error> {
+        let package = self.pipeline.loader.sandbox.parser().open(bytes).await?;
         check_manifest_limits(&self.pipeline.loader.ceilings, package.manifest())?;
         let connector = format!("{}@{}", package.manifest().name(), package.manifest().version());
         let context = Context::new(AuditId::mint()).with_connector(connector, None);
@@ -196,7 +201,8 @@ impl Host {
             package.manifest().version().clone(),
             *package.digest(),
         );
-        self.pipeline.loader.compile(&context, &package, &proof).await.map(drop)
+        self.pipeline.loader.compile(&context, &package, &proof).await?;
+        Ok(package)
     }
 
     fn signature_view(

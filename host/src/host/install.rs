@@ -4,7 +4,7 @@ use semver::Version;
 use serde::Serialize;
 
 use super::Host;
-use crate::call::{check_imports, check_manifest_limits, check_signature, pin_mismatch};
+use crate::call::{check_bytes, check_imports, check_manifest_limits, check_signature, pin_mismatch};
 use crate::digest::Digest;
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::{AuditId, Context};
@@ -109,14 +109,11 @@ impl Host {
         if let Some(expected) = options.expected.filter(|expected| *expected != digest) {
             return Err(pin_mismatch(context, "The package", &expected, &digest));
         }
-        // Up to 64 MiB are parsed and validated: not on a thread that runs guests.
-        let opened = tokio::task::spawn_blocking(move || Package::open(bytes)).await;
-        let package = opened
-            .map_err(|error| HostError::new(HostErrorKind::Internal, "The install was lost.").because(error))?
-            .map_err(HostError::from)?;
+        let keyring = loader.keyring.load()?;
+        check_bytes(context, &digest, signature.as_deref(), &keyring, &*loader.clock)?;
+        let package = loader.sandbox.parser().open(bytes).await?;
         let connector = format!("{}@{}", package.manifest().name(), package.manifest().version());
         let context = context.clone().with_connector(connector, Some(format!("sha256:{digest}").into()));
-        let keyring = loader.keyring.load()?;
         let proof = check_signature(
             &context,
             &package,

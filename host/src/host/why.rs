@@ -109,7 +109,7 @@ impl Host {
         access: &Access,
         scope: Option<&ActionScope>,
     ) -> Result<Result<Permit, Denial>, HostError> {
-        let package = Package::open(bytes)?;
+        let package = self.pipeline.loader.sandbox.open_blocking(bytes)?;
         Ok(self.decide(&package, access, scope))
     }
 

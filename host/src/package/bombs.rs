@@ -250,3 +250,26 @@ pub(crate) fn many_lifts(count: usize) -> Vec<u8> {
     );
     wat::parse_str(text).unwrap_or_default()
 }
+
+/// A component that one section instantiates `count` times with types of a hundred thousand parts, whose long names
+/// are compared one by one each time. No parser looks at the clock within a section.
+pub(crate) fn many_comparisons(count: usize) -> Vec<u8> {
+    const LEVELS: usize = 16;
+    let fields = |of: &str| {
+        let (first, second) = ("a".repeat(120), "b".repeat(120));
+        format!("(record (field \"{first}\" {of}) (field \"{second}\" {of}))")
+    };
+    let part = |name: &str, level: usize| match level {
+        0 => "u8".to_owned(),
+        _ => format!("${name}{}", level - 1),
+    };
+    let each = |text: &dyn Fn(usize) -> String| (0..LEVELS).map(text).collect::<String>();
+    let types = each(&|level| format!("(type $outer{level} {})", fields(&part("outer", level))));
+    let imports = each(&|level| {
+        let record = fields(&part("own", level));
+        format!("(type $inner{level} {record}) (import \"n{level}\" (type $own{level} (eq $inner{level})))")
+    });
+    let args = each(&|level| format!("(with \"n{level}\" (type $outer{level}))"));
+    let instances = format!("(instance (instantiate $c {args}))").repeat(count);
+    wat::parse_str(format!("(component {types} (component $c {imports}) {instances})")).unwrap_or_default()
+}

@@ -44,8 +44,8 @@ pub(super) struct World {
 }
 
 /// Decodes a component that has passed the pre-scan.
-pub(super) fn decode(bytes: &[u8]) -> Result<World, PackageError> {
-    let outline = outline(bytes)?;
+pub(super) fn decode(bytes: &[u8], patience: Duration) -> Result<World, PackageError> {
+    let outline = outline(bytes, patience)?;
     let types = outline.types.as_ref();
     let mut imports = Vec::with_capacity(outline.imports.len());
     for name in outline.imports {
@@ -81,12 +81,12 @@ pub(super) struct Outline<'a> {
 }
 
 /// Validates everything but the bodies of functions, which the compiler validates, with the same features.
-fn outline(bytes: &[u8]) -> Result<Outline<'_>, PackageError> {
-    outline_with(bytes, FEATURES, PATIENCE).map_err(|error| match error {
+fn outline(bytes: &[u8], patience: Duration) -> Result<Outline<'_>, PackageError> {
+    outline_with(bytes, FEATURES, patience).map_err(|error| match error {
         // The validator does not always say that a proposal is what is missing: where it finds no fault once
         // every proposal is on, that is what it was.
         PackageError::Malformed { offset, detail }
-            if outline_with(bytes, WasmFeatures::all(), PATIENCE).is_ok() =>
+            if outline_with(bytes, WasmFeatures::all(), patience).is_ok() =>
         {
             PackageError::Feature { feature: features::names(WasmFeatures::empty()), offset, detail }
         }
@@ -131,8 +131,10 @@ pub(super) fn outline_with(
     Err(PackageError::Malformed { offset: bytes.len(), detail: "the file ends too early".into() })
 }
 
-/// The longest that the validation of a package may take; CPython's 18 MB take some hundredths of it.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The longest that the validation of a package may take; CPython's 18 MB take some hundredths of it. The clock is
+/// read between sections, and one of them can take minutes: what holds in every case is the limits of the compile
+/// worker, this is for callers of [`Package::open`](super::Package::open).
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 struct Patience {
     since: Instant,

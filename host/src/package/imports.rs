@@ -1,6 +1,7 @@
 //! A component's imports against its manifest and against what this host has.
 
 use semver::Version;
+use serde::{Deserialize, Serialize};
 
 use super::error::printable;
 use crate::failure::{Denial, DenialBoundary, DenialCode, GrantLine, Permit};
@@ -55,7 +56,7 @@ const SOCKETS: (&str, &[&str]) = (
 const SHUT: &str = "Sockets are there to link against alone, and every use is denied: use HTTP.";
 
 /// One import of a component.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Import {
     name: String,
     interface: String,

@@ -14,6 +14,7 @@ mod features;
 mod imports;
 mod nesting;
 mod operation;
+mod outline;
 mod prescan;
 mod sections;
 mod shape;
@@ -31,18 +32,22 @@ use std::collections::HashMap;
 
 pub use contract::CONTRACT_VERSION;
 pub(crate) use contract::failure as failure_shape;
+pub(crate) use decode::PATIENCE;
 pub use docs::{Docs, OperationDocs};
 pub use error::{FileKind, PackageError};
 pub(crate) use features::FEATURES;
 pub(crate) use imports::shut;
 pub use imports::{Import, ImportVerdict, Standing, foretell, verdicts};
 pub use operation::Operation;
+pub(crate) use outline::{ParseReply, parse_component, parse_package, unreadable as unreadable_reply};
 pub use prescan::MAX_BYTES;
+pub(crate) use prescan::check_kind;
 pub use sections::{DOCS_SECTION, MANIFEST_SECTION, Sections, embed, extract, strip};
 pub(crate) use shape::ShapeKey;
 pub use shape::{Case, Field, Name, Shape};
 
 use crate::digest::Digest;
+use crate::error::HostError;
 use crate::failure::Denial;
 use crate::manifest::Manifest;
 
@@ -63,27 +68,33 @@ pub struct Package {
 }
 
 impl Package {
-    /// Checks `bytes` and takes them apart, without running or compiling any: a scan that is linear in their
-    /// number, and then the validator, which is given up when it takes too long.
+    /// Checks `bytes` and parses them in this process, without running or compiling any: a scan that is linear in
+    /// their number, and then the validator, which looks at the clock between two sections alone. One section can
+    /// take minutes, so this is for bytes that you trust; a [`Host`](crate::Host) has others parsed by its compile
+    /// worker, which can be ended.
     ///
     /// # Errors
     /// The first thing that is wrong, cheapest checks first.
     pub fn open(bytes: Vec<u8>) -> Result<Self, PackageError> {
-        let (found, core_instances) = prescan::scan_counting(&bytes)?;
-        let Sections { manifest, mut docs } = sections::read(&found)?;
-        let manifest =
-            Manifest::parse(MANIFEST_LABEL, manifest).map_err(|e| PackageError::Manifest(Box::new(e)))?;
-        let decode::World { operations, imports } = decode::decode(&bytes)?;
+        let parts = outline::parse(&bytes, PATIENCE)?;
+        check_named(&parts.manifest, &parts.world.operations)?;
+        Ok(Self::assemble(bytes, parts))
+    }
+
+    /// The package `bytes`, of which a compile worker has replied `reply`.
+    pub(crate) fn from_reply(bytes: Vec<u8>, reply: ParseReply) -> Result<Self, HostError> {
+        let parts = reply.parts(&bytes)?;
+        Ok(Self::assemble(bytes, parts))
+    }
+
+    fn assemble(bytes: Vec<u8>, parts: outline::Parts) -> Self {
+        let outline::Parts { manifest, mut docs, world, core_instances, .. } = parts;
+        let decode::World { operations, imports } = world;
         docs.keep_only(&operations);
-        for named in manifest.operations_named() {
-            if !operations.iter().any(|operation| operation.name().json() == named) {
-                return Err(unknown_operation(&manifest, named, &operations));
-            }
-        }
         let by_name =
             operations.iter().enumerate().map(|(at, op)| (op.name().json().to_owned(), at)).collect();
         let digest = Digest::of(&bytes);
-        Ok(Self { digest, bytes, manifest, docs, operations, by_name, imports, core_instances })
+        Self { digest, bytes, manifest, docs, operations, by_name, imports, core_instances }
     }
 
     /// The file, byte for byte.
@@ -162,13 +173,22 @@ impl Package {
     }
 }
 
-/// The operations that the bare component `component` exports, before it is packed.
+/// The operations that the bare component `component` exports, parsed in this process as by [`Package::open`].
 ///
 /// # Errors
 /// What is not a component, is too costly, or exports what cannot be an operation.
 pub fn operations_of(component: &[u8]) -> Result<Vec<Operation>, PackageError> {
     prescan::scan(component)?;
-    Ok(decode::decode(component)?.operations)
+    Ok(decode::decode(component, PATIENCE)?.operations)
+}
+
+/// Every operation that the manifest names is exported.
+fn check_named(manifest: &Manifest, operations: &[Operation]) -> Result<(), PackageError> {
+    let exported = |named: &str| operations.iter().any(|operation| operation.name().json() == named);
+    match manifest.operations_named().find(|named| !exported(named)) {
+        Some(named) => Err(unknown_operation(manifest, named, operations)),
+        None => Ok(()),
+    }
 }
 
 fn unknown_operation(manifest: &Manifest, named: &str, operations: &[Operation]) -> PackageError {

@@ -2,9 +2,9 @@
 //! it could cost more than any connector needs.
 //!
 //! Nothing in wasmtime bounds compilation, and a few hundred bytes can ask for gigabytes: components
-//! that instantiate each other multiply, sections and types nest. The pass is linear, never recursive,
-//! keeps only counts, and runs in the caller's process; what gets through it is compiled in a child
-//! process under limits of memory and time.
+//! that instantiate each other multiply, sections and types nest. The pass is linear, never recursive, and
+//! keeps only counts. It runs wherever packages are parsed: in the compile worker, which has limits of memory
+//! and time, and in the caller's process for packages that are trusted.
 //!
 //! The caps leave room for interpreters compiled to components: CPython, as componentize-py packs it,
 //! is 18 MB with 14 modules and 13,000 functions, the largest of 427 KB.
@@ -46,6 +46,13 @@ pub(super) struct Found<'a> {
     /// The section with its header, in the file.
     pub(super) whole: Range<usize>,
     pub(super) nested: bool,
+}
+
+impl Found<'_> {
+    /// The section's content, in the file: what ends it.
+    pub(super) fn content(&self) -> Range<usize> {
+        self.whole.end.saturating_sub(self.data.len())..self.whole.end
+    }
 }
 
 /// What one instantiation of a component costs, everything inside it included.
@@ -95,10 +102,7 @@ pub(super) fn scan(bytes: &[u8]) -> Result<Vec<Found<'_>>, PackageError> {
 
 /// As [`scan`], and the core modules that one instantiation of the component instantiates.
 pub(super) fn scan_counting(bytes: &[u8]) -> Result<(Vec<Found<'_>>, u64), PackageError> {
-    within("more bytes than a package may have", bytes.len() as u64, MAX_BYTES)?;
-    if let Some(found) = other_kind(bytes) {
-        return Err(PackageError::NotAComponent { found });
-    }
+    check_kind(bytes)?;
     let mut found = Vec::new();
     let mut totals = Totals::default();
     // Of the frame that ended last, which in the end is the component itself.
@@ -158,6 +162,12 @@ pub(super) fn scan_counting(bytes: &[u8]) -> Result<(Vec<Found<'_>>, u64), Packa
         }
     }
     Ok((found, core_instances))
+}
+
+/// What the size and the first bytes say: all that is decided before a parser reads any.
+pub(crate) fn check_kind(bytes: &[u8]) -> Result<(), PackageError> {
+    within("more bytes than a package may have", bytes.len() as u64, MAX_BYTES)?;
+    other_kind(bytes).map_or(Ok(()), |found| Err(PackageError::NotAComponent { found }))
 }
 
 /// What the first bytes say, unless they are a component's.

@@ -78,17 +78,25 @@ pub fn extract(package: &[u8]) -> Result<Sections<'_>, PackageError> {
     read(&scan(package)?)
 }
 
-pub(super) fn read<'a>(found: &[Found<'a>]) -> Result<Sections<'a>, PackageError> {
-    let manifest = the_one(found, MANIFEST_SECTION)?;
-    let docs = the_one(found, DOCS_SECTION)?;
-    let manifest = std::str::from_utf8(manifest).map_err(|error| PackageError::SectionUnreadable {
-        section: MANIFEST_SECTION,
-        detail: error.to_string(),
-    })?;
-    Ok(Sections { manifest, docs: Docs::parse(docs)? })
+fn read<'a>(found: &[Found<'a>]) -> Result<Sections<'a>, PackageError> {
+    let (manifest, docs) = find(found)?;
+    Ok(Sections { manifest: manifest_text(manifest.data)?, docs: Docs::parse(docs.data)? })
 }
 
-fn the_one<'a>(found: &[Found<'a>], section: &'static str) -> Result<&'a [u8], PackageError> {
+/// The manifest's section and that of the docs.
+pub(super) fn find<'f, 'a>(found: &'f [Found<'a>]) -> Result<(&'f Found<'a>, &'f Found<'a>), PackageError> {
+    Ok((the_one(found, MANIFEST_SECTION)?, the_one(found, DOCS_SECTION)?))
+}
+
+/// The content of the manifest's section, as text.
+pub(super) fn manifest_text(section: &[u8]) -> Result<&str, PackageError> {
+    std::str::from_utf8(section).map_err(|error| PackageError::SectionUnreadable {
+        section: MANIFEST_SECTION,
+        detail: error.to_string(),
+    })
+}
+
+fn the_one<'f, 'a>(found: &'f [Found<'a>], section: &'static str) -> Result<&'f Found<'a>, PackageError> {
     let mut these = found.iter().filter(|found| found.name == section);
     let (first, count) = (these.clone().next(), these.clone().count());
     if these.any(|found| found.nested) {
@@ -96,7 +104,7 @@ fn the_one<'a>(found: &[Found<'a>], section: &'static str) -> Result<&'a [u8], P
     }
     match (first, count) {
         (None, _) => Err(PackageError::SectionMissing { section }),
-        (Some(only), 1) => fits(section, only.data).map(|()| only.data),
+        (Some(only), 1) => fits(section, only.data).map(|()| only),
         (Some(_), count) => Err(PackageError::SectionRepeated { section, count }),
     }
 }

@@ -15,6 +15,10 @@ use super::*;
 
 const NAME: &str = "github://acme/test";
 
+fn decoded(bytes: &[u8]) -> Result<decode::World, PackageError> {
+    decode::decode(bytes, PATIENCE)
+}
+
 fn open(component: &[u8]) -> Result<Package, PackageError> {
     Package::open(embed(component, &manifest(NAME, "1.2.3"), &Docs::default())?)
 }
@@ -71,7 +75,7 @@ fn functions_of_the_world_itself_are_operations_too() {
 
 #[track_caller]
 fn refused(component: &[u8], part: &str) {
-    let error = decode::decode(component).unwrap_err();
+    let error = decoded(component).unwrap_err();
     assert!(error.to_string().contains(part), "{error}");
     assert!(error.fix().ends_with('.'), "{}", error.fix());
 }
@@ -297,8 +301,15 @@ fn other_files_are_told_apart() {
     let mut resolve = wit_parser::Resolve::default();
     let package = resolve.push_str("a.wit", "package a:b; interface c { d: func(); }").unwrap();
     let wit_only = wit_component::encode(&resolve, package).unwrap();
-    let error = decode::decode(&wit_only).unwrap_err();
+    let error = decoded(&wit_only).unwrap_err();
     assert!(matches!(error, PackageError::NotAComponent { found: FileKind::WitPackage }), "{error}");
+}
+
+#[test]
+fn a_section_of_comparisons_is_valid_however_long_it_takes() {
+    // What the worker is ended over when there are many: two are refused for having no operation alone.
+    let small = operations_of(&bombs::many_comparisons(2));
+    assert!(matches!(small, Err(PackageError::NoOperations)), "{small:?}");
 }
 
 #[test]
@@ -346,7 +357,7 @@ fn smaller_charges_of_the_same_pass_the_scan() {
     ];
     for (name, bytes) in harmless {
         prescan::scan(&bytes).unwrap_or_else(|error| panic!("{name}: {error}"));
-        let _ = decode::decode(&bytes);
+        let _ = decoded(&bytes);
     }
 }
 
@@ -354,7 +365,7 @@ fn smaller_charges_of_the_same_pass_the_scan() {
 fn types_that_multiply_are_refused_by_the_validator_or_by_their_size() {
     for bytes in [bombs::tuples(100), bombs::lists(1_000)] {
         prescan::scan(&bytes).unwrap();
-        assert!(matches!(decode::decode(&bytes), Err(PackageError::Malformed { .. })));
+        assert!(matches!(decoded(&bytes), Err(PackageError::Malformed { .. })));
     }
     let mut items = String::from("type t0 = tuple<string, string, string, string>;\n");
     for level in 1..7 {
@@ -368,7 +379,7 @@ fn types_that_multiply_are_refused_by_the_validator_or_by_their_size() {
 #[test]
 fn a_components_own_text_cannot_drive_a_terminal() {
     let wat = r#"(component (import "\1b[31mEVIL\0aFAKE LOG LINE" (func)) (export "\07b" (func 0)))"#;
-    let error = decode::decode(&wat::parse_str(wat).unwrap()).unwrap_err().to_string();
+    let error = decoded(&wat::parse_str(wat).unwrap()).unwrap_err().to_string();
     assert!(error.contains("EVIL") && !error.contains(['\u{1b}', '\u{7}', '\n']), "{error:?}");
     let docs = br#"{"operations": {"go": {"docs": "\u001b[31mred\u0007"}}}"#;
     let docs = Docs::parse(docs).unwrap();
@@ -408,7 +419,7 @@ fn open_costs() {
         let start = Instant::now();
         let scan = prescan::scan(&bytes).map(|_| ());
         let scanned = start.elapsed();
-        let decoded = decode::decode(&bytes).map(|world| world.operations.len());
+        let decoded = decoded(&bytes).map(|world| world.operations.len());
         eprintln!(
             "{} bytes: scan {scanned:?} {scan:?}, decode {:?} {decoded:?}",
             bytes.len(),

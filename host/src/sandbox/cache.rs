@@ -132,6 +132,11 @@ impl CodeCache {
         }
     }
 
+    /// Whether there is an entry, good or not.
+    pub(super) fn has(&self, component: &Digest) -> bool {
+        self.path(component).is_file()
+    }
+
     /// Drops the entry of a component that is gone.
     pub(super) fn forget(&self, component: &Digest) {
         // An entry that is not there is what was asked for; one that stays is only disk space.

@@ -1,19 +1,25 @@
-//! Compiling, the one thing wasmtime does not defend: in a child process under its own limits.
+//! Parsing and compiling, which wasmtime does not defend: in a child process under its own limits.
 //!
-//! A component of 700 bytes can make the compiler ask for gigabytes, so the host hands the bytes to a
+//! A component of 700 bytes can make the compiler ask for gigabytes, and one of 50 KB the validator take minutes
+//! over one section, in which nothing stops it. So the host hands the bytes to a
 //! worker process that has a bound on memory, processor time and wall time, and takes the code back
 //! over a pipe. The worker is any program that calls [`compile_worker`](super::compile_worker) first; the
 //! `cofferdam` binary does when its first argument is [`COMPILE_WORKER_ARG`].
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use wasmtime::Engine;
 
+use super::bridge;
 use super::cache::TrustedCode;
 use super::compile_limits::Budget;
-use super::worker::{self, COMPILE_WORKER_ARG, NO_CONFINE_ARG};
+use super::values::Layouts;
+use super::worker::{self, COMPILE_WORKER_ARG, Form, NO_CONFINE_ARG, Task};
 use crate::error::{HostError, HostErrorKind};
+use crate::package::{self, PATIENCE, ParseReply};
 
 /// Where components are compiled. There is no default: the choice is the embedder's.
 #[derive(Debug, Clone)]
@@ -42,7 +48,8 @@ impl Compiler {
     }
 
     /// In this process, after the pre-scan. A hostile component can then take this process's memory
-    /// and time: only for components that you trust.
+    /// and time, and what is not yet verified is parsed and validated here too, where nothing can end it: only
+    /// for components that you trust.
     #[must_use]
     pub fn in_process() -> Self {
         Self { kind: Kind::InProcess }
@@ -73,26 +80,83 @@ impl Compiler {
         Ok(Self { kind: Kind::Child { program, args } })
     }
 
-    /// Compiles a component that passed the pre-scan, within `budget` where a child does it.
+    /// Compiles a component that was parsed before, within `budget` where a child does it.
     pub(super) async fn compile(
         &self,
         engine: &Engine,
+        form: Form,
         component: &[u8],
         budget: Budget,
     ) -> Result<TrustedCode, HostError> {
         match &self.kind {
-            Kind::Child { program, args } => worker::run(program, args, component, budget).await,
+            Kind::Child { program, args } => {
+                let code = worker::run(program, args, Task::Compile(form), component, budget).await?;
+                Ok(TrustedCode::from_worker(code))
+            }
             Kind::InProcess => {
                 let (engine, component) = (engine.clone(), component.to_vec());
-                let compiled = tokio::task::spawn_blocking(move || engine.precompile_component(&component));
-                let code = compiled.await.map_err(|error| {
-                    HostError::new(HostErrorKind::Internal, "The compiler was lost.").because(error)
-                })?;
-                code.map(TrustedCode::compiled_here)
-                    .map_err(|error| worker::invalid(&error.root_cause().to_string()))
+                let code = off_the_executor(move || code(&engine, &component, form)).await?;
+                code.map(TrustedCode::compiled_here).map_err(|reason| worker::invalid(&reason))
             }
         }
     }
+
+    /// Parses and validates the package `bytes`, within `budget` where a child does it.
+    pub(super) async fn parse(&self, bytes: Arc<Vec<u8>>, budget: Budget) -> Result<ParseReply, HostError> {
+        self.reply(Task::ParsePackage, bytes, budget, |bytes| package::parse_package(bytes, PATIENCE)).await
+    }
+
+    /// The same of a component that need not be a package.
+    pub(super) async fn parse_component(
+        &self,
+        bytes: Arc<Vec<u8>>,
+        budget: Budget,
+    ) -> Result<ParseReply, HostError> {
+        self.reply(Task::ParseComponent, bytes, budget, |bytes| package::parse_component(bytes, PATIENCE))
+            .await
+    }
+
+    async fn reply(
+        &self,
+        task: Task,
+        bytes: Arc<Vec<u8>>,
+        budget: Budget,
+        here: fn(&[u8]) -> ParseReply,
+    ) -> Result<ParseReply, HostError> {
+        match &self.kind {
+            Kind::Child { program, args } => {
+                let reply = worker::run(program, args, task, &bytes, budget).await?;
+                // It may have megabytes.
+                let read = off_the_executor(move || serde_json::from_slice(&reply)).await?;
+                read.map_err(|error| package::unreadable_reply().because(error))
+            }
+            Kind::InProcess => off_the_executor(move || here(&bytes)).await,
+        }
+    }
+}
+
+/// Native code of `component` in this form; else why there is none.
+pub(super) fn code(engine: &Engine, component: &[u8], form: Form) -> Result<Vec<u8>, String> {
+    let compile = |component: &[u8]| {
+        engine.precompile_component(component).map_err(|error| error.root_cause().to_string())
+    };
+    let Form::Wrapped(scope) = form else { return compile(component) };
+    // Parsed before, so that what it takes is known to be bounded.
+    let operations = package::parse_component(component, Duration::MAX).operations();
+    let operations = operations.map_err(|error| error.to_string())?;
+    let mut layouts = Layouts::default();
+    let layouts: Vec<_> = operations.iter().map(|operation| layouts.operation(operation)).collect();
+    let wrapped = bridge::wrap(component, &operations, &layouts, scope);
+    compile(&wrapped.map_err(|reason| format!("it {reason}"))?)
+}
+
+/// Does `work` on a thread that runs no guests.
+async fn off_the_executor<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, HostError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| HostError::new(HostErrorKind::Internal, "The compiler was lost.").because(error))
 }
 
 /// The absolute path of a program that can be run; else what is wrong with it.

@@ -16,6 +16,9 @@ const LEAST_CPU_SECONDS: u64 = 20;
 const CPU_SECONDS_PER_MIB: u64 = 4;
 const WALL_SECONDS: u64 = 10;
 const WALL_PER_CPU: u64 = 4;
+/// Parsing and validating without compiling; CPython takes a tenth of it.
+const PARSE_CPU_SECONDS: u64 = 5;
+const PARSE_MIB_PER_CPU_SECOND: u64 = 4;
 /// Code is 2 to 4 times as large as the component it was made from.
 const LEAST_CODE: u64 = 4 * MIB;
 const CODE_PER_BYTE: u64 = 8;
@@ -99,25 +102,35 @@ impl CompileLimits {
             .detail("used", size));
         }
         let cpu = LEAST_CPU_SECONDS.saturating_add(size.saturating_mul(CPU_SECONDS_PER_MIB) / MIB);
-        let cpu_seconds = cpu.min(self.cpu_seconds);
-        Ok(Budget {
+        Ok(self.within_bounds(size, cpu))
+    }
+
+    /// What parsing and validating a package of `bytes` may take, before anything is compiled of it.
+    pub(super) fn parse_budget(&self, bytes: usize) -> Budget {
+        let size = bytes as u64;
+        self.within_bounds(size, PARSE_CPU_SECONDS.saturating_add(size / MIB / PARSE_MIB_PER_CPU_SECOND))
+    }
+
+    fn within_bounds(&self, size: u64, cpu_seconds: u64) -> Budget {
+        let cpu_seconds = cpu_seconds.min(self.cpu_seconds);
+        Budget {
             memory: LEAST_MEMORY.saturating_add(size.saturating_mul(MEMORY_PER_BYTE)).min(self.memory),
             cpu_seconds,
             wall: Duration::from_secs(cpu_seconds.saturating_mul(WALL_PER_CPU).saturating_add(WALL_SECONDS)),
-            code: LEAST_CODE.saturating_add(size.saturating_mul(CODE_PER_BYTE)),
-        })
+            output: LEAST_CODE.saturating_add(size.saturating_mul(CODE_PER_BYTE)),
+        }
     }
 }
 
-/// What compiling one component may take.
+/// What parsing or compiling one component may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Budget {
     /// Address space, in bytes.
     pub(super) memory: u64,
     pub(super) cpu_seconds: u64,
     pub(super) wall: Duration,
-    /// Bytes of compiled code.
-    pub(super) code: u64,
+    /// Bytes of the answer: compiled code, or what was parsed.
+    pub(super) output: u64,
 }
 
 fn within(what: &str, given: u64, least: u64, most: u64, unit: &str) -> Result<(), HostError> {
@@ -138,10 +151,10 @@ mod tests {
     fn small_components_get_little_and_large_ones_what_they_need() {
         let limits = CompileLimits::default();
         let small = limits.budget(700).unwrap();
-        assert_eq!((small.cpu_seconds, small.memory >> 20, small.code >> 20), (20, 1024, 4));
+        assert_eq!((small.cpu_seconds, small.memory >> 20, small.output >> 20), (20, 1024, 4));
         let python = limits.budget(18 << 20).unwrap();
         assert_eq!((python.cpu_seconds, python.memory), (90, 3 * GIB));
-        assert!(python.code > 3 * (18 << 20));
+        assert!(python.output > 3 * (18 << 20));
     }
 
     #[test]

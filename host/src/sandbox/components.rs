@@ -1,7 +1,6 @@
 //! From a component's bytes to a compiled component: what is kept on disk, what is being compiled right now,
 //! what was refused lately, and only then the compiler.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -14,6 +13,7 @@ use super::cache::{self, CodeCache, TrustedCode};
 use super::compile::Compiler;
 use super::compile_limits::CompileLimits;
 use super::refused::Refused;
+use super::worker::Form;
 use crate::clock::Clock;
 use crate::digest::Digest;
 use crate::error::{HostError, HostErrorKind};
@@ -61,17 +61,21 @@ impl Components {
         Ok(Self { engine, compiler, limits, store, cache, under_way, refused, turns, clock })
     }
 
-    /// The component whose code is kept under `key`, of the bytes that `bytes` gives where there is none. Who
-    /// asks for one that is being made waits for it.
-    pub(super) async fn get<'b>(
-        &self,
-        key: &Digest,
-        bytes: impl FnOnce() -> Result<Cow<'b, [u8]>, HostError>,
-    ) -> Result<Component, HostError> {
+    /// The component in this form, whose code is kept under `key`, compiled from `bytes` where there is none. A
+    /// request for one that is being compiled waits for it.
+    pub(super) async fn get(&self, key: &Digest, form: Form, bytes: &[u8]) -> Result<Component, HostError> {
         let compile = self.join(key);
-        let made = compile.get_or_try_init(|| self.make(key, bytes)).await.cloned();
+        let made = compile.get_or_try_init(|| self.make(key, form, bytes)).await.cloned();
         self.leave(key, compile);
         made
+    }
+
+    /// Whether there is code under one of these keys: its component was parsed within the worker's limits, since
+    /// nothing is compiled before. Whether the code itself is good is decided when it is loaded.
+    pub(super) fn has_code(&self, keys: &[Digest]) -> bool {
+        let store = self.store.as_ref().filter(|store| store.dir.is_dir());
+        let cache = store.and_then(|store| open(&self.cache, store, &self.engine));
+        cache.is_some_and(|cache| keys.iter().any(|key| cache.has(key)))
     }
 
     /// Forgets what is kept of a package that is gone.
@@ -81,18 +85,14 @@ impl Components {
         }
     }
 
-    async fn make<'b>(
-        &self,
-        key: &Digest,
-        bytes: impl FnOnce() -> Result<Cow<'b, [u8]>, HostError>,
-    ) -> Result<Component, HostError> {
+    async fn make(&self, key: &Digest, form: Form, bytes: &[u8]) -> Result<Component, HostError> {
         if let Some(kept) = self.kept(key).await {
             return Ok(kept);
         }
         if let Some(error) = self.refused.get(key, self.clock.now()) {
             return Err(error);
         }
-        let compiled = self.compile(key, &bytes()?).await;
+        let compiled = self.compile(key, form, bytes).await;
         if let Err(error) = &compiled {
             self.refused.put(key, error, self.clock.now());
         }
@@ -114,10 +114,10 @@ impl Components {
         read.await.ok().flatten()
     }
 
-    async fn compile(&self, key: &Digest, bytes: &[u8]) -> Result<Component, HostError> {
+    async fn compile(&self, key: &Digest, form: Form, bytes: &[u8]) -> Result<Component, HostError> {
         let budget = self.limits.budget(bytes.len())?;
         let turn = self.turns.acquire().await;
-        let code = self.compiler.compile(&self.engine, bytes, budget).await?;
+        let code = self.compiler.compile(&self.engine, form, bytes, budget).await?;
         drop(turn);
         let (engine, store, slot) = (self.engine.clone(), self.store.clone(), Arc::clone(&self.cache));
         let digest = *key;

@@ -8,6 +8,8 @@ use serde_json::Value;
 use wasmtime::Engine;
 use wasmtime::component::{Component, InstancePre, Linker};
 
+use super::Variants;
+use super::bridge::{self, WrapScope};
 use super::entry::Entry;
 use super::gates::http::Egress;
 use super::gates::sockets;
@@ -15,7 +17,6 @@ use super::limiter::Refused;
 use super::room::Needs;
 use super::state::State;
 use super::values::{ArgumentError, Arguments, OperationLayout};
-use super::{Variants, bridge};
 use crate::egress::ReadOnly;
 use crate::failure::{LimitHit, LimitKind};
 use crate::limits;
@@ -54,18 +55,19 @@ impl Connector {
         egress: Egress,
     ) -> Result<Self, LoadError> {
         let text = |error: &dyn fmt::Display| LoadError(crate::failure::safe_line(&error.to_string(), 500));
-        let pre =
-            |component: &Component| linked(linker, component).map_err(|error| text(&error.root_cause()));
-        let (plain, bridged) = match variants {
-            Variants::Plain(plain) => (Some(pre(plain)?), None),
-            Variants::Bridged(bridged) => (None, Some(pre(bridged)?)),
-            Variants::Both { plain, bridged } => (Some(pre(plain)?), Some(pre(bridged)?)),
+        let pre = |component: &Component| {
+            linked(linker, component).map_err(|error| text(&format_args!("{error:#}")))
+        };
+        let (plain, bridged, scope) = match variants {
+            Variants::Plain(plain) => (Some(pre(plain)?), None, WrapScope::Lists),
+            Variants::Bridged(bridged) => (None, Some(pre(bridged)?), WrapScope::All),
+            Variants::Both { plain, bridged } => (Some(pre(plain)?), Some(pre(bridged)?), WrapScope::Lists),
         };
         let excess = excess(variants, package)?;
         let manifest = Arc::new(package.manifest().clone());
         let mut operations = HashMap::with_capacity(layouts.len());
         for (at, (operation, layout)) in package.operations().iter().zip(layouts).enumerate() {
-            let through_bridge = bridged.as_ref().filter(|_| layout.has_lists() || plain.is_none());
+            let through_bridge = bridged.as_ref().filter(|_| scope.includes(&layout));
             let (pre, entry) = match (through_bridge, &plain) {
                 (Some(pre), _) => (pre, Entry::bridged(pre.component(), at, layout)),
                 (None, Some(pre)) => (pre, Entry::plain(pre.component(), operation, layout)),

@@ -17,6 +17,7 @@ mod link;
 mod load;
 mod memory;
 mod outcome;
+mod parser;
 #[cfg(test)]
 mod reference;
 mod refused;
@@ -56,30 +57,34 @@ use crate::error::{HostError, HostErrorKind};
 use crate::manifest::Manifest;
 use crate::package::Package;
 use crate::trust::Verified;
+use bridge::WrapScope;
 use components::Components;
+pub(crate) use parser::PackageParser;
 pub(crate) use room::{Needs, Room};
 use room::{Rooms, Totals};
+use worker::Form;
 
 /// What turns packages into connectors that can run.
 pub(crate) struct Sandbox {
     linker: Linker<state::State>,
-    components: Components,
+    parser: Arc<PackageParser>,
+    components: Arc<Components>,
     egress: EgressSettings,
     rooms: Rooms,
 }
 
 /// Components up to this many bytes are compiled twice where they have lists, as they are and wrapped, so that
 /// operations without lists do without the bridge's 5 us; larger ones take longer to compile, and to
-/// instantiate, than that is worth.
+/// instantiate, than that is worth, and all their operations go through the bridge.
 const TWICE_BYTES: usize = 1024 * 1024;
 
 /// The compiled forms of one connector.
 enum Variants {
     /// As it is.
     Plain(Component),
-    /// Wrapped by the bridge.
+    /// Wrapped by the bridge, every operation of it.
     Bridged(Component),
-    /// Both.
+    /// Both; the wrapped one is for the operations with lists.
     Both { plain: Component, bridged: Component },
 }
 
@@ -89,6 +94,24 @@ pub(crate) enum SandboxError {
     Compile(HostError),
     /// It could not be linked.
     Load(LoadError),
+}
+
+/// Opens packages that this host may have compiled before.
+#[derive(Clone)]
+pub(crate) struct PackageOpener {
+    parser: Arc<PackageParser>,
+    components: Arc<Components>,
+}
+
+impl PackageOpener {
+    /// The package `bytes`. What it cost to parse bytes whose code is kept was within the worker's limits.
+    pub(crate) fn open_blocking(&self, bytes: Vec<u8>) -> Result<Package, HostError> {
+        let digest = Digest::of(&bytes);
+        match self.components.has_code(&[digest, bridge::cache_key(&digest)]) {
+            true => Ok(Package::open(bytes)?),
+            false => self.parser.open_blocking(bytes),
+        }
+    }
 }
 
 impl Sandbox {
@@ -107,8 +130,9 @@ impl Sandbox {
         };
         let (engine, _) = engine::new(slots).map_err(broken)?;
         let linker = link::linker(&engine).map_err(broken)?;
-        let components = Components::new(engine, compiler, limits, store, clock)?;
-        Ok(Self { linker, components, egress, rooms: Rooms::new(Totals::of(slots)) })
+        let parser = Arc::new(PackageParser::new(compiler.clone(), limits.clone())?);
+        let components = Arc::new(Components::new(engine, compiler, limits, store, clock)?);
+        Ok(Self { linker, parser, components, egress, rooms: Rooms::new(Totals::of(slots)) })
     }
 
     /// Makes a verified package runnable: from kept code where there is some, else by compiling it.
@@ -148,23 +172,18 @@ impl Sandbox {
         package: &Package,
         layouts: &[values::OperationLayout],
     ) -> Result<Variants, HostError> {
-        let plain = || self.components.get(package.digest(), || Ok(package.bytes().into()));
+        let plain = || self.components.get(package.digest(), Form::Plain, package.bytes());
         if !layouts.iter().any(values::OperationLayout::has_lists) {
             return Ok(Variants::Plain(plain().await?));
         }
         let key = bridge::cache_key(package.digest());
-        let wrap =
-            || match bridge::wrap(package.bytes(), package.operations(), layouts) {
-                Ok(wrapped) => Ok(wrapped.into()),
-                Err(reason) => Err(HostError::new(HostErrorKind::Internal, "It cannot be wrapped.")
-                    .because(reason.to_string())),
-            };
+        let wrapped = |scope| self.components.get(&key, Form::Wrapped(scope), package.bytes());
         let slow = |error: &HostError| {
             let reason = std::error::Error::source(error).map_or(error.to_string(), ToString::to_string);
             tracing::warn!(component = %package.digest(), reason, "lists are passed slowly: no bridge");
         };
         if package.bytes().len() > TWICE_BYTES {
-            return match self.components.get(&key, wrap).await {
+            return match wrapped(WrapScope::All).await {
                 Ok(bridged) => Ok(Variants::Bridged(bridged)),
                 Err(error) => {
                     slow(&error);
@@ -173,7 +192,7 @@ impl Sandbox {
             };
         }
         let plain = plain().await?;
-        match self.components.get(&key, wrap).await {
+        match wrapped(WrapScope::Lists).await {
             Ok(bridged) => Ok(Variants::Both { plain, bridged }),
             // One that cannot be had only makes calls slower.
             Err(error) => {
@@ -181,6 +200,22 @@ impl Sandbox {
                 Ok(Variants::Plain(plain))
             }
         }
+    }
+
+    /// The package `bytes`, parsed by the compile worker unless that has compiled these very bytes before. For
+    /// threads that may wait.
+    pub(crate) fn open_blocking(&self, bytes: Vec<u8>) -> Result<Package, HostError> {
+        self.opener().open_blocking(bytes)
+    }
+
+    /// The same for a thread of its own.
+    pub(crate) fn opener(&self) -> PackageOpener {
+        PackageOpener { parser: Arc::clone(&self.parser), components: Arc::clone(&self.components) }
+    }
+
+    /// Parses what was not verified, and was not compiled before.
+    pub(crate) fn parser(&self) -> &Arc<PackageParser> {
+        &self.parser
     }
 
     /// Room for an instance that needs this much, if there is some now.

@@ -57,16 +57,8 @@ pub(super) struct Rooms {
 /// Room that a call has taken, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Room<'r> {
-    needs: Needs,
     _memories: SemaphorePermit<'r>,
     _tables: SemaphorePermit<'r>,
-}
-
-impl Room<'_> {
-    /// Whether it is as much as `needs`.
-    pub(crate) fn covers(&self, needs: Needs) -> bool {
-        self.needs == needs
-    }
 }
 
 impl Rooms {
@@ -80,7 +72,7 @@ impl Rooms {
         let (memories, tables) = self.wanted(needs);
         let memories = self.memories.try_acquire_many(memories).ok()?;
         let tables = self.tables.try_acquire_many(tables).ok()?;
-        Some(Room { needs, _memories: memories, _tables: tables })
+        Some(Room { _memories: memories, _tables: tables })
     }
 
     /// Takes room, in turn. Memories come first for everybody, so that no two calls wait for each other.
@@ -88,7 +80,7 @@ impl Rooms {
         let (memories, tables) = self.wanted(needs);
         let memories = self.memories.acquire_many(memories).await.ok()?;
         let tables = self.tables.acquire_many(tables).await.ok()?;
-        Some(Room { needs, _memories: memories, _tables: tables })
+        Some(Room { _memories: memories, _tables: tables })
     }
 
     /// No more than there is: what needs more is refused by its limit before it is instantiated.

@@ -1,26 +1,28 @@
 //! The compile worker, both sides of it: what the host asks of a child process, and what that process does.
 //!
-//! A request on standard input is a mark, the bounds, and the component; the answer is the code on standard
-//! output, or a reason on standard error. The worker bounds and confines itself before it reads the component. It
-//! runs nothing of the component, so that the confinement only guards against faults of the compiler itself. The
-//! number of processes is not bounded: the system counts that by user, and a busy user would stop the compiler's
-//! own threads.
+//! A request on standard input is a mark, the bounds, the task, and the component; the answer is the code, or what
+//! was parsed, on standard output, or a reason on standard error. The worker bounds and confines itself before it
+//! reads the component. It runs nothing of the component, so that the confinement only guards against faults of the
+//! parser and the compiler themselves. The number of processes is not bounded: the system counts that by user, and a
+//! busy user would stop the compiler's own threads.
 
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{ExitCode, ExitStatus, Stdio};
+use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, Signal, setrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use wasmtime::Engine;
 
-use super::cache::TrustedCode;
+use super::bridge::WrapScope;
 use super::compile_limits::Budget;
-use super::engine;
+use super::{compile, engine};
 use crate::confine::{Coverage, Role, confine};
 use crate::error::{HostError, HostErrorKind};
 use crate::failure::safe_line;
+use crate::package::{parse_component, parse_package};
 
 /// The first argument that makes `cofferdam` a compile worker.
 pub const COMPILE_WORKER_ARG: &str = "__compile-worker";
@@ -29,7 +31,7 @@ pub const COMPILE_WORKER_ARG: &str = "__compile-worker";
 pub(super) const NO_CONFINE_ARG: &str = "--no-confine";
 
 /// How a request starts; changes with its form, so that a worker of another version says so.
-const MARK: [u8; 8] = *b"coffcmp2";
+const MARK: [u8; 8] = *b"coffcmp3";
 
 /// The longest reason that is taken from a worker, in bytes.
 const REASON_BYTES: u64 = 4 * 1024;
@@ -44,13 +46,66 @@ const FAILED: i32 = 70;
 /// What Rust ends a process with after a panic: the compiler gave up on this component.
 const PANICKED: i32 = 101;
 
-/// Has `program` compile `component`, and ends it once it takes more than `budget`.
+/// What a worker is asked to do with the bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Task {
+    /// Parse and validate them as a package; the answer is a [`ParseReply`](crate::package::ParseReply) as JSON.
+    ParsePackage,
+    /// The same of a bare component.
+    ParseComponent,
+    /// Compile them in this form; the answer is code.
+    Compile(Form),
+}
+
+/// The form in which a component is compiled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// As it is.
+    Plain,
+    /// Wrapped by the bridge.
+    Wrapped(WrapScope),
+}
+
+impl Task {
+    const ALL: [Self; 5] = [
+        Self::ParsePackage,
+        Self::ParseComponent,
+        Self::Compile(Form::Plain),
+        Self::Compile(Form::Wrapped(WrapScope::Lists)),
+        Self::Compile(Form::Wrapped(WrapScope::All)),
+    ];
+
+    /// Its number in a request.
+    fn number(self) -> u64 {
+        Self::ALL
+            .iter()
+            .zip(0..)
+            .find_map(|(task, number)| (*task == self).then_some(number))
+            .unwrap_or(u64::MAX)
+    }
+
+    fn from_number(number: u64) -> Option<Self> {
+        Self::ALL.get(usize::try_from(number).ok()?).copied()
+    }
+
+    /// As a sentence about what it takes begins.
+    fn verb(self) -> &'static str {
+        match self {
+            Self::ParsePackage | Self::ParseComponent => "Checking",
+            Self::Compile(_) => "Compiling",
+        }
+    }
+}
+
+/// Has `program` do `task` with `component`, and ends it once it takes more than `budget`.
 pub(super) async fn run(
     program: &Path,
     args: &[String],
+    task: Task,
     component: &[u8],
     budget: Budget,
-) -> Result<TrustedCode, HostError> {
+) -> Result<Vec<u8>, HostError> {
+    let refused = |bound: &str, asked: String| refused(task, &budget, bound, asked);
     let mut child = tokio::process::Command::new(program)
         .args(args)
         .env_clear()
@@ -70,7 +125,7 @@ pub(super) async fn run(
         let feed = async {
             // A worker that dies early closes the pipe; its exit status says why.
             let fed = async {
-                stdin.write_all(&header(&budget)).await?;
+                stdin.write_all(&header(task, &budget)).await?;
                 stdin.write_all(component).await
             };
             drop(fed.await);
@@ -78,11 +133,12 @@ pub(super) async fn run(
             Ok(())
         };
         let (mut code, mut reason) = (Vec::new(), Vec::new());
-        let (mut bounded_out, mut bounded_err) = (stdout.take(budget.code + 1), stderr.take(REASON_BYTES));
+        let (mut bounded_out, mut bounded_err) =
+            (stdout.take(budget.output.saturating_add(1)), stderr.take(REASON_BYTES));
         let out = async {
             bounded_out.read_to_end(&mut code).await.map_err(unread)?;
-            match code.len() as u64 > budget.code {
-                true => Err(refused(&budget, "code", format!("more than {} of code", mib(budget.code)))),
+            match code.len() as u64 > budget.output {
+                true => Err(refused("code", format!("more than {} of code", mib(budget.output)))),
                 false => Ok(()),
             }
         };
@@ -98,13 +154,13 @@ pub(super) async fn run(
         Ok(done) => done?,
         Err(_) => {
             let asked = format!("more than {} seconds", budget.wall.as_secs());
-            return Err(refused(&budget, "wall_time", asked));
+            return Err(refused("wall_time", asked));
         }
     };
     if status.success() {
-        return Ok(TrustedCode::from_worker(code));
+        return Ok(code);
     }
-    Err(why(status, &safe_line(&String::from_utf8_lossy(&reason), 500), &budget))
+    Err(why(status, &safe_line(&String::from_utf8_lossy(&reason), 500), task, &budget))
 }
 
 fn unread(error: std::io::Error) -> HostError {
@@ -112,9 +168,10 @@ fn unread(error: std::io::Error) -> HostError {
 }
 
 /// Why a worker ended without code.
-fn why(status: ExitStatus, reason: &str, budget: &Budget) -> HostError {
+fn why(status: ExitStatus, reason: &str, task: Task, budget: &Budget) -> HostError {
     let signal = status.signal();
-    let memory = || refused(budget, "memory", format!("more than {} of memory", mib(budget.memory)));
+    let refused = |bound: &str, asked: String| refused(task, budget, bound, asked);
+    let memory = || refused("memory", format!("more than {} of memory", mib(budget.memory)));
     match status.code() {
         Some(INVALID) => invalid(reason),
         Some(OTHER_VERSION) => no_worker("The compile worker is of another version."),
@@ -125,12 +182,12 @@ fn why(status: ExitStatus, reason: &str, budget: &Budget) -> HostError {
         }
         None if signal == Some(Signal::XCPU.as_raw()) => {
             let asked = format!("more than {} seconds of processor time", budget.cpu_seconds);
-            refused(budget, "cpu_time", asked)
+            refused("cpu_time", asked)
         }
         None if signal == Some(Signal::ABORT.as_raw()) => memory().because(reason.to_owned()),
         None => {
             let asked = format!("more than the machine gives (signal {})", signal.unwrap_or_default());
-            refused(budget, "machine", asked)
+            refused("machine", asked)
         }
     }
 }
@@ -139,16 +196,16 @@ fn mib(bytes: u64) -> String {
     format!("{} MiB", bytes >> 20)
 }
 
-fn refused(budget: &Budget, bound: &str, asked: String) -> HostError {
+fn refused(task: Task, budget: &Budget, bound: &str, asked: String) -> HostError {
     let configured = match bound {
         "cpu_time" => budget.cpu_seconds,
         "wall_time" => budget.wall.as_secs(),
-        "code" => budget.code,
+        "code" => budget.output,
         _ => budget.memory,
     };
     HostError::new(
         HostErrorKind::CompileRefused,
-        format!("Compiling this component takes {asked}; the compile worker was ended."),
+        format!("{} this component takes {asked}; the compile worker was ended.", task.verb()),
     )
     .hint("Make the component smaller, or do not trust it: small components that do this are attacks.")
     .detail("limit", "compile")
@@ -167,23 +224,27 @@ pub(super) fn invalid(reason: &str) -> HostError {
     HostError::new(HostErrorKind::Validation, message).hint("Build it again, for the target wasm32-wasip2.")
 }
 
-fn header(budget: &Budget) -> [u8; 24] {
-    let mut header = [0u8; 24];
-    let bytes = [MARK, budget.memory.to_le_bytes(), budget.cpu_seconds.to_le_bytes()].into_iter().flatten();
+const HEADER_BYTES: usize = 32;
+
+fn header(task: Task, budget: &Budget) -> [u8; HEADER_BYTES] {
+    let mut header = [0u8; HEADER_BYTES];
+    let numbers = [budget.memory, budget.cpu_seconds, task.number()].map(u64::to_le_bytes);
+    let bytes = std::iter::once(MARK).chain(numbers).flatten();
     header.iter_mut().zip(bytes).for_each(|(to, byte)| *to = byte);
     header
 }
 
-/// The bounds in a request's header; none where it is not one of this version.
-fn bounds(header: [u8; 24]) -> Option<(u64, u64)> {
-    let (mark, rest) = header.split_first_chunk::<8>()?;
+/// The bounds and the task in a request's header; none where it is not one of this version.
+fn request(header: [u8; HEADER_BYTES]) -> Option<(u64, u64, Task)> {
+    let rest = header.strip_prefix(&MARK)?;
     let (memory, rest) = rest.split_first_chunk::<8>()?;
-    let cpu_seconds = rest.first_chunk::<8>()?;
-    (*mark == MARK).then(|| (u64::from_le_bytes(*memory), u64::from_le_bytes(*cpu_seconds)))
+    let (cpu_seconds, rest) = rest.split_first_chunk::<8>()?;
+    let task = Task::from_number(u64::from_le_bytes(*rest.first_chunk::<8>()?))?;
+    Some((u64::from_le_bytes(*memory), u64::from_le_bytes(*cpu_seconds), task))
 }
 
 /// What a compile worker does: reads a request from standard input, bounds itself, and writes compiled
-/// code to standard output. Exit code 65 means that the component is not valid.
+/// code, or what it parsed, to standard output. Exit code 65 means that the component is not valid.
 #[must_use]
 pub fn compile_worker() -> ExitCode {
     match work() {
@@ -199,10 +260,10 @@ pub fn compile_worker() -> ExitCode {
 fn work() -> Result<(), (i32, String)> {
     let failed = |error: &dyn std::fmt::Display| (FAILED, error.to_string());
     let mut input = std::io::stdin().lock();
-    let mut header = [0u8; 24];
+    let mut header = [0u8; HEADER_BYTES];
     input.read_exact(&mut header).map_err(|_| (OTHER_VERSION, "not a whole request".to_owned()))?;
-    let (memory, cpu_seconds) =
-        bounds(header).ok_or_else(|| (OTHER_VERSION, "not a request of this version".to_owned()))?;
+    let (memory, cpu_seconds, task) =
+        request(header).ok_or_else(|| (OTHER_VERSION, "not a request of this version".to_owned()))?;
     bound(memory, cpu_seconds).map_err(|error| failed(&error))?;
     // Before a byte of the component is read. A kernel without the walls leaves the bounds above.
     if std::env::args_os().all(|arg| arg != NO_CONFINE_ARG) {
@@ -210,10 +271,19 @@ fn work() -> Result<(), (i32, String)> {
     }
     let mut component = Vec::new();
     input.read_to_end(&mut component).map_err(|error| failed(&error))?;
-    let engine = Engine::new(&engine::config()).map_err(|error| failed(&error))?;
-    let code =
-        engine.precompile_component(&component).map_err(|error| (INVALID, error.root_cause().to_string()))?;
-    std::io::stdout().lock().write_all(&code).map_err(|error| failed(&error))
+    let answer =
+        match task {
+            // Processor time is bounded, whatever the time on the wall.
+            Task::ParsePackage => serde_json::to_vec(&parse_package(&component, Duration::MAX))
+                .map_err(|error| failed(&error))?,
+            Task::ParseComponent => serde_json::to_vec(&parse_component(&component, Duration::MAX))
+                .map_err(|error| failed(&error))?,
+            Task::Compile(form) => {
+                let engine = Engine::new(&engine::config()).map_err(|error| failed(&error))?;
+                compile::code(&engine, &component, form).map_err(|reason| (INVALID, reason))?
+            }
+        };
+    std::io::stdout().lock().write_all(&answer).map_err(|error| failed(&error))
 }
 
 fn bound(memory: u64, cpu_seconds: u64) -> rustix::io::Result<()> {
@@ -232,16 +302,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_says_its_bounds_and_what_is_no_request_says_none() {
-        let budget = Budget { memory: 7, cpu_seconds: 9, wall: std::time::Duration::ZERO, code: 0 };
-        assert_eq!(bounds(header(&budget)), Some((7, 9)));
-        assert_eq!(bounds(*b"\0asm\x0d\0\x01\0a component here"), None);
+    fn a_request_has_its_bounds_and_task_and_other_bytes_none() {
+        let budget = Budget { memory: 7, cpu_seconds: 9, wall: Duration::ZERO, output: 0 };
+        for task in Task::ALL {
+            assert_eq!(request(header(task, &budget)), Some((7, 9, task)));
+        }
+        assert_eq!(request(*b"\0asm\x0d\0\x01\0a component that is here"), None);
     }
 
     #[test]
     fn every_way_a_worker_ends_is_told_apart() {
-        let budget = Budget { memory: 1 << 30, cpu_seconds: 20, wall: std::time::Duration::ZERO, code: 0 };
-        let ended = |raw: i32| why(ExitStatus::from_raw(raw), "because", &budget);
+        let budget = Budget { memory: 1 << 30, cpu_seconds: 20, wall: Duration::ZERO, output: 0 };
+        let task = Task::Compile(Form::Plain);
+        let ended = |raw: i32| why(ExitStatus::from_raw(raw), "because", task, &budget);
         let exit = |code: i32| ended(code << 8);
         assert_eq!(exit(INVALID).kind(), HostErrorKind::Validation);
         for code in [1, 127, OTHER_VERSION, FAILED] {

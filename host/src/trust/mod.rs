@@ -25,7 +25,7 @@ pub use scope::Scope;
 pub use secret::SecretKey;
 pub use statement::{PREDICATE_TYPE, STATEMENT_TYPE, Statement};
 pub use verify::{TrustError, Verified, verify};
-pub(crate) use verify::{allow_unsigned, check_floor};
+pub(crate) use verify::{allow_unsigned, check_floor, verify_bytes};
 
 #[cfg(test)]
 mod tests;

@@ -149,6 +149,34 @@ pub fn verify(
     Err(worst.map_or_else(|| TrustError::unsigned(name), |shortfall| shortfall.explain(name)))
 }
 
+/// What `envelope` says of the bytes with this digest, before any of them is parsed. Where a key of `keyring` made
+/// one of its signatures, what it says must hold of these bytes; where none did, nothing is said yet.
+///
+/// # Errors
+/// The name and version that the key signed, and what is wrong.
+pub(crate) fn verify_bytes(
+    envelope: &[u8],
+    keyring: &Keyring,
+    digest: &Digest,
+    now: Timestamp,
+) -> Result<(), (String, TrustError)> {
+    let Ok(parsed) = Envelope::parse(envelope) else { return Ok(()) };
+    let known = |signature: &EnvelopeSignature| {
+        keyring.entries().iter().any(|entry| parsed.signed_by(entry.key(), signature))
+    };
+    if !parsed.signatures().iter().any(known) {
+        return Ok(());
+    }
+    let Ok(signed) = parsed.unverified_statement() else { return Ok(()) };
+    match verify(envelope, keyring, signed.name(), signed.version(), digest, now) {
+        // A statement about another connector: the package's own name decides what that is.
+        Err(error) if error.code() == SignatureCode::KeyScope => Ok(()),
+        verified => {
+            verified.map(drop).map_err(|error| (format!("{}@{}", signed.name(), signed.version()), error))
+        }
+    }
+}
+
 /// Refuses a version below the floor that `keyring` holds for `name`, by the order of versions.
 pub(crate) fn check_floor(
     keyring: &Keyring,

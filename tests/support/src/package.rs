@@ -102,6 +102,17 @@ pub fn pack_unchecked(component: &[u8], manifest: &str) -> Vec<u8> {
     bytes
 }
 
+/// The component with `bytes` more bytes, which do nothing.
+#[must_use]
+pub fn padded(component: &[u8], bytes: usize) -> Vec<u8> {
+    use wasm_encoder::ComponentSection;
+    let mut padded = component.to_vec();
+    let padding = vec![0x5a; bytes];
+    wasm_encoder::CustomSection { name: "padding".into(), data: padding.into() }
+        .append_to_component(&mut padded);
+    padded
+}
+
 /// The smallest manifest.
 #[must_use]
 pub fn manifest(name: &str, version: &str) -> String {

@@ -96,7 +96,7 @@ pub(super) async fn finish(
     docs: Documentation,
     output: &Path,
 ) -> Result<(), Stop> {
-    let operations = package::operations_of(component).map_err(HostError::from)?;
+    let operations = session.parser()?.operations(component.to_vec()).await?;
     let docs = match docs {
         Documentation::Wit(sources) if sources.is_empty() => Docs::default(),
         Documentation::Wit(sources) => Docs::from_wit(&sources, &operations).map_err(HostError::from)?,
@@ -110,9 +110,8 @@ pub(super) async fn finish(
     })?;
     // Nothing is kept of the compiled code: a package that is being written is compiled often, installed once.
     let host = session.host_with(|builder| builder.without_code_cache())?;
-    progress::during(session.ui, "checking the package (compiling it)", host.check_package(bytes.clone()))
-        .await?;
-    let package = Package::open(bytes).map_err(HostError::from)?;
+    let checking = host.checked_package(bytes);
+    let package = progress::during(session.ui, "checking the package (compiling it)", checking).await?;
     files::write_whole(output, package.bytes())?;
     let made = Made {
         path: output.to_owned(),

@@ -41,5 +41,5 @@ fn ended(session: &Session<'_>, error: Error) -> Result<(), Stop> {
         session.ui.line_of_json(&error)?;
         return Err(Stop::Shown(exit_code(&error)));
     }
-    Err(Stop::recorded(error))
+    Err(Stop::Recorded(error))
 }

@@ -11,7 +11,6 @@ use crate::cli::page::Page;
 use crate::cli::report::Stop;
 use crate::cli::session::{Session, signature_path};
 use crate::error::{HostError, HostErrorKind};
-use crate::package::Package;
 use crate::trust::{self, Envelope, EnvelopeError, KeyId, SecretKey, Statement};
 
 const EXAMPLES: &str = "\
@@ -58,7 +57,7 @@ struct Signed {
 pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
     let Args { package, key, output, replace } = args;
     let path = output.unwrap_or_else(|| signature_path(&package));
-    let package = Package::open(files::read_package(&package)?).map_err(HostError::from)?;
+    let package = session.parser()?.open_blocking(files::read_package(&package)?)?;
     let key = key::read(&key)?;
     let there = match replace {
         true => None,

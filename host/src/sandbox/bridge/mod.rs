@@ -18,9 +18,11 @@
 //! host in safe code. The adapters that wasmtime compiles between the siblings do the copying and all the
 //! checking of what the guest hands over: lengths, alignment, UTF-8, discriminants, characters.
 //!
-//! Two more modules, the adapters and a memory cost about 5 us an instance. So a connector with lists in its
-//! types is compiled twice, as it is and wrapped: an operation whose types have no list is called as the
-//! connector exports it, with dynamic values. So is every operation of a component that cannot be wrapped.
+//! Two more modules, the adapters and a memory cost about 5 us an instance. So a small connector with lists in
+//! its types is compiled twice, as it is and wrapped: an operation whose types have no list is called as the
+//! connector exports it, with dynamic values. So is every operation of a component that cannot be wrapped. Of a
+//! large one the wrapped form alone is compiled, and then every operation is called through the bridge
+//! ([`WrapScope`]).
 //!
 //! The wrapper is a pure function of the package's bytes, made after they were verified. Its memory counts
 //! against the guest's (it starts with 256 KiB); its instances do not count against the guest's.
@@ -36,13 +38,13 @@ mod tests;
 use crate::digest::Digest;
 
 pub(super) use modules::BASE;
-pub(super) use wrap::{export_name, wrap};
+pub(super) use wrap::{WrapScope, export_name, wrap};
 
 /// The interface of the wrapper that has the functions.
 pub(super) const INSTANCE: &str = "cofferdam-bridge";
 
 /// Changes with every change of what is generated: code that is kept of another version is not loaded.
-const VERSION: &str = concat!("cofferdam bridge 1, ", env!("CARGO_PKG_VERSION"));
+const VERSION: &str = concat!("cofferdam bridge 2, ", env!("CARGO_PKG_VERSION"));
 
 /// Under what the compiled wrapper of a package is kept.
 pub(super) fn cache_key(package: &Digest) -> Digest {

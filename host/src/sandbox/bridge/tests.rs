@@ -13,7 +13,7 @@ use wasmtime::component::Linker;
 use wasmtime::{Engine, Store};
 
 use super::types::{Naming, Types};
-use super::wrap::wrap;
+use super::wrap::{WrapScope, wrap};
 use crate::package::{Field, Name, Shape, operations_of};
 use crate::sandbox::engine;
 use crate::sandbox::entry::Entry;
@@ -147,8 +147,8 @@ fn layouts(connector: &[u8]) -> Vec<OperationLayout> {
 fn compare(runner: &Runner, shape: &Shape, value: &Value) {
     let connector = connector(shape);
     let operations = operations_of(&connector).unwrap();
-    let wrapped = wrap(&connector, &operations, &layouts(&connector)).unwrap();
-    assert_eq!(wrap(&connector, &operations, &layouts(&connector)).unwrap(), wrapped);
+    let wrapped = wrap(&connector, &operations, &layouts(&connector), WrapScope::All).unwrap();
+    assert_eq!(wrap(&connector, &operations, &layouts(&connector), WrapScope::All).unwrap(), wrapped);
     let list = json!({ "it": [value, value, value] });
     let bridged = runner.call(Some(&wrapped), &connector, "echo", &list);
     assert_eq!(bridged, list["it"]);
@@ -221,5 +221,8 @@ fn a_component_with_late_imports_is_not_wrapped() {
     let late = wat::parse_str(
         r#"(component (core module $m) (core instance (instantiate $m)) (import "wasi:io/poll@0.2.0" (instance)))"#,
     );
-    assert_eq!(wrap(&late.unwrap(), &[], &[]), Err("defines functions or instances before its last import"));
+    assert_eq!(
+        wrap(&late.unwrap(), &[], &[], WrapScope::All),
+        Err("defines functions or instances before its last import")
+    );
 }

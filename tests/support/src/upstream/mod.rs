@@ -90,7 +90,22 @@ impl Upstream {
     /// There is no loopback interface.
     #[must_use]
     pub fn start() -> Self {
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback interface");
+        Self::serving(std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback interface"))
+    }
+
+    /// Starts it on the port `wanted` where that is free, for packages that are to be the same in every run.
+    ///
+    /// # Panics
+    /// As [`Upstream::start`].
+    #[must_use]
+    pub fn start_at(wanted: u16) -> Self {
+        match std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, wanted)) {
+            Ok(listener) => Self::serving(listener),
+            Err(_) => Self::start(),
+        }
+    }
+
+    fn serving(listener: std::net::TcpListener) -> Self {
         listener.set_nonblocking(true).expect("a listener that can be polled");
         let address = listener.local_addr().expect("an address");
         let shared = Arc::new(Shared::default());

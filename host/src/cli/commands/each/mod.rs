@@ -174,14 +174,12 @@ impl Tally {
 impl Done {
     /// One line of JSON. A value stands in it as it is: byte for byte what is on record.
     fn text(&self) -> String {
-        let id = match (&self.report, &self.outcome) {
-            (Some(report), _) => report.audit_id.as_str(),
-            (None, Err(Error::Host(error))) => error.request_id().as_str(),
-            (None, _) => "",
-        };
+        // A line that is no call has no id: the audit log has nothing of it.
+        let id = self.report.as_ref().map(|report| format!(",\"audit_id\":\"{}\"", report.audit_id));
+        let id = id.unwrap_or_default();
         let replayed = self.report.as_ref().and_then(|report| report.replayed.as_ref());
         let replayed = replayed.map(|of| format!(",\"replayed\":\"{of}\"")).unwrap_or_default();
-        let head = format!("{{\"line\":{},\"audit_id\":\"{id}\"{replayed}", self.line);
+        let head = format!("{{\"line\":{}{id}{replayed}", self.line);
         match &self.outcome {
             Ok(value) => format!("{head},\"value\":{value}}}"),
             Err(error) => {
