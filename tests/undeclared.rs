@@ -244,7 +244,7 @@ fn a_crash_cut_attempt_of_unknown_effect_is_the_operators() {
     assert_eq!((&call["resumable"], &call["not_resumable"]), (&json!(false), &json!("undeclared")), "{call}");
     let id = call["audit_id"].as_str().unwrap();
     let refused = desk.cli().run(&["recover", "resume", id]).fails(85);
-    assert!(refused.stderr.contains("is not declared idempotent"), "{}", refused.stderr);
+    assert!(refused.stdout.contains("is not declared idempotent"), "{}", refused.stdout);
     let again = desk.cli().run(&args).fails(85).envelope();
     assert_eq!(again["error"]["code"], "outcome_unknown", "{again}");
     assert_eq!(desk.upstream.seen("/text/cut").len(), 1, "it was not done again");

@@ -15,7 +15,7 @@ pub(crate) struct Warnings {
 
 impl Warnings {
     /// Whether `subject` was not in trouble for this cause when this was last asked; from now on it is.
-    pub(crate) fn is_news(&self, subject: &str, cause: impl ToString) -> bool {
+    pub(crate) fn is_news(&self, subject: &str, cause: &(impl ToString + ?Sized)) -> bool {
         let cause = cause.to_string();
         let mut causes = self.lock();
         if causes.get(subject) == Some(&cause) {
@@ -45,7 +45,7 @@ mod tests {
     #[test]
     fn a_cause_is_news_once_until_it_is_over() {
         let warnings = Warnings::default();
-        let news = |subject, cause| warnings.is_news(subject, cause);
+        let news = |subject, cause: &str| warnings.is_news(subject, cause);
         assert_eq!([news("a", "full"), news("a", "full"), news("b", "full")], [true, false, true]);
         assert!(news("a", "gone") && news("a", "full"), "another cause");
         assert!(warnings.is_over("a") && !warnings.is_over("a"));

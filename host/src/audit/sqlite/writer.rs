@@ -168,10 +168,10 @@ impl Writer {
     }
 
     fn hold(&self) {
-        if let Err(error) = self.live() {
-            if self.warnings.is_news("life", &error) {
-                tracing::warn!(target: "cofferdam::audit", %error, "this host has no sign of life");
-            }
+        if let Err(error) = self.live()
+            && self.warnings.is_news("life", &error)
+        {
+            tracing::warn!(target: "cofferdam::audit", %error, "this host has no sign of life");
         }
     }
 
@@ -272,10 +272,10 @@ impl Writer {
         self.signed = own.as_ref().map_or(0, |own| own.n);
         failpoint::pass("checkpoint.before");
         let signed = book.place.check().and_then(|()| signing.sign(&book.connection, own.as_ref()));
-        if let Err(error) = signed {
-            if self.warnings.is_news("checkpoint", &error) {
-                tracing::warn!(target: "cofferdam::audit", %error, "no checkpoint was signed");
-            }
+        if let Err(error) = signed
+            && self.warnings.is_news("checkpoint", &error)
+        {
+            tracing::warn!(target: "cofferdam::audit", %error, "no checkpoint was signed");
         }
         failpoint::pass("checkpoint.after");
     }
@@ -326,7 +326,7 @@ impl Writer {
         let outcome = caught(|| self.commit(orders, &mut answers)).flatten();
         if let Err(error) = &outcome {
             // It is tried again, and every call that waits for it says so itself.
-            if self.warnings.is_news("written", &error) {
+            if self.warnings.is_news("written", error) {
                 tracing::warn!(target: "cofferdam::audit", %error, "the record was not written");
             }
             // What is open may be what is wrong: a file that was replaced, a disk that was mounted anew.

@@ -28,7 +28,7 @@ use crate::action::ActionScope;
 use crate::egress::ResponseBody;
 use crate::egress::{
     Authorization, Authorize, Client, Counted, CountedError, HostPort, Policy, ReadOnly, Resolve, Scanned,
-    ScannedError, SendError, Target, Tls, Unauthorized, code, find_in_fields, find_in_uri, guest_may_set,
+    ScannedError, SendError, Target, Tls, Unauthorized, find_in_fields, find_in_uri, guest_may_set,
     line_bytes,
 };
 use crate::failpoint;
