@@ -126,7 +126,7 @@ fn effects_are_known_where_they_are_declared_or_nothing_can_be_done() {
 fn effects_that_are_none_or_contradict_are_refused_with_line_key_and_fix() {
     let cases = [
         ("effects.default = \"readonly\"", 4, "connector.effects.default", "did you mean \"read_only\"?"),
-        ("effects.default = \"maybe\"", 4, "connector.effects.default", "\"additive\" or \"destructive\""),
+        ("effects.default = \"maybe\"", 4, "connector.effects.default", "\"convergent\" or \"destructive\""),
         ("effects.default = true", 4, "connector.effects.default", "write a string in double quotes"),
         ("effects.defualt = \"additive\"", 4, "connector.effects.defualt", "did you mean `default`?"),
         ("effect.default = \"additive\"", 4, "connector.effect", "did you mean `effects`?"),
