@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::documents::stage::{Own, Told};
 use crate::envelope::{Expected, check, denied};
 
-/// Probes that may be asked again and again: `reader` is declared to change nothing, `writer` nothing at all.
+/// Probes that may be asked again and again: `reader` is declared to change nothing, of `writer` no effect is declared.
 struct Stage(Own);
 
 /// What tests share that need neither a server nor circuits of their own.
@@ -29,7 +29,8 @@ impl Stage {
                     "[connector.effects]\ndefault = \"read_only\"\noperations.fetch = \"read_only\"\n"
                 }
                 "adder" => "[connector.effects]\ndefault = \"additive\"\n",
-                _ => "",
+                // May be repeated by name: what it sends has no key.
+                _ => "[connector.idempotency.operations]\nask = \"idempotent\"\n",
             };
             let text = format!("{head}{table}[capabilities.network]{tail}");
             own.install(&text.replace("github://cofferdam/probe", &format!("github://cofferdam/{name}")));
@@ -211,7 +212,7 @@ fn what_the_examples_declare_is_what_inspect_shows() {
     let cli = cofferdam_test_support::Cli::new(crate::COFFERDAM, world.home.path());
     for (guest, told) in [
         ("github-issues", vec!["Declared read_only: changes nothing", "Declared additive: adds"]),
-        ("s3", vec!["Declared destructive: may overwrite or remove"]),
+        ("s3", vec!["Declared convergent: may overwrite or remove"]),
         ("probe", vec!["Its effect is not declared: take it for destructive"]),
     ] {
         let page = cli.run(&["inspect", &format!("github://cofferdam/{guest}")]).ok();
