@@ -28,6 +28,9 @@ const CONCURRENCY: u32 = 4;
 /// Longest file of certificate authorities, in bytes.
 const ROOTS_BYTES: u64 = 4 * 1024 * 1024;
 
+/// Variables that name certificates in the place of the system's.
+const CERTIFICATES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
+
 /// A command's surroundings. Nothing is looked up before a command needs it.
 #[derive(Debug)]
 pub(super) struct Session<'u> {
@@ -115,11 +118,13 @@ impl<'u> Session<'u> {
         made.map_err(|error| files::unwritable(&home, error))?;
         let passphrase = self.passphrase_file.iter();
         let key = settings.vault_key_file.iter();
-        Ok(Role::Server(ServerFiles {
-            compiler: program()?,
-            configured: settings.extra_roots.iter().chain(passphrase).chain(key).cloned().collect(),
-            home,
-        }))
+        // A certificate variable may name several directories, as PATH does.
+        let certificates = CERTIFICATES.iter().filter_map(std::env::var_os).flat_map(|value| {
+            std::env::split_paths(&value).filter(|path| path.is_absolute()).collect::<Vec<_>>()
+        });
+        let configured = settings.extra_roots.iter().chain(passphrase).chain(key).cloned();
+        let configured = configured.chain(certificates).collect();
+        Ok(Role::Server(ServerFiles { compiler: program()?, configured, home }))
     }
 
     /// The host, and the vault file that it keeps its bindings in.

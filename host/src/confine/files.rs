@@ -1,6 +1,6 @@
 //! Landlock: the files and directories that a confined process can open.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use landlock::{
     ABI, Access as _, AccessFs, BitFlags, CompatLevel, Compatible as _, PathBeneath, PathFd, Ruleset,
@@ -50,9 +50,6 @@ const SYSTEM: [&str; 22] = [
 /// Devices that are read and written: the terminal on which a passphrase is asked for, and the sink of child processes.
 const DEVICES: [&str; 2] = ["/dev/tty", "/dev/null"];
 
-/// Variables that name certificates in the place of the system's.
-const CERTIFICATES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
-
 /// Restricts the calling thread, and all that it starts, to the files of `role`.
 pub(super) fn restrict(role: &Role) -> Result<Wall, RulesetError> {
     let all = AccessFs::from_all(INTERFACE);
@@ -75,18 +72,13 @@ fn server(rules: RulesetCreated, files: &ServerFiles) -> Result<RulesetCreated, 
     let all = AccessFs::from_all(INTERFACE);
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let run = read | AccessFs::Execute;
-    // A certificate variable may hold several directories, as PATH does.
-    let certificates = CERTIFICATES.iter().filter_map(std::env::var_os).flat_map(|value| {
-        std::env::split_paths(&value).filter(|path| path.is_absolute()).collect::<Vec<PathBuf>>()
-    });
     let rules = allow(rules, [&files.home], all & !BitFlags::from(AccessFs::Execute))?;
     let rules = allow(rules, [&files.compiler], run)?;
     // Running a program takes the right to run its loader, which is a library by its place.
     let rules = allow(rules, LIBRARIES.iter().chain(&STORES), run)?;
     let rules = allow(rules, SYSTEM, read)?;
     let rules = allow(rules, DEVICES, AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev)?;
-    let rules = allow(rules, &files.configured, read)?;
-    allow(rules, certificates, read)
+    allow(rules, &files.configured, read)
 }
 
 /// Allows `access` to each path that exists, and to all below it.

@@ -17,7 +17,7 @@ use super::bridge;
 use super::cache::TrustedCode;
 use super::compile_limits::Budget;
 use super::values::Layouts;
-use super::worker::{self, COMPILE_WORKER_ARG, Form, NO_CONFINE_ARG, Task};
+use super::worker::{self, COMPILE_WORKER_ARG, Form, Task, WorkerProgram};
 use crate::error::{HostError, HostErrorKind};
 use crate::package::{self, PATIENCE, ParseReply};
 
@@ -29,7 +29,7 @@ pub struct Compiler {
 
 #[derive(Debug, Clone)]
 enum Kind {
-    Child { program: PathBuf, args: Vec<String> },
+    Child(WorkerProgram),
     InProcess,
 }
 
@@ -37,14 +37,15 @@ impl Compiler {
     /// In a child process: `program` is the path of the `cofferdam` binary.
     #[must_use]
     pub fn child(program: impl Into<PathBuf>) -> Self {
-        Self { kind: Kind::Child { program: program.into(), args: vec![COMPILE_WORKER_ARG.into()] } }
+        Self::child_with_args(program, [COMPILE_WORKER_ARG.into()])
     }
 
     /// In a child process of any program that, run with `args`, calls
     /// [`compile_worker`](super::compile_worker) and nothing else.
     #[must_use]
     pub fn child_with_args(program: impl Into<PathBuf>, args: impl IntoIterator<Item = String>) -> Self {
-        Self { kind: Kind::Child { program: program.into(), args: args.into_iter().collect() } }
+        let args = args.into_iter().collect();
+        Self { kind: Kind::Child(WorkerProgram { path: program.into(), args, confined: true }) }
     }
 
     /// In this process, after the pre-scan. A hostile component can then take this process's memory
@@ -59,8 +60,8 @@ impl Compiler {
     /// them. Its limits of memory and time stay.
     #[must_use]
     pub fn without_confinement(mut self) -> Self {
-        if let Kind::Child { args, .. } = &mut self.kind {
-            args.push(NO_CONFINE_ARG.into());
+        if let Kind::Child(worker) = &mut self.kind {
+            worker.confined = false;
         }
         self
     }
@@ -69,15 +70,16 @@ impl Compiler {
     ///
     /// Found out when a host is built, and not when the first component is compiled.
     pub(super) fn ready(self) -> Result<Self, HostError> {
-        let Kind::Child { program, args } = self.kind else { return Ok(self) };
-        let program = whole(&program).map_err(|(what, cause)| {
-            let file = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned();
+        let Kind::Child(worker) = self.kind else { return Ok(self) };
+        let path = whole(&worker.path).map_err(|(what, cause)| {
+            let file =
+                worker.path.file_name().unwrap_or(worker.path.as_os_str()).to_string_lossy().into_owned();
             let message = format!("The compile worker `{}` {what}.", crate::failure::safe_line(&file, 100));
             let error = HostError::new(HostErrorKind::Configuration, message)
                 .hint("Give Compiler::child the path of the cofferdam binary, of this very version.");
-            error.because(format!("{}: {cause}", program.display()))
+            error.because(format!("{}: {cause}", worker.path.display()))
         })?;
-        Ok(Self { kind: Kind::Child { program, args } })
+        Ok(Self { kind: Kind::Child(WorkerProgram { path, ..worker }) })
     }
 
     /// Compiles a component that was parsed before, within `budget` where a child does it.
@@ -89,8 +91,8 @@ impl Compiler {
         budget: Budget,
     ) -> Result<TrustedCode, HostError> {
         match &self.kind {
-            Kind::Child { program, args } => {
-                let code = worker::run(program, args, Task::Compile(form), component, budget).await?;
+            Kind::Child(program) => {
+                let code = worker::run(program, Task::Compile(form), component, budget).await?;
                 Ok(TrustedCode::from_worker(code))
             }
             Kind::InProcess => {
@@ -124,8 +126,8 @@ impl Compiler {
         here: fn(&[u8]) -> ParseReply,
     ) -> Result<ParseReply, HostError> {
         match &self.kind {
-            Kind::Child { program, args } => {
-                let reply = worker::run(program, args, task, &bytes, budget).await?;
+            Kind::Child(program) => {
+                let reply = worker::run(program, task, &bytes, budget).await?;
                 // It may have megabytes.
                 let read = off_the_executor(move || serde_json::from_slice(&reply)).await?;
                 read.map_err(|error| package::unreadable_reply().because(error))

@@ -8,7 +8,7 @@
 
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -27,11 +27,17 @@ use crate::package::{parse_component, parse_package};
 /// The first argument that makes `cofferdam` a compile worker.
 pub const COMPILE_WORKER_ARG: &str = "__compile-worker";
 
-/// The argument that leaves a compile worker without the walls of [`confine`].
-pub(super) const NO_CONFINE_ARG: &str = "--no-confine";
+/// The program of the compile worker.
+#[derive(Debug, Clone)]
+pub(super) struct WorkerProgram {
+    pub(super) path: PathBuf,
+    pub(super) args: Vec<String>,
+    /// Whether it confines itself before it reads the component.
+    pub(super) confined: bool,
+}
 
 /// How a request starts; changes with its form, so that a worker of another version says so.
-const MARK: [u8; 8] = *b"coffcmp3";
+const MARK: [u8; 8] = *b"coffcmp4";
 
 /// The longest reason that is taken from a worker, in bytes.
 const REASON_BYTES: u64 = 4 * 1024;
@@ -99,15 +105,14 @@ impl Task {
 
 /// Has `program` do `task` with `component`, and ends it once it takes more than `budget`.
 pub(super) async fn run(
-    program: &Path,
-    args: &[String],
+    program: &WorkerProgram,
     task: Task,
     component: &[u8],
     budget: Budget,
 ) -> Result<Vec<u8>, HostError> {
     let refused = |bound: &str, asked: String| refused(task, &budget, bound, asked);
-    let mut child = tokio::process::Command::new(program)
-        .args(args)
+    let mut child = tokio::process::Command::new(&program.path)
+        .args(&program.args)
         .env_clear()
         .current_dir("/")
         .stdin(Stdio::piped())
@@ -125,7 +130,7 @@ pub(super) async fn run(
         let feed = async {
             // A worker that dies early closes the pipe; its exit status says why.
             let fed = async {
-                stdin.write_all(&header(task, &budget)).await?;
+                stdin.write_all(&header(task, &budget, program.confined)).await?;
                 stdin.write_all(component).await
             };
             drop(fed.await);
@@ -224,23 +229,27 @@ pub(super) fn invalid(reason: &str) -> HostError {
     HostError::new(HostErrorKind::Validation, message).hint("Build it again, for the target wasm32-wasip2.")
 }
 
-const HEADER_BYTES: usize = 32;
+const HEADER_BYTES: usize = 40;
 
-fn header(task: Task, budget: &Budget) -> [u8; HEADER_BYTES] {
+fn header(task: Task, budget: &Budget, confined: bool) -> [u8; HEADER_BYTES] {
     let mut header = [0u8; HEADER_BYTES];
-    let numbers = [budget.memory, budget.cpu_seconds, task.number()].map(u64::to_le_bytes);
+    let numbers =
+        [budget.memory, budget.cpu_seconds, task.number(), u64::from(confined)].map(u64::to_le_bytes);
     let bytes = std::iter::once(MARK).chain(numbers).flatten();
     header.iter_mut().zip(bytes).for_each(|(to, byte)| *to = byte);
     header
 }
 
-/// The bounds and the task in a request's header; none where it is not one of this version.
-fn request(header: [u8; HEADER_BYTES]) -> Option<(u64, u64, Task)> {
+/// The bounds, the task and whether the worker confines itself, from a request's header; none where it is not one of
+/// this version.
+fn request(header: [u8; HEADER_BYTES]) -> Option<(u64, u64, Task, bool)> {
     let rest = header.strip_prefix(&MARK)?;
     let (memory, rest) = rest.split_first_chunk::<8>()?;
     let (cpu_seconds, rest) = rest.split_first_chunk::<8>()?;
-    let task = Task::from_number(u64::from_le_bytes(*rest.first_chunk::<8>()?))?;
-    Some((u64::from_le_bytes(*memory), u64::from_le_bytes(*cpu_seconds), task))
+    let (task, rest) = rest.split_first_chunk::<8>()?;
+    let task = Task::from_number(u64::from_le_bytes(*task))?;
+    let confined = u64::from_le_bytes(*rest.first_chunk::<8>()?) != 0;
+    Some((u64::from_le_bytes(*memory), u64::from_le_bytes(*cpu_seconds), task, confined))
 }
 
 /// What a compile worker does: reads a request from standard input, bounds itself, and writes compiled
@@ -262,11 +271,11 @@ fn work() -> Result<(), (i32, String)> {
     let mut input = std::io::stdin().lock();
     let mut header = [0u8; HEADER_BYTES];
     input.read_exact(&mut header).map_err(|_| (OTHER_VERSION, "not a whole request".to_owned()))?;
-    let (memory, cpu_seconds, task) =
+    let (memory, cpu_seconds, task, confined) =
         request(header).ok_or_else(|| (OTHER_VERSION, "not a request of this version".to_owned()))?;
     bound(memory, cpu_seconds).map_err(|error| failed(&error))?;
     // Before a byte of the component is read. A kernel without the walls leaves the bounds above.
-    if std::env::args_os().all(|arg| arg != NO_CONFINE_ARG) {
+    if confined {
         confine(&Role::CompileWorker, Coverage::Thread);
     }
     let mut component = Vec::new();
@@ -305,9 +314,11 @@ mod tests {
     fn a_request_has_its_bounds_and_task_and_other_bytes_none() {
         let budget = Budget { memory: 7, cpu_seconds: 9, wall: Duration::ZERO, output: 0 };
         for task in Task::ALL {
-            assert_eq!(request(header(task, &budget)), Some((7, 9, task)));
+            for confined in [true, false] {
+                assert_eq!(request(header(task, &budget, confined)), Some((7, 9, task, confined)));
+            }
         }
-        assert_eq!(request(*b"\0asm\x0d\0\x01\0a component that is here"), None);
+        assert_eq!(request(*b"\0asm\x0d\0\x01\0a component that is here, whole."), None);
     }
 
     #[test]
