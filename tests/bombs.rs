@@ -130,7 +130,8 @@ fn alone_every_bomb_is_refused_within_its_budget() {
 /// A request to the compile worker: 1 GiB, 20 seconds, and bytes that nobody looked at before.
 fn request(bytes: &[u8]) -> Vec<u8> {
     let task = 2u64.to_le_bytes(); // compile it as it is
-    [b"coffcmp3", &(1u64 << 30).to_le_bytes()[..], &20u64.to_le_bytes(), &task, bytes].concat()
+    let confined = 1u64.to_le_bytes();
+    [b"coffcmp4", &(1u64 << 30).to_le_bytes()[..], &20u64.to_le_bytes(), &task, &confined, bytes].concat()
 }
 
 /// What the compile worker makes of them.

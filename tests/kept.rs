@@ -271,8 +271,9 @@ fn a_component_is_compiled_once_however_many_ask_and_the_worker_gets_nothing_els
         (Home::with_compiler(noting(&log)), Signer::new(), package_of("1.0.0", "one"));
     home.trust(&signer.public(), "github://acme/*");
     run(home.install(&bytes, &signer)).unwrap();
-    assert_eq!(starts(&log), 1);
-    // Without kept code, two hosts' worth of callers: each host compiles it once.
+    // One to parse it, one to compile it.
+    assert_eq!(starts(&log), 2);
+    // Without kept code, two hosts' worth of callers: the load parses and compiles it once, each install parses it.
     let host = home.builder().without_code_cache().build().unwrap();
     run(async {
         let connector = connector(REFERENCE);
@@ -282,7 +283,7 @@ fn a_component_is_compiled_once_however_many_ask_and_the_worker_gets_nothing_els
         assert_eq!((a.unwrap(), c.unwrap(), e.unwrap()), (Value::Null, Value::Null, Value::Null));
         assert!(b.unwrap().already_installed && d.unwrap().already_installed);
     });
-    assert_eq!(starts(&log), 2);
+    assert_eq!(starts(&log), 2 + 2 + 2);
     let environment = fs::read_to_string(log.with_extension("env")).unwrap();
     let own = |line: &&str| {
         !line.is_empty() && !["PWD=", "OLDPWD=", "SHLVL=", "_="].iter().any(|it| line.starts_with(it))
@@ -323,7 +324,8 @@ fn a_bomb_is_compiled_once_and_then_remembered() {
         assert_eq!(error.details()["bound"], "cpu_time");
         assert_eq!(error.details()["configured"], 1);
     }
-    assert_eq!(starts(&log), 1);
+    // Each install parses it, and one compiles it.
+    assert_eq!(starts(&log), 3 + 1);
 }
 
 #[test]

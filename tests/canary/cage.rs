@@ -106,8 +106,7 @@ impl Cage {
         let manifest = package::with_hosts(&package::guest_manifest("probe"), &hosts);
         let manifest = manifest.replace("github://cofferdam/probe", &name(connector));
         // The command line waits between attempts in earnest; one operation that may be repeated is enough.
-        let once = "post = \"not_idempotent\"\nfetch = \"not_idempotent\"";
-        let manifest = manifest.replace("post = \"not_idempotent\"", once);
+        let manifest = manifest.replace("fetch = \"idempotent\"", "fetch = \"not_idempotent\"");
         let credentials = credentials.replace("HOST", &hosts[0]);
         package::pack(&package::guest("probe"), &format!("{manifest}\n{credentials}"))
     }

@@ -17,7 +17,7 @@ use crate::package::Package;
 use crate::registry::{Registry, Stamp, Stored, Watch};
 use crate::sandbox::{Connector, PackageOpener, Sandbox, SandboxError};
 use crate::spelling;
-use crate::trust::{KeyringFile, KeyringStamp};
+use crate::trust::{Keyring, KeyringFile, KeyringStamp};
 
 /// A connector that can run, with what says that it still may.
 pub(crate) struct Loaded {
@@ -45,6 +45,16 @@ struct Desk {
     clock: Arc<dyn Clock>,
 }
 
+/// The bytes of a package that were read once, and the keyring of that time.
+struct ReadBytes {
+    bytes: Vec<u8>,
+    signature: Option<Vec<u8>>,
+    watch: Watch,
+    files: Stamp,
+    keyring: Keyring,
+    keyring_stamp: KeyringStamp,
+}
+
 /// A package that was read and checked, with what says that it still stands.
 struct Read {
     checked: Checked,
@@ -54,16 +64,9 @@ struct Read {
 }
 
 impl Desk {
-    /// Reads a package once, and checks those very bytes: what is hashed is what is verified, parsed and
-    /// compiled, whatever happens to the file meanwhile. The stamps are older than what was read.
-    fn read_and_verify(
-        &self,
-        context: &Context,
-        wanted: &ConnectorRef,
-        key: &str,
-        digest: &Digest,
-        allow_unsigned: bool,
-    ) -> Result<Read, Error> {
+    /// Reads a package once: what is hashed is what is verified, parsed and compiled, whatever happens to the file
+    /// meanwhile. The stamps are older than what was read.
+    fn read(&self, context: &Context, key: &str, digest: &Digest) -> Result<ReadBytes, Error> {
         let keyring_stamp = self.keyring.stamp();
         let watch = self.registry.watch(digest).map_err(HostError::from)?;
         let Stored { bytes, signature, stamp } = self.registry.read(digest).map_err(HostError::from)?;
@@ -73,19 +76,31 @@ impl Desk {
         }
         let keyring = self.keyring.load()?;
         verify::check_bytes(context, digest, signature.as_deref(), &keyring, &*self.clock)?;
-        let package = self.opener.open_blocking(bytes)?;
+        Ok(ReadBytes { bytes, signature, watch, files: stamp, keyring, keyring_stamp })
+    }
+
+    /// Checks the package that was parsed from the bytes in `read`, which it has taken out of there.
+    fn verified(
+        &self,
+        context: &Context,
+        wanted: &ConnectorRef,
+        package: Package,
+        read: ReadBytes,
+        allow_unsigned: bool,
+    ) -> Result<Read, Error> {
         verify::identity(context, &package, wanted.name(), wanted.version())?;
         let proof = verify::check_signature(
             context,
             &package,
-            signature.as_deref(),
-            &keyring,
+            read.signature.as_deref(),
+            &read.keyring,
             allow_unsigned,
             &*self.clock,
         )?;
         verify::check_manifest_limits(&self.ceilings, package.manifest())?;
         verify::check_imports(context, &package)?;
-        Ok(Read { checked: Checked { package, proof }, watch, files: stamp, keyring: keyring_stamp })
+        let checked = Checked { package, proof };
+        Ok(Read { checked, watch: read.watch, files: read.files, keyring: read.keyring_stamp })
     }
 }
 
@@ -226,8 +241,10 @@ impl Loader {
     /// Reads and verifies a connector as a load does, and compiles nothing. Its bytes are not kept.
     pub(crate) fn read_verified(&self, context: &Context, wanted: &ConnectorRef) -> Result<Package, Error> {
         let digest = self.find(wanted)?;
-        let read = self.desk().read_and_verify(context, wanted, wanted.text(), &digest, false)?;
-        Ok(read.checked.package.without_bytes())
+        let desk = self.desk();
+        let mut read = desk.read(context, wanted.text(), &digest)?;
+        let package = desk.opener.open_blocking(std::mem::take(&mut read.bytes))?;
+        Ok(desk.verified(context, wanted, package, read, false)?.checked.package.without_bytes())
     }
 
     fn desk(&self) -> Desk {
@@ -248,18 +265,21 @@ impl Loader {
         allow_unsigned: bool,
     ) -> Result<Arc<Loaded>, Error> {
         self.drop_kept(key);
-        // Reading, hashing and parsing megabytes takes milliseconds: not on a thread that runs guests.
-        let desk = self.desk();
+        // Reading and hashing megabytes takes milliseconds: not on a thread that runs guests.
+        let desk = Arc::new(self.desk());
         let digest = self.find(wanted)?;
-        let (context_of_it, wanted, name) = (context.clone(), wanted.clone(), key.to_owned());
-        let read = self.reads.acquire().await;
-        let reading = tokio::task::spawn_blocking(move || {
-            desk.read_and_verify(&context_of_it, &wanted, &name, &digest, allow_unsigned)
-        });
-        let Read { checked, watch, files, keyring } = reading.await.map_err(|error| {
+        let (context_of_it, name) = (context.clone(), key.to_owned());
+        let place = self.reads.acquire().await;
+        let of_it = Arc::clone(&desk);
+        let reading = tokio::task::spawn_blocking(move || of_it.read(&context_of_it, &name, &digest));
+        let mut read = reading.await.map_err(|error| {
             HostError::new(HostErrorKind::Internal, "The load was lost.").because(error)
         })??;
-        drop(read);
+        // Not in the task above: the worker ends with the call that waits for it.
+        let package = desk.opener.open(std::mem::take(&mut read.bytes)).await?;
+        let Read { checked, watch, files, keyring } =
+            desk.verified(context, wanted, package, read, allow_unsigned)?;
+        drop(place);
         let connector = self.compile(context, &checked.package, &checked.proof).await?;
         let loaded = Arc::new(Loaded {
             hash: format!("sha256:{digest}").into(),

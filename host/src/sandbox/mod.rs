@@ -104,13 +104,32 @@ pub(crate) struct PackageOpener {
 }
 
 impl PackageOpener {
-    /// The package `bytes`. What it cost to parse bytes whose code is kept was within the worker's limits.
+    /// The package `bytes`, for threads that may wait.
     pub(crate) fn open_blocking(&self, bytes: Vec<u8>) -> Result<Package, HostError> {
-        let digest = Digest::of(&bytes);
-        match self.components.has_code(&[digest, bridge::cache_key(&digest)]) {
+        match self.has_code(&bytes) {
             true => Ok(Package::open(bytes)?),
             false => self.parser.open_blocking(bytes),
         }
+    }
+
+    /// The package `bytes`; a worker that parses them ends when this is dropped.
+    pub(crate) async fn open(&self, bytes: Vec<u8>) -> Result<Package, HostError> {
+        let opener = self.clone();
+        let known = tokio::task::spawn_blocking(move || match opener.has_code(&bytes) {
+            true => Package::open(bytes).map(Ok),
+            false => Ok(Err(bytes)),
+        });
+        let lost = |error| HostError::new(HostErrorKind::Internal, "The load was lost.").because(error);
+        match known.await.map_err(lost)?? {
+            Ok(package) => Ok(package),
+            Err(bytes) => self.parser.open(bytes).await,
+        }
+    }
+
+    /// Whether code of these bytes is kept: what it cost to parse them was within the worker's limits then.
+    fn has_code(&self, bytes: &[u8]) -> bool {
+        let digest = Digest::of(bytes);
+        self.components.has_code(&[digest, bridge::cache_key(&digest)])
     }
 }
 
