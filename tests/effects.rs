@@ -15,7 +15,7 @@ use crate::envelope::{Expected, check, denied};
 struct Stage(Own);
 
 /// What tests share that need neither a server nor circuits of their own.
-static SHARED: LazyLock<Stage> = LazyLock::new(|| Stage::with(&["reader", "writer", "adder"]));
+static SHARED: LazyLock<Stage> = LazyLock::new(|| Stage::with(&["reader", "writer", "adder", "dav"]));
 
 impl Stage {
     fn with(names: &[&str]) -> Self {
@@ -32,7 +32,8 @@ impl Stage {
                 // May be repeated by name: what it sends has no key.
                 _ => "[connector.idempotency.operations]\nask = \"idempotent\"\n",
             };
-            let text = format!("{head}{table}[capabilities.network]{tail}");
+            let methods = if *name == "dav" { "\nmethods = [\"PROPFIND\"]" } else { "" };
+            let text = format!("{head}{table}[capabilities.network]{methods}{tail}");
             own.install(&text.replace("github://cofferdam/probe", &format!("github://cofferdam/{name}")));
         }
         Self(own)
@@ -180,6 +181,51 @@ fn every_candidate_is_held_to_what_its_own_operation_is_declared_to_do() {
     let told = stage.0.call(call.or_else(Alternate::new(named("adder"), "ask").with_args(args)));
     assert_eq!(told.outcome.unwrap(), json!(200));
     assert_eq!(stage.seen("/text/posted"), ["POST"]);
+}
+
+#[test]
+fn methods_are_a_list_that_the_manifest_adds_to() {
+    let stage = &*SHARED;
+    for method in ["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"] {
+        let path = format!("/text/listed-{method}");
+        assert_eq!(stage.ask("writer", &path, &[&[method]]).outcome.unwrap(), json!(200), "{method}");
+        assert_eq!(stage.seen(&path), [method]);
+    }
+    assert_eq!(stage.ask("dav", "/text/dav", &[&["PROPFIND"]]).outcome.unwrap(), json!(200));
+    assert_eq!(stage.seen("/text/dav"), ["PROPFIND"]);
+    for (name, method, line) in [
+        ("writer", "PROPFIND", Some("methods = [\"PROPFIND\"]")),
+        ("dav", "REPORT", Some("methods = [\"PROPFIND\", \"REPORT\"]")),
+        ("writer", "CONNECT", None),
+        ("dav", "TRACE", None),
+        ("writer", "TRACK", None),
+        ("writer", "post", None),
+    ] {
+        let told = stage.ask(name, "/text/unlisted", &[&[method]]);
+        check(told.failure(), held());
+        let details = told.failure().details();
+        assert_eq!(details["requested"], format!("method:{method}"));
+        assert_eq!(details.get("allow").map(|allow| &allow["line"]), line.map(|line| json!(line)).as_ref());
+        assert_eq!(details["request_sent"], false);
+    }
+    assert_eq!(stage.seen("/text/unlisted"), Vec::<String>::new());
+}
+
+#[test]
+fn inspect_and_why_show_the_methods() {
+    let stage = &*SHARED;
+    let host = stage.0.host();
+    assert_eq!(host.inspect(&named("dav")).unwrap().methods, ["PROPFIND"]);
+    assert_eq!(host.inspect(&named("writer")).unwrap().methods, [""; 0]);
+    let why =
+        |name: &str, access: &str| host.why(&named(name), &Access::parse(access).unwrap(), None).unwrap();
+    assert_eq!(why("dav", "method:PROPFIND").unwrap().granted_by()[0].line(), "methods = [\"PROPFIND\"]");
+    assert!(why("writer", "method:PATCH").unwrap().granted_by().is_empty());
+    for (name, access) in [("writer", "method:PROPFIND"), ("dav", "method:TRACE"), ("dav", "method:get")] {
+        assert_eq!(why(name, access).unwrap_err().code().name(), "method_not_granted", "{name} {access}");
+    }
+    let notes = why("dav", &stage.0.upstream.url("/")).unwrap().notes().join(" ");
+    assert!(notes.contains("It may send PROPFIND"), "{notes}");
 }
 
 #[test]

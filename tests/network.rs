@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 
 use cofferdam_test_support::records;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::envelope::{check, denied, limit, network};
 use crate::world::run;
@@ -29,6 +30,11 @@ fn rows_87_to_106_every_fault_has_its_envelope_and_is_one_request() {
         std::future::pending::<()>().await;
         drop(stream);
     });
+    let plain = Scripted::start(|mut stream, _| async move {
+        let _ = stream.read(&mut [0; 1024]).await;
+        let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+        let _ = stream.read(&mut [0; 1024]).await;
+    });
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let to = |name: &str, port| format!("http://{name}:{port}");
     let up = to("up.test", upstream.port);
@@ -40,6 +46,7 @@ fn rows_87_to_106_every_fault_has_its_envelope_and_is_one_request() {
         to("closed.test", closed),
         format!("silent.test:{}", silent.port),
         format!("up.test:{}", upstream.port),
+        format!("up.test:{}", plain.port),
     ];
     let place = Place::new(&grants, None);
     let faults = [
@@ -58,6 +65,10 @@ fn rows_87_to_106_every_fault_has_its_envelope_and_is_one_request() {
         (format!("{up}/garbage/close"), ("malformed_response", "response", true)),
         (format!("{up}/two-lengths/close"), ("malformed_response", "response", true)),
     ];
+    let plain = place.failure("fetch", json!({"url": format!("https://up.test:{}", plain.port)}));
+    check(&plain, network("not_tls", false));
+    assert_eq!(parts(&plain), (json!("not_tls"), json!("tls"), json!(false)));
+    assert!(plain.message().contains("http://host:port"), "{plain}");
     for (url, (code, phase, sent)) in faults {
         for (op, args, retriable) in
             [("fetch", json!({"url": url}), true), ("post", json!({"url": url, "body": "once"}), false)]
@@ -84,7 +95,11 @@ fn rows_87_to_106_every_fault_has_its_envelope_and_is_one_request() {
         let time = if code == "wall_time" { "700ms" } else { "30s" };
         for (op, args) in [("fetch", json!({"url": url})), ("post", json!({"url": url, "body": "once"}))] {
             let before = upstream.requests();
-            check(&place.failure_within(op, args, time), limit(code));
+            let failure = place.failure_within(op, args, time);
+            check(&failure, limit(code));
+            // Neither a lookup nor a TLS hello is a part of the request.
+            let connects = url.contains("stalls.test") || url.contains("silent.test");
+            assert_eq!(failure.details()["request_sent"], !connects, "{op} {url}");
             assert!(upstream.requests() - before <= 1, "{op} {url}");
         }
     }
@@ -263,7 +278,8 @@ fn the_tests_that_the_page_names_exist() {
             }
         }
     }
-    let is_path = |word: &&str| word.contains("::") && !word.contains('(') && !word.ends_with("::");
+    let is_path =
+        |word: &&str| word.contains("::") && !word.contains(['(', '/', '\n']) && !word.ends_with("::");
     let named: Vec<_> = page.split('`').filter(is_path).collect();
     assert!(named.len() > 30, "{named:?}");
     for test in named {

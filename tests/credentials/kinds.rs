@@ -92,6 +92,13 @@ fn a13_who_may_use_a_binding_and_where_is_the_operators_word() {
     let command =
         format!("cofferdam binding allow api_key/slack/default --host {}", service.upstream.grant());
     assert_eq!((failure.code(), &failure.details()["suggestion"]), ("not_allowed", &json!(command)));
+    // Where neither is listed, the command names both: alone, the connector would add no host.
+    let failure = bind("github://cofferdam/hello", service.other.grant());
+    let command = format!(
+        "cofferdam binding allow api_key/slack/default --connector {PROBE} --host {}",
+        service.upstream.grant()
+    );
+    assert_eq!((failure.code(), &failure.details()["suggestion"]), ("not_allowed", &json!(command)));
     // The same name and port over TLS is another place.
     assert_eq!(bind(PROBE, service.upstream.host_port()).code(), "not_allowed");
     assert_eq!(service.upstream.connections(), 0);
@@ -135,7 +142,7 @@ fn row_113_the_guest_can_neither_set_nor_see_what_the_host_writes() {
         let args = json!({"url": service.upstream.url("/text/a"), "name": name, "value": "forged"});
         failed(service.call("fetch_with_header", args))
     };
-    for name in ["X-Api-Key", "x-api-key"] {
+    for name in ["X-Api-Key", "x-api-key", "X_Api_Key", "x-api_key"] {
         assert_eq!(forged(name).details()["connector_code"], "invalid_request", "{name}");
     }
     assert_eq!(service.upstream.connections(), 0);
@@ -154,6 +161,28 @@ fn row_113_the_guest_can_neither_set_nor_see_what_the_host_writes() {
     }
     assert_eq!(service.upstream.connections(), 0);
     service.got("/text/a?api_keys=1&b=api_key");
+}
+
+#[test]
+fn a_credential_is_not_read_in_pieces() {
+    let service = with_key("", "k-1");
+    for name in ["Range", "If-Range", "A-IM", "Accept-Charset"] {
+        let path = format!("/text/{name}");
+        let args = json!({"url": service.upstream.url(&path), "name": name, "value": "bytes=0-5"});
+        service.call("fetch_with_header", args).unwrap();
+        assert_eq!(service.header(&path, name), None, "{name} does not go out with the key");
+        let args = json!({"url": service.other.url(&path), "name": name, "value": "bytes=0-5"});
+        service.call("fetch_with_header", args).unwrap();
+        assert_eq!(service.other.seen(&path)[0].header(name), Some("bytes=0-5"), "without it does");
+    }
+    let failure = service.fails("/status/206");
+    assert_eq!(
+        (failure.class(), failure.code(), failure.boundary(), failure.retriable()),
+        (FailureClass::CapabilityDenied, "partial_response", Boundary::Sandbox, false)
+    );
+    assert_eq!(failure.details()["request_sent"], true);
+    assert_eq!(service.upstream.seen("/status/206").len(), 1);
+    service.call("fetch", json!({"url": service.other.url("/status/206")})).unwrap();
 }
 
 #[test]

@@ -116,6 +116,6 @@ fn a_vault_that_is_moved_away_during_a_renewal_is_not_made_anew() {
         fs::remove_file(&key).unwrap();
         call.join().unwrap()
     });
-    assert_eq!(failed["error"]["details"]["code"], "unbound", "{failed}");
+    assert_eq!(failed["error"]["code"], "vault_unusable", "{failed}");
     assert!(!vault.exists() && !key.exists(), "it was made anew");
 }

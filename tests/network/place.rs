@@ -52,7 +52,8 @@ impl Place {
         let names = Arc::<Names>::default();
         let mut builder = home.builder().resolver(names.clone());
         for grant in grants {
-            builder = builder.allow_private(grant.trim_start_matches("http://"));
+            let place = grant.trim_start_matches("http://");
+            builder = builder.allow_private(format!("{place}=127.0.0.1"));
         }
         if let Some(root) = root {
             builder = builder.extra_root_pem(root);

@@ -69,7 +69,7 @@ fn a_fallback_answers_for_its_step_and_says_so() {
     assert_eq!((&value.steps["ask"]["body"], &value.output["body"]), (&json!("instead"), &json!("then")));
     let of_step = report.steps[0].report.as_ref().unwrap();
     assert_eq!(of_step.answered_instead().unwrap().candidate, 1);
-    let told = cofferdam::agent::action_value("instead", &value, &report);
+    let told = cofferdam::agent::action_value("instead", &value, &report, usize::MAX);
     assert!(told.text().contains("answered_by: in step ask alternate 1, fetch of"), "{}", told.text());
 }
 

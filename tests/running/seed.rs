@@ -38,7 +38,7 @@ static STAGE: LazyLock<Result<Stage, String>> = LazyLock::new(|| {
         binding("bearer/slack/default", token, &["github://cofferdam/slack"], &["slack.com:443".into()]);
     let mut builder = home.builder().extra_root_pem(front.authority().pem()).resolver(front.resolver());
     for name in [GITHUB, SLACK] {
-        builder = builder.allow_private(format!("{name}:443"));
+        builder = builder.allow_private(format!("{name}:443=127.0.0.0/8"));
     }
     let host = builder.vault(MemoryVault::with(vec![bound])).build().unwrap();
     let path = package::repository().join("examples/actions/ship-update.md");

@@ -54,7 +54,7 @@ static STAGE: LazyLock<Result<Stage, String>> = LazyLock::new(|| {
     let mut builder = home.builder().extra_root_pem(front.authority().pem()).resolver(front.resolver());
     builder = builder.vault(MemoryVault::with(bindings(&moto)));
     for name in [SLACK, STRIPE, GITHUB, S3] {
-        builder = builder.allow_private(format!("{name}:443"));
+        builder = builder.allow_private(format!("{name}:443=127.0.0.0/8"));
     }
     let host = builder.build().unwrap();
     for name in ["slack", "stripe", "s3", "github-issues"] {

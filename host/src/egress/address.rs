@@ -1,36 +1,90 @@
 //! Which addresses lie inside somebody's own network, and are not to be reached from a connector.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+/// A range of addresses that a connector may not reach unless the operator allows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PrivateRange {
+    network: IpNet,
+    name: &'static str,
+}
+
+impl PrivateRange {
+    /// What it is for, in a word or two.
+    pub(super) fn name(self) -> &'static str {
+        self.name
+    }
+
+    /// Whether the range serves credentials of the machine itself.
+    pub(super) fn is_metadata(self) -> bool {
+        self.name == METADATA
+    }
+
+    /// Whether `range` is a part of it.
+    pub(super) fn holds(self, range: &IpNet) -> bool {
+        self.network.contains(range)
+    }
+}
+
+impl fmt::Display for PrivateRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.network.fmt(f)
+    }
+}
+
+const METADATA: &str = "cloud metadata";
 
 /// Names the range that makes `address` one that a connector may not reach unless the operator allows
 /// it; none for an address of the public internet.
+#[must_use]
+pub fn is_private(address: IpAddr) -> Option<&'static str> {
+    private_range(address).map(PrivateRange::name)
+}
+
+/// The range that makes `address` one that a connector may not reach unless the operator allows it.
 ///
 /// The list is built to fail closed. IPv4 lists what is special (IANA's registry, and the addresses at
 /// which clouds serve credentials); IPv6 starts from "only 2000::/3 is the public internet" and takes
 /// the special parts out of that. Forms that carry an IPv4 address are judged by it where networks
 /// really use them (IPv4-mapped, NAT64), and refused as a whole where only an attacker would (6to4,
 /// Teredo, IPv4-compatible).
-#[must_use]
-pub fn is_private(address: IpAddr) -> Option<&'static str> {
-    match address {
+pub(super) fn private_range(address: IpAddr) -> Option<PrivateRange> {
+    match canonical(address) {
         IpAddr::V4(address) => v4(address),
         IpAddr::V6(address) => v6(address),
     }
 }
 
+/// The address that networks really connect to: the IPv4 one of a mapped or NAT64 address.
+pub(super) fn canonical(address: IpAddr) -> IpAddr {
+    let IpAddr::V6(v6) = address else { return address };
+    if let Some(mapped) = v6.to_ipv4_mapped() {
+        return mapped.into();
+    }
+    match v6.segments() {
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
+            Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)).into()
+        }
+        _ => address,
+    }
+}
+
 /// A range: network, prefix length in bits, name. The first that contains an address names it.
-type Range<A> = (A, u32, &'static str);
+type Range<A> = (A, u8, &'static str);
 
 const fn a(a: u8, b: u8, c: u8, d: u8) -> Ipv4Addr {
     Ipv4Addr::new(a, b, c, d)
 }
 
 const V4: &[Range<Ipv4Addr>] = &[
-    (a(169, 254, 169, 254), 32, "cloud metadata"),
-    (a(169, 254, 170, 2), 32, "cloud metadata"),
-    (a(100, 100, 100, 200), 32, "cloud metadata"),
-    (a(168, 63, 129, 16), 32, "cloud metadata"),
-    (a(192, 0, 0, 192), 32, "cloud metadata"),
+    (a(169, 254, 169, 254), 32, METADATA),
+    (a(169, 254, 170, 2), 32, METADATA),
+    (a(100, 100, 100, 200), 32, METADATA),
+    (a(168, 63, 129, 16), 32, METADATA),
+    (a(192, 0, 0, 192), 32, METADATA),
     (a(0, 0, 0, 0), 8, "unspecified"),
     (a(10, 0, 0, 0), 8, "private network"),
     (a(100, 64, 0, 0), 10, "carrier-grade NAT"),
@@ -54,8 +108,8 @@ const fn b(first: u16, second: u16, third: u16, last: u16) -> Ipv6Addr {
 }
 
 const V6: &[Range<Ipv6Addr>] = &[
-    (b(0xfd00, 0xec2, 0, 0x254), 128, "cloud metadata"),
-    (b(0xfd20, 0xce, 0, 0x254), 128, "cloud metadata"),
+    (b(0xfd00, 0xec2, 0, 0x254), 128, METADATA),
+    (b(0xfd20, 0xce, 0, 0x254), 128, METADATA),
     (b(0, 0, 0, 0), 128, "unspecified"),
     (b(0, 0, 0, 1), 128, "loopback"),
     (b(0, 0, 0, 0), 96, "IPv4-compatible"),
@@ -73,27 +127,23 @@ const V6: &[Range<Ipv6Addr>] = &[
     (b(0xff00, 0, 0, 0), 8, "multicast"),
 ];
 
-fn v4(address: Ipv4Addr) -> Option<&'static str> {
-    let bits = address.to_bits();
-    V4.iter()
-        .find(|(network, prefix, _)| (bits ^ network.to_bits()) >> (32 - prefix) == 0)
-        .map(|(.., name)| *name)
+fn v4(address: Ipv4Addr) -> Option<PrivateRange> {
+    let mut networks = V4.iter().filter_map(|(network, prefix, name)| {
+        let network = IpNet::V4(Ipv4Net::new(*network, *prefix).ok()?);
+        Some(PrivateRange { network, name })
+    });
+    networks.find(|range| range.network.contains(&IpAddr::V4(address)))
 }
 
-fn v6(address: Ipv6Addr) -> Option<&'static str> {
-    if let Some(mapped) = address.to_ipv4_mapped() {
-        return v4(mapped);
-    }
-    if let [0x64, 0xff9b, 0, 0, 0, 0, high, low] = address.segments() {
-        return v4(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
-    }
-    let bits = address.to_bits();
-    let special = V6.iter().find(|(network, prefix, _)| (bits ^ network.to_bits()) >> (128 - prefix) == 0);
-    match special {
-        Some((.., name)) => Some(name),
-        None if bits >> 125 == 1 => None,
-        None => Some("reserved"),
-    }
+fn v6(address: Ipv6Addr) -> Option<PrivateRange> {
+    let mut networks = V6.iter().filter_map(|(network, prefix, name)| {
+        let network = IpNet::V6(Ipv6Net::new(*network, *prefix).ok()?);
+        Some(PrivateRange { network, name })
+    });
+    let special = networks.find(|range| range.network.contains(&IpAddr::V6(address)));
+    // Whatever is not 2000::/3, the public internet, is as good as special.
+    let reserved = || PrivateRange { network: IpNet::V6(Ipv6Net::from(address)), name: "reserved" };
+    special.or_else(|| (address.to_bits() >> 125 != 1).then(reserved))
 }
 
 #[cfg(test)]

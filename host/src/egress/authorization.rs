@@ -47,6 +47,12 @@ pub struct Authorization {
 }
 
 impl Authorization {
+    /// Whether a secret, or what is made of one, goes out with the request.
+    #[must_use]
+    pub fn carries_credential(&self) -> bool {
+        !self.injections.is_empty() || self.signer.is_some()
+    }
+
     /// Adds what there is to add, the signature apart: that comes last, and needs the body.
     pub(super) fn apply(&self, head: &mut request::Parts) -> Result<(), RequestFlaw> {
         for injection in &self.injections {

@@ -18,10 +18,11 @@ use super::exchange::exchange;
 use super::fault::{NetworkFaultParts, SendError, code};
 use super::headers::{header_bytes, hide_from_guest};
 use super::incoming::{Lease, ResponseBody};
-use super::outgoing::prepare;
+use super::outgoing::{Departure, prepare};
 use super::policy::Policy;
 use super::pool::{Found, Pool, PoolKey};
 use super::progress::Progress;
+use super::refusal;
 use super::resolve::Resolve;
 use super::tls::Tls;
 use crate::failure::{LimitHit, LimitKind, Phase};
@@ -119,8 +120,8 @@ impl Client {
     /// knows whether the operation is idempotent.
     ///
     /// # Errors
-    /// [`SendError::Refused`] where the policy does not allow the target or its address,
-    /// [`SendError::Flawed`] for a request that is never sent, [`SendError::Limit`] for a message with too
+    /// [`SendError::Refused`] where the policy does not allow the target, its address or the method,
+    /// [`SendError::RefusedAnswer`] for an answer that the guest must not have, [`SendError::Flawed`] for a request that is never sent, [`SendError::Limit`] for a message with too
     /// large a head, [`SendError::Fault`] for everything that
     /// goes wrong on the way.
     pub async fn send<B>(
@@ -129,13 +130,17 @@ impl Client {
         target: &Target,
         timeouts: &Timeouts,
         authorization: &Authorization,
+        departure: Departure,
     ) -> Result<Response<ResponseBody>, SendError>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
         self.policy.admit(target)?;
-        let (mut request, upload) = prepare(request, target, timeouts.first_byte, authorization).await?;
+        self.policy.admit_method(request.method(), request.headers())?;
+        let (mut request, upload) =
+            prepare(request, target, timeouts.first_byte, authorization, departure).await?;
+        let carries = authorization.carries_credential().then_some(target);
         let key = PoolKey { target: target.clone(), identity: authorization.identity.clone() };
         let deadline = Instant::now() + timeouts.connect;
         loop {
@@ -146,7 +151,7 @@ impl Client {
                         Ok((response, connection)) => {
                             let lease = Lease { connection, key, pool: Arc::clone(&self.pool), upload };
                             let body = |_: &HeaderMap, incoming| ResponseBody::http1(incoming, lease);
-                            return receive(response, timeouts, body);
+                            return receive(response, timeouts, carries, body);
                         }
                         Err(unanswered) => unanswered,
                     }
@@ -155,7 +160,7 @@ impl Client {
                     Ok((response, running)) => {
                         let body =
                             |headers: &HeaderMap, incoming| ResponseBody::http2(incoming, running, headers);
-                        return receive(response, timeouts, body);
+                        return receive(response, timeouts, carries, body);
                     }
                     Err(unanswered) => unanswered,
                 },
@@ -226,9 +231,13 @@ impl Client {
 }
 
 /// Checks the head of a response, and hands it on with what reads its body.
+///
+/// `carries` is the target where the request carried a credential: then a part of an answer is refused, since a
+/// secret that comes in pieces is found in none of them.
 fn receive<I>(
     response: Response<I>,
     timeouts: &Timeouts,
+    carries: Option<&Target>,
     body: impl FnOnce(&HeaderMap, I) -> ResponseBody,
 ) -> Result<Response<ResponseBody>, SendError> {
     let (mut head, incoming) = response.into_parts();
@@ -237,14 +246,17 @@ fn receive<I>(
     if head.status == StatusCode::SWITCHING_PROTOCOLS {
         return Err(fault(code::MALFORMED_RESPONSE).into());
     }
-    let over = |limit, configured, used| Err(SendError::Limit(LimitHit::new(limit, configured, used)));
-    let fields = head.headers.len() as u64;
-    if fields > RESPONSE_FIELDS {
-        return over(LimitKind::ResponseFields, RESPONSE_FIELDS, fields);
+    if let Some(target) = carries.filter(|_| matches!(head.status.as_u16(), 206 | 226)) {
+        return Err(SendError::RefusedAnswer(refusal::partial(target, head.status)));
     }
+    let over = |limit, configured, used| Err(SendError::Limit(LimitHit::new(limit, configured, used)));
     let used = header_bytes(&head.headers) as u64;
     if used > HEADER_BYTES as u64 {
         return over(LimitKind::ResponseHeaders, HEADER_BYTES as u64, used);
+    }
+    let fields = head.headers.len() as u64;
+    if fields > RESPONSE_FIELDS {
+        return over(LimitKind::ResponseFields, RESPONSE_FIELDS, fields);
     }
     let body = body(&head.headers, incoming).with_patience(timeouts.between_bytes);
     hide_from_guest(&mut head.headers);

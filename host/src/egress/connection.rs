@@ -59,10 +59,14 @@ impl Connection {
         within: Duration,
     ) -> Result<(Response<Incoming>, Self), Unanswered> {
         let (before, read_before) = (self.meter.mark(), self.meter.read());
+        upload.departs().map_err(Unanswered::Failed)?;
         let code = match timeout(within, self.sender.try_send_request(request)).await {
             Ok(Ok(response)) => return Ok((response, self)),
             Ok(Err(mut error)) => match error.take_message() {
-                Some(unsent) => return Err(Unanswered::Unsent(Box::new(unsent), classify(error.error()))),
+                Some(unsent) => {
+                    upload.stayed();
+                    return Err(Unanswered::Unsent(Box::new(unsent), classify(error.error())));
+                }
                 None => classify(error.error()),
             },
             Err(_) => code::TIMEOUT,
@@ -112,13 +116,20 @@ pub(super) fn unanswered(
 ) -> NetworkFaultParts {
     let phase = if written && upload.finished() { Phase::Response } else { Phase::Send };
     let code = if upload.failed() { code::REQUEST_BODY } else { code };
+    if !request_sent {
+        upload.stayed();
+    }
     NetworkFaultParts { phase, code, request_sent }
 }
 
-/// Which limit the head of a response is over, of which `read` bytes came: hyper does not say.
+/// The limit that the head of a response is over, after `read` bytes came: hyper does not say which.
+///
+/// hyper gives a head up when it holds [`HEADER_BYTES`] and has seen no end: so many bytes are too many, whatever
+/// fields they are.
 fn head_too_large(read: u64) -> LimitHit {
-    match read > HEADER_BYTES as u64 {
-        true => LimitHit::new(LimitKind::ResponseHeaders, HEADER_BYTES as u64, read),
+    let most = HEADER_BYTES as u64;
+    match read >= most {
+        true => LimitHit::new(LimitKind::ResponseHeaders, most, read.max(most + 1)),
         false => LimitHit::at_least_one_over(LimitKind::ResponseFields, RESPONSE_FIELDS),
     }
 }

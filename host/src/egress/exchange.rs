@@ -96,7 +96,9 @@ pub(super) async fn exchange(
     let head = in_http2(head).map_err(|flaw| Unanswered::Failed(flaw.into()))?;
     let before = share.connection().meter.mark();
     let promised = promised(head.headers());
+    upload.departs().map_err(Unanswered::Failed)?;
     let (response, stream) = sender.send_request(head, body.is_end_stream()).map_err(|error| {
+        upload.stayed();
         let (phase, code) = (Phase::Send, classify_stream(&error));
         Unanswered::Failed(NetworkFaultParts { phase, code, request_sent: false }.into())
     })?;

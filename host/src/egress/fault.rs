@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::io;
 
-use rustls::{AlertDescription, CertificateError, PeerIncompatible};
+use rustls::{AlertDescription, CertificateError, InvalidMessage, PeerIncompatible};
 
 use crate::failure::{Denial, LimitHit, Phase};
 
@@ -51,6 +51,8 @@ pub mod code {
     pub const TLS_NO_ROOTS: &str = "tls_no_roots";
     /// The server has neither TLS 1.2 nor 1.3.
     pub const TLS_PROTOCOL_VERSION: &str = "tls_protocol_version";
+    /// The server answered the TLS hello with something that is not TLS.
+    pub const NOT_TLS: &str = "not_tls";
     /// The TLS handshake failed for another reason.
     pub const TLS_HANDSHAKE: &str = "tls_handshake";
     /// The response is not HTTP, or contradicts itself.
@@ -74,6 +76,10 @@ pub fn remedy(word: &str) -> Option<&'static str> {
         code::TLS_UNKNOWN_ISSUER => Some(
             "remedy: if the issuer is your own, name its certificate in extra_roots under [network] in config.toml",
         ),
+        code::NOT_TLS => Some(
+            "remedy: the server speaks no TLS on this port; correct the port, or, where it may go unencrypted, have the \
+             manifest grant it as http://host:port",
+        ),
         code::TLS_EXPIRED | code::TLS_NOT_YET_VALID => {
             Some("remedy: if the certificate is good, correct this machine's clock")
         }
@@ -87,12 +93,18 @@ pub enum SendError {
     /// It is not allowed; nothing was sent. A denial: the call ends.
     #[error(transparent)]
     Refused(#[from] Denial),
+    /// The request was sent, and its answer is not passed on. A denial: the call ends.
+    #[error(transparent)]
+    RefusedAnswer(Denial),
     /// The guest built a request that is never sent; nothing was sent. The guest's error.
     #[error(transparent)]
     Flawed(#[from] RequestFlaw),
     /// The request or its answer is larger than a message may be: a limit, and the call ends.
     #[error("the {} limit was hit", .0.limit.name())]
     Limit(LimitHit),
+    /// Its observer prevented it: whoever sends it is judged already by what was sent. Nothing was sent.
+    #[error("the request came too late")]
+    Over,
     /// It failed on its way.
     #[error(transparent)]
     Fault(#[from] NetworkFaultParts),
@@ -101,9 +113,6 @@ pub enum SendError {
 /// A request that could be read in two ways, or that no server should get from a connector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RequestFlaw {
-    /// `CONNECT` (a tunnel past the gate) or `TRACE` (echoes what the host adds).
-    #[error("the methods CONNECT and TRACE are not sent")]
-    Method,
     /// More than one `Content-Length`, one that is no plain number, or one that contradicts the body.
     #[error("Content-Length must be one plain number that is the body's length")]
     ContentLength,
@@ -153,6 +162,7 @@ fn classify_tls(error: &rustls::Error) -> &'static str {
             CertificateError::UnknownIssuer => code::TLS_UNKNOWN_ISSUER,
             _ => code::TLS_CERTIFICATE,
         },
+        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => code::NOT_TLS,
         rustls::Error::NoCertificatesPresented => code::TLS_CERTIFICATE,
         rustls::Error::AlertReceived(AlertDescription::ProtocolVersion)
         | rustls::Error::PeerIncompatible(

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use super::authority::{canonical_host, parse_port, split};
 
-/// One exact host and port, whatever the scheme; what `--allow-private` takes.
+/// One exact host and port, whatever the scheme.
 ///
 /// The host may be a name or an address (IPv6 in brackets); there are no wildcards and no ranges.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,6 +1,7 @@
 //! The request as it goes out: the host's own framing and names, the guest's everything else.
 
 use std::error::Error;
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version, header};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty};
@@ -18,20 +19,81 @@ use tokio::time::timeout;
 use super::authority::Target;
 use super::authorization::Authorization;
 use super::fault::{NetworkFaultParts, RequestFlaw, SendError, code};
-use super::headers::{guest_may_set, header_bytes, line_bytes};
+use super::headers::{dropped_with_credential, guest_may_set, header_bytes, line_bytes};
 use crate::failure::{LimitHit, LimitKind, Phase};
 use crate::limits::HEADER_BYTES;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// How far a request's body has come.
+/// Observes when a request may have left: also where its sending is given up, and returns nothing.
+pub trait ObserveDeparture: Send + Sync {
+    /// Called before the first byte of the request can leave. Where it returns false, none will.
+    fn departs(&self) -> bool;
+
+    /// Called where it turns out after [`departs`](Self::departs) that no byte left. The request may depart again.
+    fn stayed(&self);
+}
+
+/// The moment from which a request may have left, and its observer, if it has one.
+#[derive(Default)]
+pub struct Departure {
+    begun: AtomicBool,
+    observer: Option<Box<dyn ObserveDeparture>>,
+}
+
+impl Departure {
+    /// A departure that `observer` hears of, and may prevent.
+    #[must_use]
+    pub fn observed(observer: impl ObserveDeparture + 'static) -> Self {
+        Self { begun: AtomicBool::new(false), observer: Some(Box::new(observer)) }
+    }
+
+    fn begin(&self) -> bool {
+        if self.begun.swap(true, Ordering::AcqRel) {
+            return true;
+        }
+        let may = self.observer.as_ref().is_none_or(|observer| observer.departs());
+        self.begun.store(may, Ordering::Release);
+        may
+    }
+
+    fn undo(&self) {
+        if self.begun.swap(false, Ordering::AcqRel)
+            && let Some(observer) = &self.observer
+        {
+            observer.stayed();
+        }
+    }
+}
+
+impl fmt::Debug for Departure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Departure").field("begun", &self.begun).finish_non_exhaustive()
+    }
+}
+
+/// How far a request has come: whether it may have left, and what became of its body.
 #[derive(Debug, Default)]
 pub(super) struct Upload {
+    departure: Departure,
     finished: AtomicBool,
     failed: AtomicBool,
 }
 
 impl Upload {
+    /// Notes that from now on bytes of the request may leave, unless its observer prevents it.
+    ///
+    /// # Errors
+    /// [`SendError::Over`]: it does, and nothing may be sent.
+    pub(super) fn departs(&self) -> Result<(), SendError> {
+        if self.departure.begin() { Ok(()) } else { Err(SendError::Over) }
+    }
+
+    /// Notes that no byte of the request has left, and that none will by this way.
+    pub(super) fn stayed(&self) {
+        self.departure.undo();
+    }
+
     /// Whether the whole body was handed over for writing.
     pub(super) fn finished(&self) -> bool {
         self.finished.load(Ordering::Acquire)
@@ -67,26 +129,24 @@ pub(super) async fn prepare<B>(
     target: &Target,
     first_byte: Duration,
     authorization: &Authorization,
+    departure: Departure,
 ) -> Result<(Request<RequestBody>, Arc<Upload>), SendError>
 where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
     let (mut head, body) = request.into_parts();
-    if head.method == Method::CONNECT || head.method == Method::TRACE {
-        return Err(RequestFlaw::Method.into());
-    }
     let mut headers = HeaderMap::new();
     let host = HeaderValue::try_from(target.host_header()).map_err(|_| RequestFlaw::Path)?;
     headers.insert(header::HOST, host);
-    headers.extend(allowed(head.headers));
+    headers.extend(allowed(head.headers, authorization));
     let used = line_bytes(&head.method, &head.uri).saturating_add(header_bytes(&headers));
     if used > HEADER_BYTES {
         let (limit, configured) = (LimitKind::RequestHeaders, HEADER_BYTES as u64);
         return Err(SendError::Limit(LimitHit::new(limit, configured, used as u64)));
     }
     let promised = promised_length(&headers, &body.size_hint())?;
-    let upload = Arc::<Upload>::default();
+    let upload = Arc::new(Upload { departure, ..Upload::default() });
     let rest = body.map_err(Into::into).boxed_unsync();
     let (first, rest, payload) = match &authorization.signer {
         Some(signer) => {
@@ -117,12 +177,14 @@ where
     Ok((Request::from_parts(head, body), upload))
 }
 
-fn allowed(headers: HeaderMap) -> HeaderMap {
+fn allowed(headers: HeaderMap, authorization: &Authorization) -> HeaderMap {
+    let carries = authorization.carries_credential();
+    let passes = |name: &HeaderName| guest_may_set(name) && !(carries && dropped_with_credential(name));
     let mut kept = HeaderMap::with_capacity(headers.len());
     let mut name = None;
     for (next, value) in headers {
         name = next.or(name);
-        if let Some(name) = name.as_ref().filter(|name| guest_may_set(name)) {
+        if let Some(name) = name.as_ref().filter(|name| passes(name)) {
             kept.append(name.clone(), value);
         }
     }

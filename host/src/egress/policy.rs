@@ -1,12 +1,13 @@
 //! What one connector may reach: the hosts its manifest grants, and the private ones its operator allows.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
-use http::Uri;
+use http::{HeaderMap, Method, Uri};
 
-use super::address::is_private;
+use super::address::{PrivateRange, private_range};
 use super::authority::Target;
-use super::host_port::HostPort;
+use super::methods::Methods;
+use super::private_grant::PrivateGrant;
 use super::refusal;
 use crate::action::ActionScope;
 use crate::failure::{Denial, GrantLine, Permit};
@@ -21,15 +22,53 @@ use crate::manifest::{HostGrant, Scheme};
 #[derive(Debug, Clone, Default)]
 pub struct Policy {
     grants: Vec<HostGrant>,
-    private: Vec<HostPort>,
+    private: Vec<PrivateGrant>,
+    methods: Methods,
 }
 
 impl Policy {
     /// The policy of a connector whose manifest grants `grants`, on a host whose operator allows the
     /// addresses of `private` to be private ones.
     #[must_use]
-    pub fn new(grants: &[HostGrant], private: &[HostPort]) -> Self {
-        Self { grants: grants.to_vec(), private: private.to_vec() }
+    pub fn new(grants: &[HostGrant], private: &[PrivateGrant]) -> Self {
+        Self { grants: grants.to_vec(), private: private.to_vec(), methods: Methods::default() }
+    }
+
+    /// The same policy, with methods that every connector may send and `extra` ones, which its manifest names.
+    #[must_use]
+    pub fn with_methods(mut self, extra: &[Method]) -> Self {
+        self.methods = Methods::new(extra);
+        self
+    }
+
+    /// Whether the connector may send `method`, and the fields in which some servers read another method.
+    ///
+    /// # Errors
+    /// `method_not_granted`, with the line that would allow it.
+    pub fn admit_method(&self, method: &Method, fields: &HeaderMap) -> Result<(), Denial> {
+        self.methods.admit(method)?;
+        self.admit_fields(fields)
+    }
+
+    /// Whether the connector may send `fields`, before the body of a request or after it.
+    ///
+    /// # Errors
+    /// `method_not_granted`: one of them names a method that is not granted.
+    pub fn admit_fields(&self, fields: &HeaderMap) -> Result<(), Denial> {
+        self.methods.admit_fields(fields)
+    }
+
+    /// Whether the connector may send `method`, and the line that says so.
+    ///
+    /// # Errors
+    /// As [`Policy::admit_method`].
+    pub fn foretell_method(&self, method: &Method) -> Result<Permit, Denial> {
+        self.methods.admit(method)?;
+        let permit = Permit::new(&format!("method:{method}"));
+        Ok(match self.methods.line() {
+            Some(line) if self.methods.is_extra(method) => permit.by(line),
+            _ => permit.note("Every connector may send it."),
+        })
     }
 
     /// Reads the target of `uri`, and decides whether the connector may reach it: the manifest grants it,
@@ -68,10 +107,10 @@ impl Policy {
     /// Whether `target` may be reached at `address`, which its name resolved to.
     ///
     /// # Errors
-    /// `private_address`, unless the operator allowed this very host and port.
+    /// `private_address`, unless the operator allowed this very host and port to have such an address.
     pub fn admit_address(&self, target: &Target, address: IpAddr) -> Result<(), Denial> {
-        match is_private(address) {
-            Some(range) => self.admit_private(target, range).map_err(|denial| denial.at(address)),
+        match private_range(address) {
+            Some(range) => self.admit_private(target, address, range),
             None => Ok(()),
         }
     }
@@ -88,25 +127,30 @@ impl Policy {
             permit = permit.by(scope.line());
         }
         let local = target.host() == "localhost" || target.host().ends_with(".localhost");
-        if local {
-            self.admit_private(&target, "loopback")?;
+        let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        if local && let Some(range) = private_range(loopback) {
+            self.admit_private(&target, loopback, range)?;
         }
-        let operator = GrantLine::allow_private(&target);
-        Ok(match self.may_be_private(&target) {
-            true if local => permit.by(operator),
-            true => permit.note(format!("Its address may be a private one: {operator}.")),
-            false => permit.note(format!(
+        let allowed: Vec<_> = self.private.iter().filter(|private| private.is_for(&target)).collect();
+        let operator = match allowed.is_empty() {
+            true => GrantLine::allow_private([&target]),
+            false => GrantLine::allow_private(&allowed),
+        };
+        Ok(match allowed.is_empty() {
+            _ if local => permit.by(operator),
+            false => permit.note(format!("Its address may be a private one: {operator}.")),
+            true => permit.note(format!(
                 "The name was not looked up. If it leads to a private address, it takes {operator}, too."
             )),
         })
     }
 
-    fn admit_private(&self, target: &Target, range: &str) -> Result<(), Denial> {
-        if self.may_be_private(target) { Ok(()) } else { Err(refusal::private(target, range, &self.grants)) }
-    }
-
-    fn may_be_private(&self, target: &Target) -> bool {
-        self.private.iter().any(|private| private.host() == target.host() && private.port() == target.port())
+    fn admit_private(&self, target: &Target, address: IpAddr, range: PrivateRange) -> Result<(), Denial> {
+        let mut allowed = self.private.iter().filter(|private| private.is_for(target));
+        if allowed.any(|private| private.opens(address, range)) {
+            return Ok(());
+        }
+        Err(refusal::private(target, address, range, &self.grants).at(address))
     }
 }
 
@@ -119,7 +163,7 @@ mod tests {
     fn policy() -> Policy {
         let grants = ["slack.com:443", "http://localhost:8080", "both.example:443", "http://both.example:80"];
         let grants: Vec<_> = grants.iter().map(|grant| HostGrant::parse(grant).unwrap()).collect();
-        Policy::new(&grants, &[HostPort::parse("localhost:8080").unwrap()])
+        Policy::new(&grants, &[PrivateGrant::parse("localhost:8080").unwrap()])
     }
 
     #[test]
@@ -178,8 +222,10 @@ mod tests {
     fn row_88_private_addresses_need_the_operator() {
         let policy = policy();
         let target = |uri: &str| policy.decide(&uri.parse().unwrap(), None).unwrap();
-        let private = "169.254.169.254".parse().unwrap();
-        assert!(policy.admit_address(&target("http://localhost:8080"), private).is_ok());
+        let private = "192.168.0.1".parse().unwrap();
+        let loopback = "127.0.0.1".parse().unwrap();
+        assert!(policy.admit_address(&target("http://localhost:8080"), loopback).is_ok());
+        assert!(policy.admit_address(&target("http://localhost:8080"), private).is_err());
         assert!(policy.admit_address(&target("https://slack.com"), "8.8.8.8".parse().unwrap()).is_ok());
         let refusal = policy.admit_address(&target("https://slack.com"), private).unwrap_err();
         assert_eq!((refusal.code(), refusal.address()), (DenialCode::PrivateAddress, Some(private)));
@@ -192,6 +238,36 @@ mod tests {
         assert!(refusal.suggestion().contains("`--allow-private slack.com:443`"), "{refusal}");
         assert!(refusal.suggestion().contains("allow_private(\"slack.com:443\")"), "{refusal}");
     }
+
+    #[test]
+    fn a_private_denial_says_what_is_private() {
+        let policy = policy();
+        let target = policy.decide(&"https://slack.com".parse().unwrap(), None).unwrap();
+        let denied = |address: &str| policy.admit_address(&target, address.parse().unwrap()).unwrap_err();
+        for (address, line) in [
+            ("10.0.0.1", Some("slack.com:443")),
+            ("127.0.0.1", Some("slack.com:443=127.0.0.1")),
+            ("169.254.1.1", Some("slack.com:443=169.254.1.1")),
+            ("169.254.169.254", None),
+        ] {
+            let denial = denied(address);
+            let message = denial.message();
+            assert!(!message.contains("asked for") && !message.contains("granted is"), "{message}");
+            assert!(message.starts_with("slack.com:443 is granted, but its name leads into"), "{message}");
+            let expected = line.map(|line| format!("allow_private = [\"{line}\"]"));
+            assert_eq!(denial.line().map(GrantLine::line), expected.as_deref());
+        }
+        assert!(denied("169.254.169.254").message().contains("cloud metadata"));
+    }
+
+    #[test]
+    fn tls_asked_of_a_plain_grant_names_the_scheme() {
+        let denial = policy().decide(&"https://localhost:8080".parse().unwrap(), None).unwrap_err();
+        let message = denial.message();
+        assert!(message.contains("request http://localhost:8080"), "{message}");
+        assert!(message.contains("without TLS"), "{message}");
+    }
+
     #[test]
     fn what_is_foretold_is_what_the_gate_says() {
         let policy = policy();
@@ -210,6 +286,7 @@ mod tests {
         let foretold = strict.foretell(&uri, None).unwrap_err();
         let target = strict.decide(&uri, None).unwrap();
         let met = strict.admit_address(&target, "::1".parse().unwrap()).unwrap_err();
+        assert!(foretold.line().is_some());
         assert_eq!(foretold.message(), met.message());
     }
 }

@@ -5,16 +5,14 @@
 
 use std::sync::Arc;
 
-use http::{HeaderName, Method, Request};
+use http::{HeaderMap, Method, Request};
 
+use super::headers::is_method_override;
 use crate::failure::{Denial, DenialBoundary, DenialCode, GrantLine};
 use crate::manifest::{Effect, Manifest};
 
 /// The methods that pass.
 const SAFE: [Method; 3] = [Method::GET, Method::HEAD, Method::OPTIONS];
-
-/// Fields by which servers take a request for one of another method.
-const OVERRIDES: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
 
 /// An operation that its manifest declares `read_only`.
 #[derive(Debug)]
@@ -41,7 +39,15 @@ impl ReadOnly {
         if !SAFE.contains(request.method()) {
             return Err(self.denial(&format!("method:{}", request.method())));
         }
-        match request.headers().keys().find(|name| names_a_method(name)) {
+        self.admit_fields(request.headers())
+    }
+
+    /// Whether it may send these fields, before its body or after it.
+    ///
+    /// # Errors
+    /// `method_not_granted`: one of them names a method.
+    pub(crate) fn admit_fields(&self, fields: &HeaderMap) -> Result<(), Denial> {
+        match fields.keys().find(|name| is_method_override(name)) {
             Some(name) => Err(self.denial(&format!("header:{name}"))),
             None => Ok(()),
         }
@@ -64,15 +70,6 @@ impl ReadOnly {
         let line = own.or_else(|| self.manifest.line_of(&["connector", "effects", "default"]));
         format!("connector.toml:{}", line.unwrap_or(1))
     }
-}
-
-/// Whether servers read a method in the field. Some take `_` for `-`, and so does this.
-pub(crate) fn names_a_method(name: &HeaderName) -> bool {
-    let name = name.as_str().as_bytes();
-    let same = |own: u8, theirs: u8| own == theirs || (own == b'_' && theirs == b'-');
-    OVERRIDES.iter().any(|known| {
-        name.len() == known.len() && name.iter().zip(known.bytes()).all(|(own, theirs)| same(*own, theirs))
-    })
 }
 
 #[cfg(test)]

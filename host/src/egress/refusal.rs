@@ -1,6 +1,12 @@
 //! Why a request does not go out, with the line that would allow it.
 
+use std::net::IpAddr;
+
+use http::StatusCode;
+
+use super::address::PrivateRange;
 use super::authority::Target;
+use super::private_grant::PrivateGrant;
 use crate::failure::{Denial, DenialBoundary, DenialCode, GrantLine};
 use crate::manifest::{HostGrant, Scheme};
 
@@ -19,6 +25,16 @@ pub(super) fn not_granted(target: &Target, grants: &[HostGrant]) -> Denial {
     if target.is_literal() {
         return denial.otherwise("A manifest grants names, not addresses: request the service by its name.");
     }
+    let in_the_clear = |grant: &&HostGrant| {
+        (grant.scheme(), grant.host(), grant.port()) == (Scheme::Http, target.host(), target.port())
+    };
+    let denial = match grants.iter().find(in_the_clear) {
+        Some(grant) => denial.because(format!(
+            "The grant {grant} is for requests without TLS, and https was asked for: request {grant}, or grant \
+             \"{target}\" if the server speaks TLS."
+        )),
+        None => denial,
+    };
     denial.allowed_by(with(target, grants))
 }
 
@@ -31,15 +47,38 @@ pub(super) fn insecure(target: &Target, granted: &HostGrant, grants: &[HostGrant
 }
 
 /// The name is granted, and leads to an address inside the operator's own network.
-pub(super) fn private(target: &Target, range: &str, grants: &[HostGrant]) -> Denial {
-    refused(DenialCode::PrivateAddress, &requested(target), grants)
-        .because(format!(
-            "{target} leads into the host's own network (a {range} address), which is for its operator to allow."
+pub(super) fn private(target: &Target, address: IpAddr, range: PrivateRange, grants: &[HostGrant]) -> Denial {
+    let denial = refused(DenialCode::PrivateAddress, &requested(target), grants).stating(format!(
+        "{target} is granted, but its name leads into the host's own network (a {} address), which only the host's \
+         operator can allow.",
+        range.name()
+    ));
+    if range.is_metadata() {
+        return denial.otherwise(
+            "Such an address serves the credentials of the machine itself. docs/network.md says how an operator who \
+             means it writes it.",
+        );
+    }
+    let bare = PrivateGrant::parse(&target.to_string()).ok().filter(|grant| grant.opens(address, range));
+    let entry = bare.map_or_else(|| format!("{target}={address}"), |grant| grant.to_string());
+    denial.allowed_by(GrantLine::allow_private([&entry])).otherwise(format!(
+        "For one call, use `--allow-private {entry}`; in a program, `Host::builder().allow_private(\"{entry}\")`."
+    ))
+}
+
+/// The answer of `target` is a part of one, and the request carried a credential.
+pub(super) fn partial(target: &Target, status: StatusCode) -> Denial {
+    let code = DenialCode::PartialResponse;
+    Denial::new(DenialBoundary::Sandbox, code, &format!("response:{target}"), Vec::new())
+        .stating(format!(
+            "{target} answered with a part of its answer (status {}) to a request that carries a credential, and the \
+             answer was stopped.",
+            status.as_u16()
         ))
-        .allowed_by(GrantLine::allow_private(target))
-        .otherwise(format!(
-            "For one call, use `--allow-private {target}`; in a program, `Host::builder().allow_private(\"{target}\")`."
-        ))
+        .because(
+            "A secret that comes back in pieces is found in none of them. The host drops `Range` from such requests: \
+             use an operation of the service that answers whole.",
+        )
 }
 
 /// What is asked for, as a grant is written.

@@ -2,7 +2,7 @@
 
 use super::codes::ASK;
 use super::ours::{Again, Kind, Mender, Ours};
-use crate::failure::{Boundary, Cause, FailureClass, LimitKind, RetryStopped};
+use crate::failure::{Boundary, Cause, FailureClass, LimitKind, RetryStopped, TimeOf};
 
 use Again::{Backoff, Depends, No, OptIn, WhenTold};
 use FailureClass::{
@@ -14,20 +14,18 @@ use Mender::{Author, Caller, Operator, Service};
 /// The code of a failure that hit this limit.
 pub(super) fn of_limit(limit: LimitKind) -> Ours {
     let rate = limit == LimitKind::Rate;
-    let (again, mended_by, remedy) = match limit {
-        LimitKind::Rate => (WhenTold, Operator, "Ask less often, or raise the rate limit in config.toml."),
-        LimitKind::WallTime => (
-            OptIn,
-            Caller,
-            "Give the call more time (where `details.of` is `attempt`: each attempt; `action`: the whole action), or ask for less in one call.",
-        ),
-        LimitKind::Fuel | LimitKind::Memory => (
-            No,
-            Caller,
-            "Give the call more, or ask for less in one call; `cofferdam inspect` shows the ceilings.",
-        ),
-        LimitKind::Payload => (No, Caller, "Ask for less in one call: pages, or a part."),
-        _ => (No, Author, "The limit is fixed: the connector has to do with less in one call."),
+    let (again, mended_by) = match limit {
+        LimitKind::Rate => (WhenTold, Operator),
+        LimitKind::WallTime => (OptIn, Caller),
+        LimitKind::Fuel | LimitKind::Memory | LimitKind::Payload => (No, Caller),
+        _ => (No, Author),
+    };
+    let remedy = match limit {
+        LimitKind::WallTime => {
+            "The caller can raise it (`--wall-time`; where `details.of` is `attempt`, `--attempt-timeout`; where it is \
+             `action`, its author can, with `timeout`); or ask for less in one call."
+        }
+        _ => limit.owner(TimeOf::Call).advice,
     };
     Ours {
         word: if rate { "host_rate_limit" } else { limit.name() },

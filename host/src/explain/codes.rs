@@ -106,8 +106,8 @@ pub(super) const CODES: &[Code] = &[
         "method_not_granted",
         &[ConnectorManifest],
         Author,
-        "An operation that is declared `read_only` was about to send something else than GET, HEAD or OPTIONS.",
-        "Correct the operation, or what `[connector.effects]` of its manifest says of it: `details.allow` has the line.",
+        "The connector was about to send a method that its manifest does not grant, or that is not one of those of an operation that is declared `read_only`.",
+        "Correct the operation, or what its manifest says of it: `details.allow` has the line.",
     ),
     denied(
         "insecure_url",
@@ -129,6 +129,13 @@ pub(super) const CODES: &[Code] = &[
         Operator,
         "The name resolves to an address inside the operator's own network.",
         "If the connector may go there, allow that host:port with --allow-private or in config.toml.",
+    ),
+    denied(
+        "partial_response",
+        &[Sandbox],
+        Author,
+        "The service answered a request that carries a credential with a part of its answer (status 206).",
+        "Use an operation of the service that answers whole; the host drops `Range` from requests that carry a credential.",
     ),
     denied(
         "credential_parameter",

@@ -98,6 +98,16 @@ pub(super) const OUTSIDE: &[Code] = &[
         "The service has neither TLS 1.2 nor 1.3.",
         "The service has to be brought up to date; the host speaks nothing older.",
     ),
+    Code {
+        again: No,
+        cause: None,
+        ..network(
+            "not_tls",
+            Author,
+            "The server answers without TLS, and was asked with it.",
+            "Correct the port, or write the host as http://host:port in the manifest if its requests may go unencrypted.",
+        )
+    },
     network("tls_handshake", Service, "The TLS handshake failed.", WAIT),
     network("malformed_response", Service, "The response is not HTTP, or contradicts itself.", WAIT),
     network("headers_too_large", Service, "The fields after the response's body are too large.", WAIT),

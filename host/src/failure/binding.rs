@@ -36,6 +36,17 @@ impl BindingCode {
             Self::Unsendable => "unsendable",
         }
     }
+
+    /// The class of the failure that a call ends with.
+    #[must_use]
+    pub const fn class(self) -> FailureClass {
+        match self {
+            Self::Unbound | Self::NotAllowed => FailureClass::BindingRequired,
+            Self::RefreshRefused | Self::EndpointNotAllowed | Self::Unsendable | Self::RefreshUnreachable => {
+                FailureClass::BindingFailed
+            }
+        }
+    }
 }
 
 /// A binding that a call needs and cannot use.
@@ -101,13 +112,7 @@ impl Failure {
         if let Some(status) = problem.status {
             details.insert("status".into(), status.into());
         }
-        let (class, passing) = match problem.code {
-            BindingCode::Unbound | BindingCode::NotAllowed => (FailureClass::BindingRequired, false),
-            BindingCode::RefreshRefused | BindingCode::EndpointNotAllowed | BindingCode::Unsendable => {
-                (FailureClass::BindingFailed, false)
-            }
-            BindingCode::RefreshUnreachable => (FailureClass::BindingFailed, true),
-        };
+        let (class, passing) = (problem.code.class(), problem.code == BindingCode::RefreshUnreachable);
         let message = format!("{} To mend it: `{}`.", safe_line(&problem.reason, 300), problem.command);
         let retriable = passing && context.idempotent();
         let cause = if passing { Cause::RefreshUnreachable } else { Cause::Other };

@@ -46,7 +46,8 @@ pub enum DenialCode {
     HostNotGranted,
     /// The operation is not in the action's subset, or the connector has no such operation to declare.
     OperationNotGranted,
-    /// The request has a method, or names one in a header, that the operation is declared not to use.
+    /// The request has a method, or names one in a header, that the manifest does not grant, or that the operation
+    /// is declared not to use.
     MethodNotGranted,
     /// The request would go out without TLS, and the grant says TLS.
     InsecureUrl,
@@ -66,6 +67,8 @@ pub enum DenialCode {
     SecretInRequest,
     /// What a service answered, or the connector returned, holds the secret of a binding.
     SecretReflected,
+    /// A service answered a request that carries a credential with a part of its answer.
+    PartialResponse,
 }
 
 impl DenialCode {
@@ -85,6 +88,7 @@ impl DenialCode {
             Self::CapabilityUnavailable => "capability_unavailable",
             Self::SecretInRequest => "secret_in_request",
             Self::SecretReflected => "secret_reflected",
+            Self::PartialResponse => "partial_response",
         }
     }
 }
@@ -103,6 +107,8 @@ struct Inner {
     requested: String,
     granted: Vec<String>,
     action: Option<Declared>,
+    /// The first sentence, where it is not "asked for this; granted is that".
+    statement: Option<String>,
     remark: String,
     line: Option<GrantLine>,
     otherwise: String,
@@ -134,6 +140,7 @@ impl Denial {
             requested,
             granted,
             action: None,
+            statement: None,
             remark,
             line: None,
             otherwise,
@@ -173,6 +180,13 @@ impl Denial {
     #[must_use]
     pub(crate) fn within(mut self, action: &str, subset: Vec<String>) -> Self {
         self.inner.action = Some(Declared { action: action.to_owned(), subset });
+        self
+    }
+
+    /// Says what happened, in place of what was asked for and what is granted.
+    #[must_use]
+    pub(crate) fn stating(mut self, sentence: impl Into<String>) -> Self {
+        self.inner.statement = Some(sentence.into());
         self
     }
 
@@ -275,6 +289,9 @@ impl Denial {
                 &format!("{what} holds the secret of {whose}, and was stopped."),
                 &self.suggestion(),
             ]);
+        }
+        if let Some(statement) = &self.inner.statement {
+            return sentences([statement, &self.suggestion()]);
         }
         let what = match (action, boundary) {
             (Some(Declared { action, subset }), DenialBoundary::Action) => {

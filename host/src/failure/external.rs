@@ -92,8 +92,16 @@ impl Failure {
             None => message.push_str(" failed, says the connector; the host saw no request fail."),
         }
         details.insert("request_sent".into(), fault.request_sent.into());
-        let retriable = decide(context, fault.observed, true, &mut message, &mut details);
-        let cause = if fault.observed { Cause::Network } else { Cause::Other };
+        // What the server speaks does not pass.
+        let plain = fault.observed && fault.code == "not_tls";
+        if plain {
+            message.push_str(
+                " The server answers without TLS, and was asked with it: the port is wrong, or the manifest has to \
+                 name it as http://host:port.",
+            );
+        }
+        let retriable = decide(context, fault.observed, !plain, &mut message, &mut details);
+        let cause = if fault.observed && !plain { Cause::Network } else { Cause::Other };
         Self::new(context, FailureClass::NetworkError, Boundary::External, retriable, message, details)
             .caused_by(cause, None)
     }

@@ -5,6 +5,8 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::binding::BindingProblem;
+use super::class::FailureClass;
 use super::denial::REQUESTED_CHARS;
 use super::text::safe_line;
 
@@ -22,6 +24,11 @@ impl GrantLine {
     /// The hosts of a connector, in its manifest.
     pub(crate) fn manifest_hosts(hosts: impl IntoIterator<Item = impl fmt::Display>) -> Self {
         Self::manifest("[capabilities.network]", format!("hosts = {}", toml_array(hosts)))
+    }
+
+    /// The methods that a connector may send beyond those of every connector, in its manifest.
+    pub(crate) fn manifest_methods(methods: impl IntoIterator<Item = impl fmt::Display>) -> Self {
+        Self::manifest("[capabilities.network]", format!("methods = {}", toml_array(methods)))
     }
 
     /// The imports of a connector, in its manifest.
@@ -60,10 +67,10 @@ impl GrantLine {
         Self { file, table: "[[requires.connectors]]", line, then: "" }
     }
 
-    /// A private host:port, in the operator's configuration. What else is allowed there is for no caller to
-    /// know, and stays out of the line.
-    pub(crate) fn allow_private(host_port: impl fmt::Display) -> Self {
-        let line = format!("allow_private = {}", toml_array([host_port]));
+    /// Entries for one private host:port, in the operator's configuration. What else is allowed there is for no caller
+    /// to know, and stays out of the line.
+    pub(crate) fn allow_private(entries: impl IntoIterator<Item = impl fmt::Display>) -> Self {
+        let line = format!("allow_private = {}", toml_array(entries));
         Self { file: "config.toml".into(), table: "[network]", line, then: "" }
     }
 
@@ -114,11 +121,52 @@ pub struct Permit {
     requested: String,
     granted_by: Vec<GrantLine>,
     notes: Vec<String>,
+    #[serde(flatten)]
+    missing: Option<MissingBinding>,
+}
+
+/// The binding that a call would fail for, although the access itself is granted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MissingBinding {
+    class: FailureClass,
+    code: &'static str,
+    binding: String,
+    suggestion: String,
+}
+
+impl From<&BindingProblem> for MissingBinding {
+    fn from(problem: &BindingProblem) -> Self {
+        Self {
+            class: problem.code().class(),
+            code: problem.code().name(),
+            binding: problem.binding().to_owned(),
+            suggestion: problem.command().to_owned(),
+        }
+    }
+}
+
+impl MissingBinding {
+    /// What the call would fail with.
+    #[must_use]
+    pub const fn class(&self) -> FailureClass {
+        self.class
+    }
+
+    /// The command that mends it.
+    #[must_use]
+    pub fn suggestion(&self) -> &str {
+        &self.suggestion
+    }
 }
 
 impl Permit {
     pub(crate) fn new(requested: &str) -> Self {
-        Self { requested: safe_line(requested, REQUESTED_CHARS), granted_by: Vec::new(), notes: Vec::new() }
+        Self {
+            requested: safe_line(requested, REQUESTED_CHARS),
+            granted_by: Vec::new(),
+            notes: Vec::new(),
+            missing: None,
+        }
     }
 
     /// Adds a line that grants it.
@@ -133,6 +181,19 @@ impl Permit {
     pub(crate) fn note(mut self, note: impl Into<String>) -> Self {
         self.notes.push(note.into());
         self
+    }
+
+    /// Adds a binding that a call would fail for; the first one is what the call would name.
+    #[must_use]
+    pub(crate) fn without_binding(mut self, problem: Option<&BindingProblem>) -> Self {
+        self.missing = self.missing.or_else(|| problem.map(MissingBinding::from));
+        self
+    }
+
+    /// The binding that a call would fail for, if there is one.
+    #[must_use]
+    pub fn missing_binding(&self) -> Option<&MissingBinding> {
+        self.missing.as_ref()
     }
 
     /// What was asked for.

@@ -77,6 +77,67 @@ limits! {
     Rate = "rate", "requests";
 }
 
+/// The roles that can raise a limit (`details.raised_by`), and the places where they do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LimitOwner {
+    /// `caller`, `action`, `connector` and `operator`; empty where the limit is the same on every host.
+    pub roles: &'static [&'static str],
+    /// The options and keys that raise it, or what to do where nothing does, in a sentence.
+    pub advice: &'static str,
+}
+
+impl LimitKind {
+    /// Who can raise the limit, and where. `of` is whose time was over, where time is the limit.
+    #[must_use]
+    pub const fn owner(self, of: TimeOf) -> LimitOwner {
+        const CALLER: &[&str] = &["caller", "connector"];
+        let (roles, advice): (&'static [&'static str], _) = match (self, of) {
+            (Self::Fuel, _) => (
+                CALLER,
+                "The caller can raise it (`--fuel`), and so can the connector's author (`fuel` under [limits] in \
+                 connector.toml), up to the host's ceiling.",
+            ),
+            (Self::Memory, _) => (
+                CALLER,
+                "The caller can raise it (`--memory`), and so can the connector's author (`memory` under [limits] in \
+                 connector.toml), up to the host's ceiling.",
+            ),
+            (Self::WallTime, TimeOf::Call) => (
+                CALLER,
+                "The caller can raise it (`--wall-time`), and so can the connector's author (`wall_time` under \
+                 [limits] in connector.toml), up to the host's ceiling.",
+            ),
+            (Self::WallTime, TimeOf::Attempt) => (
+                &["caller", "operator"],
+                "The caller can raise it (`--attempt-timeout`), and so can the operator (`attempt_timeout` of the \
+                 retry profile in config.toml), up to the time of the call.",
+            ),
+            (Self::WallTime, TimeOf::Action) => {
+                (&["action"], "The action's author can raise it (`timeout` in the action's file).")
+            }
+            (Self::Rate, _) => {
+                (&["operator"], "Only the operator can raise it ([rate_limit] in config.toml).")
+            }
+            (Self::Payload, _) => (
+                &[],
+                "It is the same on every host, and nobody can raise it: the caller has to ask for less in one call \
+                 (pages, or a part).",
+            ),
+            (Self::ResponseBody | Self::ResponseHeaders | Self::ResponseFields, _) => (
+                &[],
+                "It is the same on every host, and nobody can raise it: the caller has to ask for less, or the \
+                 connector's author has to have the service send less.",
+            ),
+            _ => (
+                &[],
+                "It is the same on every host, and nobody can raise it: the connector's author has to have it use \
+                 less in one call.",
+            ),
+        };
+        LimitOwner { roles, advice }
+    }
+}
+
 /// Whose time was over (`details.of`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeOf {
@@ -171,19 +232,23 @@ impl Failure {
         if let Some(wait) = retry_after {
             details.insert("retry_after_ms".into(), millis(wait).into());
         }
+        let owner = limit.owner(of);
+        details.insert("raised_by".into(), owner.roles.into());
         let message = match (retry_after, limit) {
             (Some(wait), LimitKind::Rate) => format!(
                 "The operator's rate limit of {configured} request{}{} is used up. The next may be sent in {} s, which \
-                 is longer than the call has.",
+                 is longer than the call has. {}",
                 if configured == 1 { "" } else { "s" },
                 per.map(|period| format!(" in {}", shown(millis(period), "ms"))).unwrap_or_default(),
-                wait.as_millis().div_ceil(1000)
+                wait.as_millis().div_ceil(1000),
+                owner.advice
             ),
             _ => format!(
-                "The {} exceeded its {} limit of {}, and was ended.",
+                "The {} exceeded its {} limit of {}, and was ended. {}",
                 of.name(),
                 limit.name(),
-                shown(configured, limit.unit())
+                shown(configured, limit.unit()),
+                owner.advice
             ),
         };
         let cause = if limit == LimitKind::WallTime { Cause::WallTime } else { Cause::Other };
@@ -213,7 +278,31 @@ fn shown(amount: u64, unit: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::shown;
+    use super::{LimitHit, LimitKind, TimeOf, shown};
+    use crate::failure::{AuditId, Context, Failure};
+
+    #[test]
+    fn every_limit_says_who_can_raise_it_and_where() {
+        for limit in LimitKind::ALL {
+            for of in [TimeOf::Call, TimeOf::Attempt, TimeOf::Action] {
+                let owner = limit.owner(of);
+                let hit = LimitHit::new(*limit, 1, 2).of(of);
+                let failure = Failure::resource_limit_exceeded(&Context::new(AuditId::mint()), hit);
+                assert!(failure.message().ends_with(owner.advice), "{failure}");
+                assert_eq!(failure.details().get("raised_by"), Some(&owner.roles.into()), "{failure}");
+                for (role, word) in [
+                    ("caller", "The caller can raise it (`--"),
+                    ("connector", "in connector.toml"),
+                    ("operator", "in config.toml"),
+                    ("action", "in the action's file"),
+                ] {
+                    let (named, said) = (owner.roles.contains(&role), owner.advice.contains(word));
+                    assert_eq!(named, said, "{limit:?}: {role}: {}", owner.advice);
+                }
+                assert_eq!(owner.roles.is_empty(), owner.advice.contains("nobody can raise it"), "{limit:?}");
+            }
+        }
+    }
 
     #[test]
     fn amounts_read_well() {

@@ -1,5 +1,7 @@
 //! Makes text from outside fit to stand in a message: one line, printable, bounded.
 
+use std::borrow::Cow;
+
 /// Keeps the printable characters of the first `max` characters of `text`, as one line.
 ///
 /// Control characters, line breaks, and the invisible characters that reorder or hide text
@@ -69,6 +71,43 @@ pub(crate) fn printable_json(text: &str) -> String {
     printable
 }
 
+/// `text`, which is JSON as the host writes it, with every character that a reader cannot see spelled out in the value
+/// itself: what a program reads of it is what a person does.
+pub(crate) fn visible_json(text: &str) -> Cow<'_, str> {
+    let hidden = |c: char| c.is_control() || is_invisible(c) || matches!(c, '\u{2028}' | '\u{2029}');
+    if !text.contains("\\u") && !text.contains("\\b") && !text.contains("\\f") && !text.contains(hidden) {
+        return Cow::Borrowed(text);
+    }
+    let mut visible = String::with_capacity(text.len() + text.len() / 8);
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => match chars.next() {
+                Some('b') => visible.push_str("\\\\u0008"),
+                Some('f') => visible.push_str("\\\\u000c"),
+                Some('u') => {
+                    let digits: String = chars.by_ref().take(4).collect();
+                    let number = u32::from_str_radix(&digits, 16).ok();
+                    // Half of a pair is no character by itself, and is spelled out as well.
+                    let shown = number.and_then(char::from_u32).is_some_and(|c| !hidden(c));
+                    visible.push_str(if shown { "\\u" } else { "\\\\u" });
+                    visible.push_str(&digits);
+                }
+                Some(escaped) => visible.extend(['\\', escaped]),
+                None => visible.push('\\'),
+            },
+            // Between values the host writes none.
+            '\n' => visible.push('\n'),
+            c if hidden(c) => match u32::from(c) {
+                short @ ..=0xffff => visible.push_str(&format!("\\\\u{short:04x}")),
+                long => visible.push_str(&format!("\\\\u{{{long:x}}}")),
+            },
+            c => visible.push(c),
+        }
+    }
+    Cow::Owned(visible)
+}
+
 fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{00ad}' | '\u{034f}' | '\u{061c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
@@ -79,7 +118,21 @@ fn is_invisible(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
-    use super::{printable_json, safe_line, safe_lines};
+    use super::{printable_json, safe_line, safe_lines, visible_json};
+
+    #[test]
+    fn hidden_characters_are_spelled_out_in_the_value() {
+        let value = serde_json::json!({"a\u{202e}": "x\u{200b}\u{e0041}\u{9b}\u{7f}\u{1b}\u{8}\n\t\\u202e\"ä→\u{2028}"});
+        let visible: serde_json::Value = serde_json::from_str(&visible_json(&value.to_string())).unwrap();
+        let spelled = r"x\u200b\u{e0041}\u009b\u007f\u001b\u0008";
+        let expected = format!("{spelled}\n\t\\u202e\"ä→\\u2028");
+        assert_eq!(visible, serde_json::json!({"a\\u202e": expected}));
+        let escaped = r#"["\u202e\u00e9\udb40\udc41\f"]"#;
+        let visible: serde_json::Value = serde_json::from_str(&visible_json(escaped)).unwrap();
+        assert_eq!(visible, serde_json::json!(["\\u202eé\\udb40\\udc41\\u000c"]));
+        let plain = r#"{"a": "ä \\u \n"}"#;
+        assert_eq!(visible_json(plain), plain);
+    }
 
     #[test]
     fn control_and_invisible_characters_do_not_survive() {

@@ -48,6 +48,7 @@ impl HostGrant {
         check(text).map_err(|reason| {
             let message = format!("{} is not an exact host:port{reason}", quoted(text));
             let fix = match respelled(text) {
+                _ if text.contains('*') => named_hosts(text),
                 Some(grant) => format!("write it as \"{grant}\""),
                 None => "write it like \"api.example.com:443\"".to_owned(),
             };
@@ -128,7 +129,14 @@ fn check_host(host: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The grant that was probably meant: without scheme, user, path, wildcard and dot, with a port.
+/// What to write in place of a wildcard: no one host is what was meant.
+fn named_hosts(text: &str) -> String {
+    let example = text.trim().strip_prefix("*.").and_then(|domain| respelled(&format!("api.{domain}")));
+    let example = example.map_or_else(|| "api.example.com:443".to_owned(), |grant| grant.to_string());
+    format!("no pattern stands for several hosts: name each one, like \"{example}\"")
+}
+
+/// The grant that was probably meant: without scheme, user, path and dot, with a port.
 fn respelled(text: &str) -> Option<HostGrant> {
     let lower = text.trim().to_ascii_lowercase();
     let (prefix, default_port, rest) = match lower.split_once("://") {
@@ -138,7 +146,6 @@ fn respelled(text: &str) -> Option<HostGrant> {
     };
     let authority = rest.split(['/', '?', '#']).next()?;
     let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    let authority = authority.trim_start_matches("*.");
     let (host, port) = authority.split_once(':').unwrap_or((authority, ""));
     let port = port.trim_start_matches('0').parse::<u16>().unwrap_or(default_port);
     let host = host.trim_end_matches('.');
@@ -206,9 +213,10 @@ mod tests {
         for (text, fix) in [
             ("", "like \"api.example.com:443\""),
             ("*", "like \"api.example.com:443\""),
-            ("*.slack.com", "as \"slack.com:443\""),
-            ("*.slack.com:443", "as \"slack.com:443\""),
+            ("*.slack.com", "like \"api.slack.com:443\""),
+            ("*.slack.com:8443", "like \"api.slack.com:8443\""),
             ("api.*.com:443", "like \"api.example.com:443\""),
+            ("*.*", "like \"api.example.com:443\""),
             ("slack.com", "as \"slack.com:443\""),
             ("slack.com:", "as \"slack.com:443\""),
             ("slack.com:0", "as \"slack.com:443\""),

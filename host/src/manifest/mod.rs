@@ -7,6 +7,7 @@ mod credential;
 mod effect;
 mod grant;
 mod idempotency;
+mod method;
 mod name;
 mod parse;
 mod placement;
@@ -20,6 +21,8 @@ pub use credential::{CredentialGrant, CredentialKind};
 pub use effect::Effect;
 pub use grant::{HostGrant, Scheme};
 pub use idempotency::Idempotency;
+pub use method::EVERYONES_METHODS;
+pub(crate) use method::{is_forbidden_method, is_method_name};
 pub use name::ConnectorName;
 pub(crate) use name::check_owner;
 pub(crate) use parse::exact_version;
@@ -39,6 +42,7 @@ pub struct Manifest {
     idempotent: BTreeMap<String, bool>,
     effects: effect::Effects,
     hosts: Vec<HostGrant>,
+    methods: Vec<http::Method>,
     credentials: Vec<CredentialGrant>,
     imports: Vec<String>,
     limits: LimitRequest,
@@ -128,6 +132,12 @@ impl Manifest {
         &self.hosts
     }
 
+    /// The methods that the connector may send beyond those of every connector ([`EVERYONES_METHODS`]).
+    #[must_use]
+    pub fn methods(&self) -> &[http::Method] {
+        &self.methods
+    }
+
     /// The credentials that the connector asks to have sent.
     #[must_use]
     pub fn credentials(&self) -> &[CredentialGrant] {
@@ -159,5 +169,7 @@ impl Manifest {
     }
 }
 
+#[cfg(test)]
+mod capability_tests;
 #[cfg(test)]
 mod tests;

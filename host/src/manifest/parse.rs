@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::credential::credential;
 use super::effect::Effects;
+use super::method::extra_method;
 use super::{ConnectorName, HostGrant, Manifest};
 use crate::document::{Located, Refused, Table, quoted};
 use crate::failure::safe_line;
@@ -45,6 +46,7 @@ pub(super) fn manifest(root: &Table<'_>, text: &str) -> Option<Manifest> {
         idempotent,
         effects: effects.unwrap_or_default(),
         hosts: capabilities.hosts,
+        methods: capabilities.methods,
         credentials: capabilities.credentials,
         imports: capabilities.imports,
         limits: limits?,
@@ -55,6 +57,7 @@ pub(super) fn manifest(root: &Table<'_>, text: &str) -> Option<Manifest> {
 #[derive(Default)]
 struct Capabilities {
     hosts: Vec<HostGrant>,
+    methods: Vec<http::Method>,
     credentials: Vec<super::CredentialGrant>,
     imports: Vec<String>,
 }
@@ -64,12 +67,19 @@ impl Capabilities {
         table.only(&["network", "credential", "runtime"]);
         let mut read = Self::default();
         if let Some(network) = table.table("network") {
-            network.only(&["hosts"]);
+            network.only(&["hosts", "methods"]);
             for text in bounded(network.texts("hosts")) {
                 read.hosts.extend(exact_host(&text, &read.hosts));
             }
+            for text in bounded(network.texts("methods")) {
+                read.methods.extend(extra_method(&text, &read.methods));
+            }
         }
-        for table in table.tables("credential").iter().take(MAX_ENTRIES) {
+        let tables = table.tables("credential");
+        if let Some(first_beyond) = tables.get(MAX_ENTRIES) {
+            first_beyond.here().refuse(too_many(tables.len(), "[[capabilities.credential]]"));
+        }
+        for table in tables.iter().take(MAX_ENTRIES) {
             let Some(new) = credential(table, &read.hosts) else { continue };
             let twin =
                 |old: &super::CredentialGrant| (old.kind(), old.service()) == (new.kind(), new.service());
@@ -113,12 +123,13 @@ fn twice(entry: &str) -> Refused {
     Refused::new(format!("\"{entry}\" stands in the list twice"), "remove one of the two")
 }
 
+fn too_many(entries: usize, what: &str) -> Refused {
+    Refused::new(format!("{what} has {entries} entries, more than {MAX_ENTRIES}"), "shorten it")
+}
+
 fn bounded<'a>(texts: Vec<Located<'a, &'a str>>) -> Vec<Located<'a, &'a str>> {
     if let Some(first_beyond) = texts.get(MAX_ENTRIES) {
-        first_beyond.refuse(Refused::new(
-            format!("the list has {} entries, more than {MAX_ENTRIES}", texts.len()),
-            "shorten it",
-        ));
+        first_beyond.refuse(too_many(texts.len(), "the list"));
     }
     texts.into_iter().take(MAX_ENTRIES).collect()
 }

@@ -60,7 +60,8 @@ impl Placement {
 
     /// The place that both would write, in words.
     pub(super) fn shared_with(&self, other: &Self) -> Option<String> {
-        let header = self.headers().iter().find(|name| other.headers().contains(name));
+        let header =
+            self.headers().iter().find(|name| other.headers().iter().any(|its| one_field(name, its)));
         let query = self.query().filter(|name| other.query().is_some_and(|it| it.eq_ignore_ascii_case(name)));
         header
             .map(|name| format!("the header {name}"))
@@ -82,6 +83,11 @@ impl std::fmt::Display for Placement {
             Self::Handle => f.write_str("where the connector puts its handle"),
         }
     }
+}
+
+/// Whether some servers take both names for one field: they read `_` as `-`.
+fn one_field(one: &HeaderName, other: &HeaderName) -> bool {
+    one.as_str().replace('_', "-") == other.as_str().replace('_', "-")
 }
 
 /// Reads where a credential of `kind` goes; none where that is refused.
@@ -122,7 +128,16 @@ pub(super) fn placement(table: &Table<'_>, kind: CredentialKind) -> Option<Place
 /// Header fields that belong to the connection or to the host, not to a credential.
 ///
 /// Nor those that ask for a coded or partial answer: what is coded cannot be searched for the secret.
-const RESERVED: [&str; 18] = [
+const RESERVED: [&str; 27] = [
+    "a-im",
+    "cf-connecting-ip",
+    "client-ip",
+    "early-data",
+    "if-range",
+    "true-client-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "x-http-method-override",
     "accept-charset",
     "accept-encoding",
     "content-encoding",
@@ -149,8 +164,10 @@ fn header_name(text: &str) -> Result<HeaderName, Refused> {
         let message = format!("{} is not a header name", quoted(text));
         return Err(Refused::new(message, "write a name like \"Authorization\" or \"X-Api-Key\""));
     };
-    let prefixed = ["proxy-", "x-forwarded-"].iter().any(|prefix| name.as_str().starts_with(prefix));
-    if prefixed || RESERVED.contains(&name.as_str()) {
+    // Some servers read `_` as `-`.
+    let read = name.as_str().replace('_', "-");
+    let prefixed = ["proxy-", "x-forwarded-"].iter().any(|prefix| read.starts_with(prefix));
+    if prefixed || RESERVED.contains(&read.as_str()) {
         let message = format!("{} is a header that no credential may use", quoted(text));
         return Err(Refused::new(message, "write a name like \"Authorization\" or \"X-Api-Key\""));
     }

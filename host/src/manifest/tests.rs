@@ -8,7 +8,7 @@ use super::{CredentialKind, Effect, Idempotency, Manifest, ManifestError, Placem
 use crate::failure::RepeatRule;
 
 /// The example of the documentation.
-const GOOD: &str = r#"[connector]
+pub(super) const GOOD: &str = r#"[connector]
 name = "github://acme/slack"
 version = "1.2.0"
 description = "Post to Slack"
@@ -265,7 +265,7 @@ const CASES: &[Case] = &[
         "[\"*.slack.com\"]\n\n",
         13,
         "capabilities.network.hosts[0]",
-        "as \"slack.com:443\"",
+        "name each one, like \"api.slack.com:443\"",
     ),
     (
         "[\"slack.com:443\"]\n\n",
@@ -397,7 +397,7 @@ fn one_look_shows_all_problems_in_order_one_a_line() {
     assert_eq!(
         lines[1],
         "connector.toml:13:10: capabilities.network.hosts[0]: \"*.slack.com\" is not an exact host:port; \
-         write it as \"slack.com:443\""
+         no pattern stands for several hosts: name each one, like \"api.slack.com:443\""
     );
     assert!(
         lines[2].starts_with("connector.toml:18:10: capabilities.credential[0].hosts[0]: "),
@@ -429,7 +429,7 @@ fn rendered_like_the_compiler_does_with_the_line_and_a_mark_under_it() {
 13 | hosts = ["*.slack.com"]
    |          ^^^^^^^^^^^^^
    |
-   = help: write it as "slack.com:443""#;
+   = help: no pattern stands for several hosts: name each one, like "api.slack.com:443""#;
     assert!(rendered.starts_with(expected), "{rendered}");
 }
 

@@ -135,6 +135,7 @@ pub(crate) async fn run<A: Answer>(
     };
 
     // From here on nothing is sent by which the attempt would have to be judged otherwise.
+    ledger.close();
     let unkeyed = unkeyed.close();
     let having_sent = unkeyed.clone().map(|unkeyed| context.clone().having_sent(Some(unkeyed)));
     let context = having_sent.as_ref().unwrap_or(context);

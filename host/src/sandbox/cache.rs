@@ -15,8 +15,7 @@
 
 use std::fs;
 use std::hash::{Hash, Hasher};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -27,7 +26,8 @@ use wasmtime::component::Component;
 
 use crate::digest::Digest;
 use crate::failure::safe_line;
-use crate::host_key::{keyed, open_plain};
+use crate::host_key::keyed;
+use crate::private_file::{self, FileError, FileFault, FilePolicy, StagedFile};
 
 /// Native code that this host's own compiler made: it came from the worker's pipe, from the compiler in
 /// this process, or from the cache with a MAC that verifies. Nothing else can make one.
@@ -56,8 +56,6 @@ impl TrustedCode {
 
 const MAC_BYTES: usize = 32;
 const ENTRY: &str = "cwasm";
-/// How the names of files start that somebody is writing.
-const NEW: &str = ".new-";
 /// After this long nobody is writing a file any more: its writer was killed.
 const LEFT_OVER: Duration = Duration::from_secs(600);
 
@@ -93,6 +91,10 @@ impl CodeCache {
                 rejected(component, what, "");
                 None
             }
+            Err(NoEntry::Refused(fault)) => {
+                rejected(component, &fault.to_string(), "");
+                None
+            }
             Err(NoEntry::Unreadable(error)) => {
                 rejected(component, "cannot be read", &error.to_string());
                 None
@@ -101,16 +103,12 @@ impl CodeCache {
     }
 
     fn read(&self, component: &Digest) -> Result<Vec<u8>, NoEntry> {
-        let mut file = open_plain(&self.path(component))?.ok_or(NoEntry::Wrong("is a link"))?;
-        let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            return Err(NoEntry::Wrong("is no file"));
-        }
-        if metadata.len() > self.most {
-            return Err(NoEntry::Wrong("is larger than the cache may be"));
-        }
+        let policy = FilePolicy::trusted(self.most);
+        let file = private_file::open(&self.path(component), &policy)?.ok_or(NoEntry::Absent)?;
+        let size = file.len();
+        let mut file = file.into_file();
         let mut tag = [0u8; MAC_BYTES];
-        let length = metadata.len().checked_sub(MAC_BYTES as u64).ok_or(NoEntry::Wrong("is cut short"))?;
+        let length = size.checked_sub(MAC_BYTES as u64).ok_or(NoEntry::Wrong("is cut short"))?;
         file.read_exact(&mut tag)?;
         let mut code = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
         (&mut file).take(length).read_to_end(&mut code)?;
@@ -151,18 +149,17 @@ impl CodeCache {
                 self.most
             )));
         }
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
+        private_file::create_dir(&self.dir)?;
         let path = self.path(component);
         self.make_room(size, &path)?;
-        let mut file = tempfile::Builder::new().prefix(NEW).tempfile_in(&self.dir)?;
+        let mut file = StagedFile::begin(&path, &FilePolicy::secret(self.most))?.without_sync();
         file.write_all(&self.mac(component, &code.0).finalize().into_bytes())?;
         file.write_all(&code.0)?;
         // What stands there and is no file was never ours.
         if path.is_dir() {
             fs::remove_dir_all(&path)?;
         }
-        file.persist(path)?;
-        Ok(())
+        Ok(file.replace()?)
     }
 
     /// Removes what was used longest ago until an entry of `size` bytes fits in, and what killed writers left.
@@ -174,7 +171,7 @@ impl CodeCache {
             let Ok(metadata) = entry.metadata() else { continue };
             let used = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
             let old = now.duration_since(used).is_ok_and(|age| age > LEFT_OVER);
-            if entry.file_name().to_string_lossy().starts_with(NEW) {
+            if entry.file_name().to_string_lossy().starts_with(StagedFile::PREFIX) {
                 if old {
                     drop(fs::remove_file(&path));
                 }
@@ -213,7 +210,17 @@ impl CodeCache {
 enum NoEntry {
     Absent,
     Wrong(&'static str),
+    Refused(FileFault),
     Unreadable(io::Error),
+}
+
+impl From<FileError> for NoEntry {
+    fn from(error: FileError) -> Self {
+        match error {
+            FileError::Refused(fault) => Self::Refused(fault),
+            error => io::Error::from(error).into(),
+        }
+    }
 }
 
 impl From<io::Error> for NoEntry {
@@ -363,7 +370,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let cache = cache(home.path(), 1 << 20);
         cache.put(&digest("a"), &code(1, 10));
-        let (left, current) = (cache.dir.join(".new-left"), cache.dir.join(".new-current"));
+        let (left, current) = (cache.dir.join(".cofferdam-left"), cache.dir.join(".cofferdam-current"));
         fs::write(&current, "half").unwrap();
         fs::write(&left, "half").unwrap();
         let long_ago = SystemTime::now() - 2 * LEFT_OVER;

@@ -70,7 +70,8 @@ async fn a_target_that_is_not_granted_is_not_even_looked_up() {
     let client = client(PORT, false, answers.clone());
     let other = Target::from_uri(&"http://other.test:9".parse().unwrap()).unwrap();
     let request = Request::get(PORT).body(Empty::<Bytes>::new()).unwrap();
-    let outcome = client.send(request, &other, &quick(), &crate::egress::Authorization::default()).await;
+    let outcome =
+        client.send(request, &other, &quick(), &Authorization::default(), Departure::default()).await;
     assert!(
         matches!(outcome, Err(SendError::Refused(refusal)) if refusal.code() == DenialCode::HostNotGranted)
     );
@@ -248,11 +249,16 @@ async fn row_100_heads_that_are_too_large() {
     let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(101));
     let long = format!("HTTP/1.1 200 OK\r\na: {}\r\n\r\n", "b".repeat(64 * 1024));
     let endless = format!("HTTP/1.1 200 OK\r\na: {}", "b".repeat(1024 * 1024));
+    // As much as is held of a head, and no byte more: in fields of which there may be as many.
+    let mut full = format!("HTTP/1.1 200 OK\r\n{}", format!("a: {}\r\n", "b".repeat(700)).repeat(93));
+    full.truncate(HEADER_BYTES);
+    assert_eq!(full.len(), HEADER_BYTES);
     let announced = HEADER_BYTES as u64;
     for (bomb, limit, configured) in [
         (many, LimitKind::ResponseFields, 100),
         (long, LimitKind::ResponseHeaders, announced),
         (endless, LimitKind::ResponseHeaders, announced),
+        (full, LimitKind::ResponseHeaders, announced),
     ] {
         let bomb = Arc::new(bomb);
         let upstream = Upstream::start(move |_, mut stream| {

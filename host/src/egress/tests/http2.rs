@@ -73,7 +73,7 @@ impl Http2 {
 
     fn another(upstream: &Upstream, root: &CertificateDer<'static>) -> Client {
         let grant = HostGrant::parse(&format!("{NAME}:{}", upstream.port)).unwrap();
-        let private = HostPort::parse(&grant.to_string()).unwrap();
+        let private = PrivateGrant::parse(&format!("{grant}=127.0.0.0/8")).unwrap();
         let tls = Tls::new(Roots::Bundled, [root.clone()]).unwrap();
         Client::new(tls, Answers::of(&["127.0.0.1"]), Policy::new(&[grant], &[private]))
     }
@@ -178,7 +178,10 @@ async fn neither_connectors_nor_credentials_share_a_connection() {
     ] {
         let authorization = Authorization { identity: identity.map(Into::into), ..Authorization::default() };
         let request = Request::get(http2.uri("/")).body(Empty::<Bytes>::new()).unwrap();
-        let response = client.send(request, &target, &Timeouts::default(), &authorization).await.unwrap();
+        let response = client
+            .send(request, &target, &Timeouts::default(), &authorization, Departure::default())
+            .await
+            .unwrap();
         assert_eq!(text(response).await, "ok");
         assert_eq!(http2.upstream.accepts(), connections, "{identity:?}");
     }

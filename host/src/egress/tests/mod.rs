@@ -7,6 +7,8 @@
     reason = "tests fail by panicking"
 )]
 
+mod credentialed;
+mod departure;
 mod faults;
 mod http2;
 mod http2_faults;
@@ -17,6 +19,7 @@ mod room;
 mod sigv4;
 mod slow;
 mod tls;
+mod trailers;
 mod wire;
 
 use std::future::Future;
@@ -129,7 +132,7 @@ impl Resolve for Answers {
 /// A client with one grant, which the operator allows to be private or not.
 fn client(grant: &str, private: bool, resolver: Arc<dyn Resolve>) -> Client {
     let grant = HostGrant::parse(grant).unwrap();
-    let place = HostPort::parse(&format!("{}:{}", grant.host(), grant.port())).unwrap();
+    let place = PrivateGrant::parse(&format!("{}:{}=127.0.0.0/8", grant.host(), grant.port())).unwrap();
     let private = if private { vec![place] } else { vec![] };
     Client::new(default_tls([]).unwrap(), resolver, Policy::new(&[grant], &private))
 }
@@ -153,7 +156,7 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let target = client.policy().decide(request.uri(), None)?;
-    client.send(request, &target, timeouts, &crate::egress::Authorization::default()).await
+    client.send(request, &target, timeouts, &Authorization::default(), Departure::default()).await
 }
 
 async fn text(response: Response<ResponseBody>) -> String {

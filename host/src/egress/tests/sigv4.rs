@@ -98,7 +98,10 @@ async fn w32_awss_own_vectors_are_signed_as_it_signs_them() {
         let text = std::fs::read_to_string(dir.join("request.txt")).unwrap().replace("\r\n", "\n");
         let Some(request) = request(&text) else { continue };
         let target = Target::from_uri(request.uri()).unwrap();
-        let (made, _) = prepare(request, &target, Duration::from_secs(1), &signer(&context)).await.unwrap();
+        let (made, _) =
+            prepare(request, &target, Duration::from_secs(1), &signer(&context), Departure::default())
+                .await
+                .unwrap();
         let expected = std::fs::read_to_string(dir.join("header-signed-request.txt")).unwrap();
         let expected = expected.lines().find_map(|line| line.strip_prefix("Authorization:")).unwrap();
         let name = dir.file_name().unwrap().to_string_lossy().into_owned();
@@ -129,7 +132,8 @@ async fn prepared(
     drop(sender);
     let request = Request::put(url).body(body).unwrap();
     let target = Target::from_uri(request.uri()).unwrap();
-    let (made, _) = prepare(request, &target, Duration::from_secs(1), &s3(service)).await?;
+    let (made, _) =
+        prepare(request, &target, Duration::from_secs(1), &s3(service), Departure::default()).await?;
     let (head, body) = made.into_parts();
     let exact = body.size_hint().exact();
     Ok((head.headers, exact, body.collect().await.unwrap().to_bytes().len()))
@@ -170,7 +174,9 @@ async fn row_115_what_is_injected_stands_once_encoded_and_sensitive() {
         .header("x-h", "<HANDLE>");
     let request = request.body(Empty::<Bytes>::new()).unwrap();
     let target = Target::from_uri(request.uri()).unwrap();
-    let (made, _) = prepare(request, &target, Duration::from_secs(1), &authorization).await.unwrap();
+    let (made, _) = prepare(request, &target, Duration::from_secs(1), &authorization, Departure::default())
+        .await
+        .unwrap();
     assert_eq!(made.uri(), "/p/s%201%2F2?q=s%201%2F2&key=a%26b%3Dc%23d%25e");
     assert_eq!(made.headers().get_all("x-key").iter().collect::<Vec<_>>(), ["v"]);
     assert_eq!(made.headers()["x-h"], "<s 1/2>");

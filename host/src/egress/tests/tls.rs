@@ -80,7 +80,7 @@ async fn secure_get(
     roots: impl IntoIterator<Item = CertificateDer<'static>>,
 ) -> Result<Response<ResponseBody>, SendError> {
     let grant = HostGrant::parse(&format!("{NAME}:{}", upstream.port)).unwrap();
-    let private = HostPort::parse(&grant.to_string()).unwrap();
+    let private = PrivateGrant::parse(&format!("{grant}=127.0.0.0/8")).unwrap();
     let policy = Policy::new(&[grant], &[private]);
     let client = Client::new(default_tls(roots).unwrap(), Answers::of(&["127.0.0.1"]), policy);
     // Upper case and a trailing dot in the request: the certificate is asked for in the one spelling.
@@ -133,7 +133,7 @@ async fn a_machine_without_authorities_says_so() {
     let bare = |extra: &[CertificateDer<'static>]| Tls::of_bare_platform(extra.to_vec()).unwrap();
     let ask = async |tls| {
         let grant = HostGrant::parse(&format!("{NAME}:{}", upstream.port)).unwrap();
-        let private = HostPort::parse(&grant.to_string()).unwrap();
+        let private = PrivateGrant::parse(&format!("{grant}=127.0.0.0/8")).unwrap();
         let policy = Policy::new(&[grant], &[private]);
         let client = Client::new(tls, Answers::of(&["127.0.0.1"]), policy);
         get(&client, &format!("https://{NAME}:{}/", upstream.port)).await
@@ -155,7 +155,7 @@ async fn rows_97_and_105_handshakes_that_fail() {
     let cases: [(&str, Option<&[u8]>, bool); 6] = [
         ("tls_protocol_version", Some(&[21, 3, 1, 0, 2, 2, 70]), false),
         ("tls_protocol_version", Some(old), false),
-        ("tls_handshake", Some(b"HTTP/1.1 400 Bad Request\r\n\r\n"), false),
+        ("not_tls", Some(b"HTTP/1.1 400 Bad Request\r\n\r\n"), false),
         ("tls_handshake", Some(&[21, 3, 3, 0, 2, 2, 40]), false),
         ("closed", Some(b""), false),
         ("reset", Some(b""), true),

@@ -12,13 +12,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sha2::{Digest as _, Sha256};
 
 use super::circuit::Circuit;
-use super::disk::{self, Lock};
+use super::disk;
 use super::kept::{self, Record};
 use super::policy::BreakerPolicy;
-use super::turn::Writers;
+use super::turn::{Turn, Writers};
 use super::visit::Visiting;
 use crate::failure::AuditId;
 use crate::manifest::ConnectorName;
+use crate::private_file::{self, FileLock};
 use crate::stamp::FileStamp;
 use crate::warnings::Warnings;
 
@@ -112,7 +113,7 @@ impl Circuits {
 
     /// The circuit as it is now; none where there is nothing to remember.
     pub(super) fn look(&self, place: &Place) -> Option<Arc<Circuit>> {
-        let stamp = disk::stamp_of(&place.file)?;
+        let stamp = private_file::stamp_of(&place.file)?;
         if let Some(known) = self.known().get(&place.file).filter(|known| known.stamp == stamp) {
             return Some(Arc::clone(&known.circuit));
         }
@@ -149,7 +150,7 @@ impl Circuits {
             Wait::ForTurn => self.writers.if_it_comes(&self.dir).map(Some),
         };
         let changed = match turn {
-            Ok(Some(_turn)) => self.change_now(place, change),
+            Ok(Some(turn)) => self.change_now(place, &turn, change),
             Ok(None) => return Changed::NoTurn,
             Err(error) => Err(error),
         };
@@ -162,7 +163,12 @@ impl Circuits {
         }
     }
 
-    fn change_now<T>(&self, place: &Place, change: impl FnOnce(&mut Circuit) -> T) -> io::Result<T> {
+    fn change_now<T>(
+        &self,
+        place: &Place,
+        turn: &Turn<'_>,
+        change: impl FnOnce(&mut Circuit) -> T,
+    ) -> io::Result<T> {
         let before = self.look(place).unwrap_or_default();
         let mut circuit = Circuit::clone(&before);
         let outcome = change(&mut circuit);
@@ -170,20 +176,21 @@ impl Circuits {
             disk::remove(&place.file)?;
         } else if circuit != *before {
             let (connector, host) = (place.connector.to_string(), place.host.clone());
-            disk::replace(&place.file, &kept::write(&Record { connector, host, circuit })?)?;
+            let record = kept::write(&Record { connector, host, circuit })?;
+            disk::replace(&place.file, &record, turn.lock())?;
         }
         Ok(outcome)
     }
 
     /// The slot of the one request that tries the host; none while another has it.
-    pub(super) fn probe(&self, place: &Place) -> io::Result<Option<Lock>> {
-        Lock::attempt(&place.probe())
+    pub(super) fn probe(&self, place: &Place) -> io::Result<Option<FileLock>> {
+        Ok(FileLock::try_acquire(&place.probe())?)
     }
 
     /// Whether a call has the slot now. Looking takes a shared lock for an instant, in which who wants the slot is
     /// told that it is taken: an operator's look may cost one call a second, and never sends two.
     pub(super) fn is_probed(&self, place: &Place) -> bool {
-        Lock::is_held(&place.probe())
+        FileLock::is_held(&place.probe())
     }
 
     /// Removes the slot's file, which nobody needs while the circuit is closed. The slot must be held.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::disk::Lock;
+use crate::private_file::FileLock;
 
 /// How often, and how long apart, the turn is asked for by a call: a write takes some 0.1 ms, and 2 ms are the most
 /// that a call, and the thread that it runs on, is held up.
@@ -38,8 +38,15 @@ pub(super) struct Writers {
 /// The turn, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Turn<'w> {
-    _lock: Lock,
+    lock: FileLock,
     _writing: MutexGuard<'w, ()>,
+}
+
+impl Turn<'_> {
+    /// The lock among processes.
+    pub(super) fn lock(&self) -> &FileLock {
+        &self.lock
+    }
 }
 
 impl Writers {
@@ -83,7 +90,7 @@ impl Writers {
 
     fn attempt(&self, dir: &Path) -> io::Result<Option<Turn<'_>>> {
         let writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(Lock::turn(dir)?.map(|lock| Turn { _lock: lock, _writing: writing }))
+        Ok(FileLock::try_acquire(&dir.join("lock"))?.map(|lock| Turn { lock, _writing: writing }))
     }
 
     fn given_up(&self) -> MutexGuard<'_, Option<Instant>> {

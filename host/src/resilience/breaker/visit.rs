@@ -8,11 +8,11 @@ use jiff::Timestamp;
 
 use super::circuit::{Admission, Circuit, CircuitState, Seen, Why};
 use super::circuits::{Changed, Circuits, Place, Wait};
-use super::disk::Lock;
 use super::mark;
 use super::policy::{BreakerPolicy, Weight};
 use crate::failure::{AuditId, Cause, CircuitOpen};
 use crate::manifest::ConnectorName;
+use crate::private_file::FileLock;
 
 /// How long to wait for the one request that tries a host: nobody knows, and it is worth asking again soon.
 const WHILE_PROBED: Duration = Duration::from_secs(1);
@@ -64,7 +64,7 @@ struct AtHost {
     /// Whether there was nothing to remember of it.
     was_pristine: bool,
     /// The slot, where this is the visit that tries the host, and what had opened the circuit.
-    probe: Option<(Lock, Cause)>,
+    probe: Option<(FileLock, Cause)>,
     last: Option<Sight>,
 }
 

@@ -8,7 +8,6 @@ use crate::failure::Phase;
 /// What the guest is told of a request that is never sent.
 pub(super) fn flawed(flaw: RequestFlaw) -> Error {
     match flaw {
-        RequestFlaw::Method => Error::HttpRequestMethodInvalid,
         RequestFlaw::ContentLength => Error::HttpRequestBodySize(None),
         RequestFlaw::Path => Error::HttpRequestUriInvalid,
         RequestFlaw::Credential => Error::HttpRequestHeaderSectionSize(None),

@@ -14,6 +14,7 @@ use wasmtime_wasi_http::p2::bindings::http::types::ErrorCode;
 use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpHooks};
 
 use super::body::{Holding, Metered};
+use super::departure::DepartingRequest;
 use super::guards::Guards;
 use super::guest_error::{flawed, guest_error};
 use super::haste::{Haste, timeouts};
@@ -22,14 +23,14 @@ use super::host_wait::Awaited;
 use super::http_types::fields_cost;
 use super::ledger::{Ledger, SeenFault, SeenStatus, Verdict};
 use super::retry_after::retry_after_ms;
-use super::unkeyed::Closed;
+use super::trailers::TrailersRule;
 use super::without_handles::WithoutHandles;
 use crate::action::ActionScope;
 use crate::egress::ResponseBody;
 use crate::egress::{
-    Authorization, Authorize, Client, Counted, CountedError, HostPort, Policy, ReadOnly, Resolve, Scanned,
-    ScannedError, SendError, Target, Tls, Unauthorized, find_in_fields, find_in_uri, guest_may_set,
-    line_bytes,
+    Authorization, Authorize, CheckedTrailers, Client, Counted, CountedError, Departure, Policy,
+    PrivateGrant, ReadOnly, Resolve, Scanned, ScannedError, SendError, Target, Tls, Unauthorized,
+    find_in_fields, find_in_uri, guest_may_set, header_bytes, line_bytes,
 };
 use crate::failpoint;
 use crate::failure::{Denial, DenialCode, LimitHit, LimitKind};
@@ -50,7 +51,7 @@ pub(super) const OUTGOING_BODY_BYTES: u64 = 2 * OUTGOING_CHUNK as u64 + 2 * 1024
 pub(crate) struct EgressSettings {
     pub(crate) tls: Arc<Tls>,
     pub(crate) resolver: Arc<dyn Resolve>,
-    pub(crate) allow_private: Arc<[HostPort]>,
+    pub(crate) allow_private: Arc<[PrivateGrant]>,
 }
 
 impl EgressSettings {
@@ -66,7 +67,7 @@ impl EgressSettings {
 
     /// What this connector may reach.
     pub(crate) fn policy(&self, manifest: &Manifest) -> Policy {
-        Policy::new(manifest.hosts(), &self.allow_private)
+        Policy::new(manifest.hosts(), &self.allow_private).with_methods(manifest.methods())
     }
 }
 
@@ -80,8 +81,6 @@ pub(in crate::sandbox) struct Egress {
 enum Unsent {
     Unauthorized(Unauthorized),
     Send(SendError),
-    /// The attempt is over.
-    Over,
 }
 
 /// The gate of one attempt.
@@ -170,6 +169,8 @@ impl HttpGate {
         if let Some(read_only) = &self.read_only {
             read_only.admit(request).map_err(Verdict::Denied)?;
         }
+        let policy = self.egress.client.policy();
+        policy.admit_method(request.method(), request.headers()).map_err(Verdict::Denied)?;
         let mark = || self.credentials().and_then(|credentials| credentials.credential_mark(&target));
         self.guards.admit(&target, mark).map_err(Verdict::Circuit)?;
         Ok(target)
@@ -230,10 +231,22 @@ impl WasiHttpHooks for HttpGate {
         let (client, credentials) = (self.egress.client.clone(), self.credentials.clone());
         let (ledger, slots) = (Arc::clone(&self.ledger), Arc::clone(&self.slots));
         let guards = self.guards.clone();
-        let unkeyed = guards.unkeyed.judge(&request, &target);
-        let line = line_bytes(request.method(), request.uri()) as u64;
+        let line = line_bytes(request.method(), request.uri());
+        let trailers = TrailersRule {
+            read_only: self.read_only.clone(),
+            client: client.clone(),
+            credentials: credentials.clone(),
+            ledger: Arc::clone(&ledger),
+            head_bytes: line.saturating_add(header_bytes(request.headers())),
+        };
         let costs = self.next_request.take();
         let request_number = ledger.begins(target.to_string(), request.method().clone());
+        let departure = DepartingRequest::new(
+            Arc::clone(&ledger),
+            (request_number, line as u64),
+            Arc::clone(&guards.unkeyed),
+            guards.unkeyed.judge(&request, &target),
+        );
         Box::new(async move {
             // Until its head is sent and answered.
             let _costs = costs;
@@ -266,22 +279,12 @@ impl WasiHttpHooks for HttpGate {
                     Some(wait) => Awaited::upload(body, Arc::clone(wait)).boxed_unsync(),
                     None => body,
                 };
-                let body = guarded_body(body, &host, &credentials, sought, &ledger);
+                let body = guarded_body(body, trailers, &host, &credentials, sought, &ledger);
                 let request = Request::from_parts(head, body);
-                let unkeyed = unkeyed.map(|unkeyed| guards.unkeyed.sends(unkeyed)).transpose();
-                let unkeyed = unkeyed.map_err(|Closed| Unsent::Over)?;
-                ledger.sending(request_number, line);
-                let response = client.send(request, &target, &timeouts, &authorization).await;
+                let departure = Departure::observed(departure);
+                let response = client.send(request, &target, &timeouts, &authorization, departure).await;
                 failpoint::pass("request.answered");
-                let response = response.map_err(|error| {
-                    if never_left(&error) {
-                        ledger.unsent(request_number, line);
-                        if let Some(unkeyed) = unkeyed {
-                            guards.unkeyed.unsent(unkeyed);
-                        }
-                    }
-                    Unsent::Send(error)
-                })?;
+                let response = response.map_err(Unsent::Send)?;
                 let mut renews = false;
                 if let Some(credentials) = credentials.as_ref().filter(|_| response.status() == 401) {
                     renews = credentials.renews(&target);
@@ -327,7 +330,7 @@ impl WasiHttpHooks for HttpGate {
                     ledger.end(unauthorized.into());
                     Err(Error::HttpRequestDenied)
                 }
-                Err(Unsent::Send(SendError::Refused(refusal))) => {
+                Err(Unsent::Send(SendError::Refused(refusal) | SendError::RefusedAnswer(refusal))) => {
                     ledger.end(Verdict::Denied(refusal));
                     Err(Error::HttpRequestDenied)
                 }
@@ -335,7 +338,7 @@ impl WasiHttpHooks for HttpGate {
                     ledger.end(Verdict::Limit(hit));
                     Err(Error::HttpRequestDenied)
                 }
-                Err(Unsent::Over) => Err(Error::HttpRequestDenied),
+                Err(Unsent::Send(SendError::Over)) => Err(Error::HttpRequestDenied),
                 Err(Unsent::Send(SendError::Flawed(flaw))) => Err(flawed(flaw)),
                 Err(Unsent::Send(SendError::Fault(fault))) => {
                     let error = guest_error(fault.phase, fault.code);
@@ -351,15 +354,6 @@ impl WasiHttpHooks for HttpGate {
     }
 }
 
-/// Whether it is certain that nothing of the request went out. Of a limit it is not: it may be the response's.
-fn never_left(error: &SendError) -> bool {
-    match error {
-        SendError::Refused(_) | SendError::Flawed(_) => true,
-        SendError::Limit(hit) => matches!(hit.limit, LimitKind::RequestHeaders | LimitKind::Rate),
-        SendError::Fault(fault) => !fault.request_sent,
-    }
-}
-
 /// What the attempt's credentials would look for, if there is anything.
 fn scanner(credentials: Option<&dyn Authorize>) -> Option<Arc<Scanner>> {
     credentials.map(Authorize::scanner).filter(|scanner| !scanner.is_empty())
@@ -368,11 +362,12 @@ fn scanner(credentials: Option<&dyn Authorize>) -> Option<Arc<Scanner>> {
 /// The body, counted, watched for handles where there are some, and searched for secrets.
 fn guarded_body(
     body: WasiBody,
+    trailers: TrailersRule,
     host: &str,
     credentials: &Option<Arc<dyn Authorize>>,
     sought: Option<Arc<Scanner>>,
     ledger: &Arc<Ledger>,
-) -> Scanned<Counted<WasiBody>> {
+) -> Scanned<Counted<CheckedTrailers<WasiBody>>> {
     let body = match credentials {
         Some(credentials) if credentials.has_handles() => {
             let (credentials, ledger) = (Arc::clone(credentials), Arc::clone(ledger));
@@ -380,6 +375,7 @@ fn guarded_body(
         }
         _ => body,
     };
+    let body = CheckedTrailers::new(body, move |fields| trailers.admits(fields));
     let total = Arc::clone(&ledger.bytes_out);
     let on_excess = {
         let ledger = Arc::clone(ledger);

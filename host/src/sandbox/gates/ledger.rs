@@ -112,6 +112,8 @@ pub(in crate::sandbox) struct Ledger {
     statuses: Mutex<Vec<SeenStatus>>,
     under_way: Mutex<Vec<UnderWay>>,
     maybe_sent: AtomicU64,
+    /// Whether the attempt was judged by what it had sent.
+    closed: Mutex<bool>,
     pub(in crate::sandbox) requests: AtomicU64,
     pub(in crate::sandbox) bytes_out: Arc<AtomicU64>,
     pub(in crate::sandbox) bytes_in: Arc<AtomicU64>,
@@ -128,6 +130,7 @@ impl Ledger {
             statuses: Mutex::default(),
             under_way: Mutex::default(),
             maybe_sent: AtomicU64::new(0),
+            closed: Mutex::new(false),
             requests: AtomicU64::new(0),
             bytes_out: Arc::default(),
             bytes_in: Arc::default(),
@@ -191,12 +194,23 @@ impl Ledger {
         }
     }
 
-    /// Notes that a request is about to be sent, with a first line of so many bytes. Until it is known that nothing of
-    /// it left ([`unsent`](Self::unsent)) it counts as sent, also where nobody waits for its end.
-    pub(in crate::sandbox) fn sending(&self, number: RequestNumber, line: u64) {
+    /// Notes that a request is about to be sent, with a first line of so many bytes; whether it may be. Until it is known
+    /// that nothing of it left ([`unsent`](Self::unsent)) it counts as sent, also where nobody waits for its end.
+    pub(in crate::sandbox) fn sending(&self, number: RequestNumber, line: u64) -> bool {
+        // Held until all is noted: what is judged after `close` is final.
+        let closed = lock(&self.closed);
+        if *closed {
+            return false;
+        }
         self.set_sent(number, true);
         self.maybe_sent.fetch_add(1, Ordering::Relaxed);
         self.bytes_out.fetch_add(line, Ordering::Relaxed);
+        true
+    }
+
+    /// Ends the attempt's requests: none that has not begun to leave will. What it has sent can then be judged.
+    pub(in crate::sandbox) fn close(&self) {
+        *lock(&self.closed) = true;
     }
 
     /// Notes that nothing of a request that was about to be sent has left, and nothing will.

@@ -4,6 +4,7 @@ mod body;
 pub(super) mod call;
 pub(super) mod charges;
 pub(super) mod credential;
+mod departure;
 pub(super) mod guards;
 mod guest_error;
 mod haste;
@@ -16,6 +17,7 @@ pub(super) mod log;
 pub(super) mod random;
 mod retry_after;
 pub(super) mod sockets;
+mod trailers;
 pub(super) mod unkeyed;
 mod without_handles;
 

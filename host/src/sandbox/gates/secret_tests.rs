@@ -25,7 +25,7 @@ use super::ledger::{Ledger, Verdict};
 use super::unkeyed::UnkeyedWatch;
 use crate::clock::{Clock, SystemClock};
 use crate::egress::{
-    Authorization, Authorize, Authorizing, HostPort, Injection, Resolution, Resolve, Target, default_tls,
+    Authorization, Authorize, Authorizing, Injection, PrivateGrant, Resolution, Resolve, Target, default_tls,
 };
 use crate::failure::{Denial, DenialCode};
 use crate::manifest::Manifest;
@@ -116,7 +116,7 @@ impl Server {
             self.port
         );
         let manifest = Manifest::parse("connector.toml", &manifest).unwrap();
-        let place = HostPort::parse(&format!("shop.test:{}", self.port)).unwrap();
+        let place = PrivateGrant::parse(&format!("shop.test:{}=127.0.0.1", self.port)).unwrap();
         let tls = default_tls([]).unwrap();
         EgressSettings { tls, resolver: Arc::new(Loopback), allow_private: [place].into() }
             .for_connector(&manifest)
@@ -382,4 +382,24 @@ async fn row_110_an_answer_that_holds_the_secret_does_not_reach_the_guest() {
     let request = Request::get(server.uri("/")).body(body(&[])).unwrap();
     let came = send(&server.egress(), request).await;
     assert_eq!((came.body, came.failed, came.verdict), (format!("{text} or so, {one}"), false, None));
+}
+
+/// What passes the gate after a body is judged as what passes before it.
+#[tokio::test]
+async fn a_trailer_is_held_to_the_rules_of_headers() {
+    let server = Server::silent().await;
+    let trailing = |name: &'static str, value: &'static str| {
+        let mut fields = HeaderMap::new();
+        fields.insert(name, HeaderValue::from_static(value));
+        let frames = [Frame::data(Bytes::from_static(b"abc")), Frame::trailers(fields)];
+        Request::post(server.uri("/")).body(Frames(frames.into(), None).boxed_unsync()).unwrap()
+    };
+    let came = send(&server.egress(), trailing("x-http-method-override", "TRACE")).await;
+    assert_eq!(came.denial().code(), DenialCode::MethodNotGranted);
+    for (name, value) in [("content-length", "3"), ("x-http-method-override", "PUT"), ("authorization", "x")]
+    {
+        let came = send(&server.egress(), trailing(name, value)).await;
+        assert_eq!((came.failed, came.verdict), (true, None), "{name}");
+    }
+    assert!(!server.got().contains("override"), "{}", server.got());
 }

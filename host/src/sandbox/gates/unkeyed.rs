@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, Method, Request};
 
-use crate::egress::names_a_method;
+use crate::egress::is_method_override;
 use crate::failure::UnkeyedRequest;
 
 /// The methods of which HTTP says that twice is as good as once.
@@ -57,7 +57,7 @@ impl UnkeyedWatch {
     /// The request to `host` as an unkeyed one, where it is that.
     pub(super) fn judge<B>(&self, request: &Request<B>, host: impl ToString) -> Option<UnkeyedRequest> {
         let fields = request.headers();
-        let is_idempotent = IDEMPOTENT.contains(request.method()) && !fields.keys().any(names_a_method);
+        let is_idempotent = IDEMPOTENT.contains(request.method()) && !fields.keys().any(is_method_override);
         if is_idempotent || (self.key_was_asked_for.load(Ordering::Relaxed) && carries(fields, &self.key)) {
             return None;
         }
