@@ -200,7 +200,7 @@ fn an_entry_that_is_not_this_hosts_is_compiled_again_and_reported() {
     let error = call(&setup.home.host()).unwrap_err();
     assert!(matches!(&error, Error::Host(host) if host.kind() == HostErrorKind::AuditUnavailable), "{error}");
     assert!(!key.exists());
-    for file in ["audit.db", "audit.db-wal", "audit.db-shm", "audit.checkpoint"] {
+    for file in ["audit.db", "audit.db-wal", "audit.db-shm", "audit.checkpoint", "home.state"] {
         // SQLite keeps the two in the middle only while somebody has the first open.
         drop(fs::remove_file(setup.home.path().join(file)));
     }
@@ -221,7 +221,7 @@ fn processes_that_start_at_once_share_the_cache() {
         fs::remove_dir_all(setup.home.path().join("cache")).unwrap();
         if round == 1 {
             // And with it what it signed.
-            for name in ["host.key", "audit.db", "audit.checkpoint"] {
+            for name in ["host.key", "audit.db", "audit.checkpoint", "home.state"] {
                 fs::remove_file(setup.home.path().join(name)).unwrap();
             }
         }
@@ -270,15 +270,22 @@ fn a_component_is_compiled_once_however_many_ask_and_the_worker_gets_nothing_els
     let (home, signer, bytes) =
         (Home::with_compiler(noting(&log)), Signer::new(), package_of("1.0.0", "one"));
     home.trust(&signer.public(), "github://acme/*");
-    run(home.install(&bytes, &signer)).unwrap();
+    let signature = signer.sign(&bytes);
+    // The same signature each time: another one would have a call look at the files once more.
+    let signed = || (bytes.clone(), Some(signature.clone()), InstallOptions::default());
+    let ((bytes, signature, options), first) = (signed(), home.host());
+    run(first.install(bytes, signature, options)).unwrap();
     // One to parse it, one to compile it.
     assert_eq!(starts(&log), 2);
     // Without kept code, two hosts' worth of callers: the load parses and compiles it once, each install parses it.
     let host = home.builder().without_code_cache().build().unwrap();
     run(async {
         let connector = connector(REFERENCE);
+        let install = || {
+            let (bytes, signature, options) = signed();
+            host.install(bytes, signature, options)
+        };
         let calls = || host.call(&connector, "run", json!({}));
-        let install = || host.install(bytes.clone(), Some(signer.sign(&bytes)), InstallOptions::default());
         let (a, b, c, d, e) = tokio::join!(calls(), install(), calls(), install(), calls());
         assert_eq!((a.unwrap(), c.unwrap(), e.unwrap()), (Value::Null, Value::Null, Value::Null));
         assert!(b.unwrap().already_installed && d.unwrap().already_installed);

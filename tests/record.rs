@@ -2,6 +2,7 @@
 
 mod asked;
 mod at_rest;
+mod lost;
 mod unwritable;
 
 use cofferdam::audit::{AuditLog, LogSettings, SqliteLog};

@@ -4,7 +4,7 @@ use super::judge::Judge;
 use super::stage::{Job, Load, Op, Stage};
 
 /// The steps that a load passes, each between two things that a crash must not tear apart.
-const STEPS: [&str; 16] = [
+const STEPS: [&str; 19] = [
     "received",
     "admitted",
     "submitted",
@@ -20,11 +20,22 @@ const STEPS: [&str; 16] = [
     "settle",
     "checkpoint.before",
     "checkpoint.written",
+    "checkpoint.committed",
+    "state.before",
+    "state.written",
     "checkpoint.after",
 ];
 
 /// Those that it passes once, when all is told.
-const LATE: [&str; 4] = ["settle", "checkpoint.before", "checkpoint.written", "checkpoint.after"];
+const LATE: [&str; 7] = [
+    "settle",
+    "checkpoint.before",
+    "checkpoint.written",
+    "checkpoint.committed",
+    "state.before",
+    "state.written",
+    "checkpoint.after",
+];
 
 fn jobs(op: Op, name: &str, n: usize) -> Vec<Job> {
     (0..n).map(|n| Job { name: format!("{}-{name}-{n}", op.name()), op, keyed: n % 2 == 0 }).collect()

@@ -74,7 +74,7 @@ fn what_stands_in_the_log_of_a_read_only_record_is_not_passed_over() {
                mount -o remount,ro "$H"; echo "with"; "$C" audit list --format json
                mount -o remount,rw "$H"; rm "$H/audit.db-shm"
                mount -o remount,ro "$H"; echo "without"; "$C" audit list --format json 2>&1; echo "code $?"
-               mkdir -m 700 "$H-copy"; for f in audit.db audit.db-wal audit.checkpoint host.key; do cp -p "$H/$f" "$H-copy/"; done
+               mkdir -m 700 "$H-copy"; for f in audit.db audit.db-wal audit.checkpoint home.state host.key; do cp -p "$H/$f" "$H-copy/"; done
                "$C" audit list --home "$H-copy" --format json; rm -r "$H-copy""#
         ),
     ) else {

@@ -108,7 +108,7 @@ fn s20_d9_where_the_record_cannot_be_begun_nothing_runs() {
     fs::remove_dir(&file).unwrap();
     fs::write(&file, "no database, but a text that is long enough to be looked at as one".repeat(100))
         .unwrap();
-    refused_for("others can read");
+    refused_for("audit.db can be read by others");
     fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     refused_for("damaged");
     let host = desk.host();

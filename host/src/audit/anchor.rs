@@ -1,15 +1,13 @@
 //! The newest signed statement in a file beside the record: what a record that was cut short is missed by.
 
-use std::fs::{File, Permissions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use super::error::AuditError;
 use crate::failpoint;
-use crate::host_key::open_plain;
+use crate::private_file::{self, FileError, FileFault, FilePolicy, StagedFile};
 
-/// Longest file that is read, in bytes.
-const BYTES: u64 = 64 * 1024;
+const POLICY: FilePolicy = FilePolicy::trusted(64 * 1024);
 
 /// The file `audit.checkpoint` of a home directory.
 #[derive(Debug, Clone)]
@@ -30,19 +28,15 @@ impl Anchor {
     ///
     /// # Errors
     /// It is there and cannot be read.
-    pub(crate) fn read(&self) -> io::Result<Option<String>> {
-        let file = match open_plain(&self.path()) {
-            Ok(Some(file)) => file,
-            Ok(None) => return Ok(Some(String::new())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        if !file.metadata()?.is_file() {
-            return Ok(Some(String::new()));
+    pub(crate) fn read(&self) -> Result<Option<String>, AuditError> {
+        match private_file::read(&self.path(), &POLICY) {
+            Ok(bytes) => Ok(bytes.map(|bytes| String::from_utf8(bytes).unwrap_or_default())),
+            // The host never made it.
+            Err(FileError::Refused(
+                FileFault::SymbolicLink | FileFault::NotRegular | FileFault::TooLarge { .. },
+            )) => Ok(Some(String::new())),
+            Err(error) => Err(AuditError::from_file("audit.checkpoint", error)),
         }
-        let mut bytes = Vec::new();
-        file.take(BYTES).read_to_end(&mut bytes)?;
-        Ok(Some(String::from_utf8(bytes).unwrap_or_default()))
     }
 
     /// Puts `note` in its place, whole or not at all; on the disk before this comes back if `power` is to be survived.
@@ -50,18 +44,14 @@ impl Anchor {
     /// # Errors
     /// The directory cannot be written.
     pub(crate) fn write(&self, note: &str, power: bool) -> io::Result<()> {
-        let own = Permissions::from_mode(0o600);
-        let mut file = tempfile::Builder::new().permissions(own).tempfile_in(&self.dir)?;
+        let mut file = StagedFile::begin(&self.path(), &POLICY)?;
+        if !power {
+            file = file.without_sync();
+        }
         file.write_all(note.as_bytes())?;
-        if power {
-            file.as_file().sync_all()?;
-        }
+        file.sync()?;
         failpoint::pass("checkpoint.written");
-        file.persist(self.path())?;
-        if power {
-            File::open(&self.dir)?.sync_all()?;
-        }
-        Ok(())
+        Ok(file.replace()?)
     }
 }
 
@@ -69,6 +59,7 @@ impl Anchor {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
     use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
 

@@ -1,7 +1,8 @@
 //! Checkpoints: what the host signs about the chain, so that even a tail that is cut off is missed.
 //!
 //! The text of the note is C2SP's checkpoint form: the origin, how many entries, the hash of the last of them in
-//! base64, and a line with the time. A further line says more: `pruned` (the entries up to here were removed), `exported` or
+//! base64, and a line with the time. The line `vault` has how far the vault of the home had come; older statements lack
+//! it. A further line says more: `pruned` (the entries up to here were removed), `exported` or
 //! `exported part` (an export ends here, of the whole record or of a part), or for each flaw that the operator accepts `accepts <number> <flaw> <SHA-256 of what it is found in>`; older ones end with the
 //! flaw.
 
@@ -45,6 +46,8 @@ pub struct Checkpoint {
     pub hash: [u8; 32],
     /// When it was said.
     pub at: Timestamp,
+    /// How many changes the vault of the home had; none in older statements, and in those that leave the home.
+    pub vault: Option<u64>,
     /// What is said.
     pub statement: Statement,
 }
@@ -69,6 +72,9 @@ impl Checkpoint {
     fn text(&self) -> String {
         let (hash, at) = (STANDARD.encode(self.hash), self.at);
         let mut text = format!("{ORIGIN}\n{}\n{hash}\ntime {at:.6}\n", self.n);
+        if let Some(vault) = self.vault {
+            text.push_str(&format!("vault {vault}\n"));
+        }
         match &self.statement {
             Statement::Head => {}
             Statement::Pruned => text.push_str("pruned\n"),
@@ -91,6 +97,11 @@ fn parse(text: &str) -> Option<Checkpoint> {
     let n = lines.next()?.parse().ok()?;
     let hash = STANDARD.decode(lines.next()?).ok()?.try_into().ok()?;
     let at = lines.next()?.strip_prefix("time ")?.parse().ok()?;
+    let mut lines = lines.peekable();
+    let vault = match lines.next_if(|line| line.starts_with("vault ")) {
+        Some(line) => Some(line.strip_prefix("vault ")?.parse().ok()?),
+        None => None,
+    };
     let mut statement = Statement::Head;
     for line in lines {
         statement = match (statement, line.strip_prefix("accepts ")) {
@@ -105,7 +116,7 @@ fn parse(text: &str) -> Option<Checkpoint> {
             _ => return None,
         };
     }
-    Some(Checkpoint { n, hash, at, statement })
+    Some(Checkpoint { n, hash, at, vault, statement })
 }
 
 fn accepted(text: &str) -> Option<Accepted> {
@@ -136,8 +147,8 @@ mod tests {
                 Accepted { n: 9, flaw: Flaw::Truncated, of: Some([0xab; 32]) },
             ]),
         ];
-        for statement in statements {
-            let checkpoint = Checkpoint { n: 12, hash: [9; 32], at, statement };
+        for (statement, vault) in statements.into_iter().zip([Some(0), None, Some(7), None, Some(u64::MAX)]) {
+            let checkpoint = Checkpoint { n: 12, hash: [9; 32], at, vault, statement };
             let note = checkpoint.sign(&signer);
             assert_eq!(Checkpoint::read(&note, &signer.key()), Ok(checkpoint), "{note}");
         }

@@ -3,7 +3,9 @@
 use std::error::Error as StdError;
 use std::fmt;
 
+use crate::home_state::StateError;
 use crate::host_key::KeyError;
+use crate::private_file::{FileError, FileFault};
 
 /// What kind of trouble the record has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -23,12 +25,16 @@ pub enum AuditTrouble {
     Exposed,
     /// It is damaged, or no record at all.
     Corrupt,
+    /// It does not hold together: somebody changed it.
+    Tampered,
     /// There is none: nothing was recorded yet.
     Absent,
     /// A newer version of this program made it.
     TooNew,
     /// It was removed or replaced while a host used it; or what a call is added to is not in it any more.
     Replaced,
+    /// It, the vault or the memory of both is missing or older than it was, and the operator did not accept that.
+    Lost,
     /// Somebody else decided about the call.
     Decided,
     /// The host's key, which seals and signs, cannot be used.
@@ -52,9 +58,11 @@ impl AuditTrouble {
             }
             Self::Exposed => "others can read or write it",
             Self::Corrupt => "it is damaged",
+            Self::Tampered => "it does not hold together",
             Self::Absent => "there is none yet",
             Self::TooNew => "a newer version of cofferdam made it",
             Self::Replaced => "it was removed or replaced while a host used it",
+            Self::Lost => "it or the vault is missing, or older than this home remembers",
             Self::Decided => "somebody else decided about the call meanwhile",
             Self::Key => "host.key cannot be used",
             Self::KeyMissing => "host.key is missing",
@@ -65,7 +73,7 @@ impl AuditTrouble {
     /// Whether it may pass, so that what could not be written is worth to be tried again.
     #[must_use]
     pub const fn may_pass(self) -> bool {
-        !matches!(self, Self::Corrupt | Self::TooNew | Self::Decided)
+        !matches!(self, Self::Corrupt | Self::Tampered | Self::TooNew | Self::Decided)
     }
 
     /// What is to be done about it.
@@ -78,33 +86,42 @@ impl AuditTrouble {
                 "Make the home directory, and `audit.db` in it, writable for this user, and call again."
             }
             Self::Unmerged => {
-                "Copy `audit.db`, `audit.db-wal`, `audit.checkpoint` and `host.key` to a directory of your own that can \
+                "Copy `audit.db`, `audit.db-wal`, `audit.checkpoint`, `home.state` and `host.key` to a directory of your own that can \
                  be written, and name that with --home."
             }
             Self::Io => {
                 "See that the disk of the home directory works and that no quota is used up, and call again."
             }
             Self::Exposed => {
-                "If nobody else has changed it: `chmod 600` for `audit.db` of the home directory and those beside it."
+                "If nobody else has changed it: make it, and the directories on the way to it, this user's alone \
+                 (`chown`, `chmod 600` for the file, `chmod go-w` for a directory), under one name."
             }
             Self::Replaced => {
                 "Put the record back while no host runs, if it is there still; `cofferdam audit verify` looks at what is \
                  there now."
             }
+            Self::Lost => {
+                "Put the newest copy back. If there is none, look at the services for what was done under your keys; then \
+                 `cofferdam audit verify --accept-loss` goes on with what is there."
+            }
             Self::Decided => "`cofferdam audit show` has who decided, and why.",
             Self::Corrupt => {
                 "Keep what is there as evidence: move `audit.db`, those beside it and `audit.checkpoint` out of the \
-                 home directory while no host runs; the next call begins a new record."
+                 home directory while no host runs. The next call begins a new record, and `cofferdam audit verify \
+                 --accept-loss` lets calls under idempotency keys go on."
             }
+            Self::Tampered => "`cofferdam audit verify` says all that is wrong; nothing of it is removed.",
             Self::Absent => "The first call begins it.",
             Self::TooNew => "Use a cofferdam that is as new.",
             Self::Key => {
                 "Where nobody else has read it: `chmod 600 host.key`. Else move it away as evidence, and with it \
-                 `audit.db`, those beside it and `audit.checkpoint`: the next call makes a new key and a new record."
+                 `audit.db`, those beside it, `audit.checkpoint` and `home.state`: the next call makes a new key and a new \
+                 record, in which every idempotency key is free."
             }
             Self::KeyMissing => {
-                "Put it back from a backup. Where it is lost: move `audit.db`, those beside it and `audit.checkpoint` out \
-                 of the home directory as evidence; the next call makes a new key and a new record."
+                "Put it back from a backup. Where it is lost: move `audit.db`, those beside it, `audit.checkpoint` and \
+                 `home.state` out of the home directory as evidence; the next call makes a new key and a new record, in \
+                 which every idempotency key is free."
             }
             Self::Other => "The log says more; `cofferdam audit verify` looks at the record.",
         }
@@ -127,11 +144,31 @@ impl AuditError {
 
     /// Why there is no key.
     pub(crate) fn from_key(error: KeyError) -> Self {
-        let trouble = match error {
-            KeyError::Missing => AuditTrouble::KeyMissing,
-            KeyError::Unsafe(_) | KeyError::Io(_) => AuditTrouble::Key,
-        };
-        Self::new(trouble, error)
+        match error {
+            KeyError::Missing => Self::new(AuditTrouble::KeyMissing, error),
+            KeyError::Unsafe(fault) => Self::new(AuditTrouble::Key, format_args!("host.key {fault}")),
+            KeyError::Size | KeyError::Io(_) => Self::new(AuditTrouble::Key, error),
+        }
+    }
+
+    /// Why the file called `name` in the home directory cannot be used.
+    pub(crate) fn from_file(name: &str, error: FileError) -> Self {
+        match error {
+            FileError::Refused(fault @ (FileFault::SymbolicLink | FileFault::NotRegular)) => {
+                Self::new(AuditTrouble::Corrupt, format_args!("{name} {fault}"))
+            }
+            FileError::Refused(fault) => Self::new(AuditTrouble::Exposed, format_args!("{name} {fault}")),
+            error => Self::from_io(error.into()),
+        }
+    }
+
+    /// Why the memory of the home cannot be used.
+    pub(crate) fn from_state(error: StateError) -> Self {
+        match error {
+            StateError::Key(error) => Self::from_key(error),
+            StateError::Io(error) => Self::from_io(error),
+            StateError::Unusable => Self::new(AuditTrouble::Lost, error),
+        }
     }
 
     /// What the file system says.
@@ -149,6 +186,15 @@ impl AuditError {
     #[must_use]
     pub fn trouble(&self) -> AuditTrouble {
         self.trouble
+    }
+
+    /// What it is, in words that name no path of the machine: of a file that is not this user's alone, the rule that it
+    /// breaks.
+    pub(crate) fn says(&self) -> &str {
+        match self.trouble {
+            AuditTrouble::Exposed | AuditTrouble::Key => &self.detail,
+            trouble => trouble.says(),
+        }
     }
 }
 

@@ -37,4 +37,4 @@ pub use seal::{Sealed, Sealer};
 pub use sqlite::{Durability, LogSettings, SqliteLog};
 pub use stats::{Stats, StatsGroup};
 pub use verify::{Accepted, Finding, Flaw};
-pub(crate) use verify::{Outcome, Verifier, nothing, whole};
+pub(crate) use verify::{Expected, FINDINGS, Outcome, Verifier, nothing, whole};

@@ -72,11 +72,10 @@ impl Pipeline {
         course: &mut Course<'p>,
         record: &mut Record,
     ) -> Result<Admitted<'p>, Error> {
-        // First the turn, then the checks: a key that is revoked while a call waits must not let it run, and
-        // arguments that wait in line are kept as they came.
+        // First the turn, then the checks: a key that is revoked while a call waits must not let it run.
         let connector = candidate.connector.text();
         let context = Context::new(course.audit_id.clone()).with_connector(Arc::clone(connector), None);
-        let (loaded, permit, room) = self.permitted(&context, call, candidate, course).await?;
+        let (loaded, permit, room) = self.permitted(&context, call, candidate, plan, course).await?;
         let package = &loaded.checked.package;
         record.identified(Arc::clone(&loaded.hash), loaded.signer.clone());
 
@@ -167,6 +166,7 @@ impl Pipeline {
         context: &Context,
         call: &Call,
         candidate: &Candidate<'_>,
+        plan: &Plan,
         course: &mut Course<'p>,
     ) -> Result<(Arc<Loaded>, SemaphorePermit<'p>, Room<'p>), Error> {
         let (connector, sandbox) = (candidate.connector.text(), &self.loader.sandbox);
@@ -177,7 +177,12 @@ impl Pipeline {
             let mut waited = free.is_none();
             let permit = match free {
                 Some(permit) => permit,
-                None => self.turn(call, context).await?,
+                None => {
+                    // What does not fit takes no place in the queue. What is built of the arguments is dropped: while
+                    // the call waits they stay as they came.
+                    self.fitting(call, candidate, plan, context.audit_id(), &loaded).map(drop)?;
+                    self.turn(call, context).await?
+                }
             };
             let room = match sandbox.try_room(needs) {
                 Some(room) => room,

@@ -394,7 +394,10 @@ impl OnRecord {
 /// Whether a write that failed for this is tried again. What is damaged is, too: an operator may be putting it right.
 const fn is_tried_again(trouble: AuditTrouble) -> bool {
     // The next call goes into whatever file stands there then; this one does not.
-    !matches!(trouble, AuditTrouble::Replaced | AuditTrouble::TooNew | AuditTrouble::Decided)
+    !matches!(
+        trouble,
+        AuditTrouble::Replaced | AuditTrouble::TooNew | AuditTrouble::Lost | AuditTrouble::Decided
+    )
 }
 
 /// How a call ended that has no failure.
@@ -404,15 +407,14 @@ pub(super) fn verdict(status: CallStatus) -> Verdict {
 
 /// The error of a call that was not run.
 pub(super) fn unavailable(error: AuditError) -> HostError {
-    let message =
-        format!("The call was not run, since it could not be recorded: {}.", error.trouble().says());
+    let message = format!("The call was not run, since it could not be recorded: {}.", error.says());
     HostError::new(HostErrorKind::AuditUnavailable, message).hint(error.trouble().fix()).because(error)
 }
 
 fn unknown(error: AuditError) -> HostError {
     let message = format!(
         "The call was run, and its outcome is unknown, since it could not be recorded: {}.",
-        error.trouble().says()
+        error.says()
     );
     HostError::new(HostErrorKind::OutcomeUnknown, message)
         .hint("Look at the service before it is called again; `cofferdam recover list` has it.")

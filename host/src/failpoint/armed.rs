@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Every place, in the order in which a call passes them; then those of the writer and of the end of the process.
-pub(crate) const NAMES: [&str; 25] = [
+pub(crate) const NAMES: [&str; 28] = [
     "received",
     "admitted",
     "submitted",
@@ -27,6 +27,9 @@ pub(crate) const NAMES: [&str; 25] = [
     "checkpoint.before",
     "checkpoint.after",
     "checkpoint.written",
+    "checkpoint.committed",
+    "state.before",
+    "state.written",
     "accept.committed",
     "prune.step",
     "skip.open",

@@ -193,6 +193,6 @@ pub(super) fn not_found(audit_id: &AuditId) -> HostError {
 
 /// The record cannot be read.
 pub(super) fn unreadable(error: AuditError) -> HostError {
-    let message = format!("The record cannot be read: {}.", error.trouble().says());
+    let message = format!("The record cannot be read: {}.", error.says());
     HostError::new(HostErrorKind::AuditUnavailable, message).hint(error.trouble().fix()).because(error)
 }

@@ -338,7 +338,7 @@ pub(crate) async fn skip(pipeline: &Pipeline, audit_id: &AuditId, skip: Skip) ->
             format!("The call {} was decided about meanwhile.", found.row.audit_id),
         )),
         Err(error) => {
-            let message = format!("It could not be recorded: {}.", error.trouble().says());
+            let message = format!("It could not be recorded: {}.", error.says());
             Err(HostError::new(HostErrorKind::AuditUnavailable, message)
                 .hint(error.trouble().fix())
                 .because(error))

@@ -1,25 +1,32 @@
 //! The vault as one sealed file in a directory of its owner's, opened once and kept while it is unchanged.
 //!
 //! All that is bound is one sealed message, and the header in front of it is authenticated with it: no
-//! name, host, connector or secret can be read, changed, swapped or dropped without the key. What an older
-//! copy of the whole file says is as valid as it ever was; whoever can put one back is not detected.
+//! name, host, connector or secret can be read, changed, swapped or dropped without the key. An older copy of the whole
+//! file is as valid as it ever was, and so the home remembers in `home.state` how far its vault had come: one that is
+//! older or missing is refused until the operator accepts the loss.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use super::bindings::Bindings;
-use super::disk::{self, Lock, unusable};
+use super::disk::{self, VaultLock, unusable};
 use super::error::VaultError;
 use super::header::{Header, HeaderProblem, Kdf};
 use super::seal::Key;
 use super::unlock::{Given, Keys, PassphraseSource};
 use super::{Vault, contents};
+use crate::failpoint;
+use crate::home_state::{HomeState, Loss, Progress, StateError, Stored, VaultMark};
+use crate::private_file;
 use crate::secret::Secret;
 use crate::stamp::FileStamp;
 
 /// Longer than any writer takes, its passphrase's key included.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How often the vault and what is remembered of it are read, before a difference counts.
+const TRIES: u32 = 3;
 
 /// What locks a vault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,11 +146,11 @@ impl VaultFile {
             NewLock::KeyFile => self.keys.new_by_file()?,
             NewLock::Passphrase(passphrase) => self.keys.new_by_passphrase(passphrase)?,
         };
-        let _lock = Lock::take(&self.path, self.patience)?;
+        let lock = VaultLock::acquire(&self.path, self.patience)?;
         let mut opened = self.opened();
         let (_, bindings) = self.read(&mut opened, false)?;
         opened.key = Some(key);
-        self.write(&mut opened, bindings)
+        self.write(&mut opened, bindings, &lock)
     }
 
     fn opened(&self) -> MutexGuard<'_, Opened> {
@@ -156,7 +163,7 @@ impl VaultFile {
         opened: &mut Opened,
         insist: bool,
     ) -> Result<(Option<FileStamp>, Arc<Bindings>), VaultError> {
-        let Some((stamp, bytes)) = disk::read_vault(&self.path)? else {
+        let Some((stamp, bytes)) = self.newest()? else {
             opened.last = None;
             return Ok((None, Arc::default()));
         };
@@ -187,22 +194,87 @@ impl VaultFile {
         Ok((Some(stamp), bindings))
     }
 
-    /// Seals and replaces the file; the lock must be held.
-    fn write(&self, opened: &mut Opened, bindings: Arc<Bindings>) -> Result<(), VaultError> {
+    /// Seals and replaces the file.
+    fn write(
+        &self,
+        opened: &mut Opened,
+        bindings: Arc<Bindings>,
+        lock: &VaultLock,
+    ) -> Result<(), VaultError> {
         let refused = |message: &str| VaultError::Refused {
             message: format!("{message}; nothing was changed."),
             hint: "Revoke bindings that are not used.".into(),
         };
         let contents = contents::write(&bindings).map_err(|_| refused("The bindings cannot be written"))?;
         let Some(key) = &opened.key else { return Err(self.damaged()) };
-        let file = key.seal(contents).map_err(|problem| self.keys.none(&problem))?;
+        let mark = self.next_mark(opened.last.as_ref().map(|(header, _)| header))?;
+        let file = key.seal(contents, mark).map_err(|problem| self.keys.none(&problem))?;
         if file.len() as u64 > disk::MAX_BYTES {
             return Err(refused("The vault would have more than 16 MiB"));
         }
-        let stamp = disk::replace_vault(&self.path, &file)?;
+        let stamp = disk::replace_vault(&self.path, &file, lock)?;
+        failpoint::pass("vault.written");
+        if let (Some(mark), Some(state)) = (mark, self.home_state())
+            && let Err(error) = state.advance_vault(mark.counter)
+        {
+            // The vault is one ahead of it, as after a crash. The next change catches up, or fails.
+            tracing::warn!(target: "cofferdam::vault", %error, "home.state does not know of the last change of the vault");
+        }
         opened.last = self.header(&file).ok().map(|(header, _)| (header, Arc::clone(&bindings)));
         self.remember(stamp, bindings);
         Ok(())
+    }
+
+    /// The memory of the home whose vault this is; none for a vault of another name.
+    fn home_state(&self) -> Option<HomeState> {
+        let home =
+            self.path.parent().filter(|_| self.path.file_name().is_some_and(|name| name == "vault"))?;
+        Some(HomeState::of(home))
+    }
+
+    /// The bytes of the vault. One that is missing or older than the home remembers is refused.
+    fn newest(&self) -> Result<Option<(FileStamp, Vec<u8>)>, VaultError> {
+        let Some(state) = self.home_state() else { return disk::read_vault(&self.path) };
+        let mut tries = TRIES;
+        let loss = loop {
+            let stored = state.read().map_err(no_state)?;
+            let vault = disk::read_vault(&self.path)?;
+            let found = match &vault {
+                Some((_, bytes)) => Some(self.header(bytes)?.0.mark.unwrap_or_default()),
+                None => None,
+            };
+            let loss = match stored {
+                Stored::Valid(progress) => progress.vault_loss(found),
+                Stored::Invalid => Some(Loss::StateInvalid),
+                // A home from before there was one, whose vault has no counter.
+                Stored::Missing => found.filter(|mark| mark.counter > 0).map(|_| Loss::StateMissing),
+            };
+            tries -= 1;
+            match loss {
+                None => return Ok(vault),
+                Some(loss) if tries == 0 => break loss,
+                // Another process may have written one of the two in between.
+                Some(_) => std::thread::sleep(Duration::from_millis(5)),
+            }
+        };
+        let hint = "Put the newest copy back. If there is none, `cofferdam audit verify --accept-loss` goes on with \
+                    what is there: revoke and bind again what may have been changed since.";
+        Err(VaultError::Unusable { message: format!("The vault is not used: {loss}."), hint: hint.into() })
+    }
+
+    /// The counters of the vault that is written next; the lock must be held.
+    fn next_mark(&self, last: Option<&Header>) -> Result<Option<VaultMark>, VaultError> {
+        let Some(state) = self.home_state() else { return Ok(None) };
+        let found = last.map(|header| header.mark.unwrap_or_default());
+        state.create(None).map_err(no_state)?;
+        if let Some(mark) = found {
+            // After a crash it may be behind by one change, and by no more.
+            state.advance_vault(mark.counter).map_err(no_state)?;
+        }
+        match state.read().map_err(no_state)? {
+            Stored::Valid(progress) => Ok(Some(Progress::next_mark(&progress, found))),
+            Stored::Missing | Stored::Invalid => Err(no_state(StateError::Unusable)),
+        }
     }
 
     fn remember(&self, stamp: Option<FileStamp>, bindings: Arc<Bindings>) {
@@ -217,7 +289,7 @@ impl VaultFile {
                 HeaderProblem::Empty => ("is empty".to_owned(), copy),
                 HeaderProblem::Foreign => ("is not a vault".to_owned(), copy),
                 HeaderProblem::Version(version) => (
-                    format!("is of format version {version}, and this program knows 1"),
+                    format!("is of format version {version}, and this program knows up to 2"),
                     "Use a newer cofferdam.",
                 ),
                 HeaderProblem::Damaged => ("is damaged: it was cut short or changed".to_owned(), copy),
@@ -249,6 +321,15 @@ impl VaultFile {
     pub fn key_file_path(&self) -> &Path {
         &self.keys.key_file
     }
+}
+
+/// `home.state` cannot be read or written, without which a vault is neither used nor changed.
+fn no_state(error: StateError) -> VaultError {
+    let source = match error {
+        StateError::Io(error) => error,
+        other => std::io::Error::other(other),
+    };
+    VaultError::Io { message: format!("The vault is neither used nor changed: {source}."), source }
 }
 
 /// Whether both would be written alike.
@@ -284,14 +365,14 @@ impl Vault for VaultFile {
     }
 
     fn known(&self) -> Option<Arc<Bindings>> {
-        let stamp = disk::stamp_of(&self.path);
+        let stamp = private_file::stamp_of(&self.path);
         let seen = self.seen.read().unwrap_or_else(PoisonError::into_inner);
         seen.as_ref().filter(|seen| seen.stamp == stamp).map(|seen| Arc::clone(&seen.bindings))
     }
 
     fn check_writable(&self) -> Result<(), VaultError> {
-        let _lock = Lock::take(&self.path, self.patience)?;
-        disk::check_writable(&self.path)
+        let lock = VaultLock::acquire(&self.path, self.patience)?;
+        disk::check_writable(&self.path, &lock)
     }
 
     fn change(
@@ -300,7 +381,7 @@ impl Vault for VaultFile {
     ) -> Result<(), VaultError> {
         // Whatever takes long, or asks somebody, is done before others have to wait.
         self.read(&mut self.opened(), true)?;
-        let _lock = Lock::take(&self.path, self.patience)?;
+        let lock = VaultLock::acquire(&self.path, self.patience)?;
         let mut opened = self.opened();
         let (stamp, bindings) = self.read(&mut opened, true)?;
         let mut next = (*bindings).clone();
@@ -312,6 +393,6 @@ impl Vault for VaultFile {
         if stamp.is_none() {
             opened.key = Some(self.keys.new_key()?);
         }
-        self.write(&mut opened, Arc::new(next))
+        self.write(&mut opened, Arc::new(next), &lock)
     }
 }

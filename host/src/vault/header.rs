@@ -2,17 +2,20 @@
 
 use sha2::{Digest as _, Sha256};
 
-/// How every vault file starts.
-const MAGIC: &[u8; 16] = b"cofferdam vault\n";
+use crate::home_state::{VAULT_MAGIC as MAGIC, VaultMark};
 
-/// The one version of the format that there is.
-const VERSION: u16 = 1;
+/// The versions of the format: since the second one, the header has the counters of [`VaultMark`].
+const WITHOUT_MARK: u16 = 1;
+const VERSION: u16 = 2;
 
-/// Length of the header, in bytes.
+/// Length of the header of the first version, in bytes,
 pub(super) const HEADER_BYTES: usize = 112;
 
-/// What is summed up at the header's end.
-const SUMMED: usize = 104;
+/// and of what the second one adds to it.
+pub(super) const MARK_BYTES: usize = 16;
+
+/// Length of the checksum at the header's end.
+const SUM_BYTES: usize = 8;
 
 pub(super) const SALT_BYTES: usize = 32;
 pub(super) const CHECK_BYTES: usize = 16;
@@ -46,6 +49,8 @@ pub(super) const ARGON2ID: Kdf = Kdf::Argon2id { passes: 3, kib: 64 * 1024, lane
 /// The header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
+    /// How far this vault and its home's log have come; none in a vault of the first version.
+    pub(super) mark: Option<VaultMark>,
     pub(super) kdf: Kdf,
     pub(super) salt: [u8; SALT_BYTES],
     /// What the right key gives, to tell a wrong one from damage. It helps nobody guess: every guess costs
@@ -75,20 +80,22 @@ impl Header {
         if file.is_empty() {
             return Err(HeaderProblem::Empty);
         }
-        let (bytes, sealed) = match file.split_at_checked(HEADER_BYTES) {
-            Some(parts) if file.starts_with(MAGIC) => parts,
-            None if file.starts_with(MAGIC) || MAGIC.starts_with(file) => return Err(HeaderProblem::Damaged),
-            _ => return Err(HeaderProblem::Foreign),
+        let Some(after_magic) = file.strip_prefix(MAGIC) else {
+            let is_cut = MAGIC.starts_with(file);
+            return Err(if is_cut { HeaderProblem::Damaged } else { HeaderProblem::Foreign });
         };
-        let mut rest = Fields(bytes.get(MAGIC.len()..).unwrap_or_default());
-        match rest.u16() {
-            VERSION => {}
+        let mut rest = Fields(after_magic);
+        let length = match rest.u16() {
+            WITHOUT_MARK => HEADER_BYTES,
+            VERSION => HEADER_BYTES + MARK_BYTES,
             0 => return Err(HeaderProblem::Damaged),
             newer => return Err(HeaderProblem::Version(newer)),
-        }
+        };
+        let (bytes, sealed) = file.split_at_checked(length).ok_or(HeaderProblem::Damaged)?;
+        let mark = (length > HEADER_BYTES).then(|| VaultMark { counter: rest.u64(), log: rest.u64() });
         let (kind, passes, kib, lanes) = (rest.u16(), rest.u32(), rest.u32(), rest.u32());
         let (salt, check, nonce) = (rest.array(), rest.array(), rest.array());
-        if rest.array::<8>() != sum(bytes) {
+        if rest.array::<SUM_BYTES>() != sum(bytes.get(..length - SUM_BYTES).unwrap_or_default()) {
             return Err(HeaderProblem::Damaged);
         }
         let kdf = match (kind, passes, kib, lanes) {
@@ -99,7 +106,7 @@ impl Header {
             (1, 1.., _, 1..) if kib >= lanes.saturating_mul(8) => Kdf::Argon2id { passes, kib, lanes },
             _ => return Err(HeaderProblem::Damaged),
         };
-        Ok((Self { kdf, salt, check, nonce }, sealed))
+        Ok((Self { mark, kdf, salt, check, nonce }, sealed))
     }
 
     /// The header's bytes.
@@ -108,9 +115,16 @@ impl Header {
             Kdf::KeyFile => (0u16, 0, 0, 0),
             Kdf::Argon2id { passes, kib, lanes } => (1, passes, kib, lanes),
         };
-        let mut bytes = Vec::with_capacity(HEADER_BYTES);
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + MARK_BYTES);
         bytes.extend_from_slice(MAGIC);
-        bytes.extend_from_slice(&VERSION.to_be_bytes());
+        match self.mark {
+            None => bytes.extend_from_slice(&WITHOUT_MARK.to_be_bytes()),
+            Some(VaultMark { counter, log }) => {
+                bytes.extend_from_slice(&VERSION.to_be_bytes());
+                bytes.extend_from_slice(&counter.to_be_bytes());
+                bytes.extend_from_slice(&log.to_be_bytes());
+            }
+        }
         bytes.extend_from_slice(&kind.to_be_bytes());
         for number in [passes, kib, lanes] {
             bytes.extend_from_slice(&number.to_be_bytes());
@@ -126,8 +140,7 @@ impl Header {
 
 /// Tells an accident to the header from a wrong key. Against intent, the seal covers the header as well.
 fn sum(bytes: &[u8]) -> [u8; 8] {
-    let digest = Sha256::digest(bytes.get(..SUMMED).unwrap_or(bytes));
-    digest.first_chunk().copied().unwrap_or_default()
+    Sha256::digest(bytes).first_chunk().copied().unwrap_or_default()
 }
 
 /// Takes fixed parts off the front; zeros where there is nothing left.
@@ -147,6 +160,10 @@ impl Fields<'_> {
     fn u32(&mut self) -> u32 {
         u32::from_be_bytes(self.array())
     }
+
+    fn u64(&mut self) -> u64 {
+        u64::from_be_bytes(self.array())
+    }
 }
 
 #[cfg(test)]
@@ -155,23 +172,28 @@ mod tests {
     use super::*;
 
     fn header(kdf: Kdf) -> Header {
-        Header { kdf, salt: [1; SALT_BYTES], check: [2; CHECK_BYTES], nonce: [3; NONCE_BYTES] }
+        let mark = Some(VaultMark { counter: 5, log: 6 });
+        Header { mark, kdf, salt: [1; SALT_BYTES], check: [2; CHECK_BYTES], nonce: [3; NONCE_BYTES] }
     }
 
     #[test]
     fn a_header_is_read_as_it_was_written_and_every_changed_bit_is_seen() {
-        for kdf in [Kdf::KeyFile, ARGON2ID] {
-            let bytes = header(kdf).to_bytes();
-            assert_eq!(bytes.len(), HEADER_BYTES);
+        let headers = [Kdf::KeyFile, ARGON2ID].map(header);
+        let old = headers.map(|header| Header { mark: None, ..header });
+        for (header, length) in
+            headers.map(|header| (header, 128)).into_iter().chain(old.map(|old| (old, 112)))
+        {
+            let bytes = header.to_bytes();
+            assert_eq!(bytes.len(), length);
             let mut file = bytes.clone();
             file.extend_from_slice(b"sealed");
-            assert_eq!(Header::read(&file), Ok((header(kdf), &b"sealed"[..])));
-            for bit in 0..HEADER_BYTES * 8 {
+            assert_eq!(Header::read(&file), Ok((header, &b"sealed"[..])));
+            for bit in 0..length * 8 {
                 let mut changed = bytes.clone();
                 changed[bit / 8] ^= 1 << (bit % 8);
                 assert!(Header::read(&changed).is_err(), "bit {bit}");
             }
-            for length in 0..HEADER_BYTES {
+            for length in 0..length {
                 assert!(Header::read(&bytes[..length]).is_err(), "{length} bytes");
             }
         }
@@ -185,8 +207,8 @@ mod tests {
         assert_eq!(problem(&[0; 4096]), HeaderProblem::Foreign);
         assert_eq!(problem(b"cofferdam va"), HeaderProblem::Damaged);
         let mut newer = header(Kdf::KeyFile).to_bytes();
-        newer[17] = 2;
-        assert_eq!(problem(&newer), HeaderProblem::Version(2));
+        newer[17] = 3;
+        assert_eq!(problem(&newer), HeaderProblem::Version(3));
         // Just too much memory, 4 billion passes, 1,000 lanes; with a right sum, as its maker would have it.
         for (passes, kib, lanes) in
             [(3, (256 << 10) + 1, 4), (9, 1024, 1), (u32::MAX, 1024, 1), (1, 65_536, 1000)]

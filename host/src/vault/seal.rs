@@ -8,6 +8,7 @@ use sha2::Sha256;
 use zeroize::Zeroizing;
 
 use super::header::{CHECK_BYTES, Header, Kdf, NONCE_BYTES, SALT_BYTES};
+use crate::home_state::VaultMark;
 
 /// Length of the seal's tag, in bytes.
 const TAG_BYTES: usize = 16;
@@ -94,10 +95,14 @@ impl Key {
     }
 
     /// The whole file for these contents; `contents` is cleared.
-    pub(super) fn seal(&self, mut contents: Zeroizing<Vec<u8>>) -> Result<Vec<u8>, KeyProblem> {
+    pub(super) fn seal(
+        &self,
+        mut contents: Zeroizing<Vec<u8>>,
+        mark: Option<VaultMark>,
+    ) -> Result<Vec<u8>, KeyProblem> {
         let mut nonce = [0; NONCE_BYTES];
         getrandom::fill(&mut nonce).map_err(KeyProblem::Random)?;
-        let header = Header { kdf: self.kdf, salt: self.salt, check: self.check, nonce }.to_bytes();
+        let header = Header { mark, kdf: self.kdf, salt: self.salt, check: self.check, nonce }.to_bytes();
         // Sealed where it is; a growing buffer would leave a copy behind.
         let mut sealed = Zeroizing::new(Vec::with_capacity(contents.len() + TAG_BYTES));
         sealed.append(&mut contents);
@@ -143,7 +148,7 @@ mod tests {
     fn what_is_sealed_opens_with_the_same_key_and_no_other() {
         let salt = new_salt().unwrap();
         let key = Key::of_passphrase("correct horse", CHEAP, salt).unwrap();
-        let file = key.seal(contents()).unwrap();
+        let file = key.seal(contents(), None).unwrap();
         let (header, sealed) = Header::read(&file).unwrap();
         assert!(key.fits(&header));
         assert_eq!(key.open(&header, sealed).unwrap().as_slice(), contents().as_slice());
@@ -159,7 +164,7 @@ mod tests {
     #[test]
     fn two_seals_of_the_same_contents_share_nothing() {
         let key = Key::of_file(&[7; 32], [1; 32]);
-        let (one, two) = (key.seal(contents()).unwrap(), key.seal(contents()).unwrap());
+        let (one, two) = (key.seal(contents(), None).unwrap(), key.seal(contents(), None).unwrap());
         let tail = |file: &[u8]| file[file.len() - 31..].to_vec();
         assert_ne!(tail(&one), tail(&two));
         assert!(!one.windows(8).any(|window| window == b"bindings"));
@@ -169,7 +174,7 @@ mod tests {
     fn the_header_is_sealed_with_the_contents() {
         // A header that is right in itself, with another nonce or from another file of the same key.
         let key = Key::of_file(&[7; 32], [1; 32]);
-        let (one, two) = (key.seal(contents()).unwrap(), key.seal(contents()).unwrap());
+        let (one, two) = (key.seal(contents(), None).unwrap(), key.seal(contents(), None).unwrap());
         let (header, _) = Header::read(&one).unwrap();
         let (_, sealed) = Header::read(&two).unwrap();
         assert!(key.open(&header, sealed).is_none());

@@ -7,6 +7,8 @@
     reason = "tests: what does not hold ends the test"
 )]
 
+mod restored;
+
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
@@ -150,7 +152,7 @@ fn w36_every_kind_of_secret_comes_back_as_it_was_and_none_stands_in_the_file() {
     }
     assert_eq!((mode(vault.path()), mode(vault.key_file_path())), (0o600, 0o600));
     let files: Vec<_> = fs::read_dir(home.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
-    assert_eq!(files.len(), 3, "vault, key and lock: {files:?}");
+    assert_eq!(files.len(), 5, "vault, its key and lock, home.state and the key that seals it: {files:?}");
 }
 
 #[test]
@@ -158,7 +160,7 @@ fn nothing_of_a_changed_file_is_believed_whichever_bit_it_is() {
     let home = bound();
     let path = home.path().join("vault");
     let file = fs::read(&path).unwrap();
-    assert_eq!(file.len(), header::HEADER_BYTES + 1024 + 16);
+    assert_eq!(file.len(), header::HEADER_BYTES + header::MARK_BYTES + 1024 + 16);
     for byte in 0..file.len() {
         let mut changed = file.clone();
         changed[byte] ^= 1 << (byte % 8);
@@ -187,7 +189,7 @@ fn what_is_no_vault_of_the_owners_is_refused_and_left_as_it_is() {
     for (contents, words) in [
         (&b""[..], "is empty"),
         (b"{\"secrets\": []}", "is not a vault"),
-        (b"cofferdam vault\n\x00\x02 of a later day, and long enough to have a header in it, which takes a hundred and twelve bytes", "format version 2"),
+        (b"cofferdam vault\n\x00\x03 of a later day, and long enough to have a header in it, which takes a hundred and twelve bytes", "format version 3"),
     ] {
         fs::write(&path, contents).unwrap();
         refused(&at(&home), words);
@@ -209,10 +211,10 @@ fn what_is_no_vault_of_the_owners_is_refused_and_left_as_it_is() {
     fs::remove_file(&path).unwrap();
     let (kind, rw) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR);
     rustix::fs::mknodat(rustix::fs::CWD, &path, kind, rw, 0).unwrap();
-    refused(&at(&home), "is not a file");
+    refused(&at(&home), "is not a regular file");
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
-    refused(&at(&home), "is not a file");
+    refused(&at(&home), "is not a regular file");
     fs::remove_dir(&path).unwrap();
     // A gigabyte, of which the disk holds nothing; refused before it is read.
     let huge = fs::File::create(&path).unwrap();
@@ -331,7 +333,7 @@ fn unchanged_is_the_same_and_every_change_of_others_is_seen() {
         assert_eq!(names(&vault).len(), round + 2);
     }
     fs::remove_file(vault.path()).unwrap();
-    assert!(names(&vault).is_empty());
+    refused(&vault, "the vault is missing");
 }
 
 #[test]

@@ -5,13 +5,16 @@
 //! writes, and at least every second while a call is open. So who misses a file leaves a mark in its place, and only a
 //! mark that stood for [`PATIENCE`] and was not taken is a death.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use rusqlite::Connection;
+
+use crate::private_file::{self, FileError, FileLock, FilePolicy, StagedFile};
+
+const POLICY: FilePolicy = FilePolicy::trusted(u64::MAX);
 
 /// How long a file must have been missed: longer than a host that lives takes to make it again, its waits for other
 /// writers and for a slow disk included.
@@ -26,15 +29,14 @@ const MARK: &[u8] = b"missing\n";
 /// Most files of dead hosts that one host looks at.
 const MOST: usize = 1_000;
 
-/// How often, and how long apart, a lock is tried for that somebody else looks at.
-const TRIES: (u32, Duration) = (40, Duration::from_millis(5));
+/// How long a lock is waited for that somebody else looks at.
+const LOOKED_AT: Duration = Duration::from_millis(200);
 
 /// The sign of life of this host.
 pub(super) struct Life {
     name: String,
     path: PathBuf,
-    // Locked until it is closed.
-    file: File,
+    lock: FileLock,
 }
 
 impl Life {
@@ -42,7 +44,7 @@ impl Life {
     pub(super) fn begin(dir: &Path) -> io::Result<Self> {
         let name = uuid::Uuid::now_v7().to_string();
         let path = dir.join(&name);
-        Ok(Self { name, file: claim(dir, &path)?, path })
+        Ok(Self { name, lock: claim(&path)?, path })
     }
 
     pub(super) fn name(&self) -> &str {
@@ -50,16 +52,12 @@ impl Life {
     }
 
     /// Makes the file again if it is not there any more.
-    pub(super) fn hold(&mut self, dir: &Path) -> io::Result<()> {
-        let own = self.file.metadata()?;
-        match fs::symlink_metadata(&self.path) {
-            Ok(there) if (there.dev(), there.ino()) == (own.dev(), own.ino()) => return Ok(()),
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
+    pub(super) fn hold(&mut self) -> io::Result<()> {
+        if self.lock.is_at(&self.path)? {
+            return Ok(());
         }
         tracing::warn!(target: "cofferdam::audit", "this host's file in `running` was removed: it is made again");
-        self.file = claim(dir, &self.path)?;
+        self.lock = claim(&self.path)?;
         Ok(())
     }
 
@@ -69,37 +67,21 @@ impl Life {
     }
 }
 
-/// A file that is locked from its first instant on.
-fn claim(dir: &Path, path: &Path) -> io::Result<File> {
-    let file = new_file(dir)?;
-    file.as_file().lock()?;
-    match file.persist_noclobber(path) {
-        Ok(file) => Ok(file),
-        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => take(path),
-        Err(error) => Err(error.error),
+/// A file that is locked from its first instant on; or the one that somebody put in its place, taken back.
+fn claim(path: &Path) -> io::Result<FileLock> {
+    match FileLock::create_new(path).map_err(io::Error::from) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        made => return made,
     }
+    let lock = FileLock::acquire(path, LOOKED_AT)?
+        .ok_or_else(|| io::Error::other("this host's file in `running` is locked by somebody else"))?;
+    lock.clear()?;
+    Ok(lock)
 }
 
-/// Takes back what somebody put in the place of this host's file.
-fn take(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().write(true).open(path)?;
-    let (tries, pause) = TRIES;
-    for _ in 0..tries {
-        match file.try_lock() {
-            Ok(()) => {
-                file.set_len(0)?;
-                return Ok(file);
-            }
-            Err(TryLockError::WouldBlock) => std::thread::sleep(pause),
-            Err(TryLockError::Error(error)) => return Err(error),
-        }
-    }
-    Err(io::Error::other("this host's file in `running` is locked by somebody else"))
-}
-
-fn new_file(dir: &Path) -> io::Result<tempfile::NamedTempFile> {
-    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    tempfile::Builder::new().permissions(Permissions::from_mode(0o600)).tempfile_in(dir)
+/// Opens the file of a host to look at its lock, for which reading is enough, also where nothing can be written.
+fn look(path: &Path) -> Result<Option<File>, FileError> {
+    Ok(private_file::open(path, &POLICY)?.map(private_file::PrivateFile::into_file))
 }
 
 /// Whether the host of this name, which has an open call, still lives. What cannot be told counts as living: nothing is
@@ -108,37 +90,35 @@ pub(super) fn lives(dir: &Path, name: &str) -> bool {
     // Names come from the record, and are looked up as nothing but ids.
     let Ok(id) = uuid::Uuid::try_parse(name) else { return false };
     let path = dir.join(id.to_string());
-    // To read it is enough for a look at its lock, also where nothing can be written.
-    match File::open(&path) {
-        Ok(file) => match file.try_lock_shared() {
+    match look(&path) {
+        Ok(Some(file)) => match file.try_lock_shared() {
             Ok(()) => is_missed_lately(&file),
             Err(TryLockError::WouldBlock | TryLockError::Error(_)) => true,
         },
-        Err(error) => {
-            if error.kind() == io::ErrorKind::NotFound
-                && let Err(error) = mark(dir, &path)
-            {
+        Ok(None) => {
+            if let Err(error) = mark(&path) {
                 tracing::debug!(target: "cofferdam::audit", %error, "that a file is missing cannot be marked");
             }
             true
         }
+        Err(_) => true,
     }
 }
 
 /// Whether the host of this name, which has no open call, holds its file.
 pub(super) fn holds(dir: &Path, name: &str) -> bool {
     let Ok(id) = uuid::Uuid::try_parse(name) else { return false };
-    match OpenOptions::new().write(true).open(dir.join(id.to_string())) {
-        Ok(file) => file.try_lock_shared().is_err(),
-        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    match look(&dir.join(id.to_string())) {
+        Ok(file) => file.is_some_and(|file| file.try_lock_shared().is_err()),
+        Err(_) => true,
     }
 }
 
-fn mark(dir: &Path, path: &Path) -> io::Result<()> {
-    let mut file = new_file(dir)?;
+fn mark(path: &Path) -> io::Result<()> {
+    let mut file = StagedFile::begin(path, &POLICY)?.without_sync();
     file.write_all(MARK)?;
-    match file.persist_noclobber(path) {
-        Err(error) if error.error.kind() != io::ErrorKind::AlreadyExists => Err(error.error),
+    match file.create_new().map_err(io::Error::from) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ => Ok(()),
     }
 }
@@ -164,7 +144,7 @@ pub(super) fn sweep(dir: &Path, is_needed: impl Fn(&str) -> bool) {
     for file in files.flatten().take(MOST) {
         let name = file.file_name();
         let Some(name) = name.to_str().filter(|name| uuid::Uuid::try_parse(name).is_ok()) else { continue };
-        let Ok(lock) = OpenOptions::new().write(true).open(file.path()) else { continue };
+        let Ok(Some(lock)) = look(&file.path()) else { continue };
         if lock.try_lock().is_ok() && !is_needed(name) {
             let _ = fs::remove_file(file.path());
         }
@@ -202,7 +182,7 @@ mod tests {
         assert!(lives(&dir, &name));
         set(later);
         // The host takes the mark.
-        life.hold(&dir).unwrap();
+        life.hold().unwrap();
         assert!(lives(&dir, &name));
         assert_eq!(fs::metadata(dir.join(&name)).unwrap().len(), 0);
         drop(life);

@@ -88,6 +88,7 @@ impl Pruning {
             match cut {
                 Some(cut) => {
                     if !self.dry_run {
+                        signing.remember(connection)?;
                         remove(connection, signing, &cut)?;
                     }
                     self.pruned.entries =
@@ -197,7 +198,7 @@ impl Pruning {
         chain: &mut Verifier<'_>,
     ) -> Result<(), AuditError> {
         let key = signing.signer.key();
-        let file = signing.anchor.read().map_err(AuditError::from_io)?;
+        let file = signing.anchor.read()?;
         if let Some(file) = file.as_deref()
             && let Ok(said) = Checkpoint::read(file, &key)
         {
@@ -402,5 +403,5 @@ fn call_of(body: &str) -> Option<AuditId> {
 fn evidence(n: u64) -> AuditError {
     let what =
         format!("entry {n} does not hold together, and is not pruned; `cofferdam audit verify` says more");
-    AuditError::new(AuditTrouble::Corrupt, what)
+    AuditError::new(AuditTrouble::Tampered, what)
 }

@@ -1,8 +1,6 @@
 //! The database file: made for its owner alone, opened the same way each time, brought to the newest version.
 
-use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -12,6 +10,7 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use super::{LogSettings, at_rest};
 use crate::audit::error::{AuditError, AuditTrouble};
+use crate::private_file::{self, FilePolicy};
 
 /// Every version, from the first on: what makes it of the one before. A released one is never edited.
 const VERSIONS: [&str; 1] = [include_str!("v1.sql")];
@@ -19,12 +18,18 @@ const VERSIONS: [&str; 1] = [include_str!("v1.sql")];
 /// The number in `application_id` by which the file is known: `cfdm`.
 const APPLICATION: i64 = 0x6366_646d;
 
+/// Calls, and who made them, are nobody else's to read or to write.
+const POLICY: FilePolicy = FilePolicy::secret(u64::MAX);
+
+/// What SQLite keeps beside the file, and opens by its name.
+const COMPANIONS: [&str; 2] = ["-wal", "-shm"];
+
 /// How long a reader waits for another process.
 const BUSY: Duration = Duration::from_secs(2);
 
 /// Opens the record for writing; makes it, or brings it to the newest version.
 pub(super) fn open(path: &Path, settings: &LogSettings) -> Result<Connection, AuditError> {
-    make(path).map_err(AuditError::from_io)?;
+    make(path)?;
     plain(path)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE;
     #[cfg(not(test))]
@@ -94,22 +99,20 @@ fn for_reading(connection: Connection) -> Result<(Connection, usize), AuditError
     Ok((connection, version))
 }
 
-/// Refuses what is no file of its own: a link to one elsewhere, a directory, a pipe; and one that is not its owner's
-/// alone.
+/// Refuses the file, and those beside it, unless they are this user's alone: SQLite opens them by their names, and
+/// follows links.
 fn plain(path: &Path) -> Result<(), AuditError> {
-    let there = std::fs::symlink_metadata(path).map_err(AuditError::from_io)?;
-    let refused = |trouble, what| Err(AuditError::new(trouble, what));
-    match there.file_type() {
-        kind if kind.is_symlink() => {
-            refused(AuditTrouble::Corrupt, "audit.db is a link; put the file in its place")
-        }
-        kind if !kind.is_file() => refused(AuditTrouble::Corrupt, "audit.db is no file; move it away"),
-        _ if there.permissions().mode() & 0o077 != 0 => refused(
-            AuditTrouble::Exposed,
-            "audit.db can be read or written by others than its owner; `chmod 600` it and what is beside it",
-        ),
-        _ => Ok(()),
-    }
+    check(path)?;
+    COMPANIONS.iter().try_for_each(|ending| {
+        let mut companion = path.as_os_str().to_owned();
+        companion.push(ending);
+        check(Path::new(&companion))
+    })
+}
+
+fn check(path: &Path) -> Result<(), AuditError> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    private_file::check(path, &POLICY).map(drop).map_err(|error| AuditError::from_file(&name, error))
 }
 
 /// The version of the database, which is refused if it is somebody else's, or not as it was made.
@@ -130,7 +133,7 @@ fn ours(connection: &Connection) -> Result<usize, AuditError> {
             "audit.db is another program's database; move it away",
         ));
     }
-    let there = check(there)?;
+    let there = known(there)?;
     let made = made(there)?;
     if let Some((kind, name, ..)) = things.iter().find(|thing| !made.contains(thing)) {
         let what = format!("it has things in it that cofferdam did not make, like the {kind} {name:?}");
@@ -170,25 +173,22 @@ fn made(version: usize) -> Result<Vec<Thing>, AuditError> {
     Ok(things)
 }
 
-/// An empty file that nobody else can read; SQLite gives its companions the same mode.
-fn make(path: &Path) -> io::Result<()> {
-    let dir = path.parent().unwrap_or(Path::new("."));
-    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
-        // That there is a record at all survives a power cut, too.
-        Ok(_) => File::open(dir)?.sync_all(),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(error),
+/// An empty file that nobody else can read; SQLite gives its companions the same mode. That there is an audit log at
+/// all survives a power cut, too.
+fn make(path: &Path) -> Result<(), AuditError> {
+    match private_file::create_new(path, b"", &POLICY).map_err(io::Error::from) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(AuditError::from_io(error)),
+        _ => Ok(()),
     }
 }
 
 fn migrate(connection: &mut Connection) -> Result<(), AuditError> {
-    if check(version(connection)?)? == VERSIONS.len() {
+    if known(version(connection)?)? == VERSIONS.len() {
         return Ok(());
     }
     // Looked at again with the lock: another process may have been first.
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let from = check(version(&transaction)?)?;
+    let from = known(version(&transaction)?)?;
     for step in VERSIONS.iter().skip(from) {
         transaction.execute_batch(step)?;
     }
@@ -202,14 +202,14 @@ fn version(connection: &Connection) -> Result<i64, AuditError> {
     Ok(connection.pragma_query_value(None, "user_version", |row| row.get(0))?)
 }
 
-fn check(version: i64) -> Result<usize, AuditError> {
-    let known = VERSIONS.len();
+fn known(version: i64) -> Result<usize, AuditError> {
+    let newest = VERSIONS.len();
     match usize::try_from(version) {
-        Ok(version) if version <= known => Ok(version),
+        Ok(version) if version <= newest => Ok(version),
         _ => Err(AuditError::new(
             AuditTrouble::TooNew,
             format!(
-                "audit.db has version {version}, and this cofferdam knows up to {known}; use a newer one"
+                "audit.db has version {version}, and this cofferdam knows up to {newest}; use a newer one"
             ),
         )),
     }

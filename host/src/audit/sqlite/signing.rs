@@ -12,6 +12,7 @@ use crate::audit::error::{AuditError, AuditTrouble};
 use crate::audit::note::NoteSigner;
 use crate::audit::verify::Accepted;
 use crate::failpoint;
+use crate::home_state::{HomeState, LogProgress, Loss, Stored};
 
 /// A statement at least every so many entries; of each such stretch, the newest is kept.
 pub(super) const EVERY: u64 = 1_000;
@@ -20,6 +21,7 @@ pub(super) const EVERY: u64 = 1_000;
 pub(super) struct Signing {
     pub(super) signer: NoteSigner,
     pub(super) anchor: Anchor,
+    pub(super) state: HomeState,
     /// Whether statements survive a power cut.
     pub(super) power: bool,
 }
@@ -46,12 +48,70 @@ impl Signing {
         let note = self.note(&head, Statement::Head);
         // The file first, on the disk: a statement without it is one whose file was removed. One that is there already
         // is of this record, whose maker was killed, or of one that is gone: then it is evidence.
-        if self.anchor.read().map_err(AuditError::from_io)?.is_none() {
+        if self.anchor.read()?.is_none() {
             self.anchor.write(&note, true).map_err(AuditError::from_io)?;
         }
         let insert = "INSERT INTO checkpoints (n, kind, note) VALUES (?1, 'head', ?2)";
         transaction.execute(insert, params![head.n, note])?;
         Ok(transaction.commit()?)
+    }
+
+    /// Compares the log and the vault with what the home remembers of them. A home from before it remembered anything
+    /// begins here, with the log as it is.
+    pub(super) fn loss(&self, connection: &Connection) -> Result<Option<Loss>, AuditError> {
+        // In this order: each of them may be written meanwhile, and the later ones are never behind the earlier.
+        let newest =
+            newest(connection)?.and_then(|(_, note)| Checkpoint::read(&note, &self.signer.key()).ok());
+        let vault = newest.and_then(|newest| newest.vault);
+        let mut stored = self.state.read().map_err(AuditError::from_state)?;
+        let mut head = super::writer::head(connection)?;
+        let has_log = matches!(stored, Stored::Valid(progress) if progress.log.is_some());
+        let is_new = matches!(stored, Stored::Missing | Stored::Valid(_)) && !has_log && vault.is_none();
+        if is_new {
+            // Before the first statement of the new form: one that has no memory beside it has lost it.
+            let Head { n, hash } = head;
+            self.state.create(Some(LogProgress { n, hash, highest: n })).map_err(AuditError::from_state)?;
+            self.state.advance_log(n, hash, true).map_err(AuditError::from_state)?;
+            stored = self.state.read().map_err(AuditError::from_state)?;
+            head = super::writer::head(connection)?;
+        }
+        let progress = match stored {
+            Stored::Valid(progress) => progress,
+            Stored::Missing => return Ok(Some(Loss::StateMissing)),
+            Stored::Invalid => return Ok(Some(Loss::StateInvalid)),
+        };
+        let Some(log) = progress.log else { return Ok(Some(Loss::StateOlder)) };
+        if vault.is_some_and(|vault| vault > progress.vault.map_or(0, |vault| vault.highest)) {
+            return Ok(Some(Loss::StateOlder));
+        }
+        if log.n > head.n {
+            return Ok(Some(Loss::LogOlder { remembered: log.n, found: head.n }));
+        }
+        if !self.has(connection, log.n, log.hash)? {
+            return Ok(Some(Loss::LogOther(log.n)));
+        }
+        Ok(progress.vault_loss(self.state.vault_mark().map_err(AuditError::from_io)?))
+    }
+
+    /// Whether this is the hash of the `n`-th entry. The chain is remembered further than it is pruned.
+    fn has(&self, connection: &Connection, n: u64, hash: [u8; 32]) -> Result<bool, AuditError> {
+        let select = "SELECT hash FROM entries WHERE n = ?1";
+        let there: Option<[u8; 32]> =
+            connection.prepare_cached(select)?.query_row([n], |row| row.get(0)).optional()?;
+        let base = base(connection)?.and_then(|(_, note)| Checkpoint::read(&note, &self.signer.key()).ok());
+        Ok(match there {
+            Some(there) => there == hash,
+            None => n == 0 || base.is_some_and(|base| base.n == n && base.hash == hash),
+        })
+    }
+
+    /// Has the home remember the log as it is, before the beginning of it goes.
+    pub(super) fn remember(&self, connection: &Connection) -> Result<(), AuditError> {
+        if let Some(loss) = self.loss(connection)? {
+            return Err(AuditError::new(AuditTrouble::Lost, loss));
+        }
+        let Head { n, hash } = super::writer::head(connection)?;
+        self.state.advance_log(n, hash, self.power).map_err(AuditError::from_state)
     }
 
     /// Signs for the chain as it is, unless that was done, or unless what this host wrote (`own`) is not there any
@@ -77,6 +137,16 @@ impl Signing {
             }
             _ => self.note(&head, Statement::Head),
         };
+        let (head, note) = match self.put_back(&transaction, newest.as_ref())? {
+            Some(file) => {
+                let payload = Map::from_iter([("file".to_owned(), file.into())]);
+                let head = say(&transaction, &head, "checkpoint_replaced", &payload)?;
+                tracing::warn!(target: "cofferdam::audit", "audit.checkpoint was put back from an older copy; an entry of the log has it");
+                let note = self.note(&head, Statement::Head);
+                (head, note)
+            }
+            None => (head, note),
+        };
         // The file first: whoever finds the statement in the table finds one as new in the file, whatever happens in
         // between. What it speaks of is committed already.
         self.anchor(&transaction, &head, &note)?;
@@ -89,7 +159,33 @@ impl Signing {
         let insert = "INSERT OR REPLACE INTO checkpoints (n, kind, note) VALUES (?1, 'head', ?2)";
         transaction.prepare_cached(insert)?.execute(params![head.n, note])?;
         transaction.commit()?;
+        failpoint::pass("checkpoint.committed");
+        // What was lost stays remembered until the operator accepts it.
+        match self.loss(connection)? {
+            None => self.state.advance_log(head.n, head.hash, self.power).map_err(AuditError::from_state)?,
+            Some(loss) => {
+                tracing::warn!(target: "cofferdam::audit", "{loss}; `cofferdam audit verify` says more")
+            }
+        }
         Ok(note)
+    }
+
+    /// The statement in the file, where it is older than the newest one of the log: the file is always written first.
+    fn put_back(
+        &self,
+        connection: &Connection,
+        newest: Option<&(u64, String)>,
+    ) -> Result<Option<String>, AuditError> {
+        let Some((n, _)) = newest else { return Ok(None) };
+        let file = self.anchor.read()?;
+        let is_older = |file: &String| match Checkpoint::read(file, &self.signer.key()) {
+            Ok(said) => Ok(said.n < *n && self.has(connection, said.n, said.hash)?),
+            Err(_) => Ok::<_, AuditError>(false),
+        };
+        match file {
+            Some(file) if is_older(&file)? => Ok(Some(file)),
+            _ => Ok(None),
+        }
     }
 
     /// What this host wrote is not there any more: that it was is signed and put where it is not overwritten.
@@ -104,7 +200,7 @@ impl Signing {
     /// Puts the newest statement into the file. One that knows more than the record is evidence, and stays; so is that
     /// there is none, since there was one before the first entry.
     fn anchor(&self, connection: &Connection, head: &Head, note: &str) -> Result<(), AuditError> {
-        let Some(there) = self.anchor.read().map_err(AuditError::from_io)? else {
+        let Some(there) = self.anchor.read()? else {
             tracing::warn!(target: "cofferdam::audit", "audit.checkpoint was removed, and is not made anew; `cofferdam audit verify` says more");
             return Ok(());
         };
@@ -134,7 +230,7 @@ impl Signing {
         let head = super::writer::head(&transaction)?;
         let mut payload = Map::new();
         payload.insert("note".into(), self.note(&head, Statement::Accepts(flaws)).into());
-        let there = self.anchor.read().map_err(AuditError::from_io)?;
+        let there = self.anchor.read()?;
         payload.insert("file".into(), there.map_or(Value::Null, Value::from));
         let ahead: Vec<String> = {
             let mut select =
@@ -151,11 +247,17 @@ impl Signing {
         transaction.commit()?;
         failpoint::pass("accept.committed");
         self.anchor.write(&note, self.power).map_err(AuditError::from_io)?;
+        self.state.accept(head.n, head.hash).map_err(AuditError::from_state)?;
         Ok(note)
     }
 
     pub(super) fn note(&self, head: &Head, statement: Statement) -> String {
-        Checkpoint { n: head.n, hash: head.hash, at: Timestamp::now(), statement }.sign(&self.signer)
+        let vault = match self.state.read() {
+            Ok(Stored::Valid(progress)) => progress.vault.map_or(0, |vault| vault.highest),
+            _ => 0,
+        };
+        Checkpoint { n: head.n, hash: head.hash, at: Timestamp::now(), vault: Some(vault), statement }
+            .sign(&self.signer)
     }
 }
 

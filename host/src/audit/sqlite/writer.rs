@@ -25,6 +25,7 @@ use crate::audit::error::{AuditError, AuditTrouble};
 use crate::audit::note::NoteSigner;
 use crate::audit::order::Order;
 use crate::failpoint;
+use crate::home_state::{HomeState, Loss};
 use crate::host_key;
 use crate::warnings::Warnings;
 
@@ -73,6 +74,8 @@ pub(super) struct Book {
     pub(super) place: Place,
     /// The end of the chain, as it was last seen.
     seen: u64,
+    /// What of the home is missing or older than it was, as it was last looked at.
+    loss: Option<Loss>,
 }
 
 impl Writer {
@@ -147,7 +150,8 @@ impl Writer {
     }
 
     fn carry_out(&mut self, mut batch: Vec<Order>) {
-        let own: Vec<_> = batch.extract_if(.., |order| is_of_the_log(order)).collect();
+        let own: Vec<_> = batch.extract_if(.., |order| order.is_of_the_log()).collect();
+        self.refuse_keyed(&mut batch);
         self.write(&mut batch);
         own.into_iter().for_each(|order| self.do_own(order));
         if self.unsigned() >= signing::EVERY {
@@ -155,6 +159,29 @@ impl Writer {
         }
         if self.ended >= rollup::CALLS {
             self.count(2 * rollup::CALLS);
+        }
+    }
+
+    /// Refuses what depends on keys and calls that the log may have forgotten, until the operator accepts the loss.
+    fn refuse_keyed(&mut self, batch: &mut Vec<Order>) {
+        if !batch.iter().any(Order::depends_on_the_past) || self.open().is_err() {
+            return;
+        }
+        let (Some(book), Some(signing)) = (&mut self.book, &self.signing) else { return };
+        if book.loss.is_none() {
+            return;
+        }
+        // Another process may have accepted it.
+        let error = match signing.loss(&book.connection) {
+            Ok(loss) => {
+                book.loss = loss;
+                loss.map(|loss| AuditError::new(AuditTrouble::Lost, loss))
+            }
+            Err(error) => Some(error),
+        };
+        if let Some(error) = error {
+            let refused = batch.extract_if(.., |order| order.depends_on_the_past());
+            refused.for_each(|order| Answer::refused(order).tell(Some(&error)));
         }
     }
 
@@ -179,7 +206,7 @@ impl Writer {
     fn live(&self) -> Result<(), AuditError> {
         let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
         let held = match &mut *life {
-            Some(life) => life.hold(&self.lives),
+            Some(life) => life.hold(),
             None => Life::begin(&self.lives).map(|begun| *life = Some(begun)),
         };
         held.map_err(AuditError::from_io)
@@ -231,6 +258,7 @@ impl Writer {
             (Some(book), Some(signing)) => Ok((book, signing)),
             _ => Err(AuditError::new(AuditTrouble::Other, "it is not open")),
         });
+        let mut is_accepted = false;
         let (note, reply) = match order {
             Order::Sign { reply } => {
                 let own = self.own.as_ref();
@@ -241,10 +269,14 @@ impl Writer {
                 // What this host wrote before may be what is lost.
                 self.own = None;
                 self.signed = 0;
+                is_accepted = note.is_ok();
                 (note, reply)
             }
             _ => return,
         };
+        if let (true, Some(book)) = (is_accepted, &mut self.book) {
+            book.loss = None;
+        }
         let _ = reply.send(note);
     }
 
@@ -353,7 +385,7 @@ impl Writer {
         let Self { lives, book: Some(book), own, ended, .. } = self else {
             return Err(AuditError::new(AuditTrouble::Other, "it is not open"));
         };
-        let Book { connection, names, open, owner, place, seen } = book;
+        let Book { connection, names, open, owner, place, seen, .. } = book;
         // Who asks again and again how a key stands holds up no writer.
         let orders = if orders.iter().all(|order| matches!(order, Order::Look { .. } | Order::Flush { .. })) {
             let head = Head { n: 0, hash: GENESIS };
@@ -429,11 +461,17 @@ impl Writer {
             let key = key.map_err(AuditError::from_key)?;
             let power = self.settings.durability == Durability::Power;
             let (signer, anchor) = (NoteSigner::new(&key), Anchor::of(&self.home));
-            self.signing = Some(Signing { signer, anchor, power });
+            let state = HomeState::of(&self.home);
+            self.signing = Some(Signing { signer, anchor, state, power });
         }
         let connection = schema::open(&self.home.join(super::FILE), &self.settings)?;
+        let mut loss = None;
         if let Some(signing) = &self.signing {
+            loss = signing.loss(&connection)?;
             signing.begin(&connection)?;
+        }
+        if let Some(loss) = loss {
+            tracing::error!(target: "cofferdam::audit", "{loss}. Nothing is run under an idempotency key until the loss is accepted: `cofferdam audit verify` says more");
         }
         let name = {
             let life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
@@ -447,11 +485,7 @@ impl Writer {
             owners::sweep(&self.lives, |name| owners::has_open_calls(&connection, name));
         }
         let (names, open) = (Names::default(), HashMap::new());
-        self.book = Some(Book { connection, names, open, owner, place, seen: 0 });
+        self.book = Some(Book { connection, names, open, owner, place, seen: 0, loss });
         Ok(())
     }
-}
-
-fn is_of_the_log(order: &Order) -> bool {
-    matches!(order, Order::Sign { .. } | Order::Accept { .. } | Order::Prune { .. })
 }

@@ -55,6 +55,8 @@ flaws! {
     Keys = "keys";
     /// What is sealed of a call is not what the chain says.
     Sealed = "sealed";
+    /// The home remembers more of the log or the vault than is there, or what it remembered was changed.
+    HomeState = "home_state";
     /// A line of an export is not as it was written.
     Line = "line";
 }
@@ -73,6 +75,15 @@ impl Flaw {
                 | Self::Beginning
                 | Self::Truncated
                 | Self::Line
+        )
+    }
+
+    /// Whether it goes away only where somebody restores the text that it was found in. Others go away as the log goes
+    /// on from an accepted loss.
+    pub(super) const fn can_be_put_back(self) -> bool {
+        matches!(
+            self,
+            Self::Edited | Self::Unreadable | Self::Calls | Self::Counts | Self::Keys | Self::Sealed
         )
     }
 

@@ -9,7 +9,7 @@ mod finding;
 mod keys;
 mod whole;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
@@ -19,15 +19,15 @@ pub(crate) use self::calls::CallFacts;
 use self::calls::{Calls, Step};
 pub use self::finding::{Accepted, Finding, Flaw};
 use self::keys::SaidOfKeys;
-pub(crate) use self::whole::{nothing, whole};
+pub(crate) use self::whole::{Expected, nothing, whole};
 use super::checkpoint::{Checkpoint, Statement};
 use super::entry::{FORM, GENESIS, chained};
 use super::log::StoredEntry;
 use super::note::{NoteFlaw, NoteKey};
 use crate::failure::AuditId;
 
-/// Most findings that are kept; more are counted.
-const FINDINGS: usize = 1_000;
+/// Most findings that are kept where nothing else is asked for; more are counted.
+pub(crate) const FINDINGS: usize = 1_000;
 
 /// Checks a chain, entry by entry.
 pub(crate) struct Verifier<'k> {
@@ -46,6 +46,7 @@ pub(crate) struct Verifier<'k> {
     row: (u64, [u8; 32]),
     keys: SaidOfKeys,
     findings: Vec<Finding>,
+    most: usize,
     more: u64,
     tally: Tally,
 }
@@ -75,6 +76,8 @@ pub(crate) struct Outcome {
     pub(crate) findings: Vec<Finding>,
     /// How many more there were.
     pub(crate) more: u64,
+    /// What was accepted and is not found any more: it was put back.
+    pub(crate) put_back: Vec<(u64, Flaw)>,
 }
 
 impl<'k> Verifier<'k> {
@@ -92,9 +95,15 @@ impl<'k> Verifier<'k> {
             row: (0, [0; 32]),
             keys: SaidOfKeys::default(),
             findings: Vec::new(),
+            most: FINDINGS,
             more: 0,
             tally: Tally::default(),
         }
+    }
+
+    /// Keeps up to `most` findings.
+    pub(crate) fn keep(&mut self, most: usize) {
+        self.most = most;
     }
 
     /// Begins after this entry instead of at the beginning.
@@ -128,18 +137,23 @@ impl<'k> Verifier<'k> {
             }
         };
         self.tally.checkpoints += 1;
-        match checkpoint.n.cmp(&self.n) {
+        self.expect(checkpoint.n, checkpoint.hash, from);
+        Some(checkpoint)
+    }
+
+    /// Notes that the `n`-th entry has this hash, as `from` says; checked when it goes by.
+    pub(crate) fn expect(&mut self, n: u64, hash: [u8; 32], from: &'static str) {
+        match n.cmp(&self.n) {
             std::cmp::Ordering::Greater => {
-                let ahead = self.ahead.entry(checkpoint.n).or_default();
-                if !ahead.iter().any(|(hash, _)| *hash == checkpoint.hash) {
-                    ahead.push((checkpoint.hash, from));
+                let ahead = self.ahead.entry(n).or_default();
+                if !ahead.iter().any(|(known, _)| *known == hash) {
+                    ahead.push((hash, from));
                 }
             }
-            std::cmp::Ordering::Equal => self.compare(checkpoint.hash, from),
+            std::cmp::Ordering::Equal => self.compare(hash, from),
             // What it speaks of was pruned, or lies before this part.
             std::cmp::Ordering::Less => {}
         }
-        Some(checkpoint)
     }
 
     /// Takes the next entry; `prev` is the entry of its call before it, where that is kept beside the chain. What is
@@ -229,6 +243,10 @@ impl<'k> Verifier<'k> {
 
     fn count(&mut self, at: Timestamp) {
         self.tally.calls += 1;
+        // A part of the log may have the end of a call without its beginning, which says when it was received.
+        if at == Timestamp::default() {
+            return;
+        }
         let tally = &mut self.tally;
         tally.since = Some(tally.since.map_or(at, |since| since.min(at)));
         tally.until = Some(tally.until.map_or(at, |until| until.max(at)));
@@ -266,7 +284,7 @@ impl<'k> Verifier<'k> {
         what: String,
         thing: &[u8],
     ) {
-        if self.findings.len() < FINDINGS {
+        if self.findings.len() < self.most {
             let mut of = Sha256::new();
             of.update(b"cofferdam-finding-v1\n");
             of.update(Sha256::digest(thing));
@@ -333,9 +351,20 @@ impl<'k> Verifier<'k> {
             finding.accepted =
                 self.accepted.contains(&own) || self.accepted.contains(&Accepted { of: None, ..own });
         }
+        let found: HashSet<(u64, Flaw)> = findings_of(&self.findings);
+        let is_gone = |accepted: &&Accepted| {
+            accepted.flaw.can_be_put_back() && !found.contains(&(accepted.n, accepted.flaw))
+        };
+        let gone = self.accepted.iter().filter(is_gone).map(|accepted| (accepted.n, accepted.flaw));
+        // One for each, however often it was accepted; none where not all findings are known.
+        let put_back: BTreeSet<_> = if self.more == 0 { gone.collect() } else { BTreeSet::new() };
         // What is wrong with the chain itself first: the rest may only follow from it.
         self.findings.sort_by_key(|finding| (!finding.flaw.is_of_the_chain(), finding.n));
         let Self { from, n, hash, tally, findings, more, .. } = self;
-        Outcome { from, n, hash, tally, findings, more }
+        Outcome { from, n, hash, tally, findings, more, put_back: put_back.into_iter().collect() }
     }
+}
+
+fn findings_of(findings: &[Finding]) -> HashSet<(u64, Flaw)> {
+    findings.iter().map(|finding| (finding.n, finding.flaw)).collect()
 }

@@ -27,27 +27,47 @@ const STRAYS: u32 = 100;
 /// How far a proof is, in entries, and how far it goes.
 pub(crate) type Progress<'p> = &'p mut dyn FnMut(u64, u64);
 
+/// The number and the hash of the last entry that the home remembers.
+pub(crate) type Remembered = Option<(u64, [u8; 32])>;
+
+/// What a proof is given beside the log: statements from elsewhere, the one in the file beside the log, what the home
+/// remembers, and how many findings are kept.
+pub(crate) struct Expected<'p> {
+    pub(crate) file: Option<&'p str>,
+    pub(crate) pinned: &'p [String],
+    pub(crate) log: Remembered,
+    pub(crate) findings: usize,
+}
+
+/// Where it is kept.
+const REMEMBERED: &str = "home.state";
+
 /// The proof of a record that is not there.
-pub(crate) fn nothing(key: &NoteKey, file: Option<&str>, pinned: &[String]) -> Outcome {
+pub(crate) fn nothing(key: &NoteKey, expected: &Expected<'_>) -> Outcome {
     let mut verifier = Verifier::new(key);
+    let Expected { file, pinned, log, findings } = *expected;
+    verifier.keep(findings);
     file.into_iter().for_each(|note| drop(verifier.note(note, 0, "audit.checkpoint")));
     pinned.iter().for_each(|note| drop(verifier.note(note, 0, "a checkpoint kept elsewhere")));
+    log.into_iter().for_each(|(n, hash)| verifier.expect(n, hash, REMEMBERED));
     verifier.end()
 }
 
-/// Checks all of it. `pinned` are statements from elsewhere, and `file` the one in the file beside the record.
+/// Checks all of it.
 pub(crate) fn whole(
     evidence: &mut dyn AuditEvidence,
     key: &NoteKey,
     sealer: &Sealer,
-    file: Option<&str>,
-    pinned: &[String],
+    expected: &Expected<'_>,
     progress: Progress<'_>,
 ) -> Result<Outcome, AuditError> {
     let last = evidence.last()?;
     let mut proof = Proof { evidence, verifier: Verifier::new(key), sealer, keys: Keys::default() };
+    let Expected { file, pinned, log, findings } = *expected;
+    proof.verifier.keep(findings);
     proof.begin(key)?;
     proof.signed(file, pinned, last)?;
+    log.into_iter().for_each(|(n, hash)| proof.verifier.expect(n, hash, REMEMBERED));
     let mut next = 0;
     loop {
         let entries = proof.evidence.entries(next, AT_ONCE)?;

@@ -1,24 +1,23 @@
 //! The directory of actions: files that their owner may edit by hand, each read once, by its name, and never followed
 //! elsewhere.
 
-use std::fs::{self, DirBuilder, File, Permissions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::action::{Action, action_name};
 use crate::document::{DocumentError, Refused};
 use crate::error::{HostError, HostErrorKind};
 use crate::failure::safe_line;
-use crate::host_key::open_plain;
+use crate::private_file::{self, FileError, FileFault, FilePolicy};
 use crate::spelling;
 
 /// The ending of an action's file.
 const ENDING: &str = ".md";
 
-/// Longest file that is read, in bytes; the parser refuses some that are shorter.
-const MAX_BYTES: u64 = 1024 * 1024;
+/// An action decides what runs. The parser refuses files that are shorter than this.
+const POLICY: FilePolicy = FilePolicy::trusted(1024 * 1024);
 
 /// Most actions of one host.
 const MAX_ACTIONS: usize = 20_000;
@@ -115,37 +114,15 @@ impl Shelf {
         if !self.safe()? {
             return Err(self.not_found(name));
         }
-        let odd = |what: &str| {
-            let message = format!("{name}.md among the actions {what}; it was not read.");
-            let hint = "Put the file itself there, yours and writable by nobody else: chmod 600.";
-            HostError::new(HostErrorKind::Validation, message).hint(hint)
-        };
-        let file = match open_plain(&self.path(name)) {
-            Ok(Some(file)) => file,
-            Ok(None) => return Err(odd("is a link")),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(self.not_found(name)),
-            // A socket, or a device that is not there.
-            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) => {
-                return Err(odd("is no file"));
+        match private_file::read(&self.path(name), &POLICY) {
+            Ok(Some(bytes)) => Ok(bytes),
+            Ok(None) => Err(self.not_found(name)),
+            Err(FileError::Refused(fault)) => {
+                let what = format!("{name}.md among the actions");
+                Err(fault.into_host_error(HostErrorKind::Validation, &what))
             }
-            Err(error) => return Err(unreadable(error)),
-        };
-        let metadata = file.metadata().map_err(unreadable)?;
-        if !metadata.is_file() {
-            return Err(odd("is no file"));
+            Err(error) => Err(unreadable(error.into())),
         }
-        if !owned(metadata.uid()) {
-            return Err(odd("belongs to another user"));
-        }
-        if metadata.mode() & 0o022 != 0 {
-            return Err(odd("can be written by others than its owner"));
-        }
-        let mut bytes = Vec::new();
-        file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-        if bytes.len() as u64 > MAX_BYTES {
-            return Err(odd("has more than 256 KiB"));
-        }
-        Ok(bytes)
     }
 
     /// Puts the file of an action there, whole or not at all.
@@ -153,29 +130,21 @@ impl Shelf {
     /// # Errors
     /// `conflict`: there is one of this name, and `replace` does not say that it may go; it cannot be written.
     pub(crate) fn add(&self, action: &Action, replace: bool) -> Result<(), HostError> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.dir).map_err(unwritable)?;
+        private_file::create_dir(&self.dir).map_err(unwritable)?;
         self.safe()?;
-        let write = || -> io::Result<tempfile::NamedTempFile> {
-            let mut file = tempfile::Builder::new()
-                .prefix(".action-")
-                .permissions(Permissions::from_mode(0o600))
-                .tempfile_in(&self.dir)?;
-            file.write_all(action.text().as_bytes())?;
-            file.as_file().sync_all()?;
-            Ok(file)
+        let (path, text) = (self.path(action.name()), action.text().as_bytes());
+        let written = match replace {
+            true => private_file::replace(&path, text, &POLICY),
+            false => private_file::create_new(&path, text, &POLICY),
         };
-        let file = write().map_err(unwritable)?;
-        let path = self.path(action.name());
-        let placed = if replace { file.persist(&path) } else { file.persist_noclobber(&path) };
-        placed.map_err(|error| match error.error.kind() {
-            io::ErrorKind::AlreadyExists => {
+        written.map_err(|error| match io::Error::from(error) {
+            error if error.kind() == io::ErrorKind::AlreadyExists => {
                 let message = format!("There is an action {} already.", action.name());
                 let hint = "Add it with --replace, or under another name.";
                 HostError::new(HostErrorKind::Conflict, message).hint(hint)
             }
-            _ => unwritable(error.error),
-        })?;
-        sync(&self.dir).map_err(unwritable)
+            error => unwritable(error),
+        })
     }
 
     /// Takes an action's file away.
@@ -187,7 +156,7 @@ impl Shelf {
             return Err(self.not_found(name));
         }
         match fs::remove_file(self.path(name)) {
-            Ok(()) => sync(&self.dir).map_err(unwritable),
+            Ok(()) => private_file::sync_dir(&self.dir).map_err(unwritable),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(self.not_found(name)),
             Err(error) => Err(unwritable(error)),
         }
@@ -206,22 +175,14 @@ impl Shelf {
         HostError::new(HostErrorKind::ActionNotFound, message).hint(hint)
     }
 
-    /// Whether the directory is there; it must be its owner's alone to write.
+    /// Whether the directory is there; nobody but this user or root may be able to write it.
     fn safe(&self) -> Result<bool, HostError> {
-        let metadata = match fs::metadata(&self.dir) {
-            Ok(metadata) => metadata,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-            Err(error) => return Err(unreadable(error)),
-        };
-        let wrong = match () {
-            () if !metadata.is_dir() => "is no directory",
-            () if !owned(metadata.uid()) => "belongs to another user",
-            () if metadata.mode() & 0o022 != 0 => "can be written by others than its owner",
-            () => return Ok(true),
-        };
-        let message = format!("The directory `actions` {wrong}: others could decide what runs.");
-        let hint = "Own it and `chmod 700` it, once you have looked at what is in it.";
-        Err(HostError::new(HostErrorKind::Validation, message).hint(hint))
+        private_file::check_dir(&self.dir).map_err(|error| match error {
+            FileError::Refused(fault @ FileFault::Directory { .. }) => {
+                fault.into_host_error(HostErrorKind::Validation, "The directory `actions`")
+            }
+            error => unreadable(error.into()),
+        })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -245,15 +206,6 @@ pub(super) fn named(name: &str, bytes: &[u8]) -> Result<Action, HostError> {
         Ok(()) => Ok(action),
         Err(error) => Err(error.into_host_error()),
     }
-}
-
-/// Whether a file of this user's is ours to trust: our own, or the system's.
-fn owned(uid: u32) -> bool {
-    uid == rustix::process::geteuid().as_raw() || uid == 0
-}
-
-fn sync(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
 }
 
 fn unreadable(error: io::Error) -> HostError {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 mod disk;
+mod lost;
 mod opened;
 mod power;
 mod pruned;
@@ -24,8 +25,8 @@ use crate::audit::entry::{GENESIS, chained};
 use crate::audit::note::NoteSigner;
 use crate::audit::order::Written;
 use crate::audit::{
-    AuditError, AuditLog as _, CallStatus, CloseCall, Entry, EventLine, Finding, KeyEnd, OpenCall, Opened,
-    Order, Outcome, Route, Sealer, Verdict, whole, written as answer,
+    AuditError, AuditLog as _, CallStatus, CloseCall, Entry, EventLine, Expected, FINDINGS, Finding, KeyEnd,
+    OpenCall, Opened, Order, Outcome, Route, Sealer, Verdict, whole, written as answer,
 };
 use crate::failure::AuditId;
 use crate::host_key;
@@ -145,7 +146,8 @@ fn proof_of(home: &Path, mut evidence: super::evidence::Evidence) -> (super::evi
     let host_key = host_key::read_or_make(&home.join("host.key")).unwrap();
     let (key, sealer) = (NoteSigner::new(&host_key).key(), Sealer::new(&host_key));
     let file = Anchor::of(home).read().unwrap();
-    let outcome = whole(&mut evidence, &key, &sealer, file.as_deref(), &[], &mut |_, _| ()).unwrap();
+    let expected = Expected { file: file.as_deref(), pinned: &[], log: None, findings: FINDINGS };
+    let outcome = whole(&mut evidence, &key, &sealer, &expected, &mut |_, _| ()).unwrap();
     (evidence, outcome)
 }
 

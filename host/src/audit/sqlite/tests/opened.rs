@@ -116,7 +116,7 @@ fn a_record_that_others_can_read_is_refused_with_the_fix() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
     let error = trouble(home.path());
     assert_eq!(error.trouble(), AuditTrouble::Exposed);
-    assert!(error.to_string().contains("chmod 600"), "{error}");
+    assert!(error.to_string().contains("mode 640") && error.trouble().fix().contains("chmod 600"), "{error}");
     assert!(log(home.path()).reader().is_err());
     private(&path);
     fill(home.path(), 1);
@@ -164,11 +164,11 @@ fn links_directories_and_pipes_are_no_record() {
     assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0, "a link is not followed");
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
-    assert!(trouble(home.path()).to_string().contains("no file"));
+    assert!(trouble(home.path()).to_string().contains("not a regular file"));
     fs::remove_dir(&path).unwrap();
     rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
         .unwrap();
-    assert!(trouble(home.path()).to_string().contains("no file"));
+    assert!(trouble(home.path()).to_string().contains("not a regular file"));
 }
 
 #[test]

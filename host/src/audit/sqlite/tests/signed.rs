@@ -191,8 +191,13 @@ fn a_host_that_was_killed_while_it_made_the_record_leaves_nothing_to_find() {
         )
         .unwrap();
     let key = host_key::read_or_make(&home.path().join("host.key")).unwrap();
-    let genesis =
-        Checkpoint { n: 0, hash: GENESIS, at: Timestamp::now(), statement: crate::audit::Statement::Head };
+    let genesis = Checkpoint {
+        n: 0,
+        hash: GENESIS,
+        at: Timestamp::now(),
+        vault: None,
+        statement: crate::audit::Statement::Head,
+    };
     fs::write(home.path().join("audit.checkpoint"), genesis.sign(&NoteSigner::new(&key))).unwrap();
     assert!(findings(home.path()).is_empty());
     fill(home.path(), 2);

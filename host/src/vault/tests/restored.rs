@@ -1,0 +1,61 @@
+//! A vault that is missing or put back from an older copy.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::fs;
+
+use super::{add, at, bound, key, refused};
+use crate::vault::Vault as _;
+
+#[test]
+fn an_older_or_missing_vault_is_refused_until_accepted() {
+    let home = bound();
+    let copy = fs::read(home.path().join("vault")).unwrap();
+    add(&at(&home), &key("api_key/slack/second")).unwrap();
+    fs::write(home.path().join("vault"), &copy).unwrap();
+    refused(&at(&home), "older than home.state says");
+    let moved = home.path().join("moved");
+    fs::rename(home.path().join("vault"), &moved).unwrap();
+    refused(&at(&home), "is missing");
+    // The state of that time, put back with it, is older than nothing; alone, it is refused.
+    fs::rename(&moved, home.path().join("vault")).unwrap();
+    let state = crate::home_state::HomeState::of(home.path());
+    state.accept(0, [0; 32]).unwrap();
+    assert_eq!(at(&home).bindings().unwrap().iter().count(), 1);
+    add(&at(&home), &key("api_key/slack/third")).unwrap();
+    fs::remove_file(home.path().join("home.state")).unwrap();
+    refused(&at(&home), "home.state is missing");
+}
+
+#[test]
+fn a_vault_written_before_a_crash_is_used() {
+    let home = bound();
+    let state = fs::read(home.path().join("home.state")).unwrap();
+    for n in 0..3 {
+        add(&at(&home), &key(&format!("api_key/slack/n{n}"))).unwrap();
+        if n == 0 {
+            // Killed between the vault and the state.
+            fs::write(home.path().join("home.state"), &state).unwrap();
+        }
+    }
+    assert_eq!(at(&home).bindings().unwrap().iter().count(), 4);
+}
+
+#[test]
+fn a_vault_of_the_first_version_is_read_and_gets_counters() {
+    let home = bound();
+    let vault = at(&home);
+    let bytes = fs::read(vault.path()).unwrap();
+    assert_eq!(bytes.get(16..18), Some(&[0, 2][..]));
+    let opened = vault.bindings().unwrap();
+    let key = crate::vault::seal::Key::of_file(
+        &fs::read(vault.key_file_path()).unwrap().try_into().unwrap(),
+        crate::vault::header::Header::read(&bytes).unwrap().0.salt,
+    );
+    let old = key.seal(crate::vault::contents::write(&opened).unwrap(), None).unwrap();
+    fs::write(vault.path(), &old).unwrap();
+    fs::remove_file(home.path().join("home.state")).unwrap();
+    assert_eq!(at(&home).bindings().unwrap().iter().count(), 1);
+    add(&at(&home), &super::key("api_key/slack/new")).unwrap();
+    fs::write(home.path().join("vault"), &old).unwrap();
+    refused(&at(&home), "older than home.state says");
+}

@@ -1,0 +1,51 @@
+//! A home whose log was deleted, as its operator meets it: keyed calls wait for a word.
+
+use std::fs;
+
+use cofferdam::{Call, HostErrorKind};
+use cofferdam_test_support::{Cli, Home, Signer};
+use serde_json::json;
+
+use crate::COFFERDAM;
+use crate::world::{example, refused, run, world};
+
+fn post(path: &str, key: Option<&str>) -> Call {
+    let call = Call::new(example("probe"), "post", json!({"url": world().upstream.url(path), "body": "b"}));
+    match key {
+        Some(key) => call.idempotency_key(key),
+        None => call,
+    }
+}
+
+#[test]
+fn a_deleted_log_frees_a_key_only_when_accepted() {
+    let (home, signer) = (Home::new(COFFERDAM), Signer::new());
+    home.trust(&signer.public(), "github://cofferdam/*");
+    let probe = world().packages.iter().find(|(name, _)| *name == "probe").unwrap();
+    run(home.install(&probe.1, &signer)).unwrap();
+    let host = || home.builder_alone().allow_private(world().upstream.host_port()).build().unwrap();
+    let path = "/text/lost?deleted";
+    let count = || world().upstream.seen(path).len();
+    run(host().run(post(path, Some("k")))).unwrap();
+    run(host().run(post(path, Some("k")))).unwrap();
+    assert_eq!(count(), 1, "the second is a replay");
+
+    for name in ["audit.db", "audit.db-wal", "audit.db-shm", "audit.checkpoint"] {
+        let _ = fs::remove_file(home.path().join(name));
+    }
+    let cli = Cli::new(COFFERDAM, home.path());
+    let ran = cli.run(&["audit", "verify"]).fails(86);
+    assert!(ran.stdout.contains("home.state signs for"), "{}", ran.stdout);
+    let error = refused(run(host().run(post(path, Some("k")))));
+    assert_eq!((error.kind(), count()), (HostErrorKind::AuditUnavailable, 1));
+    assert!(error.message().contains("older than this home remembers"), "{error}");
+    assert!(error.hint_text().unwrap().contains("--accept-loss"), "{error:?}");
+    run(host().run(post(path, None))).unwrap();
+    assert_eq!(count(), 2, "a call without a key goes on");
+
+    let _ = cli.run(&["audit", "verify"]).fails(86);
+    cli.run(&["audit", "verify", "--accept-loss"]).ok();
+    run(host().run(post(path, Some("k")))).unwrap();
+    assert_eq!(count(), 3);
+    cli.run(&["audit", "verify"]).ok();
+}
