@@ -86,3 +86,19 @@ fn what_is_typed_at_the_prompt_is_not_shown() {
     assert_eq!(ran.envelope()["error"]["code"], "vault_locked");
     assert!(ran.stderr.contains("--passphrase-file"), "{}", ran.stderr);
 }
+
+#[test]
+fn ctrl_c_at_a_secret_prompt_restores_the_terminal() {
+    let (_home, cli) = home(&[slack("github://acme/slack", "1.0.0", "slack.com:443")]);
+    let then = [";", "echo", "code=$?;", "stty", "-a"];
+    let set = [&["binding", "set", "bearer/slack"], &then[..]].concat();
+    let lock = [&["binding", "lock", "--passphrase"], &then[..]].concat();
+    for (args, question) in [(set, "Token for"), (lock, "New passphrase")] {
+        let Some((_, screen)) = typed(&cli, &args, &[(question, "half a sec\u{3}")]) else { return };
+        assert!(screen.contains("code=130") && !screen.contains("half a sec"), "{screen}");
+        for mode in ["echo", "icanon", "isig"] {
+            assert!(screen.split_whitespace().any(|word| word == mode), "{mode}: {screen}");
+        }
+    }
+    assert!(cli.run(&["binding", "list", "--format", "json"]).json().as_array().unwrap().is_empty());
+}

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{TOKEN, fed, home, silent, slack};
 
@@ -53,6 +53,11 @@ fn a_test_with_a_url_goes_through_the_gate_and_shows_a_status_alone() {
     // The address is private: the gate's rule holds here, too.
     let private = test(&format!("{at}/accepted")).fails(77);
     assert_eq!(private.envelope()["error"]["class"], "capability_denied");
+    // The option of every command that sends something opens it, and so does the configuration.
+    let option = ["binding", "test", "bearer/slack", "--url", &format!("{at}/else"), "--allow-private"];
+    let opened = cli.run(&[&option[..], &[&format!("localhost:{port}"), "--format", "json"]].concat());
+    assert_eq!(silent(opened, TOKEN).json()["answer"]["status"], 404);
+    assert_eq!(heads.iter().take(1).count(), 1);
     fs::write(
         home.path().join("config.toml"),
         format!("[network]\nallow_private = [\"localhost:{port}\"]\n"),
@@ -85,4 +90,39 @@ fn a_test_with_a_url_goes_through_the_gate_and_shows_a_status_alone() {
     }
     assert_eq!(heads.try_iter().count(), 0);
     cli.run(&["binding", "test", "bearer/slack/none", "--url", &at]).fails(66).said("Nothing is bound");
+}
+
+#[test]
+fn why_ends_with_binding_required_where_it_is_unbound() {
+    let (_home, cli) = home(&[slack("github://acme/slack", "1.0.0", "slack.com:443")]);
+    for access in ["bearer/slack", "slack.com:443"] {
+        let ran = cli.run(&["why", "github://acme/slack", access, "--format", "json"]).fails(78);
+        let answer: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!((&answer["allowed"], &answer["class"]), (&json!(true), &json!("binding_required")));
+        assert_eq!(answer["suggestion"], "cofferdam binding set bearer/slack/default");
+        let human = cli.run(&["why", "github://acme/slack", access]).fails(78);
+        assert!(human.stdout.contains("NOT BOUND"), "{}", human.stdout);
+    }
+    let _ = fed(&cli, &["binding", "set", "bearer/slack", "--stdin"], TOKEN).ok();
+    assert_eq!(
+        cli.run(&["why", "github://acme/slack", "bearer/slack", "--format", "json"]).json().get("class"),
+        None
+    );
+    for access in ["bearer/slack", "slack.com:443"] {
+        cli.run(&["why", "github://acme/slack", access]).ok();
+    }
+}
+
+#[test]
+fn why_names_the_host_that_an_upgrade_asks_for() {
+    let of = |version, host| slack("github://acme/slack", version, host);
+    let (_home, cli) = home(&[of("1.0.0", "slack.com:443"), of("1.1.0", "evil.example:443")]);
+    let to = ["--connector", "github://acme/slack", "--host", "slack.com:443"];
+    let _ = fed(&cli, &[&["binding", "set", "bearer/slack", "--stdin"], &to[..]].concat(), TOKEN).ok();
+    for access in ["bearer/slack", "evil.example:443"] {
+        let why = ["why", "github://acme/slack@1.1.0", access, "--format", "json"];
+        let answer: Value = serde_json::from_str(&cli.run(&why).fails(78).stdout).unwrap();
+        let allow = "cofferdam binding allow bearer/slack/default --host evil.example:443";
+        assert_eq!((&answer["code"], &answer["suggestion"]), (&json!("not_allowed"), &json!(allow)));
+    }
 }

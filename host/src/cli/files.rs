@@ -1,8 +1,7 @@
 //! Files that the user names: read within bounds, written whole or not at all, and named in every error.
 
-use std::fs::{File, OpenOptions, Permissions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
@@ -11,6 +10,8 @@ use crate::document::DocumentError;
 use crate::error::{HostError, HostErrorKind};
 use crate::failure::safe_line;
 use crate::package;
+pub(super) use crate::private_file::parent;
+use crate::private_file::{self, FileError, FileFault, FilePolicy, PrivateFile};
 
 /// Longest document that is read, in bytes; each kind has its own bound below it.
 const DOCUMENT_BYTES: u64 = 4 * 1024 * 1024;
@@ -75,7 +76,10 @@ pub(super) fn read_package(path: &Path) -> Result<Vec<u8>, HostError> {
 
 /// A document of whatever kind, as text.
 pub(super) fn read_text(what: &str, path: &Path) -> Result<String, HostError> {
-    let bytes = bounded(what, path, DOCUMENT_BYTES)?;
+    text(what, path, bounded(what, path, DOCUMENT_BYTES)?)
+}
+
+fn text(what: &str, path: &Path, bytes: Vec<u8>) -> Result<String, HostError> {
     String::from_utf8(bytes)
         .map_err(|error| unreadable(what, path, io::Error::new(io::ErrorKind::InvalidData, error)))
 }
@@ -104,26 +108,44 @@ pub(super) fn read_private(what: &str, path: &Path) -> Result<Zeroizing<String>,
     private(what, path, SECRET_BYTES, "if others may have read it, have its issuer replace what is in it")
 }
 
+/// The text of a file of the home directory that decides what runs; none if it does not exist.
+pub(super) fn read_own(what: &str, path: &Path) -> Result<Option<String>, HostError> {
+    let bytes = private_file::read(path, &FilePolicy::trusted(DOCUMENT_BYTES));
+    let bytes = bytes.map_err(|error| unusable(what, path, error, None))?;
+    bytes.map(|bytes| text(what, path, bytes)).transpose()
+}
+
+/// The bytes of a file that decides what the host trusts, and that nobody else may be able to write.
+pub(super) fn read_trusted(what: &str, path: &Path, max: u64) -> Result<Vec<u8>, HostError> {
+    private_file::read(path, &FilePolicy::trusted(max).named())
+        .and_then(|bytes| bytes.ok_or(io::ErrorKind::NotFound.into()))
+        .map_err(|error| unusable(what, path, error, None))
+}
+
 fn private(what: &str, path: &Path, max: u64, remedy: &str) -> Result<Zeroizing<String>, HostError> {
-    let file = open(what, path)?;
-    let metadata = file.metadata().map_err(|error| unreadable(what, path, error))?;
-    if metadata.is_file() && metadata.mode() & 0o077 != 0 {
-        let message = format!(
-            "{what} {} can be read or written by others (mode {:03o}); it was not used.",
-            shown(path),
-            metadata.mode() & 0o777
-        );
-        let hint = format!("Run `chmod 600 {}`; {remedy}.", shown(path));
-        return Err(HostError::new(HostErrorKind::Validation, message).hint(hint));
-    }
-    // With room for all of it, so that no copy is left behind by growing.
-    let room = usize::try_from(max).unwrap_or_default().saturating_add(2);
-    let mut text = Zeroizing::new(String::with_capacity(room));
-    file.take(max + 1).read_to_string(&mut text).map_err(|error| unreadable(what, path, error))?;
-    if text.len() as u64 > max {
-        return Err(too_long(what, path, max));
-    }
-    Ok(text)
+    private_file::open(path, &FilePolicy::secret(max).named())
+        .and_then(|file| file.ok_or(io::ErrorKind::NotFound.into()))
+        .and_then(PrivateFile::read_secret_text)
+        .map_err(|error| unusable(what, path, error, Some(remedy)))
+}
+
+/// The error for a private file that cannot be used, with what to do if its content is known to others.
+fn unusable(what: &str, path: &Path, error: FileError, remedy: Option<&str>) -> HostError {
+    let fault = match error {
+        FileError::Refused(fault) => fault,
+        error => return unreadable(what, path, error.into()),
+    };
+    let hint = match (&fault, remedy) {
+        (FileFault::TooLarge { limit }, _) => return too_long(what, path, *limit),
+        (FileFault::ReadableByOthers { .. } | FileFault::WritableByOthers { .. }, Some(remedy)) => {
+            format!("Run `chmod 600 {}`; {remedy}.", shown(path))
+        }
+        (FileFault::Directory { path }, _) => {
+            format!("Another user can change {}. {}", shown(path), fault.fix())
+        }
+        _ => fault.fix().to_owned(),
+    };
+    fault.into_host_error(HostErrorKind::Validation, &format!("{what} {}", shown(path))).hint(hint)
 }
 
 /// Reads at most `max` bytes of a stream.
@@ -158,49 +180,25 @@ fn too_long(what: &str, path: &Path, max: u64) -> HostError {
     HostError::new(HostErrorKind::Validation, message).hint("Is it the file that was meant?")
 }
 
-/// Writes a file whole: whoever looks sees what was there before, or all of the new.
+/// Replaces a file in one step; it keeps its mode and its owner.
 pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), HostError> {
     let wrong = |error| unwritable(path, error);
     if path.is_dir() {
         return Err(wrong(io::ErrorKind::IsADirectory.into()));
     }
-    let mut file = tempfile::Builder::new()
-        .prefix(".cofferdam-")
-        .permissions(Permissions::from_mode(0o666))
-        .tempfile_in(parent(path))
-        .map_err(wrong)?;
-    file.write_all(bytes).map_err(wrong)?;
-    file.as_file().sync_all().map_err(wrong)?;
-    file.persist(path).map_err(|error| wrong(error.error))?;
-    Ok(())
+    private_file::replace(path, bytes, &FilePolicy::output()).map_err(|error| wrong(error.into()))
 }
 
 /// Writes a file that did not exist and that its owner alone can read.
 pub(super) fn write_new_secret(path: &Path, text: &str) -> Result<(), HostError> {
-    let wrong = |error| unwritable(path, error);
-    let mut file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+    let written = private_file::create_new(path, text.as_bytes(), &FilePolicy::private_output());
+    written.map_err(|error| match io::Error::from(error) {
+        error if error.kind() == io::ErrorKind::AlreadyExists => {
             let message = format!("{} exists already; keys are never overwritten.", shown(path));
-            let hint = "Name another file with --out.";
-            return Err(HostError::new(HostErrorKind::Conflict, message).hint(hint));
+            HostError::new(HostErrorKind::Conflict, message).hint("Name another file with --out.")
         }
-        Err(error) => return Err(wrong(error)),
-    };
-    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
-    written.map_err(|error| {
-        // Half a key is of no use to anybody, and this process has just made the file.
-        drop(std::fs::remove_file(path));
-        wrong(error)
+        error => unwritable(path, error),
     })
-}
-
-/// The directory that a file is in.
-pub(super) fn parent(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    }
 }
 
 /// The path with `suffix` after its whole name: `slack.wasm` becomes `slack.wasm.dsse.json`.
@@ -224,7 +222,50 @@ pub(super) fn capitalised(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
+    use std::fs::Permissions;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
     use super::*;
+
+    #[test]
+    fn a_private_file_is_refused_where_others_can_change_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, link) = (dir.path().join("passphrase"), dir.path().join("link"));
+        std::fs::write(&path, "correct horse battery").unwrap();
+        let set = |path: &Path, mode| std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        set(&path, 0o600);
+        std::os::unix::fs::symlink("passphrase", &link).unwrap();
+        assert!(read_private("It", &link).is_ok(), "an orchestrator hands over links");
+        set(dir.path(), 0o777);
+        for path in [&path, &link] {
+            let error = read_private("It", path).unwrap_err();
+            assert!(error.hint_text().unwrap().contains(dir.path().to_str().unwrap()), "{error}");
+        }
+        set(dir.path(), 0o755);
+        set(&path, 0o664);
+        assert!(read_trusted("It", &path, 100).unwrap_err().message().contains("can be written by others"));
+        set(&path, 0o644);
+        assert!(read_trusted("It", &path, 100).is_ok());
+        std::fs::hard_link(&path, dir.path().join("second")).unwrap();
+        assert!(read_trusted("It", &path, 100).unwrap_err().message().contains("hard link"));
+        if rustix::process::geteuid().is_root() {
+            std::fs::remove_file(dir.path().join("second")).unwrap();
+            std::os::unix::fs::chown(&path, Some(12_345), None).unwrap();
+            assert!(read_trusted("It", &path, 100).unwrap_err().message().contains("another user"));
+        }
+    }
+
+    #[test]
+    fn a_replaced_file_keeps_its_mode() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("mcp.json");
+        std::fs::write(&path, "old").unwrap();
+        for kept in [0o600, 0o640, 0o755] {
+            std::fs::set_permissions(&path, Permissions::from_mode(kept)).unwrap();
+            write_whole(&path, b"new").unwrap();
+            assert_eq!(mode(&path), kept);
+        }
+    }
 
     fn mode(path: &Path) -> u32 {
         path.metadata().unwrap().mode() & 0o777

@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::files;
 use super::ui::Ui;
 use crate::error::HostError;
-use crate::limits::parse_time;
-use crate::server::{ServerSettings, ServerTls, Token};
+use crate::limits::{LimitRequest, parse_time};
+use crate::server::{RequestBudget, ServerSettings, ServerTls, Token};
 
 /// Longest file of certificates or keys, in bytes.
 const PEM_BYTES: u64 = 1024 * 1024;
@@ -57,9 +57,9 @@ impl Listen {
         &self,
         address: SocketAddr,
         variable: &str,
-        grace: Duration,
+        pace: &Pace,
     ) -> Result<ServerSettings, HostError> {
-        let mut settings = ServerSettings::new(address).grace(grace);
+        let mut settings = ServerSettings::new(address).grace(pace.grace).budget(pace.budget());
         let token = match &self.token_file {
             Some(path) => Some(Token::new(&files::read_private("The token file", path)?)?),
             // One that is set and empty was meant to be something: it is refused as a file without a token is.
@@ -72,7 +72,7 @@ impl Listen {
             settings = settings.token(token);
         }
         if let (Some(cert), Some(key)) = (&self.tls_cert, &self.tls_key) {
-            let cert = files::bounded("The certificate", cert, PEM_BYTES)?;
+            let cert = files::read_trusted("The certificate", cert, PEM_BYTES)?;
             let key = files::read_private("The private key", key)?;
             settings = settings.tls(ServerTls::from_pem(&cert, key.as_bytes())?);
         }
@@ -106,6 +106,31 @@ pub(super) struct Pace {
     /// How long running calls may go on when the server is to end, like 10s; then they are cancelled.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
     pub(super) grace: Duration,
+
+    /// The memory for requests that are being read, wait, run or are being answered, like 128MiB; one client gets half
+    /// of it over HTTP. What does not fit is refused as busy.
+    #[arg(long, value_name = "SIZE", default_value = "128MiB", value_parser = size)]
+    pub(super) request_memory: usize,
+}
+
+impl Pace {
+    /// The memory for requests.
+    pub(super) fn budget(&self) -> RequestBudget {
+        RequestBudget::new(self.request_memory)
+    }
+}
+
+/// The bytes of an amount of memory like 64MiB; none where it is no such amount.
+pub(super) fn memory(text: &str) -> Option<usize> {
+    let size = LimitRequest::parse(None, None, Some(text)).ok()?.memory()?;
+    usize::try_from(size).ok()
+}
+
+/// Reads a size like 64MiB.
+fn size(text: &str) -> Result<usize, String> {
+    memory(text)
+        .filter(|bytes| *bytes >= 16 << 20)
+        .ok_or_else(|| "write it like 64MiB, 16MiB at least".to_owned())
 }
 
 /// Reads a time like 500ms, 10s or 2m.

@@ -23,6 +23,7 @@ mod passphrase;
 mod private;
 mod process_setup;
 mod progress;
+mod prompt;
 #[cfg(test)]
 mod reference;
 mod report;
@@ -74,6 +75,8 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(stop) => report::stopped(&ui, stop),
     };
+    // A prompt that a signal cut off still has the terminal in its own mode.
+    prompt::restore();
     // Last: whoever waits for the answer has it.
     telemetry.end();
     code

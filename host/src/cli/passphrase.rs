@@ -1,13 +1,12 @@
 //! The vault's passphrase: from a file, the environment or the terminal.
 
-use std::io::IsTerminal as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
 use super::files;
-use super::progress;
+use super::prompt;
 use super::ui::Ui;
 use crate::error::{HostError, HostErrorKind};
 use crate::secret::Secret;
@@ -43,7 +42,7 @@ pub(super) fn asked() -> PassphraseSource {
             PassphraseFor::OpeningAgain => "That does not open it. Passphrase of the vault: ",
             PassphraseFor::Opening | PassphraseFor::Locking => "Passphrase of the vault: ",
         };
-        match prompt(question) {
+        match prompt::hidden(question) {
             Some(text) => Ok(Arc::new(Secret::new(text))),
             None => Err(VaultError::Locked {
                 message: "The vault is locked with a passphrase, and nobody is there to give it.".into(),
@@ -61,8 +60,8 @@ pub(super) fn ask_new() -> Result<Secret, HostError> {
         let message = "A new passphrase is needed, and nobody is there to give it; nothing was changed.";
         HostError::new(HostErrorKind::Validation, message).hint("Add --new-passphrase-file FILE.")
     };
-    let first = Zeroizing::new(prompt("New passphrase of the vault: ").ok_or_else(unasked)?);
-    let second = Zeroizing::new(prompt("The same again: ").ok_or_else(unasked)?);
+    let first = Zeroizing::new(prompt::hidden("New passphrase of the vault: ").ok_or_else(unasked)?);
+    let second = Zeroizing::new(prompt::hidden("The same again: ").ok_or_else(unasked)?);
     if *first != *second {
         let message = "The two passphrases are not the same; nothing was changed.";
         return Err(HostError::new(HostErrorKind::Validation, message).hint("Run the command again."));
@@ -75,14 +74,6 @@ pub(super) fn warn_if_short(passphrase: &Secret, ui: &Ui) {
     if passphrase.expose().chars().count() < SHORT {
         ui.warn(&format!("The passphrase has fewer than {SHORT} characters: who has the file can guess it."));
     }
-}
-
-/// Asks without showing the answer; none where no terminal is there, or it gives no answer.
-pub(super) fn prompt(question: &str) -> Option<String> {
-    if !std::io::stdin().is_terminal() {
-        return None;
-    }
-    progress::without_spinner(|| rpassword::prompt_password(question)).ok()
 }
 
 fn accepted(mut text: Zeroizing<String>, place: &str) -> Result<Secret, HostError> {

@@ -5,11 +5,11 @@ use crate::host::HostBuilder;
 /// The option.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(super) struct AllowPrivate {
-    /// Lets a connector reach this host although its address is private; its manifest must name the host too. May be
-    /// given several times.
+    /// Lets a connector reach this host although its address is private; its manifest must name the host too. With
+    /// `=RANGE` (an address, or a network like 10.20.0.0/16) only there. May be given several times.
     #[arg(
         long,
-        value_name = "HOST:PORT",
+        value_name = "HOST:PORT[=RANGE]",
         env = "COFFERDAM_ALLOW_PRIVATE",
         hide_env_values = true,
         value_delimiter = ','

@@ -63,7 +63,9 @@ fn exit_codes() -> String {
     page.push_str(
         "\n## A call's outcome\n\n\
          The call has an outcome, and it is a failure: one code a class. `install` and `verify` end with \
-         those of them that keep a connector from running.\n\n\
+         those of them that keep a connector from running. `why` ends with `capability_denied` where the \
+         access is not granted, and with `binding_required` or `binding_failed` where it is granted and a \
+         credential that the call needs is not bound for it. `binding test` ends with what a call would end with.\n\n\
          | code | class | meaning | retriable |\n|---|---|---|---|\n",
     );
     for class in FailureClass::ALL {

@@ -11,6 +11,7 @@ use super::args::Cli;
 use super::exit_codes::{INTERRUPTED, TERMINATED, USAGE};
 use super::facts;
 use super::ui::{Ui, err_line};
+use crate::agent::refused_arguments;
 use crate::document::DocumentError;
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::{AuditId, Failure, printable_json};
@@ -176,7 +177,13 @@ pub(super) fn show(ui: &Ui, error: &Error) {
 
 fn show_failure(failure: &Failure) {
     let suggestion = failure.details().get("suggestion").and_then(Value::as_str);
-    err_line("error: ", ERROR, &format!("{}: {}", failure.class().name(), failure.message()));
+    match refused_arguments(failure) {
+        Some(refusal) => {
+            err_line("error: ", ERROR, &refusal);
+            err_line("fix: ", FIX, "Change the arguments: the connector refuses the same call again.");
+        }
+        None => err_line("error: ", ERROR, &format!("{}: {}", failure.class().name(), failure.message())),
+    }
     if let Some(fix) = suggestion.filter(|fix| !failure.message().contains(*fix)) {
         err_line("fix: ", FIX, fix);
     }

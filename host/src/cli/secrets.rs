@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use zeroize::Zeroizing;
 
 use super::files;
-use super::passphrase::prompt;
+use super::prompt;
 use crate::error::{HostError, HostErrorKind};
 use crate::vault::BindingName;
 
@@ -78,7 +78,7 @@ impl From {
 
 /// Asks for one; where nobody can answer, says how to give it.
 pub(super) fn ask(question: &str, name: &BindingName) -> Result<Zeroizing<String>, HostError> {
-    prompt(question).map(Zeroizing::new).ok_or_else(|| {
+    prompt::hidden(question).map(Zeroizing::new).ok_or_else(|| {
         let message = format!("The secret of {name} is to be typed at a terminal, and this is none.");
         HostError::new(HostErrorKind::Validation, message)
             .hint("Add --stdin and pipe it, --file PATH, or --from-env VARIABLE.")

@@ -213,7 +213,7 @@ fn recorded(mut builder: HostBuilder, audit: &settings::Audit) -> HostBuilder {
 
 /// Reads certificate authorities, and refuses what are none while the file's name is known.
 fn read_roots(path: &Path) -> Result<Vec<u8>, HostError> {
-    let pem = files::bounded("The extra root", path, ROOTS_BYTES)?;
+    let pem = files::read_trusted("The extra root", path, ROOTS_BYTES)?;
     match crate::egress::roots_from_pem(&pem) {
         Ok(_) => Ok(pem),
         Err(error) => {

@@ -53,12 +53,9 @@ impl Settings {
     /// Reads the file in `home`, if there is one.
     pub(super) fn load(home: &Path) -> Result<Self, HostError> {
         let path = home.join(FILE);
-        match files::read_if_there("The configuration", &path)? {
+        match files::read_own("The configuration", &path)? {
             None => Ok(Self::default()),
-            Some(_) => {
-                let text = files::read_text("The configuration", &path)?;
-                Self::parse(&files::shown(&path), home, &text)
-            }
+            Some(text) => Self::parse(&files::shown(&path), home, &text),
         }
     }
 
@@ -70,7 +67,7 @@ impl Settings {
             if let Some(network) = root.table("network") {
                 network.only(&["allow_private", "roots", "extra_roots"]);
                 for entry in network.texts("allow_private") {
-                    settings.allow_private.extend(entry.parse(|text| host_port(text)));
+                    settings.allow_private.extend(entry.parse(|text| private_grant(text)));
                 }
                 let whose = network.text("roots").and_then(|roots| roots.parse(|text| whose_roots(text)));
                 settings.roots = whose.unwrap_or_default();
@@ -144,10 +141,13 @@ fn field_bytes(bytes: u64) -> Result<usize, Refused> {
 }
 
 /// Refuses what the host would refuse later, with its place in the file.
-fn host_port(text: &str) -> Result<String, Refused> {
-    match crate::egress::HostPort::parse(text) {
+fn private_grant(text: &str) -> Result<String, Refused> {
+    match crate::egress::PrivateGrant::parse(text) {
         Ok(_) => Ok(text.to_owned()),
-        Err(error) => Err(Refused::new(error.to_string(), "write it like \"localhost:8080\"")),
+        Err(error) => {
+            let fix = "write it like \"localhost:8080\" or \"gitlab.corp:443=10.20.0.0/16\"";
+            Err(Refused::new(error.to_string(), fix))
+        }
     }
 }
 

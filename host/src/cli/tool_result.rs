@@ -1,7 +1,6 @@
 //! What an agent would be told of a call, as the message of a tool that agents' protocols have.
 
 use serde::Serialize;
-use serde_json::Value;
 
 use super::report::{Stop, exit_code};
 use super::ui::Ui;
@@ -30,8 +29,8 @@ impl ToolResult {
     }
 
     /// Prints a value.
-    pub(super) fn value(&self, ui: &Ui, value: &Value, report: &Report) -> Result<(), Stop> {
-        self.print(ui, &agent::value(&self.action, value, report))
+    pub(super) fn value(&self, ui: &Ui, connector: &str, json: &str, report: &Report) -> Result<(), Stop> {
+        self.print(ui, &agent::value(&self.action, connector, json, report, agent::VALUE_BYTES))
     }
 
     /// Prints what came of an action.
@@ -42,7 +41,9 @@ impl ToolResult {
         report: &ActionReport,
     ) -> Result<(), Stop> {
         match outcome {
-            Ok(value) => self.print(ui, &agent::action_value(&self.action, value, report)),
+            Ok(value) => {
+                self.print(ui, &agent::action_value(&self.action, value, report, agent::VALUE_BYTES))
+            }
             Err(error) => {
                 self.print(ui, &agent::action_error(&self.action, error, report))?;
                 Err(Stop::Shown(exit_code(error)))

@@ -213,12 +213,13 @@ fn call(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> Result<
     }
     let cancellation = Cancellation::new();
     let call = call.cancelled_by(&cancellation);
+    let connector = call.connector().to_string();
     let running = progress::during(session.ui, &what, host.run_reported(call));
     let ((outcome, report), stop) = runtime::block_on_call(&host, &cancellation, running)?;
     let outcome = outcome.map_err(|error| told_by(stop, with_quotes(error, &not_texts)));
     let ended = |outcome: Result<Value, Error>| outcome.map_err(|error| Stop::of_call(error, &host));
     if let (Some(tool), Ok(value)) = (tool, &outcome) {
-        return tool.value(session.ui, value, &report);
+        return tool.value(session.ui, &connector, &value.to_string(), &report);
     }
     if let Some(missing) = report.partial {
         let items = missing.saturating_sub(report.aborted_on_return().len() as u64);

@@ -10,7 +10,7 @@ use crate::cli::report::Stop;
 use crate::cli::session::{Session, is_installed_name, resolve, signature_path};
 use crate::failure::RepeatRule;
 use crate::host::{ImportView, Inspection, LimitView, OperationView};
-use crate::manifest::{Effect, Idempotency};
+use crate::manifest::{EVERYONES_METHODS, Effect, Idempotency};
 
 const EXAMPLES: &str = "\
 Nothing of the package is run or compiled. A file's hash is what `sha256sum` prints.
@@ -123,6 +123,10 @@ fn reach(page: &mut Page, inspection: &Inspection) {
         let clear = host.starts_with("http://");
         let tone = if clear { Tone::Bad } else { Tone::Doubtful };
         page.toned(tone, &if clear { format!("{host} (not encrypted)") } else { host.clone() });
+    }
+    if !inspection.methods.is_empty() {
+        let (extra, everyones) = (inspection.methods.join(", "), EVERYONES_METHODS.join(", "));
+        page.toned(Tone::Doubtful, &format!("methods: {extra}, besides {everyones}"));
     }
     page.heading("CREDENTIALS");
     match inspection.credentials.is_empty() {

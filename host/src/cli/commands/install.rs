@@ -115,7 +115,8 @@ fn page(installed: &Installed) -> Page {
     let mut page = Page::default();
     let did = if installed.already_installed { "was there" } else { "installed" };
     page.toned_field(did, Tone::Good, &format!("{}@{}", installed.name, installed.version));
-    if let (false, Some(previous)) = (installed.already_installed, &installed.previous) {
+    let previous = installed.previous.as_ref().filter(|previous| **previous != installed.version);
+    if let (false, Some(previous)) = (installed.already_installed, previous) {
         page.field("version", &format!("{previous} -> {}", installed.version));
     }
     page.field("hash", &installed.hash);

@@ -55,7 +55,7 @@ struct Ready<'a> {
 
 /// Serves until it is told to end.
 pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
-    let settings = args.over.settings(args.listen, TOKEN, args.pace.grace)?;
+    let settings = args.over.settings(args.listen, TOKEN, &args.pace)?;
     let has_token = settings.has_token();
     let host =
         session.serving_host_with(|builder| args.private.of(builder).concurrency(args.pace.concurrency))?;

@@ -75,16 +75,23 @@ pub(in crate::cli) struct RemoveArgs {
 }
 
 const REVOKE_EXAMPLES: &str = "\
-Examples:
-  cofferdam trust revoke 3f9a1c0b77e2";
+A key that was never trusted is revoked by the whole public key, so that nobody trusts it later.
 
-/// Revokes a key: nothing that it ever signed runs, and the keyring remembers why.
+Examples:
+  cofferdam trust revoke 3f9a1c0b77e2 --reason \"laptop stolen in May\"
+  cofferdam trust revoke ed25519:Y29mZmVyZGFtIGV4YW1wbGUga2V5LCBub3QgcmVhbCE= --reason \"Acme's advisory 7\"";
+
+/// Revokes a key, also one that was never trusted: nothing that it ever signed runs, and it cannot be trusted any more.
 #[derive(Debug, clap::Args)]
 #[command(after_help = REVOKE_EXAMPLES)]
 pub(in crate::cli) struct RevokeArgs {
     /// The key's id, or at least six digits of its beginning, or the public key.
     #[arg(value_name = "ID")]
     id: String,
+
+    /// Why, for people: it is shown whenever somebody tries to trust the key.
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
 }
 
 /// Reads or changes the keyring.
@@ -93,7 +100,7 @@ pub(in crate::cli) fn run(command: Command, session: &Session<'_>) -> Result<(),
         Command::Add(args) => add(args, session),
         Command::List(ListArgs {}) => list(session),
         Command::Remove(args) => remove(&args.id, session),
-        Command::Revoke(args) => revoke(&args.id, session),
+        Command::Revoke(args) => revoke(&args, session),
         Command::Floor(args) => super::floor::run(args, session),
     }
 }
@@ -158,12 +165,16 @@ fn remove(id: &str, session: &Session<'_>) -> Result<(), Stop> {
     changed(session, "removed", view)
 }
 
-fn revoke(id: &str, session: &Session<'_>) -> Result<(), Stop> {
+fn revoke(args: &RevokeArgs, session: &Session<'_>) -> Result<(), Stop> {
     let now = Timestamp::now();
     let view = session.keyring()?.update(|keyring| {
-        let id = *find(keyring, id)?.id();
-        keyring.revoke(&id, now).map_err(|refused| refusal(&refused, HostErrorKind::Validation))?;
-        find(keyring, &id.to_string()).map(|entry| KeyView::new(entry, now))
+        let key = match PublicKey::parse(&args.id) {
+            Ok(key) => key,
+            Err(_) => find(keyring, &args.id)?.key().clone(),
+        };
+        let revoked = keyring.revoke(&key, now, args.reason.as_deref());
+        revoked.map_err(|refused| refusal(&refused, HostErrorKind::Validation))?;
+        find(keyring, &key.to_string()).map(|entry| KeyView::new(entry, now))
     })?;
     changed(session, "revoked", view)
 }
@@ -185,8 +196,12 @@ fn changed(session: &Session<'_>, did: &'static str, key: KeyView) -> Result<(),
         page.toned_field(changed.change, key.tone, &key.id);
         page.field("key", &key.key);
         page.field("status", key.status);
-        page.field("trusted for", &key.scopes.join(", "));
-        for (label, value) in [("not after", &key.not_after), ("comment", &key.comment)] {
+        if !key.scopes.is_empty() {
+            page.field("trusted for", &key.scopes.join(", "));
+        }
+        for (label, value) in
+            [("not after", &key.not_after), ("comment", &key.comment), ("reason", &key.reason)]
+        {
             if let Some(value) = value {
                 page.field(label, value);
             }
@@ -208,6 +223,7 @@ struct KeyView {
     added: Option<String>,
     not_after: Option<String>,
     revoked: Option<String>,
+    reason: Option<String>,
 }
 
 impl KeyView {
@@ -228,13 +244,18 @@ impl KeyView {
             added: date(entry.added()),
             not_after: date(entry.not_after()),
             revoked: date(entry.revoked()),
+            reason: entry.reason().map(ToOwned::to_owned),
         }
     }
 
     fn row(&self) -> [String; 5] {
         let id = self.id.chars().take(12).collect();
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
-        [id, self.status.to_owned(), self.scopes.join(", "), text(&self.not_after), text(&self.comment)]
+        let status = match &self.reason {
+            Some(reason) => format!("{} ({reason})", self.status),
+            None => self.status.to_owned(),
+        };
+        [id, status, self.scopes.join(", "), text(&self.not_after), text(&self.comment)]
     }
 }
 

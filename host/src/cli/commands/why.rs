@@ -15,17 +15,19 @@ use crate::host::Access;
 
 const EXAMPLES: &str = "\
 The answer is the one that the gate gives while the connector runs, and an install to a component's imports: \
-the same code decides it. Nothing runs and no name is looked up. The exit code is 0 if it is allowed, and \
-that of capability_denied if not.
+the same code decides it. Nothing runs and no name is looked up. The exit code is 0 if it is allowed, that of \
+capability_denied if not, and that of binding_required (or binding_failed) if it is allowed and a call \
+would still fail, because a required credential is not bound for it.
 
 Examples:
   cofferdam why github://acme/slack@1.2.0 slack.com:443
   cofferdam why github://acme/slack http://localhost:8080
   cofferdam why github://acme/slack api_key/slack
+  cofferdam why github://acme/slack method:PROPFIND
   cofferdam why slack-1.2.0.wasm wasi:http/outgoing-handler --format json";
 
-/// Says whether a connector may reach a host, import an interface or have a credential, and which line allows
-/// it or would.
+/// Says whether a connector may reach a host, send a method, import an interface or have a credential, and which
+/// line allows it or would.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
@@ -33,9 +35,9 @@ pub(in crate::cli) struct Args {
     #[arg(value_name = "FILE|CONNECTOR")]
     what: String,
 
-    /// A host:port (over TLS), a URL (http:// for one without), an import like wasi:http/outgoing-handler, or a
-    /// credential like api_key/slack.
-    #[arg(value_name = "HOST:PORT|URL|IMPORT|CREDENTIAL")]
+    /// A host:port (over TLS), a URL (http:// for one without), a method like method:PROPFIND, an import like
+    /// wasi:http/outgoing-handler, or a credential like api_key/slack.
+    #[arg(value_name = "HOST:PORT|URL|METHOD|IMPORT|CREDENTIAL")]
     access: String,
 
     #[command(flatten)]
@@ -71,7 +73,11 @@ pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop>
     };
     match decision {
         Ok(permit) => {
-            session.ui.result(&Answer::Allowed { allowed: true, permit: &permit }, || allowed(&permit))
+            session.ui.result(&Answer::Allowed { allowed: true, permit: &permit }, || allowed(&permit))?;
+            match permit.missing_binding() {
+                None => Ok(()),
+                Some(missing) => Err(Stop::Shown(missing.class().exit_code())),
+            }
         }
         Err(denial) => {
             let class = FailureClass::CapabilityDenied;
@@ -96,6 +102,14 @@ fn allowed(permit: &Permit) -> Page {
     }
     for note in permit.notes() {
         page.field("note", note);
+    }
+    if let Some(missing) = permit.missing_binding() {
+        page.toned_field(
+            "NOT BOUND",
+            Tone::Bad,
+            &format!("a call would end with {}", missing.class().name()),
+        );
+        page.field("to mend it", missing.suggestion());
     }
     page
 }

@@ -1,6 +1,6 @@
 //! `audit export`: the record as lines of JSON, to be kept and checked elsewhere.
 
-use std::io::{BufWriter, ErrorKind, Write as _};
+use std::io::{self, BufWriter, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -12,6 +12,7 @@ use crate::cli::progress::Counted;
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
 use crate::error::{HostError, HostErrorKind};
+use crate::private_file::{FilePolicy, StagedFile};
 
 const EXAMPLES: &str = "\
 Each line is an entry, with its hash and the hash of the one before it; signed statements stand between them and \
@@ -72,19 +73,15 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
     check_place(path, args.force)?;
     let wrong = |error| files::unwritable(path, error);
     // Nobody else's to read, and in its place when it is whole: half an export is none.
-    let file =
-        tempfile::Builder::new().prefix(".cofferdam-").tempfile_in(files::parent(path)).map_err(wrong)?;
-    let mut out = BufWriter::new(file);
+    let staged =
+        StagedFile::begin(path, &FilePolicy::private_output()).map_err(|error| wrong(error.into()))?;
+    let mut out = BufWriter::new(staged);
     let exported = host.audit().export(args.since, args.until, &mut out, &mut progress)?;
-    let file = out.into_inner().map_err(|error| wrong(error.into_error()))?;
-    file.as_file().sync_all().map_err(wrong)?;
-    let placed = match args.force {
-        true => file.persist(path),
-        false => file.persist_noclobber(path),
-    };
-    placed.map_err(|error| match error.error.kind() {
-        ErrorKind::AlreadyExists => there_already(path),
-        _ => wrong(error.error),
+    let staged = out.into_inner().map_err(|error| wrong(error.into_error()))?;
+    let placed = if args.force { staged.replace() } else { staged.create_new() };
+    placed.map_err(|error| match io::Error::from(error) {
+        error if error.kind() == ErrorKind::AlreadyExists => there_already(path),
+        error => wrong(error),
     })?;
     drop(counted);
     session.ui.result(&exported, || {

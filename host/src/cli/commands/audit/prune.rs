@@ -50,6 +50,8 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
             if let Some(decide) = &stopped.decide {
                 page.field("decide", decide);
             }
+        } else if pruned.calls == 0 {
+            page.field("why", "no call is older, or those that are overlap calls that stay");
         }
         page
     })

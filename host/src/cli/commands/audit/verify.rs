@@ -13,7 +13,7 @@ use crate::cli::report::Stop;
 use crate::cli::runtime::block_on;
 use crate::cli::session::Session;
 use crate::error::HostErrorKind;
-use crate::host::{Audit, Proof, verify_export};
+use crate::host::{Audit, Proof, PutBack, verify_export};
 
 const EXAMPLES: &str = "\
 The record is a chain: each entry has the hash of the one before it, and the host signs for its end. So an \
@@ -26,8 +26,14 @@ Examples:
   cofferdam audit verify --export calls.jsonl --key \"$(cat audit.key)\"
   cofferdam audit verify --format json";
 
-/// Findings that are shown to people.
+/// Findings that are shown to people where nothing else is asked for.
 const SHOWN: usize = 20;
+
+/// Findings that are listed for programs then, and kept in memory.
+const LISTED: usize = 1_000;
+
+/// Most that can be asked for: some 200 MiB.
+const MOST: u64 = 1_000_000;
 
 /// Longest statement, in bytes.
 const NOTE_BYTES: u64 = 64 * 1024;
@@ -59,6 +65,10 @@ pub(in crate::cli) struct Args {
     /// What was found stays in every later proof, as accepted; what is changed after that is found anew.
     #[arg(long, conflicts_with = "export")]
     accept_loss: bool,
+
+    /// Lists up to so many findings; of an export up to 1,000. Without it 20, and 1,000 in JSON.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST))]
+    findings: Option<u64>,
 }
 
 pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
@@ -67,7 +77,8 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
     let kept = kept.map(|note| note.map(|note| String::from_utf8_lossy(&note).into_owned()));
     let kept = kept.collect::<Result<Vec<_>, _>>()?;
     if let Some(path) = &args.export {
-        return shown(&exported(path, args.key.as_ref(), &kept, session)?, session);
+        let proof = exported(path, args.key.as_ref(), &kept, session)?;
+        return shown(&proof, args.findings(), session);
     }
     let host = session.host()?;
     let audit = host.audit();
@@ -76,18 +87,25 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
         session.ui.note(NOTHING);
         return Ok(());
     }
-    let mut proof = proved(audit, &kept, session)?;
+    let mut proof = proved(audit, &kept, args, session)?;
     if args.accept_loss && !proof.holds {
         let new: Vec<Finding> = proof.findings.iter().filter(|finding| !finding.accepted).cloned().collect();
         block_on(async { Ok(audit.accept(&new).await?) })?;
-        proof = proved(audit, &kept, session)?;
+        proof = proved(audit, &kept, args, session)?;
     }
-    shown(&proof, session)
+    shown(&proof, args.findings(), session)
 }
 
-fn proved(audit: &Audit, kept: &[String], session: &Session<'_>) -> Result<Proof, Stop> {
+impl Args {
+    fn findings(&self) -> Option<usize> {
+        self.findings.map(|findings| usize::try_from(findings).unwrap_or(usize::MAX))
+    }
+}
+
+fn proved(audit: &Audit, kept: &[String], args: &Args, session: &Session<'_>) -> Result<Proof, Stop> {
     let mut counted = Counted::start(session.ui, "entries verified");
-    Ok(audit.verify(kept, &mut |done, of| counted.at(done, of))?)
+    let listed = args.findings().unwrap_or(LISTED).max(LISTED);
+    Ok(audit.verify_listing(kept, listed, &mut |done, of| counted.at(done, of))?)
 }
 
 fn exported(
@@ -110,15 +128,15 @@ fn note_key(text: &str) -> Result<NoteKey, String> {
 }
 
 /// Shows a proof; one that fails ends the command.
-pub(super) fn shown(proof: &Proof, session: &Session<'_>) -> Result<(), Stop> {
-    session.ui.result(proof, || page(proof))?;
+fn shown(proof: &Proof, findings: Option<usize>, session: &Session<'_>) -> Result<(), Stop> {
+    session.ui.result(proof, || page(proof, findings.unwrap_or(SHOWN)))?;
     match proof.holds {
         true => Ok(()),
         false => Err(Stop::Shown(HostErrorKind::AuditTampered.exit_code())),
     }
 }
 
-fn page(proof: &Proof) -> Page {
+fn page(proof: &Proof, most: usize) -> Page {
     let mut page = Page::default();
     match proof.holds {
         true => page.toned_field("verified", Tone::Good, "the record holds together"),
@@ -144,7 +162,7 @@ fn page(proof: &Proof) -> Page {
     page.field("checkpoints", &checkpoints);
     page.field("signed by", &proof.key);
     page.field("head", &proof.head);
-    for finding in proof.findings.iter().take(SHOWN) {
+    for finding in proof.findings.iter().take(most) {
         let call = finding.audit_id.as_ref().map(|id| match finding.seq {
             Some(seq) => format!(" ({}, event {seq})", id.as_str()),
             None => format!(" ({})", id.as_str()),
@@ -155,9 +173,13 @@ fn page(proof: &Proof) -> Page {
             false => page.toned_field(finding.flaw.name(), Tone::Bad, &text),
         };
     }
-    let more = (proof.findings.len().saturating_sub(SHOWN) as u64).saturating_add(proof.more_findings);
+    let more = (proof.findings.len().saturating_sub(most) as u64).saturating_add(proof.more_findings);
     if more > 0 {
-        page.line(&format!("and {more} more"));
+        page.line(&format!("and {more} more: `--findings N` lists up to N"));
+    }
+    for PutBack { n, flaw } in proof.put_back.iter().take(most) {
+        let what = format!("entry {n}: {} was accepted, and is again as the host wrote it", flaw.name());
+        page.toned_field("put back", Tone::Doubtful, &what);
     }
     page
 }

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::{Name, fields};
 use crate::cli::page::{Page, Tone};
+use crate::cli::private::AllowPrivate;
 use crate::cli::report::Stop;
 use crate::cli::runtime;
 use crate::cli::session::Session;
@@ -60,6 +61,9 @@ pub(in crate::cli) struct TestArgs {
     /// Sends a GET with the credential to this URL, on a host that the binding may go to.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
+
+    #[command(flatten)]
+    private: AllowPrivate,
 }
 
 /// Lists.
@@ -94,16 +98,16 @@ pub(super) fn inspect(args: &InspectArgs, session: &Session<'_>) -> Result<(), S
 }
 
 /// Tests one.
-pub(super) fn test(args: &TestArgs, session: &Session<'_>) -> Result<(), Stop> {
+pub(super) fn test(args: TestArgs, session: &Session<'_>) -> Result<(), Stop> {
     #[derive(Serialize)]
     struct Tested<'t> {
         usable: bool,
         #[serde(flatten)]
         test: &'t BindingTest,
     }
-    let (host, _) = session.host_and_vault()?;
-    let url = args.url.as_deref();
-    let test = runtime::block_on_with(&host, async { Ok(host.test_binding(&args.name, url).await?) })?;
+    let TestArgs { name, url, private } = args;
+    let host = session.host_with(|builder| private.of(builder))?;
+    let test = runtime::block_on_with(&host, async { Ok(host.test_binding(&name, url.as_deref()).await?) })?;
     let problem = problem(&test);
     session.ui.result(&Tested { usable: problem.is_none(), test: &test }, || {
         let mut page = page(&test.inspection);

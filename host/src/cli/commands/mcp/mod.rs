@@ -7,18 +7,22 @@ mod tools;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::cli::listen::{Listen, Pace, note_who_can_ask, time};
+use crate::cli::listen::{Listen, Pace, memory, note_who_can_ask, time};
 use crate::cli::private::AllowPrivate;
 use crate::cli::report::Stop;
 use crate::cli::runtime;
 use crate::cli::session::Session;
 use crate::error::{HostError, HostErrorKind};
 use crate::host::Host;
-use crate::mcp::{CallNotes, McpSettings, Offer, Offered, Pins, SessionLimits};
+use crate::limits::PAYLOAD_BYTES;
+use crate::mcp::{CallNotes, GivenNames, McpSettings, Offer, Offered, Pins, SessionLimits};
 use crate::server::{Listening, Shutdown};
 
 /// The file of pins in the home directory.
 const PINS: &str = "mcp-pins.json";
+
+/// The file of the names that tools were offered under.
+const NAMES: &str = "mcp-names.json";
 
 /// The variable with the token of the server.
 const TOKEN: &str = "COFFERDAM_MCP_TOKEN";
@@ -78,6 +82,16 @@ struct Serve {
     #[arg(long)]
     read_only: bool,
 
+    /// The longest value that agents are shown, in bytes of JSON, like 256KiB. Of a longer one they are shown a part,
+    /// and told so.
+    #[arg(long, value_name = "SIZE", default_value = "256KiB", value_parser = value_size)]
+    value_limit: usize,
+
+    /// Sends values as text alone, for clients that show their model nothing else. Tools have no schema of their output
+    /// then.
+    #[arg(long)]
+    text_values: bool,
+
     /// Shows the tools instead of offering them: their names, what each runs, and what is withheld and why. With
     /// `--format json` all that agents would read.
     #[arg(long)]
@@ -128,7 +142,7 @@ fn serve(args: Serve, session: &Session<'_>) -> Result<(), Stop> {
     }
     // The token and the certificate are read before the process confines itself.
     let settings = match args.http {
-        Some(address) => Some(args.listen.settings(address, TOKEN, args.pace.grace)?),
+        Some(address) => Some(args.listen.settings(address, TOKEN, &args.pace)?),
         None => None,
     };
     let host = session.serving_host_with(|builder| {
@@ -136,20 +150,22 @@ fn serve(args: Serve, session: &Session<'_>) -> Result<(), Stop> {
     })?;
     let offer = offer(&args);
     let pins_file = session.home()?.join(PINS);
+    let names = GivenNames::load(session.home()?.join(NAMES))?;
     if args.pin {
         // What cannot be read is what pinning anew mends.
         let pins = Pins::load(&pins_file).unwrap_or_else(|_| Pins::none(&pins_file));
-        return tools::pin(&host, &offer, pins, session.ui);
+        return tools::pin(&host, &offer, pins, names, session.ui);
     }
     let pins = Pins::load(&pins_file);
     if args.list_tools {
         // Also where they are unusable: one has to look before one pins anew.
-        return tools::list(&host, &offer, pins.map_err(|error| (error, Pins::none(&pins_file))), session.ui);
+        let pins = pins.map_err(|error| (error, Pins::none(&pins_file)));
+        return tools::list(&host, &offer, pins, &names, session.ui);
     }
     let pins = pins?;
     let shutdown = Shutdown::new();
     runtime::block_on_server(&host, &shutdown, async {
-        let offered = Offered::read(host.clone(), offer, pins).await?;
+        let offered = Offered::read(host.clone(), offer, pins, names).await?;
         let following = offered.clone();
         let following = tokio::spawn(async move { following.follow().await });
         let mcp = McpSettings {
@@ -157,6 +173,8 @@ fn serve(args: Serve, session: &Session<'_>) -> Result<(), Stop> {
             offered: offered.clone(),
             shutdown: shutdown.clone(),
             grace: args.pace.grace,
+            budget: args.pace.budget(),
+            value_bytes: args.value_limit,
             sessions: SessionLimits { sessions: args.sessions, idle: args.session_idle },
         };
         let listing = offered.now().listing();
@@ -185,6 +203,12 @@ fn serve(args: Serve, session: &Session<'_>) -> Result<(), Stop> {
     })
 }
 
+/// Reads the size of a value.
+fn value_size(text: &str) -> Result<usize, String> {
+    let bytes = memory(text).filter(|bytes| (1 << 10..=PAYLOAD_BYTES).contains(bytes));
+    bytes.ok_or_else(|| "write it like 256KiB, from 1KiB to 4MiB".to_owned())
+}
+
 fn offer(args: &Serve) -> Offer {
     let mut offer = Offer::new();
     if args.all_operations {
@@ -192,6 +216,9 @@ fn offer(args: &Serve) -> Offer {
     }
     if args.read_only {
         offer = offer.read_only();
+    }
+    if args.text_values {
+        offer = offer.text_values();
     }
     let named = |texts: &[String]| texts.iter().filter(|text| !text.is_empty()).cloned().collect::<Vec<_>>();
     let offer = named(&args.operations).into_iter().fold(offer, Offer::operations);

@@ -8,13 +8,14 @@ use crate::cli::runtime;
 use crate::cli::ui::Ui;
 use crate::error::HostError;
 use crate::host::Host;
-use crate::mcp::{Catalog, Listing, Offer, Pins};
+use crate::mcp::{Catalog, GivenNames, Listing, Offer, Pins};
 
 /// Shows the tools.
 pub(super) fn list(
     host: &Host,
     offer: &Offer,
     pins: Result<Pins, (HostError, Pins)>,
+    names: &GivenNames,
     ui: &Ui,
 ) -> Result<(), Stop> {
     let (pins, unusable) = match pins {
@@ -22,7 +23,7 @@ pub(super) fn list(
         Err((error, none)) => (none, Some(error)),
     };
     let pins = &pins;
-    let listing = read(host, offer, pins)?.listing();
+    let listing = read(host, offer, pins, names)?.listing();
     ui.result(&listing, || page(&listing))?;
     if let Some(error) = unusable {
         let message = error.message().trim_end_matches('.');
@@ -48,10 +49,10 @@ pub(super) fn nothing(listing: &Listing) -> &'static str {
 }
 
 /// Pins the tools, whatever was pinned before.
-pub(super) fn pin(host: &Host, offer: &Offer, pins: Pins, ui: &Ui) -> Result<(), Stop> {
-    let all = read(host, offer, &pins.forgotten())?;
-    let before = read(host, offer, &pins)?;
-    all.pin(&pins)?;
+pub(super) fn pin(host: &Host, offer: &Offer, pins: Pins, names: GivenNames, ui: &Ui) -> Result<(), Stop> {
+    let all = read(host, offer, &pins.forgotten(), &names)?;
+    let before = read(host, offer, &pins, &names)?;
+    all.pin(&pins, names)?;
     let listing = all.listing();
     ui.result(&listing, || {
         let mut page = Page::default();
@@ -66,9 +67,9 @@ pub(super) fn pin(host: &Host, offer: &Offer, pins: Pins, ui: &Ui) -> Result<(),
     Ok(())
 }
 
-fn read(host: &Host, offer: &Offer, pins: &Pins) -> Result<Catalog, Stop> {
+fn read(host: &Host, offer: &Offer, pins: &Pins, names: &GivenNames) -> Result<Catalog, Stop> {
     let offer = Arc::new(offer.clone());
-    runtime::block_on_with(host, async { Ok(Catalog::read(host, &offer, pins).await?) })
+    runtime::block_on_with(host, async { Ok(Catalog::read(host, &offer, pins, names).await?) })
 }
 
 fn page(listing: &Listing) -> Page {

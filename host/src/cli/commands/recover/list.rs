@@ -1,10 +1,12 @@
 //! `recover list`: the calls that were cut short.
 
+use crate::audit::{CallStatus, Filter};
 use crate::cli::page::{Page, Tone};
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
 use crate::failure::safe_line;
 use crate::flow::Incomplete;
+use crate::host::{Host, unreadable};
 
 /// So much of the arguments is shown to people, in characters: all that the record has is in the JSON.
 const SHOWN_CHARS: usize = 400;
@@ -26,14 +28,28 @@ Examples:
 pub(in crate::cli) struct Args {}
 
 pub(super) fn run(Args {}: &Args, session: &Session<'_>) -> Result<(), Stop> {
-    let found = session.host()?.incomplete()?;
+    let host = session.host()?;
+    // Before the others: a host that ends in between leaves calls that are listed.
+    let running = running(&host)?;
+    let found = host.incomplete()?;
     session.ui.result(&found, || page(&found))?;
     match found.iter().filter(|call| call.resumable).count() {
+        _ if found.is_empty() && running > 0 => session.ui.note(&format!(
+            "No call is known to be cut short. {running} without an end: their host lives, or its file in `running` has \
+             been missing for less than 10 s. Look again then."
+        )),
         _ if found.is_empty() => session.ui.note("No call was cut short."),
         0 => session.ui.note("Look at the services; then: cofferdam recover skip ID --reason TEXT"),
         _ => session.ui.note("Do again what may be repeated: cofferdam recover resume --all"),
     }
     Ok(())
+}
+
+/// How many calls have no end and are not counted as cut short.
+fn running(host: &Host) -> Result<usize, Stop> {
+    let Some(mut reader) = host.audit().existing()? else { return Ok(0) };
+    let filter = Filter { status: Some(CallStatus::Running), ..Filter::default() };
+    Ok(reader.list(&filter).map_err(unreadable)?.len())
 }
 
 fn page(found: &[Incomplete]) -> Page {
