@@ -4,17 +4,18 @@
 //! results, the signature of the record's checkpoints. A key that others could read, or could have written, proves
 //! nothing any more. So a file that is not the owner's alone is refused with what to do about it.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::io::{self, Read as _};
 use std::path::Path;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use rustix::fs::OFlags;
-use rustix::io::Errno;
 use sha2::Sha256;
 
+use crate::private_file::{self, FileError, FileFault, FilePolicy};
+
 const KEY_BYTES: usize = 32;
+
+/// A key has one size, which is checked when it is read.
+const POLICY: FilePolicy = FilePolicy::secret(u64::MAX);
 
 /// Why there is no key.
 #[derive(Debug, thiserror::Error)]
@@ -23,16 +24,30 @@ pub(crate) enum KeyError {
     #[error(
         "host.key {0}: if nobody else has read it, `chmod 600` it and own it; else move it away, and a new one is made"
     )]
-    Unsafe(&'static str),
+    Unsafe(FileFault),
+    /// It is a file of another kind.
+    #[error(
+        "host.key does not have 32 bytes: put it back from a backup, or move it away, and a new one is made"
+    )]
+    Size,
     /// It is gone, and what stands under it is there.
     #[error(
         "host.key is missing, under which the record there is sealed and signed: put it back from a backup; or move \
-         audit.db, those beside it and audit.checkpoint away, and a new key and a new record are made"
+         audit.db, those beside it, audit.checkpoint and home.state away, and a new key and a new record are made"
     )]
     Missing,
     /// The file system refuses.
     #[error("host.key: {0}")]
     Io(#[from] io::Error),
+}
+
+impl From<FileError> for KeyError {
+    fn from(error: FileError) -> Self {
+        match error {
+            FileError::Refused(fault) => Self::Unsafe(fault),
+            FileError::Io(error) | FileError::Unsynced(error) => Self::Io(error),
+        }
+    }
 }
 
 /// What is made after the key, in the same directory, and proves nothing under another: the record, which SQLite marks
@@ -47,10 +62,13 @@ fn is_needed(path: &Path) -> io::Result<bool> {
         return Ok(true);
     }
     let mut first = Vec::new();
-    match open_plain(&path.with_file_name(RECORD)) {
-        Ok(Some(file)) if file.metadata()?.is_file() => drop(file.take(100).read_to_end(&mut first)?),
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+    match private_file::open(&path.with_file_name(RECORD), &POLICY) {
+        Ok(Some(file)) => drop(file.into_file().take(100).read_to_end(&mut first)?),
+        // Never made by the host.
+        Ok(None) | Err(FileError::Refused(FileFault::SymbolicLink | FileFault::NotRegular)) => {}
+        // It may be the audit log, with a mode or an owner that has to be repaired.
+        Err(FileError::Refused(_)) => return Ok(true),
+        Err(error) => return Err(error.into()),
     }
     Ok(first.get(MARK.0..).is_some_and(|from| from.starts_with(MARK.1)))
 }
@@ -66,58 +84,24 @@ pub(crate) fn read_or_make(path: &Path) -> Result<[u8; KEY_BYTES], KeyError> {
     }
 }
 
-fn read_or_missing(path: &Path) -> Result<Option<[u8; KEY_BYTES]>, KeyError> {
-    match read(path) {
-        Ok(key) => Ok(Some(key)),
-        Err(KeyError::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
 /// Reads the key, and makes none.
 pub(crate) fn read(path: &Path) -> Result<[u8; KEY_BYTES], KeyError> {
-    let mut file = open_plain(path)?.ok_or(KeyError::Unsafe("is a link"))?;
-    let metadata = file.metadata()?;
-    if !metadata.is_file() {
-        return Err(KeyError::Unsafe("is no file"));
-    }
-    if metadata.uid() != rustix::process::geteuid().as_raw() {
-        return Err(KeyError::Unsafe("belongs to another user"));
-    }
-    if metadata.permissions().mode() & 0o077 != 0 {
-        return Err(KeyError::Unsafe("can be read or written by others than its owner"));
-    }
-    if metadata.len() != KEY_BYTES as u64 {
-        return Err(KeyError::Unsafe("does not have 32 bytes"));
-    }
-    let mut key = [0u8; KEY_BYTES];
-    file.read_exact(&mut key)?;
-    Ok(key)
+    read_or_missing(path)?.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound).into())
+}
+
+fn read_or_missing(path: &Path) -> Result<Option<[u8; KEY_BYTES]>, KeyError> {
+    let Some(file) = private_file::open(path, &POLICY)? else { return Ok(None) };
+    file.read_key()?.map(|key| Some(*key)).ok_or(KeyError::Size)
 }
 
 fn make(path: &Path) -> Result<[u8; KEY_BYTES], KeyError> {
     let mut key = [0u8; KEY_BYTES];
     getrandom::fill(&mut key).map_err(io::Error::from)?;
-    let dir = path.parent().unwrap_or(Path::new("."));
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    let mut file =
-        tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o600)).tempfile_in(dir)?;
-    file.write_all(&key)?;
-    file.as_file().sync_all()?;
-    match file.persist_noclobber(path) {
-        Ok(_) => Ok(key),
+    match private_file::create_new(path, &key, &POLICY) {
+        Ok(()) => Ok(key),
         // Another process was first: its key is the host's.
-        Err(_) => read(path),
-    }
-}
-
-/// Opens a file that somebody may have replaced by a link (none) or by a pipe (which does not hang).
-pub(crate) fn open_plain(path: &Path) -> io::Result<Option<File>> {
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-    match OpenOptions::new().read(true).custom_flags(flags).open(path) {
-        Ok(file) => Ok(Some(file)),
-        Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => Ok(None),
-        Err(error) => Err(error),
+        Err(FileError::Io(error)) if error.kind() == io::ErrorKind::AlreadyExists => read(path),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -139,6 +123,9 @@ pub(crate) fn derived(host_key: &[u8; KEY_BYTES], purpose: &[u8]) -> [u8; 32] {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -157,11 +144,14 @@ mod tests {
             fs::remove_file(&path).unwrap();
             let file = path.with_file_name(name);
             fs::write(&file, bytes).unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
             assert!(matches!(read_or_make(&path), Err(KeyError::Missing)), "{name}");
             assert!(!path.exists());
             // What is somebody else's, or nothing yet, stands under no key.
             fs::remove_file(&file).unwrap();
-            fs::write(path.with_file_name(RECORD), [7; 100]).unwrap();
+            let other = path.with_file_name(RECORD);
+            fs::write(&other, [7; 100]).unwrap();
+            fs::set_permissions(&other, fs::Permissions::from_mode(0o600)).unwrap();
             read_or_make(&path).unwrap();
         }
     }
@@ -181,11 +171,11 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         fs::rename(&path, home.path().join("other")).unwrap();
         std::os::unix::fs::symlink("other", &path).unwrap();
-        refused("is a link");
+        refused("is a symbolic link");
         fs::remove_file(&path).unwrap();
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
             .unwrap();
-        refused("is no file");
+        refused("is not a regular file");
         fs::remove_file(&path).unwrap();
         for size in [0, 31, 33, 1 << 20] {
             fs::write(&path, vec![7; size]).unwrap();

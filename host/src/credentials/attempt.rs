@@ -12,6 +12,7 @@ use super::handles::{Handles, NoHandle, in_text};
 use super::problem;
 use crate::egress::{
     Authorization, Authorize, Authorizing, Injection, Sigv4, Target, Unauthorized, VaultTrouble, aws_region,
+    is_read_as,
 };
 use crate::error::HostErrorKind;
 use crate::failure::{Denial, DenialBoundary, DenialCode};
@@ -211,7 +212,8 @@ impl Authorize for AttemptCredentials {
     }
 
     fn writes_header(&self, name: &HeaderName) -> bool {
-        self.prepared.entries.iter().any(|entry| entry.grant.placement().headers().contains(name))
+        let mut headers = self.prepared.entries.iter().flat_map(|entry| entry.grant.placement().headers());
+        headers.any(|own| is_read_as(name.as_str(), own.as_str()))
     }
 
     fn refused<'a>(

@@ -85,9 +85,9 @@ pub(super) fn entry(
         return Err(problem::unbound(&name, &others));
     };
     if !binding.connectors.contains(connector) {
-        return Err(problem::connector_not_allowed(&name, connector));
+        return Err(problem::connector_not_allowed(binding, grant, connector));
     }
-    if !grant.hosts().iter().any(|host| binding.hosts.contains(host)) {
+    if !problem::goes_somewhere(binding, grant) {
         return Err(problem::no_host_allowed(binding, grant));
     }
     let carries = carries(grant.placement(), &binding.material)

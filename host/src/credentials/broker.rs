@@ -10,7 +10,7 @@ use super::choice::Choice;
 use super::oauth::TokenDesk;
 use super::problem;
 use crate::clock::Clock;
-use crate::egress::{Authorize, HostPort, Resolve, Target, Tls};
+use crate::egress::{Authorize, PrivateGrant, Resolve, Target, Tls};
 use crate::error::{HostError, HostErrorKind};
 use crate::failure::BindingProblem;
 use crate::manifest::{CredentialGrant, Manifest};
@@ -28,7 +28,7 @@ pub(crate) struct BrokerSettings {
     /// How token endpoints are reached: as connectors reach hosts.
     pub(crate) tls: Arc<Tls>,
     pub(crate) resolver: Arc<dyn Resolve>,
-    pub(crate) allow_private: Arc<[HostPort]>,
+    pub(crate) allow_private: Arc<[PrivateGrant]>,
     /// The directory of the locks by which processes take turns at renewing a token.
     pub(crate) locks: PathBuf,
 }
@@ -130,35 +130,36 @@ impl Broker {
         blocking(move || vault.bindings()).await
     }
 
-    /// Whether a call would find the credential bound, in a sentence or two. May open the vault, and block.
-    /// With a target, whether a request to that would carry it.
+    /// Says in a sentence or two whether a call would find the credential bound, and with a target, whether a request
+    /// to that would carry it; and returns the problem that a call would fail with. May open the vault, and block.
     pub(crate) fn foretell(
         &self,
         manifest: &Manifest,
         grant: &CredentialGrant,
         target: Option<&Target>,
-    ) -> String {
+    ) -> (String, Option<BindingProblem>) {
         let bindings = match self.vault.bindings() {
             Ok(bindings) => bindings,
-            Err(error) => return format!("Whether it is bound was not looked up: {error}"),
+            Err(error) => return (format!("Whether it is bound was not looked up: {error}"), None),
         };
-        match entry(grant, &bindings, manifest.name(), &Choice::default()) {
-            Ok(Entry { bound: Some(bound), .. })
-                if target
-                    .is_some_and(|target| !bound.hosts.iter().any(|host| problem::is_at(host, target))) =>
-            {
-                let problem = target.map(|target| problem::host_not_allowed(&bound.name, target));
-                problem
-                    .map(|it| format!("{} To mend it: `{}`.", it.reason(), it.command()))
-                    .unwrap_or_default()
-            }
+        let problem = match entry(grant, &bindings, manifest.name(), &Choice::default()) {
             Ok(Entry { bound: Some(bound), .. }) => {
-                let hosts: Vec<_> = bound.hosts.iter().map(ToString::to_string).collect();
-                format!("It is bound as {}, for {}.", bound.text, hosts.join(", "))
+                let closed =
+                    target.filter(|target| !bound.hosts.iter().any(|host| problem::is_at(host, target)));
+                match closed {
+                    Some(target) => problem::host_not_allowed(&bound.name, target),
+                    None => {
+                        let hosts: Vec<_> = bound.hosts.iter().map(ToString::to_string).collect();
+                        let said = format!("It is bound as {}, for {}.", bound.text, hosts.join(", "));
+                        return (said, None);
+                    }
+                }
             }
-            Ok(_) => "None is bound; it is optional, and left out.".to_owned(),
-            Err(problem) => format!("{} To mend it: `{}`.", problem.reason(), problem.command()),
-        }
+            Ok(_) => return ("None is bound; it is optional, and left out.".to_owned(), None),
+            Err(problem) => problem,
+        };
+        let said = format!("{} To mend it: `{}`.", problem.reason(), problem.command());
+        (said, Some(problem))
     }
 
     /// Obtains a token for the binding, if it is of the kind that has one and none is in date.

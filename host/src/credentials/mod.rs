@@ -14,3 +14,4 @@ mod problem;
 
 pub(crate) use broker::{Broker, BrokerSettings, CallCredentials, Refused};
 pub(crate) use choice::Choice;
+pub(crate) use problem::allow_command;

@@ -1,5 +1,7 @@
 //! What is wrong with a binding, each with the exact command that mends it.
 
+use std::fmt::Display;
+
 use crate::egress::Target;
 use crate::failure::{BindingCode, BindingProblem, safe_line};
 use crate::manifest::{ConnectorName, CredentialGrant, HostGrant, Scheme};
@@ -18,17 +20,49 @@ pub(super) fn unbound(name: &BindingName, others: &[&str]) -> BindingProblem {
     BindingProblem::new(name, BindingCode::Unbound, reason, format!("cofferdam binding set {name}"))
 }
 
-/// The binding does not list the connector.
-pub(super) fn connector_not_allowed(name: &BindingName, connector: &ConnectorName) -> BindingProblem {
-    let reason = format!("The credential bound as {name} is not for {connector}.");
-    let command = format!("cofferdam binding allow {name} --connector {connector}");
+/// Returns the command that widens a binding. Everything that it adds is written in it, so that running it as it
+/// stands widens nothing unseen.
+pub(crate) fn allow_command<H: Display>(
+    name: &BindingName,
+    connector: Option<&ConnectorName>,
+    hosts: impl IntoIterator<Item = H>,
+) -> String {
+    let mut command = format!("cofferdam binding allow {name}");
+    if let Some(connector) = connector {
+        command.push_str(&format!(" --connector {connector}"));
+    }
+    hosts.into_iter().fold(command, |command, host| format!("{command} --host {host}"))
+}
+
+/// The binding does not list the connector, and perhaps none of the hosts that the connector's manifest names.
+pub(super) fn connector_not_allowed(
+    binding: &Binding,
+    grant: &CredentialGrant,
+    connector: &ConnectorName,
+) -> BindingProblem {
+    let name = &binding.name;
+    let command = |hosts: &[HostGrant]| allow_command(name, Some(connector), hosts);
+    let (reason, command) = match goes_somewhere(binding, grant) {
+        true => (format!("The credential bound as {name} is not for {connector}."), command(&[])),
+        false => (
+            format!(
+                "The credential bound as {name} is not for {connector}, nor for {}, which its manifest names.",
+                list(grant.hosts())
+            ),
+            command(grant.hosts()),
+        ),
+    };
     BindingProblem::new(name, BindingCode::NotAllowed, reason, command)
+}
+
+/// Returns whether the binding lists one of the hosts that the manifest names.
+pub(super) fn goes_somewhere(binding: &Binding, grant: &CredentialGrant) -> bool {
+    grant.hosts().iter().any(|host| binding.hosts.contains(host))
 }
 
 /// The binding lists none of the hosts that the manifest names for it.
 pub(super) fn no_host_allowed(binding: &Binding, grant: &CredentialGrant) -> BindingProblem {
-    let wanted: Vec<_> = grant.hosts().iter().map(ToString::to_string).collect();
-    hosts_not_allowed(&binding.name, &wanted)
+    hosts_not_allowed(&binding.name, grant.hosts())
 }
 
 /// The binding does not list the target.
@@ -37,14 +71,16 @@ pub(super) fn host_not_allowed(name: &BindingName, target: &Target) -> BindingPr
     hosts_not_allowed(name, &[format!("{clear}{target}")])
 }
 
-fn hosts_not_allowed(name: &BindingName, hosts: &[String]) -> BindingProblem {
+fn hosts_not_allowed<H: Display>(name: &BindingName, hosts: &[H]) -> BindingProblem {
     let reason = format!(
         "The credential bound as {name} is not for {}, which the connector's manifest names.",
-        hosts.join(", ")
+        list(hosts)
     );
-    let options: Vec<_> = hosts.iter().map(|host| format!("--host {host}")).collect();
-    let command = format!("cofferdam binding allow {name} {}", options.join(" "));
-    BindingProblem::new(name, BindingCode::NotAllowed, reason, command)
+    BindingProblem::new(name, BindingCode::NotAllowed, reason, allow_command(name, None, hosts))
+}
+
+fn list<T: Display>(items: &[T]) -> String {
+    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// What is bound does not fit into the place that the manifest names.

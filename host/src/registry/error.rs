@@ -8,6 +8,7 @@ use semver::Version;
 use crate::digest::Digest;
 use crate::error::{HostError, HostErrorKind};
 use crate::manifest::ConnectorName;
+use crate::private_file::FileFault;
 
 /// Why the registry could not do what it was asked.
 ///
@@ -34,6 +35,16 @@ pub enum RegistryError {
         /// What should be.
         expected: &'static str,
         /// Where.
+        path: PathBuf,
+    },
+    /// Somebody else could have written a file of the package directory.
+    #[error("a file of the package directory {problem}; it was not read")]
+    Exposed {
+        /// How.
+        problem: String,
+        /// What repairs it.
+        fix: &'static str,
+        /// The file.
         path: PathBuf,
     },
     /// The index cannot be read.
@@ -119,6 +130,15 @@ pub struct Downgrade {
 }
 
 impl RegistryError {
+    /// The file breaks a rule of private files.
+    pub(super) fn exposed(fault: &FileFault, path: PathBuf) -> Self {
+        let path = match fault {
+            FileFault::Directory { path } => path.clone(),
+            _ => path,
+        };
+        Self::Exposed { problem: fault.to_string(), fix: fault.fix(), path }
+    }
+
     /// `offered` is older than `highest`.
     pub(crate) fn downgrade(name: &ConnectorName, highest: Version, offered: &Version) -> Self {
         let (name, offered) = (name.clone(), offered.clone());
@@ -153,6 +173,7 @@ impl RegistryError {
                 }
                 _ => "The operator's log has the path and the cause.".into(),
             },
+            Self::Exposed { fix, .. } => (*fix).into(),
             Self::Foreign { .. } => "Remove it; then install the connector again.".into(),
             Self::Index { .. } => {
                 "Rebuild it from the packages themselves: `cofferdam verify --rebuild-index`.".into()
@@ -180,6 +201,7 @@ impl RegistryError {
         match self {
             Self::Io { path, .. }
             | Self::Foreign { path, .. }
+            | Self::Exposed { path, .. }
             | Self::Index { path, .. }
             | Self::Highest { path, .. }
             | Self::Gone { path, .. }

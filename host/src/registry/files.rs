@@ -1,81 +1,75 @@
-//! Files of the package directory: read without following links and within bounds, written whole or not at all.
+//! Files of the package directory: private files, reached without links below its root. Packages are not secret, but
+//! whoever may write them decides what runs.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs;
+use std::io;
 use std::path::Path;
-
-use rustix::fs::{CWD, Mode, OFlags, openat};
-use rustix::io::Errno;
+use std::time::Duration;
 
 use super::error::RegistryError;
+use crate::private_file::{self, FileError, FileFault, FileLock, FilePolicy};
+use crate::stamp::FileStamp;
 
-/// For the owner alone: packages are not secret, but who may write them decides what runs.
-const DIR_MODE: u32 = 0o700;
-const FILE_MODE: u32 = 0o600;
+/// A process that holds the lock for longer than this is stuck.
+const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Makes `path` and what is missing above it.
+/// Creates `path` and what is missing above it.
 pub(super) fn make_dir(path: &Path) -> Result<(), RegistryError> {
-    let failed = RegistryError::io("making a directory", path);
-    DirBuilder::new().recursive(true).mode(DIR_MODE).create(path).map_err(failed)
+    private_file::create_dir(path).map_err(RegistryError::io("making a directory", path))
 }
 
-/// Opens the file `names` below `root`, where none of the names may be a symbolic link and the last
-/// must be a regular file; none where a part of the way is missing.
+/// Reads the file `names` below `root`, with its stamp from before it was read, where none of the names may be a
+/// symbolic link; none where a part of the way is missing.
 ///
 /// `root` itself may be a link: where a user keeps the packages is their own affair.
-pub(super) fn open_below(root: &Path, names: &[&str]) -> Result<Option<File>, RegistryError> {
+pub(super) fn read_below(
+    root: &Path,
+    names: &[&str],
+    limit: u64,
+) -> Result<Option<(Vec<u8>, FileStamp)>, RegistryError> {
     let Some((file, directories)) = names.split_last() else { return Ok(None) };
     let mut path = root.to_owned();
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let mut directory = match openat(CWD, root, flags, Mode::empty()) {
-        Ok(directory) => directory,
-        Err(Errno::NOENT) => return Ok(None),
-        Err(errno) => return Err(RegistryError::io("opening", path)(errno.into())),
-    };
     for name in directories {
         path.push(name);
-        directory = match openat(&directory, *name, flags | OFlags::NOFOLLOW, Mode::empty()) {
-            Ok(directory) => directory,
-            Err(Errno::NOENT) => return Ok(None),
-            // A link to a directory is "not a directory" or "too many links", as the system likes.
-            Err(Errno::LOOP | Errno::NOTDIR) => return Err(foreign(&path, "a directory")),
-            Err(errno) => return Err(RegistryError::io("opening", path)(errno.into())),
-        };
+        match path.symlink_metadata() {
+            Ok(metadata) if metadata.is_dir() => {}
+            Ok(_) => return Err(foreign(&path, "a directory")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(RegistryError::io("opening", path)(error)),
+        }
     }
     path.push(file);
-    // Without NONBLOCK, a pipe put in the file's place would hang whoever opens it.
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let opened = match openat(&directory, *file, flags, Mode::empty()) {
-        Ok(opened) => File::from(opened),
-        Err(Errno::NOENT) => return Ok(None),
-        Err(Errno::LOOP | Errno::NXIO) => return Err(foreign(&path, "a file")),
-        Err(errno) => return Err(RegistryError::io("opening", path)(errno.into())),
+    let read = || -> Result<_, FileError> {
+        let Some(file) = private_file::open(&path, &FilePolicy::trusted(limit))? else { return Ok(None) };
+        let stamp = file.stamp();
+        Ok(Some((file.read()?, stamp)))
     };
-    let metadata = opened.metadata().map_err(RegistryError::io("reading", &path))?;
-    if metadata.is_file() { Ok(Some(opened)) } else { Err(foreign(&path, "a file")) }
+    read().map_err(|error| unusable("reading", &path, error))
 }
 
-/// Everything in `file`, which must not have more than `limit` bytes; looked at before anything is read.
-pub(super) fn read_whole(file: &File, path: &Path, limit: u64) -> Result<Vec<u8>, RegistryError> {
-    let too_large = |bytes| Err(RegistryError::TooLarge { bytes, limit, path: path.to_owned() });
-    let size = file.metadata().map_err(RegistryError::io("reading", path))?.len();
-    if size > limit {
-        return too_large(size);
+fn unusable(doing: &'static str, path: &Path, error: FileError) -> RegistryError {
+    let path = path.to_owned();
+    match error {
+        FileError::Refused(FileFault::SymbolicLink | FileFault::NotRegular) => foreign(&path, "a file"),
+        FileError::Refused(FileFault::TooLarge { limit }) => {
+            let bytes = path.symlink_metadata().map_or(limit, |metadata| metadata.len());
+            RegistryError::TooLarge { bytes, limit, path }
+        }
+        FileError::Refused(fault) => RegistryError::exposed(&fault, path),
+        error => RegistryError::io(doing, path)(error.into()),
     }
-    let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0).saturating_add(1));
-    file.take(limit + 1).read_to_end(&mut bytes).map_err(RegistryError::io("reading", path))?;
-    if bytes.len() as u64 > limit { too_large(bytes.len() as u64) } else { Ok(bytes) }
 }
 
 /// Writes a new file, durably.
 pub(super) fn write_new(path: &Path, bytes: &[u8]) -> Result<(), RegistryError> {
-    let write = || -> io::Result<()> {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path)?;
-        file.write_all(bytes)?;
-        file.sync_all()
-    };
-    write().map_err(RegistryError::io("writing a file", path))
+    private_file::create_new(path, bytes, &FilePolicy::trusted(u64::MAX))
+        .map_err(|error| unusable("writing a file", path, error))
+}
+
+/// Waits for the lock under which the package directory changes.
+pub(super) fn lock(path: &Path) -> Result<FileLock, RegistryError> {
+    let lock = FileLock::acquire(path, PATIENCE).map_err(|error| unusable("locking", path, error))?;
+    lock.ok_or_else(|| RegistryError::Locked { path: path.to_owned() })
 }
 
 /// Moves `from` to `to` in one step, durably.
@@ -86,7 +80,7 @@ pub(super) fn move_into_place(from: &Path, to: &Path) -> Result<(), RegistryErro
 
 /// Makes the names in `path` durable.
 pub(super) fn sync_dir(path: &Path) -> Result<(), RegistryError> {
-    File::open(path).and_then(|dir| dir.sync_all()).map_err(RegistryError::io("syncing a directory", path))
+    private_file::sync_dir(path).map_err(RegistryError::io("syncing a directory", path))
 }
 
 /// Removes a file or a directory with all that is in it; a symbolic link itself, never what it points to.

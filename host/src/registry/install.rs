@@ -10,11 +10,11 @@ use super::error::RegistryError;
 use super::files;
 use super::highest::Highest;
 use super::index::Index;
-use super::lock::Lock;
 use super::{HIGHEST, INDEX, LOCK, MAX_SIGNATURE_BYTES, PACKAGE, Registry, SIGNATURE};
 use crate::digest::Digest;
 use crate::manifest::ConnectorName;
 use crate::package::{MAX_BYTES, Package};
+use crate::private_file::FileLock;
 
 /// What an install found and did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,9 +146,9 @@ impl Registry {
     }
 
     /// Takes the lock and sweeps up after writers that were killed.
-    pub(super) fn begin(&self) -> Result<Lock, RegistryError> {
+    pub(super) fn begin(&self) -> Result<FileLock, RegistryError> {
         files::make_dir(&self.root)?;
-        let lock = Lock::take(&self.root.join(LOCK))?;
+        let lock = files::lock(&self.root.join(LOCK))?;
         // Whoever wrote there held the lock, and does so no longer.
         files::remove(&self.tmp())?;
         files::make_dir(&self.tmp())?;

@@ -23,7 +23,6 @@ mod files;
 mod highest;
 mod index;
 mod install;
-mod lock;
 mod rebuild;
 mod stamp;
 mod watch;
@@ -169,26 +168,22 @@ impl Registry {
         file: &str,
         limit: u64,
     ) -> Result<Option<(Vec<u8>, FileStamp)>, RegistryError> {
-        let path = self.file(digest, file);
-        let Some(opened) = files::open_below(&self.root, &[STORE, &digest.to_string(), file])? else {
-            return Ok(None);
-        };
-        // Before the bytes are read: a change from here on shows as another stamp.
-        let stamp = FileStamp::from(&opened.metadata().map_err(RegistryError::io("reading", &path))?);
-        Ok(Some((files::read_whole(&opened, &path, limit)?, stamp)))
+        files::read_below(&self.root, &[STORE, &digest.to_string(), file], limit)
     }
 
     fn index(&self) -> Result<Index, RegistryError> {
         let path = self.root.join(INDEX);
-        let Some(file) = files::open_below(&self.root, &[INDEX])? else { return Ok(Index::default()) };
-        let json = files::read_whole(&file, &path, MAX_INDEX_BYTES)?;
+        let Some((json, _)) = files::read_below(&self.root, &[INDEX], MAX_INDEX_BYTES)? else {
+            return Ok(Index::default());
+        };
         Index::parse(&json).map_err(|problem| RegistryError::Index { problem, path })
     }
 
     fn removed(&self) -> Result<Highest, RegistryError> {
         let path = self.root.join(HIGHEST);
-        let Some(file) = files::open_below(&self.root, &[HIGHEST])? else { return Ok(Highest::default()) };
-        let json = files::read_whole(&file, &path, MAX_INDEX_BYTES)?;
+        let Some((json, _)) = files::read_below(&self.root, &[HIGHEST], MAX_INDEX_BYTES)? else {
+            return Ok(Highest::default());
+        };
         Highest::parse(&json).map_err(|problem| RegistryError::Highest { problem, path })
     }
 

@@ -20,7 +20,7 @@ const MAX_BYTES: usize = 64 * 1024;
 /// Most signatures of one envelope.
 const MAX_SIGNATURES: usize = 16;
 
-/// A DSSE envelope with an in-toto payload and one or more ed25519 signatures, none of them checked.
+/// A DSSE envelope with an in-toto payload and one or more signatures, none of them checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Envelope {
     payload: Vec<u8>,
@@ -32,7 +32,14 @@ pub struct Envelope {
 pub(super) struct EnvelopeSignature {
     /// A hint from outside: any text, or empty.
     pub(super) key_id: String,
-    pub(super) bytes: [u8; 64],
+    bytes: Vec<u8>,
+}
+
+impl EnvelopeSignature {
+    /// Whether it may be of the one algorithm that the host knows, by its size. DSSE names no algorithm.
+    pub(super) fn is_ed25519(&self) -> bool {
+        self.bytes.len() == 64
+    }
 }
 
 /// Why bytes are no envelope, or an envelope cannot be signed: the end of a sentence.
@@ -56,7 +63,7 @@ pub fn sign(key: &SecretKey, statement: &Statement) -> Envelope {
 
 fn signature(key: &SecretKey, payload: &[u8]) -> EnvelopeSignature {
     let bytes = key.sign(&pre_authentication_encoding(PAYLOAD_TYPE, payload));
-    EnvelopeSignature { key_id: key.public().id().to_string(), bytes }
+    EnvelopeSignature { key_id: key.public().id().to_string(), bytes: bytes.to_vec() }
 }
 
 /// DSSE's PAE: what is signed, from which type and body can be read back in one way only.
@@ -67,8 +74,9 @@ fn pre_authentication_encoding(payload_type: &str, payload: &[u8]) -> Vec<u8> {
 }
 
 impl Envelope {
-    /// Reads an envelope: JSON of at most 64 KiB with 1 to 16 signatures of 64 bytes, base64 in either
-    /// alphabet. Fields that are not known are ignored, as DSSE asks of consumers.
+    /// Reads an envelope: JSON of at most 64 KiB with 1 to 16 signatures, base64 in either alphabet, at least one of
+    /// which has the 64 bytes of ed25519. Signatures of other algorithms are kept and never verified, and fields that
+    /// are not known are ignored, as DSSE asks of consumers.
     ///
     /// # Errors
     /// Anything else; the statement inside and the signatures are not looked at.
@@ -89,9 +97,10 @@ impl Envelope {
         for signature in wire.signatures {
             let bytes =
                 decode(&signature.sig).ok_or_else(|| EnvelopeError::new("a signature is not base64"))?;
-            let bytes =
-                bytes.try_into().map_err(|_| EnvelopeError::new("a signature does not have 64 bytes"))?;
             signatures.push(EnvelopeSignature { key_id: signature.keyid.unwrap_or_default(), bytes });
+        }
+        if !signatures.iter().any(EnvelopeSignature::is_ed25519) {
+            return Err(EnvelopeError::new("none of its signatures is of ed25519, which has 64 bytes"));
         }
         Ok(Self { payload, signatures })
     }
@@ -107,7 +116,7 @@ impl Envelope {
             return Ok(false);
         }
         // One that says to be by this key and is not (ed25519 signs the same bytes alike) is replaced.
-        self.signatures.retain(|old| old.key_id != new.key_id);
+        self.signatures.retain(|old| old.key_id != new.key_id || !old.is_ed25519());
         if self.signatures.len() >= MAX_SIGNATURES {
             return Err(EnvelopeError::new("it has 16 signatures already"));
         }
@@ -135,7 +144,7 @@ impl Envelope {
     pub fn to_json(&self) -> String {
         let signatures = self.signatures.iter().map(|signature| WireSignature {
             keyid: Some(signature.key_id.clone()),
-            sig: STANDARD.encode(signature.bytes),
+            sig: STANDARD.encode(&signature.bytes),
         });
         let wire = Wire {
             payload: STANDARD.encode(&self.payload),
@@ -146,13 +155,15 @@ impl Envelope {
         serde_json::to_string(&wire).unwrap_or_default() + "\n"
     }
 
-    pub(super) fn signatures(&self) -> &[EnvelopeSignature] {
-        &self.signatures
+    /// The signatures that the host can verify.
+    pub(super) fn signatures(&self) -> impl Iterator<Item = &EnvelopeSignature> {
+        self.signatures.iter().filter(|signature| signature.is_ed25519())
     }
 
     /// Whether `signature` is that of `key` over this payload.
     pub(super) fn signed_by(&self, key: &PublicKey, signature: &EnvelopeSignature) -> bool {
-        key.verifies(&pre_authentication_encoding(PAYLOAD_TYPE, &self.payload), &signature.bytes)
+        let message = pre_authentication_encoding(PAYLOAD_TYPE, &self.payload);
+        signature.bytes.as_slice().try_into().is_ok_and(|bytes| key.verifies(&message, bytes))
     }
 }
 

@@ -1,22 +1,18 @@
-//! The keyring on disk: read whole, checked for who may write it, replaced atomically.
+//! The keyring on disk: a private file that is read whole and replaced in one step.
 
-use std::fs;
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::OFlags;
-
 use super::keyring::Keyring;
 use crate::error::{HostError, HostErrorKind};
+use crate::private_file::{self, FileError, FileFault, FileLock, FilePolicy};
 use crate::stamp::FileStamp;
 
-/// The largest keyring that is read, in bytes.
-const MAX_BYTES: u64 = 1024 * 1024;
+/// The keyring decides what runs. It holds public keys, which others may read.
+const POLICY: FilePolicy = FilePolicy::trusted(1024 * 1024);
 
 const PATIENCE: Duration = Duration::from_secs(30);
-const POLL: Duration = Duration::from_millis(10);
 
 /// `keyring.toml` of a home directory. A file that is not there is an empty keyring: nothing is trusted.
 #[derive(Debug, Clone)]
@@ -54,34 +50,18 @@ impl KeyringFile {
     /// # Errors
     /// `keyring_invalid`: it is not a keyring, or others than its owner may write it.
     pub fn load(&self) -> Result<Keyring, HostError> {
-        // Without NONBLOCK, a pipe put in the file's place would hang whoever opens it.
-        let nonblock = OFlags::NONBLOCK.bits().cast_signed();
-        let mut file = match fs::OpenOptions::new().read(true).custom_flags(nonblock).open(&self.path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Keyring::empty()),
+        let bytes = match private_file::read(&self.path, &POLICY) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return Ok(Keyring::empty()),
+            Err(FileError::Refused(fault)) => return Err(refused(fault)),
             Err(error) => {
                 return Err(self.unusable("cannot be read", "Check its permissions.").because(error));
             }
         };
-        let unreadable = |error| self.unusable("cannot be read", "Check its permissions.").because(error);
-        let meta = file.metadata().map_err(unreadable)?;
-        if !meta.is_file() || meta.len() > MAX_BYTES {
-            return Err(self.unusable(
-                "is not a file of at most 1 MiB",
-                "Move it away; an absent keyring trusts nothing.",
-            ));
-        }
-        let user = rustix::process::geteuid().as_raw();
-        if meta.uid() != user && meta.uid() != 0 {
-            let fix = "Whoever owns it decides what runs: move it away, and trust the keys again.";
-            return Err(self.unusable("belongs to another user", fix));
-        }
-        if meta.permissions().mode() & 0o022 != 0 {
-            let fix = "Whoever can write it decides what runs: chmod 600 it, after reading it once more.";
-            return Err(self.unusable("can be written by others than its owner", fix));
-        }
-        let mut text = String::new();
-        file.read_to_string(&mut text).map_err(unreadable)?;
+        let text = String::from_utf8(bytes).map_err(|error| {
+            let fix = "Move it away; an absent keyring trusts nothing.";
+            self.unusable("is not UTF-8 text", fix).because(error)
+        })?;
         Keyring::parse("keyring.toml", &text).map_err(|error| {
             self.unusable("is not a keyring", "Correct it, or move it away and trust the keys again.")
                 .because(error)
@@ -97,7 +77,11 @@ impl KeyringFile {
         &self,
         change: impl FnOnce(&mut Keyring) -> Result<T, HostError>,
     ) -> Result<T, HostError> {
-        let unwritable = |error: io::Error| {
+        let unwritable = |error: FileError| {
+            let error = match error {
+                FileError::Refused(fault) => return refused(fault),
+                error => io::Error::from(error),
+            };
             HostError::new(
                 HostErrorKind::RegistryUnavailable,
                 format!("The keyring could not be written ({}); it is as it was.", error.kind()),
@@ -105,25 +89,21 @@ impl KeyringFile {
             .hint("Check that the home directory can be written and has room.")
             .because(format!("{}: {error}", self.path.display()))
         };
-        let dir = self.path.parent().unwrap_or(Path::new("."));
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(unwritable)?;
-        let lock = fs::File::create(dir.join(".keyring.lock")).map_err(unwritable)?;
-        take(&lock).map_err(unwritable)?;
+        let lock = self.path.with_file_name(".keyring.lock");
+        let held = FileLock::acquire(&lock, PATIENCE).map_err(unwritable)?;
+        let Some(_held) = held else {
+            let reason = "another process holds .keyring.lock";
+            return Err(unwritable(io::Error::new(io::ErrorKind::ResourceBusy, reason).into()));
+        };
         let mut keyring = self.load()?;
         let done = change(&mut keyring)?;
-        let write = || {
-            let mut file = tempfile::NamedTempFile::new_in(dir)?;
-            file.write_all(keyring.to_text().as_bytes())?;
-            file.as_file().sync_all()?;
-            file.persist(&self.path).map_err(|error| error.error)
-        };
-        write().map(drop).map_err(unwritable)?;
+        private_file::replace(&self.path, keyring.to_text().as_bytes(), &POLICY).map_err(unwritable)?;
         Ok(done)
     }
 
     /// What the file looks like now: one `stat`.
     pub(crate) fn stamp(&self) -> KeyringStamp {
-        KeyringStamp(rustix::fs::stat(&self.path).ok().map(|stat| FileStamp::from(&stat)))
+        KeyringStamp(private_file::stamp_of(&self.path))
     }
 
     fn unusable(&self, how: &str, fix: &str) -> HostError {
@@ -133,22 +113,51 @@ impl KeyringFile {
     }
 }
 
-/// Waits for the lock, up to half a minute: who holds it longer than that is stuck.
-fn take(lock: &fs::File) -> io::Result<()> {
-    for _ in 0..PATIENCE.as_millis() / POLL.as_millis() {
-        match lock.try_lock() {
-            Ok(()) => return Ok(()),
-            Err(fs::TryLockError::WouldBlock) => std::thread::sleep(POLL),
-            Err(fs::TryLockError::Error(error)) => return Err(error),
-        }
-    }
-    Err(io::Error::new(io::ErrorKind::ResourceBusy, "another process holds .keyring.lock"))
+fn refused(fault: FileFault) -> HostError {
+    fault.into_host_error(HostErrorKind::KeyringInvalid, "The keyring (keyring.toml)")
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
+
+    #[test]
+    fn a_keyring_or_its_lock_that_is_a_link_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        let file = KeyringFile::new(home.path().join("keyring.toml"));
+        file.update(|_| Ok(())).unwrap();
+        let (lock, other) = (home.path().join(".keyring.lock"), home.path().join("other"));
+        fs::write(&other, "somebody else's text").unwrap();
+        fs::remove_file(&lock).unwrap();
+        std::os::unix::fs::symlink(&other, &lock).unwrap();
+        assert_eq!(file.update(|_| Ok(())).unwrap_err().kind(), HostErrorKind::KeyringInvalid);
+        assert_eq!(fs::read_to_string(&other).unwrap(), "somebody else's text");
+        fs::remove_file(&lock).unwrap();
+        fs::rename(file.path(), &other).unwrap();
+        std::os::unix::fs::symlink(&other, file.path()).unwrap();
+        assert_eq!(file.load().unwrap_err().kind(), HostErrorKind::KeyringInvalid);
+        fs::remove_file(file.path()).unwrap();
+        fs::hard_link(&other, file.path()).unwrap();
+        let error = file.load().unwrap_err();
+        assert!(error.message().contains("hard link"), "{error}");
+    }
+
+    #[test]
+    fn a_home_that_others_can_write_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        let file = KeyringFile::new(home.path().join("keyring.toml"));
+        file.update(|_| Ok(())).unwrap();
+        fs::set_permissions(home.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let error = file.load().unwrap_err();
+        assert!(error.message().contains("another user can change"), "{error}");
+        assert!(file.update(|_| Ok(())).is_err());
+        fs::set_permissions(home.path(), fs::Permissions::from_mode(0o1777)).unwrap();
+        assert!(file.load().is_ok());
+    }
 
     #[test]
     fn absent_is_empty_and_writable_by_others_is_refused() {

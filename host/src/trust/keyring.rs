@@ -20,8 +20,8 @@ const MAX_SCOPES: usize = 256;
 /// Shortest beginning of an id that finds a key.
 const MIN_PREFIX: usize = 6;
 
-/// Longest comment, in characters.
-const MAX_COMMENT: usize = 200;
+/// Longest comment or reason, in characters.
+const MAX_NOTE: usize = 200;
 
 /// What the file says about itself.
 const HEADER: &str = "# cofferdam keyring: the public keys that may sign connectors, and which ones.\n\
@@ -44,6 +44,7 @@ pub struct KeyEntry {
     added: Option<Timestamp>,
     not_after: Option<Timestamp>,
     revoked: Option<Timestamp>,
+    reason: Option<String>,
 }
 
 /// What a key is good for at some moment, whatever its scopes.
@@ -69,6 +70,20 @@ pub enum TrustChange {
 }
 
 impl KeyEntry {
+    /// A key that is trusted for nothing yet.
+    fn new(key: &PublicKey, now: Timestamp) -> Self {
+        Self {
+            key: key.clone(),
+            id: key.id(),
+            scopes: Vec::new(),
+            comment: None,
+            added: Some(whole_seconds(now)),
+            not_after: None,
+            revoked: None,
+            reason: None,
+        }
+    }
+
     /// The key.
     #[must_use]
     pub fn key(&self) -> &PublicKey {
@@ -81,7 +96,7 @@ impl KeyEntry {
         &self.id
     }
 
-    /// What it is trusted for; never empty.
+    /// What it is trusted for; empty only for a key that was revoked before it was ever trusted.
     #[must_use]
     pub fn scopes(&self) -> &[Scope] {
         &self.scopes
@@ -109,6 +124,12 @@ impl KeyEntry {
     #[must_use]
     pub fn revoked(&self) -> Option<Timestamp> {
         self.revoked
+    }
+
+    /// Why it was revoked, in the operator's words.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        self.reason.as_deref()
     }
 
     /// What the key is good for at `now`. A revocation holds from the moment it is written down, also
@@ -171,6 +192,7 @@ impl Keyring {
             added: date(entry.added),
             not_after: date(entry.not_after),
             revoked: date(entry.revoked),
+            reason: entry.reason.clone(),
         });
         let mut text = HEADER.to_owned();
         for key in keys {
@@ -262,21 +284,13 @@ impl Keyring {
             return Err(Refused::new("a key is not trusted for everything", fix));
         }
         if let Some(comment) = comment {
-            check_comment(comment)?;
+            check_note("comment", comment)?;
         }
         let id = key.id();
         let known = self.entries.iter().position(|entry| entry.id == id);
         let mut changed = match known.and_then(|at| self.entries.get(at)) {
             Some(entry) => entry.clone(),
-            None => KeyEntry {
-                key: key.clone(),
-                id,
-                scopes: Vec::new(),
-                comment: None,
-                added: Some(Timestamp::from_second(now.as_second()).unwrap_or(now)),
-                not_after: None,
-                revoked: None,
-            },
+            None => KeyEntry::new(key, now),
         };
         for scope in scopes {
             if !changed.scopes.contains(scope) {
@@ -292,7 +306,9 @@ impl Keyring {
         match changed.status(now) {
             KeyStatus::Trusted => {}
             KeyStatus::Revoked => {
-                let message = format!("the key {} was revoked and stays so", id.short());
+                let reason = changed.reason.as_ref().map(|reason| format!(" ({reason})"));
+                let message =
+                    format!("the key {} was revoked{} and stays so", id.short(), reason.unwrap_or_default());
                 let fix = format!("if that was a mistake, run `cofferdam trust remove {}` first", id.short());
                 return Err(Refused::new(message, fix));
             }
@@ -306,12 +322,17 @@ impl Keyring {
             *entry = changed;
             return Ok(if same { TrustChange::Unchanged } else { TrustChange::Extended });
         }
+        self.push(changed)?;
+        Ok(TrustChange::Added)
+    }
+
+    fn push(&mut self, entry: KeyEntry) -> Result<(), Refused> {
         if self.entries.len() >= MAX_KEYS {
             let fix = "remove those that are no longer needed with `cofferdam trust remove`";
             return Err(Refused::new(format!("the keyring has {MAX_KEYS} keys already"), fix));
         }
-        self.entries.push(changed);
-        Ok(TrustChange::Added)
+        self.entries.push(entry);
+        Ok(())
     }
 
     /// Forgets the key `id`; what it signed is then by an unknown key. Returns what was forgotten.
@@ -320,27 +341,27 @@ impl Keyring {
         Some(self.entries.remove(at))
     }
 
-    /// Revokes the key `id`: nothing it signed is accepted any more. An earlier date stays.
+    /// Revokes `key`, whether or not it was ever trusted: nothing it signed is accepted, and it cannot be trusted any
+    /// more. An earlier date stays, and so does its reason unless there is a new one.
     ///
     /// # Errors
-    /// The keyring has no such key.
-    pub fn revoke(&mut self, id: &KeyId, now: Timestamp) -> Result<(), Refused> {
-        match self.entries.iter_mut().find(|entry| entry.id == *id) {
-            Some(entry) => {
-                entry.revoked.get_or_insert(Timestamp::from_second(now.as_second()).unwrap_or(now));
-                Ok(())
-            }
-            None => {
-                let message = format!("the keyring has no key with the id {}", id.short());
-                Err(Refused::new(message, "see `cofferdam trust list` for the keys there are"))
-            }
+    /// A reason that is not one readable line; a full keyring.
+    pub fn revoke(&mut self, key: &PublicKey, now: Timestamp, reason: Option<&str>) -> Result<(), Refused> {
+        reason.map(|reason| check_note("reason", reason)).transpose()?;
+        if !self.entries.iter().any(|entry| entry.key == *key) {
+            self.push(KeyEntry::new(key, now))?;
         }
+        for entry in self.entries.iter_mut().filter(|entry| entry.key == *key) {
+            entry.revoked.get_or_insert(whole_seconds(now));
+            entry.reason = reason.map(str::to_owned).or(entry.reason.take());
+        }
+        Ok(())
     }
 }
 
 /// Reads one `[[keys]]`; `before` are those above it.
 fn entry(table: &Table<'_>, before: &[KeyEntry]) -> Option<KeyEntry> {
-    table.only(&["key", "scopes", "comment", "added", "not_after", "revoked"]);
+    table.only(&["key", "scopes", "comment", "added", "not_after", "revoked", "reason"]);
     let text = table.required_text("key", "key = \"ed25519:...\"");
     let key = text.and_then(|text| {
         let key = text.parse(|text| PublicKey::parse(text))?;
@@ -353,7 +374,9 @@ fn entry(table: &Table<'_>, before: &[KeyEntry]) -> Option<KeyEntry> {
         Some(key)
     });
     let texts = table.texts("scopes");
-    if !table.has("scopes") {
+    if table.has("revoked") {
+        // It may have been revoked before it was ever trusted.
+    } else if !table.has("scopes") {
         table.missing("scopes", "scopes = [\"github://acme/*\"]");
     } else if texts.is_empty() {
         table.here().refuse(Refused::new("the key is trusted for nothing", "name its scopes, or remove it"));
@@ -370,21 +393,35 @@ fn entry(table: &Table<'_>, before: &[KeyEntry]) -> Option<KeyEntry> {
         }
         scopes.push(scope);
     }
-    let comment = table.text("comment");
-    let comment =
-        comment.and_then(|text| text.parse(|text| check_comment(text).map(|()| (*text).to_owned())));
+    let note = |key| {
+        let text = table.text(key)?;
+        text.parse(|text| check_note(key, text).map(|()| (*text).to_owned()))
+    };
+    let (comment, reason) = (note("comment"), note("reason"));
+    if table.has("reason") && !table.has("revoked") {
+        let message = "the key has a reason for its revocation and is not revoked";
+        table
+            .here()
+            .refuse(Refused::new(message, "write since when it is, like revoked = 2026-12-31T00:00:00Z"));
+    }
     let moment = |key| table.moment(key).map(|moment| moment.value);
     let (added, not_after, revoked) = (moment("added"), moment("not_after"), moment("revoked"));
     let key = key?;
-    Some(KeyEntry { id: key.id(), key, scopes, comment, added, not_after, revoked })
+    Some(KeyEntry { id: key.id(), key, scopes, comment, added, not_after, revoked, reason })
 }
 
-fn check_comment(text: &str) -> Result<(), Refused> {
-    if safe_line(text, MAX_COMMENT) == text {
+/// Checks a note for people, which is called `what`.
+fn check_note(what: &str, text: &str) -> Result<(), Refused> {
+    if safe_line(text, MAX_NOTE) == text {
         return Ok(());
     }
-    let fix = format!("write at most {MAX_COMMENT} characters without control characters");
-    Err(Refused::new("the comment is not one line of readable text", fix))
+    let fix = format!("write at most {MAX_NOTE} characters without control characters");
+    Err(Refused::new(format!("the {what} is not one line of readable text"), fix))
+}
+
+/// As precise as the document.
+fn whole_seconds(moment: Timestamp) -> Timestamp {
+    Timestamp::from_second(moment.as_second()).unwrap_or(moment)
 }
 
 #[derive(Serialize)]
@@ -395,4 +432,5 @@ struct Wire {
     added: Option<toml::value::Datetime>,
     not_after: Option<toml::value::Datetime>,
     revoked: Option<toml::value::Datetime>,
+    reason: Option<String>,
 }

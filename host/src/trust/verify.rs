@@ -71,8 +71,8 @@ impl TrustError {
     /// The package has no signature at all.
     pub(crate) fn unsigned(name: &ConnectorName) -> Self {
         let fix = format!(
-            "Get the signature file (.dsse.json) of {name} from its publisher; to run your own unsigned \
-             connector while you write it, pass --allow-unsigned."
+            "If you publish {name}, sign it with `cofferdam sign`, or pass --allow-unsigned while you write it; otherwise \
+             get its signature file (.dsse.json) from its publisher."
         );
         Self::new(SignatureCode::Unsigned, "the package has no signature", fix)
     }
@@ -164,7 +164,7 @@ pub(crate) fn verify_bytes(
     let known = |signature: &EnvelopeSignature| {
         keyring.entries().iter().any(|entry| parsed.signed_by(entry.key(), signature))
     };
-    if !parsed.signatures().iter().any(known) {
+    if !parsed.signatures().any(known) {
         return Ok(());
     }
     let Ok(signed) = parsed.unverified_statement() else { return Ok(()) };
@@ -252,8 +252,8 @@ impl Shortfall<'_> {
                     }
                 },
                 format!(
-                    "If you trust its publisher, run `cofferdam trust add {key} --for '{}'` with the public \
-                     key that the publisher gives out.",
+                    "If the key is yours, or you trust the publisher whose it is, run `cofferdam trust add {key} --for \
+                     '{}'` with the public key from `cofferdam key generate`, or as the publisher gives it out.",
                     Scope::of_owner(name)
                 ),
             ),
@@ -325,5 +325,8 @@ fn about(
 }
 
 fn again(name: &ConnectorName) -> String {
-    format!("Get the package and its signature file (.dsse.json) of {name} again from its publisher.")
+    format!(
+        "If you publish {name}, sign it again with `cofferdam sign`; otherwise get the package and its signature file \
+         (.dsse.json) again from its publisher."
+    )
 }

@@ -9,11 +9,11 @@ use tokio::sync::watch;
 
 use super::answer::{Given, NotGiven, Ungiven};
 use super::endpoint::{Question, Unanswered, Way};
-use super::turn::{NoTurn, Turn};
 use crate::credentials::broker::{BrokerSettings, blocking};
 use crate::credentials::problem;
 use crate::egress::{Unauthorized, VaultTrouble};
 use crate::error::{HostError, HostErrorKind};
+use crate::private_file::FileLock;
 use crate::secret::Secret;
 use crate::vault::{Binding, BindingName, Bindings, Material, OauthGrant, Tokens, Vault, VaultError};
 
@@ -22,6 +22,10 @@ const LEEWAY: Duration = Duration::from_secs(60);
 
 /// Longer than an issuer may take (30 s), and the vault's writers after it (20 s).
 const SETTLING: Duration = Duration::from_secs(60);
+
+/// The longest wait for another process that renews the same token: its issuer may take 30 s, and the vault's writers
+/// twice 20 s.
+const LOCK_PATIENCE: Duration = Duration::from_secs(75);
 
 /// What a renewal comes to, for everybody who waited for it.
 type Outcome = Result<Tokens, Unauthorized>;
@@ -56,7 +60,7 @@ impl TokenDesk {
     }
 
     /// Waits, for a minute at most, until no issuer is being asked for a new refresh token and what was given is
-    /// written. A renewal that waits for its turn is not waited for: nothing is lost with it.
+    /// written. A renewal that waits for its lock is not waited for: nothing is lost with it.
     pub(in crate::credentials) async fn settle(&self) {
         let mut asking = self.asking.subscribe();
         tokio::select! {
@@ -130,7 +134,7 @@ impl TokenDesk {
 
     /// Finds the token renewed meanwhile, or renews it.
     async fn renew(&self, name: &BindingName) -> Outcome {
-        let _turn = self.turn(name).await?;
+        let _lock = self.renewal_lock(name).await?;
         // Who bound it anew while the issuer was asked is right: then once more, with what is bound now.
         for _ in 0..3 {
             let bindings = self.bindings().await.map_err(|error| trouble(&error))?;
@@ -263,16 +267,17 @@ impl TokenDesk {
         }
     }
 
-    async fn turn(&self, name: &BindingName) -> Result<Turn, Unauthorized> {
-        let (dir, of) = (self.locks.clone(), name.clone());
-        let taken = tokio::task::spawn_blocking(move || Turn::take(&dir, &of)).await;
-        match taken {
-            Ok(Ok(turn)) => Ok(turn),
-            Ok(Err(NoTurn::Taken)) => {
+    /// Waits for the lock under which one process renews the token.
+    async fn renewal_lock(&self, name: &BindingName) -> Result<FileLock, Unauthorized> {
+        // `+` stands in no part of a name.
+        let file = self.locks.join(format!("{}.lock", name.to_string().replace('/', "+")));
+        match tokio::task::spawn_blocking(move || FileLock::acquire(&file, LOCK_PATIENCE)).await {
+            Ok(Ok(Some(lock))) => Ok(lock),
+            Ok(Ok(None)) => {
                 let why = "another process has been renewing it for too long";
                 Err(Unauthorized::Binding(problem::unreachable(name, None, why)))
             }
-            Ok(Err(NoTurn::Io(error))) => {
+            Ok(Err(error)) => {
                 let message = "The lock for renewing a token cannot be made.";
                 let error = HostError::new(HostErrorKind::VaultUnusable, message)
                     .hint("Make the directory `locks` in the home directory writable.")

@@ -14,7 +14,9 @@ use zeroize::Zeroizing;
 
 use super::answer::{Given, Ungiven, read};
 use crate::clock::Clock;
-use crate::egress::{Authorization, Client, HostPort, Policy, Resolve, SendError, Target, Timeouts, Tls};
+use crate::egress::{
+    Authorization, Client, Departure, Policy, PrivateGrant, Resolve, SendError, Target, Timeouts, Tls,
+};
 use crate::failure::Denial;
 use crate::manifest::{HostGrant, Scheme};
 use crate::secret::Secret;
@@ -31,7 +33,7 @@ pub(super) struct Way {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) tls: Arc<Tls>,
     pub(super) resolver: Arc<dyn Resolve>,
-    pub(super) allow_private: Arc<[HostPort]>,
+    pub(super) allow_private: Arc<[PrivateGrant]>,
 }
 
 /// Who asks, and for what.
@@ -64,7 +66,8 @@ impl Way {
         );
         let request = question.request(uri).map_err(|why| Unanswered::NotAllowed { why, mend: None })?;
         let exchange = async {
-            let sent = client.send(request, &target, &Timeouts::default(), &Authorization::default()).await;
+            let (times, carries) = (Timeouts::default(), Authorization::default());
+            let sent = client.send(request, &target, &times, &carries, Departure::default()).await;
             let (head, body) = sent.map_err(|error| unsent(&target, error))?.into_parts();
             let body = Limited::new(body, ANSWER_BYTES).collect().await;
             let body = body.map_err(|_| broken_off(&target))?.to_bytes();
@@ -89,8 +92,7 @@ impl Way {
         let prefix = if clear { "http://" } else { "" };
         let grant = HostGrant::parse(&format!("{prefix}{target}"));
         let grant = grant.map_err(|_| not_allowed(format!("{target} is an address and no name")))?;
-        let own = |it: &HostPort| it.host() == target.host() && it.port() == target.port();
-        if clear && !self.allow_private.iter().any(own) {
+        if clear && !self.allow_private.iter().any(|private| private.is_for(&target)) {
             let why = format!("{target} would get the secret unencrypted; use https");
             return Err(Unanswered::NotAllowed { why, mend: None });
         }
@@ -140,12 +142,14 @@ impl Question<'_> {
 
 fn unsent(target: &Target, error: SendError) -> Unanswered {
     match error {
-        SendError::Refused(denial) => {
-            let mend = denial.line().map(|_| format!("cofferdam call --allow-private {target}"));
+        SendError::Refused(denial) | SendError::RefusedAnswer(denial) => {
+            // The line is TOML with one text in it: the entry that `--allow-private` takes, too.
+            let entry = denial.line().and_then(|line| line.line().split('"').nth(1));
+            let mend = entry.map(|entry| format!("cofferdam call --allow-private {entry}"));
             Unanswered::NotAllowed { why: refusal(&denial), mend }
         }
         SendError::Flawed(flaw) => Unanswered::NotAllowed { why: flaw.to_string(), mend: None },
-        SendError::Limit(_) => broken_off(target),
+        SendError::Limit(_) | SendError::Over => broken_off(target),
         SendError::Fault(fault) => {
             let (phase, code) = (fault.phase.name(), fault.code);
             Unanswered::Unreachable(format!("{target} was not reached ({phase}: {code})"))

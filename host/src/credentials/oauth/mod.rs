@@ -8,6 +8,5 @@
 mod answer;
 mod desk;
 mod endpoint;
-mod turn;
 
 pub(super) use desk::TokenDesk;

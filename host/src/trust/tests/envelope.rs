@@ -47,7 +47,7 @@ fn the_reference_implementation_s_envelope_is_read() {
     // Its key id is another hash than ours: a hint, which decides nothing.
     let id = key(0).public().id().to_string();
     assert!(!String::from_utf8_lossy(FOREIGN).contains(&id));
-    assert!(envelope.signed_by(&key(0).public(), &envelope.signatures()[0]));
+    assert!(envelope.signed_by(&key(0).public(), envelope.signatures().next().unwrap()));
 }
 
 #[test]
@@ -144,6 +144,23 @@ fn keys_are_added_once_each_and_replace_what_is_wrong() {
     }
     assert!(envelope.add(&key(17)).is_err());
     assert_eq!(Envelope::parse(envelope.to_json().as_bytes()).unwrap(), envelope);
+}
+
+#[test]
+fn signatures_of_other_algorithms_are_kept_and_passed_over() {
+    // ECDSA in DER, RSA, ML-DSA, and nothing at all.
+    for length in [71, 256, 3309, 0] {
+        let mut wire = wire();
+        let other = json!({"keyid": "another-kind", "sig": STANDARD.encode(vec![7; length])});
+        wire["signatures"].as_array_mut().unwrap().insert(0, other);
+        let mut envelope = parse(&wire).unwrap();
+        assert_eq!((envelope.signature_count(), envelope.signatures().count()), (2, 1), "{length}");
+        assert!(envelope.add(&key(2)).unwrap());
+        let again: Value = serde_json::from_str(&envelope.to_json()).unwrap();
+        assert_eq!(again["signatures"][0], wire["signatures"][0], "another's signature stays as it was");
+        wire["signatures"].as_array_mut().unwrap().truncate(1);
+        assert!(parse(&wire).unwrap_err().to_string().contains("ed25519"), "{length}");
+    }
 }
 
 #[test]

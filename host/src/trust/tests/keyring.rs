@@ -22,7 +22,9 @@ fn written_and_read_it_is_the_same() {
     keyring
         .trust(&key(2).public(), &scopes, now(), Some(date("2027-01-01T00:00:00Z")), Some(comment))
         .unwrap();
-    keyring.revoke(&key(2).public().id(), date("2026-07-01T12:34:56.789Z")).unwrap();
+    keyring
+        .revoke(&key(2).public(), date("2026-07-01T12:34:56.789Z"), Some("the laptop was stolen"))
+        .unwrap();
     let text = keyring.to_text();
     assert_eq!(Keyring::parse("keyring.toml", &text).unwrap(), keyring, "{text}");
     assert!(text.starts_with("# cofferdam keyring"), "{text}");
@@ -31,6 +33,7 @@ fn written_and_read_it_is_the_same() {
     assert_eq!(entry.comment(), Some(comment));
     assert_eq!(entry.revoked(), Some(date("2026-07-01T12:34:56Z")));
     assert_eq!(entry.added(), Some(now()));
+    assert_eq!(entry.reason(), Some("the laptop was stolen"));
     // Dates may be written as strings as well, in any offset.
     let quoted =
         text.replace("not_after = 2027-01-01T00:00:00Z", "not_after = \"2027-01-01T01:00:00+01:00\"");
@@ -58,14 +61,35 @@ fn trust_adds_extends_and_never_revives() {
 
     let id = public.id();
     assert_eq!(keyring.entries()[0].scopes().len(), 2);
-    keyring.revoke(&id, now()).unwrap();
-    keyring.revoke(&id, later).unwrap();
+    keyring.revoke(&public, now(), None).unwrap();
+    keyring.revoke(&public, later, None).unwrap();
     assert_eq!(keyring.entries()[0].revoked(), Some(now()), "the first date stays");
     let error = keyring.trust(&public, &acme, now(), None, None).unwrap_err();
     assert!(error.fix().contains(&format!("cofferdam trust remove {}", id.short())), "{error}");
     assert!(keyring.remove(&id).is_some() && keyring.remove(&id).is_none());
-    assert!(keyring.revoke(&id, now()).is_err());
     assert!(keyring.entries().is_empty());
+}
+
+#[test]
+fn a_key_is_revoked_before_it_was_trusted() {
+    let mut keyring = Keyring::empty();
+    let (public, acme) = (key(1).public(), [scope("github://acme/*")]);
+    assert!(keyring.revoke(&public, now(), Some("two\nlines")).is_err());
+    assert!(keyring.entries().is_empty());
+    keyring.revoke(&public, now(), Some("in the advisory of May")).unwrap();
+    keyring.revoke(&public, now(), None).unwrap();
+    let mut keyring = Keyring::parse("keyring.toml", &keyring.to_text()).unwrap();
+    let error = keyring.trust(&public, &acme, now(), None, None).unwrap_err();
+    assert!(error.message().contains("revoked (in the advisory of May) and stays so"), "{error}");
+    assert_eq!(keyring.entries()[0].status(now()), KeyStatus::Revoked);
+    assert!(keyring.entries()[0].scopes().is_empty());
+    keyring.remove(&public.id()).unwrap();
+    assert_eq!(keyring.trust(&public, &acme, now(), None, None), Ok(TrustChange::Added));
+    // Only a revoked key may be trusted for nothing, and only that has a reason.
+    let text = keyring.to_text();
+    let bare = text.replace("scopes = [\"github://acme/*\"]\n", "");
+    assert!(bare != text && Keyring::parse("keyring.toml", &bare).is_err());
+    assert!(Keyring::parse("keyring.toml", &(text + "reason = \"why\"\n")).is_err());
 }
 
 #[test]
@@ -78,7 +102,7 @@ fn a_key_has_a_last_moment_and_a_revocation_holds_whatever_its_date() {
     assert_eq!(entry.status(last), KeyStatus::Trusted);
     assert_eq!(entry.status(date("2026-12-31T00:00:01Z")), KeyStatus::Expired);
     assert!(entry.covers(&slack()) && entry.covers(&name("hub://x/y")) && !entry.covers(&name("hub://y/x")));
-    keyring.revoke(&public.id(), date("2030-01-01T00:00:00Z")).unwrap();
+    keyring.revoke(&public, date("2030-01-01T00:00:00Z"), None).unwrap();
     assert_eq!(keyring.entries()[0].status(now()), KeyStatus::Revoked);
 }
 

@@ -32,6 +32,22 @@ fn with_payload_flipped(envelope: &Envelope) -> Vec<u8> {
 }
 
 #[test]
+fn an_unknown_algorithm_beside_it_changes_no_verdict() {
+    let with_other = |envelope: &Envelope| {
+        let mut wire: Value = serde_json::from_str(&envelope.to_json()).unwrap();
+        // Even where it claims to be by a key that is trusted.
+        let other = json!({"keyid": key(1).public().id().to_string(), "sig": STANDARD.encode([7; 71])});
+        wire["signatures"].as_array_mut().unwrap().insert(0, other);
+        wire.to_string().into_bytes()
+    };
+    assert!(check(&with_other(&signed(1)), &trusting(1, ACME)).is_ok());
+    for (by, keyring) in [(2, trusting(1, ACME)), (1, trusting(1, "hub://x/*"))] {
+        let alone = check_envelope(&signed(by), &keyring).unwrap_err();
+        assert_eq!(check(&with_other(&signed(by)), &keyring).unwrap_err(), alone);
+    }
+}
+
+#[test]
 fn a_trusted_signature_over_this_very_release_is_accepted() {
     let verified = check_envelope(&signed(1), &trusting(1, ACME)).unwrap();
     assert_eq!((verified.name(), verified.version()), (&slack(), &version("1.2.0")));
@@ -48,7 +64,7 @@ fn a_trusted_signature_over_this_very_release_is_accepted() {
 fn a20_every_reason_to_refuse_has_its_code_and_its_fix() {
     let trusted = trusting(1, ACME);
     let mut revoked = trusting(1, ACME);
-    revoked.revoke(&key(1).public().id(), date("2026-03-01T00:00:00Z")).unwrap();
+    revoked.revoke(&key(1).public(), date("2026-03-01T00:00:00Z"), None).unwrap();
     let mut expired = Keyring::empty();
     let scopes = [Scope::parse(ACME).unwrap()];
     let last = date("2026-05-31T00:00:00Z");
@@ -183,7 +199,7 @@ fn one_good_signature_wins_and_otherwise_the_most_telling_reason() {
     add(4, ACME, Some("2026-02-01T00:00:00Z"));
     add(5, ACME, None);
     add(6, ACME, None);
-    keyring.revoke(&key(5).public().id(), past).unwrap();
+    keyring.revoke(&key(5).public(), past, None).unwrap();
     let made_by = |seeds: &[u8]| {
         let mut envelope = sign(&key(seeds[0]), &statement());
         for seed in seeds {

@@ -1,0 +1,107 @@
+//! Locks among threads and processes, each on an empty file; the system releases them when a process ends.
+
+use std::fs::{File, OpenOptions, Permissions, TryLockError};
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::fs::OFlags;
+
+use super::error::{FileError, FileFault};
+use super::policy::{FilePolicy, is_own};
+use super::staged::StagedFile;
+use super::{create_dir, directory, of_opening, open_plain, parent};
+use crate::stamp::FileStamp;
+
+const POLL: Duration = Duration::from_millis(10);
+
+/// A lock file is empty.
+const LOCK_FILE: FilePolicy = FilePolicy::trusted(u64::MAX);
+
+/// A lock that is held until it is dropped.
+#[derive(Debug)]
+pub(crate) struct FileLock {
+    file: File,
+}
+
+impl FileLock {
+    /// Waits for the lock on the file at `path`, which is created if it is not there; none if another holds it for
+    /// longer than `patience`. Blocks the thread.
+    ///
+    /// # Errors
+    /// What has this name is not a lock file of this user's, or the system refuses. Nothing is changed then.
+    pub(crate) fn acquire(path: &Path, patience: Duration) -> Result<Option<Self>, FileError> {
+        for _ in 0..=patience.as_millis() / POLL.as_millis() {
+            if let Some(lock) = Self::try_acquire(path)? {
+                return Ok(Some(lock));
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(None)
+    }
+
+    /// The lock; none while another holds it.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    pub(crate) fn try_acquire(path: &Path) -> Result<Option<Self>, FileError> {
+        create_dir(parent(path))?;
+        let path = directory::resolve(path, &LOCK_FILE)?.ok_or(io::ErrorKind::NotFound)?;
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+        let mut options = OpenOptions::new();
+        // Nothing is ever written to it, and it is never truncated: it may turn out to be another file.
+        options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
+        let file = options.open(&path).map_err(of_opening)?;
+        let own = file.metadata()?;
+        if !own.is_file() {
+            return Err(FileFault::NotRegular.into());
+        }
+        if !is_own(own.uid()) {
+            return Err(FileFault::ForeignOwner.into());
+        }
+        if own.nlink() > 1 {
+            return Err(FileFault::HardLink.into());
+        }
+        if own.mode() & 0o077 != 0 {
+            // Whoever can open it can hold it. Locks of older versions were created under the umask alone.
+            file.set_permissions(Permissions::from_mode(0o600))?;
+        }
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => return Err(error.into()),
+        }
+        let lock = Self { file };
+        // Its holder may have removed the file since it was opened: a lock on what is gone keeps nobody out.
+        Ok(lock.is_at(&path)?.then_some(lock))
+    }
+
+    /// Creates the file at `path`, locked from its first instant on.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::AlreadyExists`] if anything has that name, and what the system refuses.
+    pub(crate) fn create_new(path: &Path) -> Result<Self, FileError> {
+        let staged = StagedFile::begin(path, &LOCK_FILE)?.without_sync();
+        let file = staged.file().try_clone()?;
+        file.lock()?;
+        staged.create_new()?;
+        Ok(Self { file })
+    }
+
+    /// Whether the file at `path` is the one that is locked.
+    pub(crate) fn is_at(&self, path: &Path) -> io::Result<bool> {
+        let own = FileStamp::from(&self.file.metadata()?);
+        Ok(super::stamp_of(path).is_some_and(|there| there.is_same_file(&own)))
+    }
+
+    /// Removes what another process has written into the file.
+    pub(crate) fn clear(&self) -> io::Result<()> {
+        self.file.set_len(0)
+    }
+
+    /// Whether another holds the lock on the file at `path`.
+    pub(crate) fn is_held(path: &Path) -> bool {
+        open_plain(path).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    }
+}
