@@ -27,7 +27,7 @@ fn a_large_component_runs_operations_with_and_without_lists() {
         assert_eq!(ran.json(), value, "{op}");
     }
     let failed = desk.run(&format!(r#"call {HELLO} divide {{"dividend":7,"divisor":0}} --allow-unsigned"#));
-    failed.fails(70).said("connector_runtime_error");
+    failed.fails(70).said("input_invalid");
 }
 
 /// A component with an import that the host has, in another type.

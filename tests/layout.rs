@@ -19,7 +19,9 @@ const FLOORS: &[(&str, u8)] = &[
     ("confine", 0),
     ("failpoint", 0),
     ("host_key", 0),
+    ("private_file", 0),
     ("event", 1),
+    ("home_state", 1),
     ("explain", 1),
     ("document", 1),
     ("limits", 1),
@@ -49,8 +51,11 @@ const FLOORS: &[(&str, u8)] = &[
 ];
 
 /// Imports within one floor that are meant: words are used by words, and a document by its reader.
-const SIDEWAYS: [(&str, &str); 5] = [
+const SIDEWAYS: [(&str, &str); 8] = [
     ("error", "failure"),
+    ("host_key", "private_file"),
+    ("private_file", "error"),
+    ("private_file", "stamp"),
     ("limits", "document"),
     ("manifest", "document"),
     ("action", "document"),

@@ -55,6 +55,7 @@ mod mcp;
 mod network;
 mod outcomes;
 mod panics;
+mod private_files;
 mod proofs;
 mod proposals;
 mod rate;

@@ -4,6 +4,7 @@ mod actions;
 mod confined;
 mod described;
 mod ends;
+mod flood;
 mod foreign;
 mod half_done;
 mod outcomes;

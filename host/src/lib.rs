@@ -21,6 +21,7 @@ pub mod explain;
 mod failpoint;
 pub mod failure;
 pub mod flow;
+mod home_state;
 pub mod host;
 mod host_key;
 #[cfg(feature = "server")]
@@ -32,6 +33,7 @@ pub mod mcp;
 #[cfg(feature = "prometheus")]
 pub mod metrics;
 pub mod package;
+mod private_file;
 pub mod registry;
 pub mod resilience;
 pub mod sandbox;

@@ -113,11 +113,11 @@ fn what_others_could_have_put_there_is_not_read() {
     fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
     host.action("greet").unwrap();
     fs::set_permissions(&dir, Permissions::from_mode(0o777)).unwrap();
-    refused("greet", "can be written by others");
+    refused("greet", "another user can change");
     assert!(host.actions().is_err() && host.remove_action("greet").is_err());
     fs::set_permissions(&dir, Permissions::from_mode(0o700)).unwrap();
     symlink("greet.md", dir.join("link.md")).unwrap();
-    refused("link", "is a link");
+    refused("link", "is a symbolic link");
     rustix::fs::mknodat(
         rustix::fs::CWD,
         dir.join("pipe.md"),
@@ -126,13 +126,13 @@ fn what_others_could_have_put_there_is_not_read() {
         0,
     )
     .unwrap();
-    refused("pipe", "is no file");
+    refused("pipe", "is not a regular file");
     fs::create_dir(dir.join("dir.md")).unwrap();
-    refused("dir", "is no file");
+    refused("dir", "is not a regular file");
     let _socket = std::os::unix::net::UnixListener::bind(dir.join("socket.md")).unwrap();
-    refused("socket", "is no file");
+    refused("socket", "is not a regular file");
     fs::write(dir.join("large.md"), vec![b'x'; 2 << 20]).unwrap();
-    refused("large", "more than 256 KiB");
+    refused("large", "more than 1 MiB");
     fs::write(dir.join("Upper.md"), "").unwrap();
     fs::write(dir.join("greet.md~"), "a copy of an editor's").unwrap();
     fs::write(dir.join(".action-abc"), "left by a crash").unwrap();

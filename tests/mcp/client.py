@@ -1,6 +1,7 @@
 """A conversation with the server by the official Python SDK, over both transports: client.py COFFERDAM HOME URL."""
 
 import asyncio
+import logging
 import sys
 
 from mcp import StdioServerParameters
@@ -8,8 +9,19 @@ from mcp.client import Client
 from mcp.client.stdio import stdio_client
 
 
-async def converse(target):
-    async with Client(target) as client:
+class Warnings(logging.Handler):
+    """Whatever the SDK warns of."""
+
+    def __init__(self):
+        super().__init__(logging.WARNING)
+        self.said = []
+
+    def emit(self, record):
+        self.said.append(record.getMessage())
+
+
+async def converse(target, mode="auto"):
+    async with Client(target, mode=mode) as client:
         listed = (await client.list_tools()).tools
         names = [tool.name for tool in listed]
         assert "hello__greet" in names and "conformance__test_simple_text" in names, names
@@ -37,6 +49,11 @@ async def main():
     over_stdio = await converse(stdio_client(server))
     over_http = await converse(url)
     assert over_stdio == over_http, (over_stdio, over_http)
+    # With a session, which is ended by a DELETE.
+    warnings = Warnings()
+    logging.getLogger("mcp").addHandler(warnings)
+    assert await converse(url, "legacy") == over_http
+    assert not warnings.said, warnings.said
     print(f"both transports: {over_http} tools, a value, a failure, a refusal")
 
 

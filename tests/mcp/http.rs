@@ -86,6 +86,37 @@ fn attacks_152_153_158_159_a_bad_request_is_refused_and_the_next_is_served() {
     }
 }
 
+#[test]
+fn fields_of_the_protocol_that_differ_are_refused() {
+    let home = home(&["hello"]);
+    let server = Server::start(&home, &["--operations", "hello.greet"]);
+    let [(session, first), (version, legacy)] = session(&server);
+    let (_, second) = &super::http::session(&server)[0];
+    let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"}).to_string();
+    let own = [(session, first.as_str()), (version, legacy.as_str())];
+    for (more, status) in [
+        ((session, first.as_str()), 200),
+        ((session, second.as_str()), 400),
+        ((version, legacy.as_str()), 200),
+        ((version, "2026-07-28"), 400),
+        ((version, "2025-06-18"), 400),
+    ] {
+        let both = [own[0], own[1], more];
+        let answer = server.post(&both, &ping);
+        assert_eq!(answer.status, status, "{more:?}: {}", answer.body);
+        if status == 400 {
+            assert!(
+                answer.body.contains("-32600") && answer.body.contains("is there twice"),
+                "{}",
+                answer.body
+            );
+            assert_eq!(server.bare("DELETE", &both).status, 400, "{more:?}");
+        }
+    }
+    assert_eq!(server.bare("DELETE", &own).status, 204);
+    server.end();
+}
+
 /// Waits until the record is so, for as many seconds.
 #[track_caller]
 fn until(home: &Home, seconds: u64, is_so: impl Fn(&[Value]) -> bool) {

@@ -150,7 +150,7 @@ pub(crate) fn post(address: SocketAddr, headers: &[(&str, &str)], body: &str) ->
 }
 
 /// Reads an answer to its end.
-fn answer(mut stream: TcpStream) -> Answer {
+pub(crate) fn answer(mut stream: TcpStream) -> Answer {
     let mut bytes = Vec::new();
     drop(stream.read_to_end(&mut bytes));
     let text = String::from_utf8_lossy(&bytes).into_owned();

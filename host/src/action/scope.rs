@@ -260,7 +260,7 @@ mod tests {
             ("notify@1.0.0", "", "slack.com:443", "\"\" is not an operation"),
             ("notify@1.0.0", "*", "slack.com:443", "\"*\" is not an operation"),
             ("notify@1.0.0", "get", "slack.com", "as \"slack.com:443\""),
-            ("notify@1.0.0", "get", "*.slack.com:443", "as \"slack.com:443\""),
+            ("notify@1.0.0", "get", "*.slack.com:443", "like \"api.slack.com:443\""),
         ] {
             let error = ActionScope::new(action, [operation], [host]).unwrap_err();
             assert!(error.to_string().contains(says), "{action} {operation} {host}: {error}");

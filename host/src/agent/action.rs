@@ -4,48 +4,63 @@ use serde_json::{Map, Value};
 
 use super::Rendered;
 use super::error::{self, named};
-use super::value;
+use super::shown::Shown;
+use super::value::{self, About};
 use crate::error::Error;
-use crate::failure::{printable_json, safe_line};
+use crate::failure::safe_line;
 use crate::flow::{ActionReport, ActionValue, Again, StepReport};
 
-/// Tells an agent the value of the action `name`, as JSON: `{"action", "output", "steps"}`.
+/// Tells an agent the value of the action `name`: `{"action", "output", "steps"}`, of which it is shown `limit` bytes.
 #[must_use]
-pub fn action_value(name: &str, answer: &ActionValue, report: &ActionReport) -> Rendered {
-    let mut text = String::new();
-    let mut structured = match serde_json::to_value(answer) {
-        Ok(Value::Object(fields)) => fields,
-        _ => Map::new(),
+pub fn action_value(name: &str, answer: &ActionValue, report: &ActionReport, limit: usize) -> Rendered {
+    let mut about = About {
+        action: name,
+        from: connectors(report),
+        before: String::new(),
+        after: String::new(),
+        facts: Map::new(),
+        audit_id: report.audit_id.as_str(),
     };
-    let whole = Value::Object(structured.clone()).to_string();
     let mut partial = Map::new();
     for (id, failed) in &report.partial {
         partial.insert(id.clone(), (*failed).into());
-        text.push_str(&format!(
+        about.before.push_str(&format!(
             "Action '{}' answered in part: {failed} of the items of its step {} failed.\n",
             named(name),
             id
         ));
         for line in answer.steps.get(id).map(value::items).unwrap_or_default() {
-            text.push_str(&format!("- {line}\n"));
+            about.before.push_str(&format!("- {line}\n"));
         }
     }
-    text.push_str(&printable_json(&whole));
     for step in &report.steps {
         let Some(last) = step.report.as_ref().and_then(|report| report.answered_instead()) else { continue };
         let (id, number, op, connector) = (&step.id, last.candidate, &last.op, &last.connector);
-        text.push_str(&format!("\nanswered_by: in step {id} alternate {number}, {op} of {connector}"));
+        about.after.push_str(&format!("\nanswered_by: in step {id} alternate {number}, {op} of {connector}"));
     }
     if !partial.is_empty() {
-        structured.insert("partial".into(), partial.into());
+        about.facts.insert("partial".into(), partial.into());
     }
-    if let Some(of) = &report.replayed {
-        structured.insert("replayed".into(), of.as_str().into());
-        text.push_str(&format!(
-            "\nreplayed: the outcome of {of}, which was asked for with the same key; nothing was run"
-        ));
+    about.replays(report.replayed.as_ref().map(|of| of.as_str()));
+    let shown = serde_json::to_string(answer).ok().and_then(|json| Shown::new(&json, limit));
+    about.rendered(shown, |value| match value {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    })
+}
+
+/// The connectors whose values its steps have; the action itself where it was replayed.
+fn connectors(report: &ActionReport) -> Vec<String> {
+    let mut connectors: Vec<String> = Vec::new();
+    for attempt in report.steps.iter().filter_map(|step| step.report.as_ref()?.attempts.last()) {
+        if !connectors.iter().any(|known| **known == *attempt.connector) {
+            connectors.push(attempt.connector.to_string());
+        }
     }
-    Rendered { text, structured: Value::Object(structured), is_error: false }
+    if connectors.is_empty() {
+        connectors.push(report.action.to_string());
+    }
+    connectors
 }
 
 /// Tells an agent why the action `name` has no value, and which of its steps are done all the same.
@@ -60,7 +75,7 @@ pub fn action_error(name: &str, why: &Error, report: &ActionReport) -> Rendered 
     let mut rendered = match why {
         Error::Host(error) if report.has_begun() => error::of_host_begun(name, error, again),
         why if again == Again::AskFirst => error::not_to_be_retried(name, why),
-        why => error::error(name, why),
+        why => error::of_action(name, why),
     };
     let tells = matches!(why, Error::Host(_)) || again != Again::Freely;
     // Also of what is its operator's to mend, whose own details are nobody else's.

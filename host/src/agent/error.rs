@@ -13,6 +13,22 @@ const LINE_CHARS: usize = 2_000;
 /// Tells an agent why `action` has no value.
 #[must_use]
 pub fn error(action: &str, error: &Error) -> Rendered {
+    if let Error::Failure(failure) = error
+        && let Some(refusal) = refused_arguments(failure)
+    {
+        let (action, code, id) = (named(action), failure.code(), failure.audit_id());
+        let text = format!(
+            "{refusal}\nAction '{action}' was called with arguments that its connector refuses ({code}). Change them: the \
+             same call is refused again.\naudit_id: {id}"
+        );
+        let structured = serde_json::to_value(failure).unwrap_or_default();
+        return Rendered { text, beside: None, structured, is_error: true };
+    }
+    told(action, error, true)
+}
+
+/// The same of an action, whose step's arguments need not be its caller's.
+pub(super) fn of_action(action: &str, error: &Error) -> Rendered {
     told(action, error, true)
 }
 
@@ -26,12 +42,17 @@ fn told(action: &str, error: &Error, may_retry: bool) -> Rendered {
         Error::Failure(failure) => of_failure(action, failure, may_retry),
         Error::Host(error) => of_host(action, error, "was not run", may_retry),
     };
-    Rendered { text, structured, is_error: true }
+    Rendered { text, beside: None, structured, is_error: true }
 }
 
 fn of_failure(action: &str, failure: &Failure, may_retry: bool) -> (String, Value) {
     let hint = hint(failure, may_retry);
-    let (class, id) = (failure.class().name(), failure.audit_id().as_str());
+    let class = match failure.code() {
+        // What is wrong is arguments, and no code.
+        code @ "input_invalid" => code,
+        _ => failure.class().name(),
+    };
+    let id = failure.audit_id().as_str();
     let mut text = failed(action, class, failure.message(), hint.as_deref(), id);
     if let Some(said) = said(failure) {
         // Before its record.
@@ -39,6 +60,12 @@ fn of_failure(action: &str, failure: &Failure, may_retry: bool) -> (String, Valu
         text.insert_str(at, &format!("\n{said}"));
     }
     (text, serde_json::to_value(failure).unwrap_or_default())
+}
+
+/// What the connector says of arguments that it refuses, where that is how the call failed. The caller's own arguments
+/// are what is wrong: that comes before every word of the host's.
+pub(crate) fn refused_arguments(failure: &Failure) -> Option<String> {
+    said(failure).filter(|_| failure.code() == "input_invalid")
 }
 
 /// What the connector says of it, as one line that cannot be taken for the host's: quoted, and named as what it is.
@@ -80,7 +107,7 @@ pub(super) fn failed(action: &str, class: &str, message: &str, hint: Option<&str
 /// The same of an action that was begun and could not go on.
 pub(super) fn of_host_begun(action: &str, error: &HostError, again: Again) -> Rendered {
     let (text, structured) = of_host(action, error, "failed", again != Again::AskFirst);
-    Rendered { text, structured, is_error: true }
+    Rendered { text, beside: None, structured, is_error: true }
 }
 
 /// What the host says of itself is for its operator, and may name places of the machine: an agent is told what it is,

@@ -10,10 +10,13 @@ mod action;
 mod error;
 #[cfg(test)]
 mod reference;
+mod shown;
 mod value;
 
 pub use action::{action_error, action_value};
 pub use error::error;
+pub(crate) use error::refused_arguments;
+pub use shown::VALUE_BYTES;
 pub use value::value;
 
 use serde_json::Value;
@@ -22,18 +25,26 @@ use serde_json::Value;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rendered {
     text: String,
+    /// The text without the value, for whoever gets the structure, too.
+    beside: Option<String>,
     structured: Value,
     is_error: bool,
 }
 
 impl Rendered {
-    /// The text.
+    /// The text; the value is in it.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The same for programs: the envelope of the failure or of the host's error, or `{"value": ..}`.
+    /// The text to send with the structure: it says of a value where it is, and does not repeat it.
+    #[must_use]
+    pub fn text_beside(&self) -> &str {
+        self.beside.as_deref().unwrap_or(&self.text)
+    }
+
+    /// The same for programs: the envelope of the failure or of the host's error, or `{"value": .., "data_from": [..]}`.
     #[must_use]
     pub fn structured(&self) -> &Value {
         &self.structured

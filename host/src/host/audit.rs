@@ -9,10 +9,12 @@ use serde::Serialize;
 
 use super::Host;
 use crate::audit::{
-    Accepted, Anchor, AuditError, AuditLog, AuditReader, AuditTrouble, Finding, NoteKey, NoteSigner, Order,
-    Outcome, Pruned, Sealer, hex, written,
+    Accepted, Anchor, AuditError, AuditEvidence, AuditLog, AuditReader, AuditTrouble, Checkpoint, Expected,
+    FINDINGS, Finding, Flaw, NoteKey, NoteSigner, Order, Outcome, Pruned, Sealer, hex, written,
 };
+use crate::digest::Digest;
 use crate::error::{HostError, HostErrorKind};
+use crate::home_state::{HomeState, Loss, StateError, Stored};
 use crate::host_key::{self, KeyError};
 
 /// The record of a host. Cheap to clone. What reads it blocks: not for an executor's threads.
@@ -52,6 +54,17 @@ pub struct Proof {
     pub findings: Vec<Finding>,
     /// How many more findings there are that are not listed.
     pub more_findings: u64,
+    /// Findings that were accepted and are gone: what they were found in is again as the host wrote it.
+    pub put_back: Vec<PutBack>,
+}
+
+/// A finding that was accepted, and is gone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PutBack {
+    /// The number of the entry where it showed.
+    pub n: u64,
+    /// What was wrong.
+    pub flaw: Flaw,
 }
 
 impl Host {
@@ -92,8 +105,12 @@ impl Audit {
     /// # Errors
     /// `audit_unavailable`: that cannot be told.
     pub fn is_new(&self) -> Result<bool, HostError> {
-        let anchor = Anchor::of(&self.home).read().map_err(|error| unreadable(AuditError::from_io(error)))?;
-        Ok(anchor.is_none() && self.existing()?.is_none())
+        let anchor = Anchor::of(&self.home).read().map_err(unreadable)?;
+        let state = HomeState::of(&self.home);
+        let stored = state.read().map_err(no_state)?;
+        let has_log = matches!(stored, Stored::Valid(progress) if progress.log.is_some_and(|log| log.n > 0));
+        let is_lost = has_log || self.state_loss(stored, None)?.is_some();
+        Ok(!is_lost && anchor.is_none() && self.existing()?.is_none())
     }
 
     /// The public key of the signed statements, as an operator pins it elsewhere.
@@ -123,8 +140,26 @@ impl Audit {
     /// # Errors
     /// `audit_unavailable`: the record cannot be read. What is wrong with it is no error, but in the proof.
     pub fn verify(&self, pinned: &[String], progress: &mut dyn FnMut(u64, u64)) -> Result<Proof, HostError> {
+        self.verify_listing(pinned, FINDINGS, progress)
+    }
+
+    /// As [`verify`](Self::verify), and lists up to so many findings instead of 1,000.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn verify_listing(
+        &self,
+        pinned: &[String],
+        findings: usize,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Proof, HostError> {
         // Before the view is taken: hosts that go on sign for more.
-        let anchor = || Anchor::of(&self.home).read().map_err(|error| unreadable(AuditError::from_io(error)));
+        let state = HomeState::of(&self.home);
+        let log = match state.read().map_err(no_state)? {
+            Stored::Valid(progress) => progress.log.filter(|log| log.n > 0).map(|log| (log.n, log.hash)),
+            Stored::Missing | Stored::Invalid => None,
+        };
+        let anchor = || Anchor::of(&self.home).read().map_err(unreadable);
         let mut file = anchor()?;
         let mut evidence = self.log.evidence();
         if file.is_none() && evidence.is_ok() {
@@ -132,28 +167,59 @@ impl Audit {
             file = anchor()?;
             evidence = self.log.evidence();
         }
+        let newest = match host_key::read(&self.home.join("host.key")) {
+            Ok(key) => {
+                newest_vault(file.as_deref(), evidence.as_deref_mut().ok(), &NoteSigner::new(&key).key())?
+            }
+            // Below it is an error, unless there is nothing to verify.
+            Err(_) => None,
+        };
+        // After the view: it is never behind what was signed.
+        let loss = self.state_loss(state.read().map_err(no_state)?, newest)?;
         // Nothing is there: of that, no key is missing.
-        if let (Err(error), None, true) = (&evidence, &file, pinned.is_empty())
+        let is_expected = file.is_some() || !pinned.is_empty() || log.is_some() || loss.is_some();
+        if let (Err(error), false) = (&evidence, is_expected)
             && error.trouble() == AuditTrouble::Absent
         {
             return Err(unreadable(error.clone()));
         }
         let host_key = self.host_key()?;
         let (key, sealer) = (NoteSigner::new(&host_key).key(), Sealer::new(&host_key));
-        let outcome = match evidence {
+        let expected = Expected { file: file.as_deref(), pinned, log, findings };
+        let mut outcome = match evidence {
             Ok(mut evidence) => {
-                crate::audit::whole(&mut *evidence, &key, &sealer, file.as_deref(), pinned, progress)
-                    .map_err(unreadable)?
+                crate::audit::whole(&mut *evidence, &key, &sealer, &expected, progress).map_err(unreadable)?
             }
             // A record that is gone is a record that was cut off at its beginning.
-            Err(error)
-                if error.trouble() == AuditTrouble::Absent && (file.is_some() || !pinned.is_empty()) =>
-            {
-                crate::audit::nothing(&key, file.as_deref(), pinned)
+            Err(error) if error.trouble() == AuditTrouble::Absent && is_expected => {
+                crate::audit::nothing(&key, &expected)
             }
             Err(error) => return Err(unreadable(error)),
         };
+        if let Some(loss) = loss {
+            let (n, what) = (outcome.n, loss.to_string());
+            let of = *Digest::of(what.as_bytes()).as_bytes();
+            let flaw = Flaw::HomeState;
+            outcome.findings.push(Finding { n, audit_id: None, seq: None, flaw, what, accepted: false, of });
+        }
         Ok(proof(outcome, &key))
+    }
+
+    /// What is missing or older of the vault, or of the memory itself. `vault` is what the newest statement about the
+    /// log says of it. What is wrong with the log shows in its own proof.
+    fn state_loss(&self, stored: Stored, vault: Option<u64>) -> Result<Option<Loss>, HostError> {
+        let found = HomeState::of(&self.home).vault_mark();
+        let found = found.map_err(|error| unreadable(AuditError::from_io(error)))?;
+        let is_known = vault.is_some() || found.is_some_and(|mark| mark.counter > 0);
+        Ok(match stored {
+            Stored::Invalid => Some(Loss::StateInvalid),
+            Stored::Missing => is_known.then_some(Loss::StateMissing),
+            Stored::Valid(progress) => {
+                let highest = progress.vault.map_or(0, |vault| vault.highest);
+                let is_older = vault.is_some_and(|vault| vault > highest || progress.log.is_none());
+                is_older.then_some(Loss::StateOlder).or(progress.vault_loss(found))
+            }
+        })
     }
 
     /// Puts on record, signed, that the operator knows of these findings, and goes on from there.
@@ -190,7 +256,7 @@ impl Audit {
                 let message = "The record cannot be proved: host.key is missing, whose signature is to be checked.";
                 HostError::new(HostErrorKind::AuditUnavailable, message).hint(
                     "Put it back from a backup. Without it nothing is called, written or pruned: where it is lost, move \
-                     audit.db, those beside it and audit.checkpoint away as evidence, and a new key is made.",
+                     audit.db, those beside it, audit.checkpoint and home.state away as evidence, and a new key is made.",
                 )
             }
             error => unreadable(AuditError::from_key(error)),
@@ -215,6 +281,7 @@ impl Proof {
             key: String::new(),
             findings: Vec::new(),
             more_findings: 0,
+            put_back: Vec::new(),
         }
     }
 }
@@ -236,7 +303,27 @@ pub(super) fn proof(outcome: Outcome, key: &NoteKey) -> Proof {
         key: key.to_string(),
         findings,
         more_findings: outcome.more,
+        put_back: outcome.put_back.into_iter().map(|(n, flaw)| PutBack { n, flaw }).collect(),
     }
+}
+
+/// How far the vault had come when the log was signed for last; none where no statement says it.
+fn newest_vault(
+    file: Option<&str>,
+    evidence: Option<&mut (dyn AuditEvidence + 'static)>,
+    key: &NoteKey,
+) -> Result<Option<u64>, HostError> {
+    let mut notes = match evidence {
+        Some(evidence) => evidence.notes().map_err(unreadable)?,
+        None => Vec::new(),
+    };
+    let newest = notes.pop().map(|kept| kept.note);
+    let newest = newest.as_deref().into_iter().chain(file);
+    Ok(newest.filter_map(|note| Checkpoint::read(note, key).ok()?.vault).max())
+}
+
+fn no_state(error: StateError) -> HostError {
+    unreadable(AuditError::from_state(error))
 }
 
 /// The record cannot be read.
@@ -249,6 +336,10 @@ fn unwritable(error: AuditError) -> HostError {
 }
 
 fn trouble(what: &str, error: AuditError) -> HostError {
-    let message = format!("The record cannot be {what}: {}.", error.trouble().says());
-    HostError::new(HostErrorKind::AuditUnavailable, message).hint(error.trouble().fix()).because(error)
+    let message = format!("The record cannot be {what}: {}.", error.says());
+    let kind = match error.trouble() {
+        AuditTrouble::Tampered => HostErrorKind::AuditTampered,
+        _ => HostErrorKind::AuditUnavailable,
+    };
+    HostError::new(kind, message).hint(error.trouble().fix()).because(error)
 }

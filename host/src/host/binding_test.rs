@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::Host;
 use super::binding_view::BindingInspection;
 use crate::credentials::{Choice, Refused};
-use crate::egress::{SendError, Timeouts, Unauthorized};
+use crate::egress::{Departure, SendError, Timeouts, Unauthorized};
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::{AuditId, Context, Failure, NetworkFault, UpstreamFault, safe_line};
 use crate::manifest::HostGrant;
@@ -96,10 +96,11 @@ impl Host {
             }
         };
         let timeouts = Timeouts::default().with_connect(PATIENCE).with_first_byte(PATIENCE);
-        let sent = client.send(Request::from_parts(head, body), &target, &timeouts, &authorization).await;
+        let request = Request::from_parts(head, body);
+        let sent = client.send(request, &target, &timeouts, &authorization, Departure::default()).await;
         let status = match sent {
             Ok(response) => response.status().as_u16(),
-            Err(SendError::Refused(denial)) => return Err(denied(denial)),
+            Err(SendError::Refused(denial) | SendError::RefusedAnswer(denial)) => return Err(denied(denial)),
             Err(SendError::Fault(fault)) => {
                 let fault = NetworkFault {
                     phase: Some(fault.phase),

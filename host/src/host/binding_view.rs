@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use super::bindings::Asker;
+use crate::credentials::allow_command;
 use crate::vault::{Binding, Material, OauthGrant};
 
 /// After this many days without a change, a binding is shown as one to look at. A reminder, nothing more:
@@ -72,11 +73,8 @@ pub(super) fn verdict(binding: &Binding, asker: &Asker) -> Verdict {
             Some(format!("the binding is not for this connector, and may not go to {}", list(lacking)))
         }
     };
-    // Everything that the command adds is written in it, so that running it as it stands widens nothing unseen.
-    let connectors = (!known).then(|| format!(" --connector {}", asker.connector));
-    let options: String =
-        connectors.into_iter().chain(lacking.iter().map(|host| format!(" --host {host}"))).collect();
-    let command = missing.as_ref().map(|_| format!("cofferdam binding allow {}{options}", binding.name));
+    let unlisted = (!known).then_some(&asker.connector);
+    let command = missing.as_ref().map(|_| allow_command(&binding.name, unlisted, &lacking));
     let sent = if known { granted } else { Vec::new() };
     Verdict { connector, sent_to: sent.iter().map(ToString::to_string).collect(), missing, command }
 }

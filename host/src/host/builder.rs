@@ -11,7 +11,7 @@ use crate::call::{Loader, Pipeline, PipelineParts, RecordSettings, Recording, ac
 use crate::chance::{Chance, SystemChance};
 use crate::clock::{Clock, SystemClock};
 use crate::credentials::{Broker, BrokerSettings};
-use crate::egress::{HostPort, Resolve, Roots, SystemResolver, Tls, roots_from_pem};
+use crate::egress::{PrivateGrant, Resolve, Roots, SystemResolver, Tls, roots_from_pem};
 use crate::error::{HostError, HostErrorKind};
 use crate::event::{Listener, together};
 use crate::flow::actions::Shelf;
@@ -126,8 +126,10 @@ impl HostBuilder {
         self
     }
 
-    /// Lets connectors that are granted this `host:port` reach it although its address is private,
-    /// loopback or otherwise inside your own network. Nothing of that kind is reachable by default.
+    /// Lets connectors that are granted this `host:port` reach it although its address is inside your own network.
+    /// Nothing of that kind is reachable by default. A bare `localhost:8080` may be a loopback address, any other
+    /// bare name an address of a private network; `gitlab.corp:443=10.20.0.0/16` may be of that range and no other
+    /// ([`PrivateGrant`](crate::egress::PrivateGrant)).
     #[must_use]
     pub fn allow_private(mut self, host_port: impl Into<String>) -> Self {
         self.allow_private.push(host_port.into());
@@ -303,15 +305,16 @@ impl HostBuilder {
             wrong(&format!("A ceiling is not acceptable: {error}."), "Ceilings can only be lowered.")
         })?;
         let allow_private =
-            self.allow_private.iter().map(|text| HostPort::parse(text)).collect::<Result<Vec<_>, _>>();
-        let allow_private = allow_private
-            .map_err(|error| wrong(&format!("allow_private: {error}."), "Write it as host:port."))?;
+            self.allow_private.iter().map(|text| PrivateGrant::parse(text)).collect::<Result<Vec<_>, _>>();
+        let allow_private = allow_private.map_err(|error| {
+            wrong(&format!("allow_private: {error}."), "Write it as host:port or host:port=range.")
+        })?;
         let roots = self.extra_roots.iter().map(|pem| roots_from_pem(pem)).collect::<Result<Vec<_>, _>>();
         let tls =
             roots.and_then(|roots| Tls::new(self.roots, roots.into_iter().flatten())).map_err(|error| {
                 wrong(&format!("An extra root cannot be used: {error}."), "Give PEM certificates.")
             })?;
-        let allow_private: Arc<[HostPort]> = allow_private.into();
+        let allow_private: Arc<[PrivateGrant]> = allow_private.into();
         let file_is_set = self.vault_key_file.is_some() || self.vault_passphrase.is_some();
         let vault: Arc<dyn Vault> = match self.vault {
             Some(_) if file_is_set => {

@@ -77,7 +77,8 @@ impl Audit {
                         (Some(note), n) if n == base_n(Some(note), &key) => Some((note.clone(), hash)),
                         _ => {
                             let at = Timestamp::now();
-                            let note = Checkpoint { n, hash, at, statement: Statement::Head }.sign(&signer);
+                            let note = Checkpoint { n, hash, at, vault: None, statement: Statement::Head }
+                                .sign(&signer);
                             Some((note, hash))
                         }
                     };
@@ -118,7 +119,8 @@ impl Audit {
             return Err(HostError::new(HostErrorKind::AuditNotFound, message));
         };
         let (n, hash, at) = (verifier.n(), verifier.hash(), Timestamp::now());
-        let note = Checkpoint { n, hash, at, statement: Statement::Exported { part: is_part } }.sign(&signer);
+        let statement = Statement::Exported { part: is_part };
+        let note = Checkpoint { n, hash, at, vault: None, statement }.sign(&signer);
         exporter.checkpoint(&note).map_err(unwritable)?;
         Ok(exported)
     }

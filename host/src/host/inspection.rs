@@ -40,6 +40,8 @@ pub struct Inspection {
     pub unused_imports: Vec<String>,
     /// The `host:port`s it may reach.
     pub network: Vec<String>,
+    /// The methods that it may send there beyond those of every connector.
+    pub methods: Vec<String>,
     /// The credentials it may have sent for it, and where to.
     pub credentials: Vec<CredentialView>,
     /// The limits of a call, what the manifest asks for, and the ceilings.
@@ -173,6 +175,7 @@ impl Host {
                 .collect(),
             unused_imports: package.unused_imports().into_iter().map(ToOwned::to_owned).collect(),
             network: manifest.hosts().iter().map(ToString::to_string).collect(),
+            methods: manifest.methods().iter().map(ToString::to_string).collect(),
             credentials: manifest.credentials().iter().map(credential).collect(),
             limits: self.limit_views(manifest.limits())?,
             operations: package.operations().iter().map(|operation| view(&package, operation)).collect(),

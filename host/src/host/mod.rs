@@ -22,7 +22,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 pub(crate) use audit::unreadable;
-pub use audit::{Audit, Proof};
+pub use audit::{Audit, Proof, PutBack};
 pub use binding_test::{BindingTest, TestAnswer};
 pub use binding_view::{BindingInspection, BindingView, STALE_AFTER_DAYS, Verdict};
 pub use bindings::{Asker, NewBinding};

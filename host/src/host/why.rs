@@ -1,7 +1,7 @@
 //! Whether a connector may reach a host or import an interface: told without running it, by the code that
 //! decides it when it runs.
 
-use http::Uri;
+use http::{Method, Uri};
 
 use super::Host;
 use crate::action::ActionScope;
@@ -10,7 +10,7 @@ use crate::digest::Digest;
 use crate::egress::Target;
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::{AuditId, Context, Denial, DenialBoundary, DenialCode, GrantLine, Permit, ascii_line};
-use crate::manifest::{CredentialKind, Effect, HostGrant, Manifest};
+use crate::manifest::{CredentialKind, EVERYONES_METHODS, Effect, HostGrant, Manifest};
 use crate::package::{Import, Package, foretell};
 use crate::registry::Stored;
 
@@ -24,6 +24,7 @@ pub struct Access(Asked);
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Asked {
     Network(Uri),
+    Method(Method),
     Import(Import),
     /// Kind and service.
     Credential(CredentialKind, String),
@@ -31,7 +32,7 @@ enum Asked {
 
 impl Access {
     /// Reads a URL (`https://host:port`, `http://host:port`; a path makes no difference), a `host:port`
-    /// (over TLS, as in a manifest), a credential (`api_key/slack`), or an import (`wasi:http/outgoing-handler`, with or without `@version`).
+    /// (over TLS, as in a manifest), a method (`method:PROPFIND`), a credential (`api_key/slack`), or an import (`wasi:http/outgoing-handler`, with or without `@version`).
     ///
     /// # Errors
     /// `validation`: it is none of these.
@@ -48,6 +49,9 @@ impl Access {
             }
             return Ok(Self(asked));
         }
+        if let Some(method) = method(text) {
+            return Ok(Self(Asked::Method(method)));
+        }
         let url = match text.contains("://") {
             true => text.to_owned(),
             false if text.contains('/') => return Ok(Self(Asked::Import(Import::asked(text)))),
@@ -57,13 +61,19 @@ impl Access {
             Ok(uri) => Ok(Self(Asked::Network(uri))),
             Err(error) => {
                 let shown = ascii_line(text, 200);
-                let message = format!("`{shown}` is neither a host, an import nor a credential.");
+                let message = format!("`{shown}` is neither a host, a method, an import nor a credential.");
                 Err(HostError::new(HostErrorKind::Validation, message)
-                    .hint("Write it like api.example.com:443, http://localhost:8080, api_key/slack or wasi:http/outgoing-handler.")
+                    .hint("Write it like api.example.com:443, http://localhost:8080, method:PROPFIND, api_key/slack or wasi:http/outgoing-handler.")
                     .because(error))
             }
         }
     }
+}
+
+/// A method, if the text begins as one: what begins with a digit is the port of a host of that name.
+fn method(text: &str) -> Option<Method> {
+    let name = text.strip_prefix("method:").filter(|name| !name.starts_with(|c: char| c.is_ascii_digit()))?;
+    Method::from_bytes(name.as_bytes()).ok()
 }
 
 /// A credential, if the text begins as one.
@@ -126,6 +136,10 @@ impl Host {
                 let uses = imports.iter().any(|own| own.interface() == import.interface());
                 Ok(if uses { permit } else { permit.note("The component does not import it.") })
             }
+            Asked::Method(method) => {
+                let permit = self.pipeline.loader.sandbox.policy(manifest).foretell_method(method)?;
+                Ok(if method.is_safe() { permit } else { with_effects(permit, package) })
+            }
             Asked::Credential(kind, service) => self.decide_credential(manifest, *kind, service),
             Asked::Network(uri) => {
                 // A component that may not be installed reaches nothing.
@@ -135,7 +149,7 @@ impl Host {
                 }
                 let permit = self.pipeline.loader.sandbox.policy(manifest).foretell(uri, scope)?;
                 let permit = self.with_credentials(permit, manifest, &Target::from_uri(uri)?);
-                let permit = with_effects(permit, package);
+                let permit = with_methods(with_effects(permit, package), manifest);
                 let sends = imports.iter().any(|own| own.interface() == "wasi:http/outgoing-handler");
                 Ok(match sends {
                     true => permit,
@@ -156,12 +170,9 @@ impl Host {
         };
         let grants = manifest.credentials().iter().filter(|grant| grant.hosts().iter().any(goes));
         grants.fold(permit, |permit, grant| {
-            let bound = self.pipeline.broker.foretell(manifest, grant, Some(target));
-            permit.note(format!(
-                "The credential {} goes there, {}. {bound}",
-                grant.label(),
-                grant.placement()
-            ))
+            let (bound, problem) = self.pipeline.broker.foretell(manifest, grant, Some(target));
+            let note = format!("The credential {} goes there, {}. {bound}", grant.label(), grant.placement());
+            permit.note(note).without_binding(problem.as_ref())
         })
     }
 
@@ -184,7 +195,21 @@ impl Host {
         };
         let place = format!("It stands in the {}.", grant.placement());
         let permit = Permit::new(&requested).by(GrantLine::manifest_credential(grant.hosts()));
-        Ok(permit.note(place).note(self.pipeline.broker.foretell(manifest, grant, None)))
+        let (bound, problem) = self.pipeline.broker.foretell(manifest, grant, None);
+        Ok(permit.note(place).note(bound).without_binding(problem.as_ref()))
+    }
+}
+
+/// Says which methods the manifest adds.
+fn with_methods(permit: Permit, manifest: &Manifest) -> Permit {
+    let extra: Vec<_> = manifest.methods().iter().map(Method::as_str).collect();
+    match extra.is_empty() {
+        true => permit,
+        false => permit.note(format!(
+            "It may send {}, which the manifest adds to {}.",
+            extra.join(", "),
+            EVERYONES_METHODS.join(", ")
+        )),
     }
 }
 
@@ -214,6 +239,10 @@ mod tests {
         {
             assert!(matches!(Access::parse(text).unwrap().0, Asked::Network(_)), "{text}");
         }
+        for text in ["method:PROPFIND", "method:get", "method:TRACE"] {
+            assert!(matches!(Access::parse(text).unwrap().0, Asked::Method(_)), "{text}");
+        }
+        assert!(matches!(Access::parse("method:443").unwrap().0, Asked::Network(_)), "a host of that name");
         for text in ["api_key/slack", "session_token/a.b", "oauth2/"] {
             assert!(matches!(Access::parse(text).unwrap().0, Asked::Credential(..)), "{text}");
         }

@@ -1,5 +1,8 @@
 //! `POST /v1/actions/{name}/run`: one action, its outcome.
 
+use std::sync::Arc;
+
+use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
@@ -11,12 +14,14 @@ use super::request::{self, ActionRequest};
 use super::{HttpApi, calls};
 use crate::agent;
 use crate::call::Cancellation;
+use crate::server::Charge;
 
 /// Runs the action. Who goes away meanwhile drops this, which cancels it and the call that it is at: the record says
 /// so.
 pub(super) async fn run(
     State(api): State<HttpApi>,
     name: Result<Path<String>, PathRejection>,
+    charge: Option<Extension<Arc<Charge>>>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
@@ -30,7 +35,8 @@ pub(super) async fn run(
     };
     let actor = api.actor.clone();
     let read = calls::in_turn(&api, move || {
-        let run = ActionRequest::read(&body)?.run()?.actor(&*actor);
+        let charge = charge.map(|Extension(charge)| charge);
+        let run = ActionRequest::read(&body)?.run(charge)?.actor(&*actor);
         Ok(match key {
             Some(key) => run.idempotency_key(key),
             None => run,

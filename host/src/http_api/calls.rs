@@ -65,8 +65,7 @@ async fn call(api: &HttpApi, key: Option<String>, body: Bytes) -> Result<Call, H
     read.await
 }
 
-/// Reads a body with `read`, not on the executor's threads: megabytes are read, and files looked at. Few are read at
-/// once, since what is read takes many times the room of its bytes; who has no turn yet has its bytes alone.
+/// Reads a body with `read`, not on the executor's threads: megabytes are read, and files looked at.
 pub(super) async fn in_turn<T: Send + 'static>(
     api: &HttpApi,
     read: impl FnOnce() -> Result<T, HostError> + Send + 'static,

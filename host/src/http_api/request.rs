@@ -1,12 +1,13 @@
 //! The body of a request for a call: read strictly, so that nothing that was meant is passed over.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, header};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::call::{Call, IfRunning};
@@ -15,17 +16,10 @@ use crate::failure::safe_line;
 use crate::flow::Run;
 use crate::host::Host;
 use crate::limits::{LimitRequest, parse_time};
-use crate::strict_json;
+use crate::server::{Arguments, Charge, VALUES, count};
 
 /// The header with the key under which a call is done once.
 pub(super) const KEY: &str = "idempotency-key";
-
-/// The most values that the body of a call has, each item and each field counted: as they are read they take up to 100
-/// bytes each, until the arguments are a text again.
-const VALUES: usize = 500_000;
-
-/// The same of a run of an action, whose arguments stay as they are read for as long as it runs.
-const VALUES_OF_ACTIONS: usize = 50_000;
 
 /// What that is, bare or in quotation marks.
 pub(super) const KEY_PATTERN: &str = r#"^(?!"?audit-)("[!#-9;-\[\]-}]{1,200}"|[!#-9;-\[\]-}]{1,200})$"#;
@@ -45,7 +39,8 @@ pub(super) struct CallRequest {
     op: String,
     /// Its arguments: one field for each parameter.
     #[serde(default)]
-    args: Map<String, Value>,
+    #[schemars(with = "Map<String, Value>")]
+    args: Option<Box<RawValue>>,
     /// What it may take; what is not said has its default.
     #[serde(default)]
     limits: Amounts,
@@ -103,7 +98,8 @@ enum Running {
 pub(super) struct ActionRequest {
     /// Its arguments: one field for each of its inputs.
     #[serde(default)]
-    args: Map<String, Value>,
+    #[schemars(with = "Map<String, Value>")]
+    args: Option<Box<RawValue>>,
     /// By service, the identity whose credential is used in every step.
     #[serde(default)]
     identities: BTreeMap<String, String>,
@@ -116,15 +112,32 @@ pub(super) struct ActionRequest {
     if_running: Running,
 }
 
-/// Reads a body.
-fn read<T: DeserializeOwned>(body: &[u8], most: usize, what: &str, example: &str) -> Result<T, HostError> {
-    let wrong = |what: &str, error: serde_json::Error| {
-        let message = format!("The body is not {what}: {}.", safe_line(&error.to_string(), 300));
+/// Reads a body. Its values are counted before any is built, and its arguments stay text.
+fn read<'b, T: Deserialize<'b>>(body: &'b [u8], what: &str, example: &str) -> Result<T, HostError> {
+    let wrong = |what: &str, error: &str| {
+        let message = format!("The body is not {what}: {}.", safe_line(error, 300));
         let hint = format!("Send {example}; GET /openapi.json has every field.");
         HostError::new(HostErrorKind::Validation, message).hint(hint)
     };
-    let body = strict_json::parse_bounded(body, most).map_err(|error| wrong("JSON", error))?;
-    serde_json::from_value(body).map_err(|error| wrong(what, error))
+    count(body, VALUES).map_err(|rejection| wrong("JSON", &rejection.into_error().to_string()))?;
+    // A list of the fields' values would pass for the fields.
+    if !body.trim_ascii_start().starts_with(b"{") {
+        return Err(wrong(what, "expected an object"));
+    }
+    serde_json::from_slice(body).map_err(|error| wrong(what, &error.to_string()))
+}
+
+/// The text of the arguments, which are an object.
+fn text_of(args: Option<Box<RawValue>>) -> Result<String, HostError> {
+    let text = args.map_or_else(|| "{}".to_owned(), |args| String::from(Box::<str>::from(args)));
+    match text.starts_with('{') {
+        true => Ok(text),
+        false => Err(HostError::new(
+            HostErrorKind::Validation,
+            "args: expected a map, with a field for each parameter.",
+        )
+        .hint("Leave it out where there are no parameters.")),
+    }
 }
 
 /// A length of time.
@@ -153,16 +166,17 @@ impl ActionRequest {
     /// # Errors
     /// As [`CallRequest::read`].
     pub(super) fn read(body: &[u8]) -> Result<Self, HostError> {
-        read(body, VALUES_OF_ACTIONS, "a run of an action", r#"{"args": {}}"#)
+        read(body, "a run of an action", r#"{"args": {}}"#)
     }
 
     /// The run that it asks for.
     ///
     /// # Errors
     /// `validation` for what is not acceptable.
-    pub(super) fn run(self) -> Result<Run, HostError> {
+    pub(super) fn run(self, charge: Option<Arc<Charge>>) -> Result<Run, HostError> {
         let wall_time = time("wall_time", self.wall_time.as_deref())?;
-        let run = Run::new(Value::Object(self.args)).if_running(self.if_running.meant());
+        let args = Arguments::new(text_of(self.args)?, charge).take_values()?;
+        let run = Run::new(args).if_running(self.if_running.meant());
         let run =
             self.identities.into_iter().fold(run, |run, (service, identity)| run.identity(service, identity));
         Ok(match wall_time {
@@ -178,12 +192,7 @@ impl CallRequest {
     /// # Errors
     /// `validation`: it is not JSON, a name stands twice in it, or a field is missing, unknown or of another type.
     pub(super) fn read(body: &[u8]) -> Result<Self, HostError> {
-        read(
-            body,
-            VALUES,
-            "a call",
-            r#"{"connector": "github://acme/slack@1.2.0", "op": "post", "args": {}}"#,
-        )
+        read(body, "a call", r#"{"connector": "github://acme/slack@1.2.0", "op": "post", "args": {}}"#)
     }
 
     /// The call that it asks for. Looks at what is installed: not for an executor's threads.
@@ -199,8 +208,7 @@ impl CallRequest {
         let attempt_timeout = time("attempt_timeout", self.attempt_timeout.as_deref())?;
         let retry = self.retry.as_deref().map(|name| host.profile(name)).transpose()?;
         let connector = host.resolve(&self.connector)?;
-        // A text again: a call that waits for its turn has the room of its bytes, and not that of its values.
-        let args = Value::Object(self.args).to_string();
+        let args = text_of(self.args)?;
         let mut call = Call::from_text(connector, self.op, args).limits(limits);
         call = self
             .identities
@@ -264,7 +272,6 @@ mod tests {
             ("[]", "not a call"),
             ("{}", "connector"),
             (r#"{"connector": "c", "op": "o", "argz": {}}"#, "`argz`"),
-            (r#"{"connector": "c", "op": "o", "args": []}"#, "expected a map"),
             (r#"{"connector": "c", "op": 1}"#, "expected a string"),
             (r#"{"connector": "c", "connector": "d", "op": "o"}"#, "`connector` stands twice"),
             (r#"{"connector": "c", "op": "o", "args": {"a": 1, "a": 2}}"#, "`a` stands twice"),
@@ -276,6 +283,15 @@ mod tests {
             assert!(error.message().contains(said), "{body}: {error}");
             assert_eq!(error.kind(), HostErrorKind::Validation);
         }
+        for args in ["[]", "1", "\"{}\""] {
+            let body = format!(r#"{{"connector": "c", "op": "o", "args": {args}}}"#);
+            let error = text_of(CallRequest::read(body.as_bytes()).unwrap().args).unwrap_err();
+            assert!(error.message().contains("expected a map"), "{args}: {error}");
+        }
+        let many =
+            format!(r#"{{"connector": "c", "op": "o", "args": {{"a": [{}]}}}}"#, vec!["0"; VALUES].join(","));
+        let error = CallRequest::read(many.as_bytes()).unwrap_err();
+        assert!(error.message().contains("more than 500000 values"), "{error}");
         assert!(CallRequest::read(&[0xff, 0xfe]).is_err());
         assert!(CallRequest::read("[".repeat(100_000).as_bytes()).is_err());
         assert!(CallRequest::read(br#"{"connector": "c", "op": "o"}"#).is_ok());

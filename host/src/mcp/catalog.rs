@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rmcp::model::Tool;
 
+use super::given_names::GivenNames;
 use super::names;
 use super::offer::Offer;
 use super::pins::{Pins, Said};
@@ -50,13 +51,18 @@ impl Catalog {
     ///
     /// # Errors
     /// The index, or the directory of actions, cannot be read.
-    pub async fn read(host: &Host, offer: &Arc<Offer>, pins: &Pins) -> Result<Self, HostError> {
+    pub async fn read(
+        host: &Host,
+        offer: &Arc<Offer>,
+        pins: &Pins,
+        names: &GivenNames,
+    ) -> Result<Self, HostError> {
         let found = Known::default().read(host, offer).await?;
-        Ok(Self::of(found, offer, pins, &Self::default()))
+        Ok(Self::of(found, offer, pins, names, &Self::default()))
     }
 
     /// Names what was found, and holds it against the pins. Tools that were there `before` are taken as they are.
-    pub(super) fn of(found: Found, offer: &Offer, pins: &Pins, before: &Self) -> Self {
+    pub(super) fn of(found: Found, offer: &Offer, pins: &Pins, given: &GivenNames, before: &Self) -> Self {
         let Found { tools: mut found, mut withheld, mut left_out } = found;
         if offer.is_read_only() {
             found.retain(|tool| {
@@ -67,7 +73,7 @@ impl Catalog {
                 tool.is_read_only()
             });
         }
-        let names = names::assigned(found.iter().map(|tool| &tool.wanted));
+        let names = names::assigned(&found.iter().map(|tool| &tool.wanted).collect::<Vec<_>>(), given);
         let mut tools = Vec::with_capacity(found.len());
         let mut count: HashMap<&str, usize> = HashMap::new();
         for name in &names {
@@ -148,6 +154,12 @@ impl Catalog {
         (page.iter().map(|named| named.tool.clone()).collect(), more)
     }
 
+    /// Notes under which names the tools are offered. A name with a mark no other tool can want.
+    pub(super) fn give(&self, names: &mut GivenNames) -> bool {
+        let plain = self.tools.iter().filter(|tool| *tool.tool.name == *tool.of.wanted.base);
+        names.give(plain.map(|tool| (&*tool.tool.name, &tool.of.wanted)))
+    }
+
     /// What each tool is, by name: what pins hold.
     pub(super) fn hashes(&self) -> BTreeMap<String, Digest> {
         self.tools.iter().map(|tool| (tool.tool.name.to_string(), tool.pin)).collect()
@@ -165,12 +177,12 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
     use std::sync::Arc;
 
-    use super::{Catalog, Found, Named, Offer, PAGE_BYTES, Pins, Unnamed};
+    use super::{Catalog, Found, GivenNames, Named, Offer, PAGE_BYTES, Pins, Unnamed};
 
     fn catalog(count: usize, description: &str) -> Catalog {
         let tool = |at: usize| Arc::new(Unnamed::for_test(&format!("op_{at:05}"), description));
         let found = Found { tools: (0..count).map(tool).collect(), ..Found::default() };
-        Catalog::of(found, &Offer::new(), &Pins::none(""), &Catalog::default())
+        Catalog::of(found, &Offer::new(), &Pins::none(""), &GivenNames::default(), &Catalog::default())
     }
 
     /// The lengths of the pages, and all names in the order in which they came.
@@ -216,7 +228,13 @@ mod tests {
         let (one, two) = (tool("one"), tool("two"));
         let of = |tools: &[&Arc<Unnamed>], before: &Catalog| {
             let tools = tools.iter().map(|tool| Arc::clone(tool)).collect();
-            Catalog::of(Found { tools, ..Found::default() }, &Offer::new(), &Pins::none(""), before)
+            Catalog::of(
+                Found { tools, ..Found::default() },
+                &Offer::new(),
+                &Pins::none(""),
+                &GivenNames::default(),
+                before,
+            )
         };
         let before = of(&[&one, &two], &Catalog::default());
         let after = of(&[&one, &tool("two")], &before);
@@ -236,7 +254,8 @@ mod tests {
         // The very same twice: what no mark tells apart.
         let tool = |name: &str| Arc::new(Unnamed::for_test(name, ""));
         let found = Found { tools: vec![tool("one"), tool("two"), tool("one")], ..Found::default() };
-        let all = Catalog::of(found, &Offer::new(), &Pins::none(""), &Catalog::default());
+        let all =
+            Catalog::of(found, &Offer::new(), &Pins::none(""), &GivenNames::default(), &Catalog::default());
         let offered: Vec<_> = all.tools.iter().map(|named| &*named.tool.name).collect();
         assert_eq!((offered, all.withheld().len()), (vec!["two"], 2));
         let [first, second] = all.withheld() else { panic!("{:?}", all.withheld()) };

@@ -30,7 +30,7 @@ use super::jsonrpc::{self, Kind, Refused};
 use super::reply::{self, Place, Reply};
 use super::server::{McpServer, McpSettings, Shared};
 use super::sessions::{Session, Sessions, Taken};
-use crate::server::{BODY_BYTES, Held};
+use crate::server::{Arguments, BODY_BYTES, Charge, Held};
 
 /// Requests without a session that are served at once.
 const ALONE: usize = 1_024;
@@ -62,7 +62,7 @@ impl McpSettings {
     pub fn router(self, path: &str) -> (Router, LastCalls) {
         let (shutdown, grace) = (self.shutdown.clone(), self.grace);
         let limits = self.sessions;
-        let shared = Arc::new(Shared { settings: self, running: Default::default() });
+        let shared = Arc::new(Shared::new(self));
         let ending = CancellationToken::new();
         // Host, origin and the length of the body are the listener's to look at, and it did.
         let mut config = StreamableHttpServerConfig::default().disable_allowed_hosts();
@@ -111,6 +111,14 @@ async fn answered(State(front): State<Front>, request: Request) -> Response {
     let Ok(body) = to_bytes(body, BODY_BYTES).await else {
         return StatusCode::PAYLOAD_TOO_LARGE.into_response();
     };
+    if let Some(name) = [SESSION, VERSION.0].into_iter().find(|name| !agrees(&parts.headers, name)) {
+        // Which of two is meant, a proxy may have judged by the other.
+        let refused = Refused::request(match name {
+            SESSION => "Mcp-Session-Id is there twice, with different values.",
+            _ => "MCP-Protocol-Version is there twice, with different values.",
+        });
+        return refusal(&refused);
+    }
     let session = match session(&parts.headers) {
         None => None,
         Some(name) => match front.sessions.get(name) {
@@ -123,10 +131,14 @@ async fn answered(State(front): State<Front>, request: Request) -> Response {
         (&Method::GET, Some((_, session))) => front.listened(parts, body, &session).await,
         (&Method::DELETE, Some((name, _))) => {
             let answer = front.handled(parts, body).await;
-            if answer.status().is_success() {
-                front.sessions.remove(&name);
+            match answer.status().is_success() {
+                true => {
+                    front.sessions.remove(&name);
+                    // The SDK says 202, which the one for Python takes for a session that goes on.
+                    Ok(StatusCode::NO_CONTENT.into_response())
+                }
+                false => Ok(answer),
             }
-            Ok(answer)
         }
         _ => Ok(front.handled(parts, body).await),
     };
@@ -149,6 +161,13 @@ fn session(headers: &HeaderMap) -> Option<&str> {
     text(SESSION).filter(|_| text(name) != Some(without))
 }
 
+/// Whether the header has one value, however often it is there.
+fn agrees(headers: &HeaderMap, name: &str) -> bool {
+    let mut values = headers.get_all(name).iter();
+    let first = values.next();
+    values.all(|value| Some(value) == first)
+}
+
 fn is_of(headers: &HeaderMap, name: header::HeaderName, media: &str) -> bool {
     headers
         .get(name)
@@ -168,11 +187,11 @@ impl Front {
 
     async fn posted(
         &self,
-        parts: Parts,
+        mut parts: Parts,
         body: Bytes,
         session: Option<Arc<Session>>,
     ) -> Result<Response, Refused> {
-        let (kind, id) = jsonrpc::read(&body)?;
+        let (kind, id, body) = envelope(&mut parts, &body)?;
         // What the SDK cannot read it takes for a fault of the header.
         let is_json = is_of(&parts.headers, header::CONTENT_TYPE, "application/json");
         let unread = match (&kind, &id) {
@@ -267,6 +286,19 @@ impl Front {
         let head = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-cache")];
         Ok((head, body).into_response())
     }
+}
+
+/// What the message is, and what of it the SDK reads. The arguments of a call go beside it, as text.
+fn envelope(parts: &mut Parts, body: &[u8]) -> Result<(Kind, Option<Value>, Bytes), Refused> {
+    let message = jsonrpc::read(body)?;
+    let charge = parts.extensions.get::<Arc<Charge>>().cloned();
+    if charge.as_ref().is_some_and(|charge| !charge.grow(message.envelope_cost())) {
+        return Err(Refused::busy(message.id.unwrap_or_default()));
+    }
+    if let Some(arguments) = message.arguments {
+        parts.extensions.insert(Arc::new(Arguments::new(arguments.to_owned(), charge)));
+    }
+    Ok((message.kind, message.id, message.envelope.into_owned().into()))
 }
 
 /// Takes what is said until nothing more is. A request whose session ended gets its answer, too.

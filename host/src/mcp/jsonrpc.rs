@@ -1,24 +1,25 @@
 //! What a message is before the SDK reads it: JSON-RPC 2.0, alone, with an id that an answer can name.
 //!
 //! The SDK is lenient where that is dangerous or says nothing: a request whose id it cannot read it takes for a
-//! notification, and a line that is not JSON it drops. Here each gets its answer, with the id where it has one.
+//! notification, and a line that is not JSON it drops. Here each gets its answer, with the id where it has one. The SDK
+//! also builds every value of a message, at up to a hundred times the size of its text. So values are counted first,
+//! the arguments of a call stay text, and what is left for the SDK is short.
 
-use std::collections::HashSet;
-use std::fmt;
+use std::borrow::Cow;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::error::Category;
+use serde::de::{Deserializer, IgnoredAny};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::error::HostErrorKind;
-use crate::strict_json::Single;
+use crate::server::{Rejection, VALUE_BYTES, VALUES, count};
 
 /// The longest id, in bytes.
 const ID_BYTES: usize = 256;
 
-/// The longest greeting, in bytes. What a client says in it is kept as long as its session.
-const GREETING_BYTES: usize = 64 * 1024;
+/// The longest message beside the arguments of a call, in bytes.
+const ENVELOPE_BYTES: usize = 64 * 1024;
 
 /// The code of a request for which there is no room; the first of those that are a server's own.
 const BUSY: i32 = -32000;
@@ -35,6 +36,26 @@ pub(super) enum Kind {
     Notification,
     /// It is an answer.
     Answer,
+}
+
+/// A message, the arguments of a call apart.
+#[derive(Debug, PartialEq)]
+pub(super) struct Message<'m> {
+    pub(super) kind: Kind,
+    pub(super) id: Option<Value>,
+    /// The arguments, an object.
+    pub(super) arguments: Option<&'m str>,
+    /// The message with an empty object in the place of the arguments.
+    pub(super) envelope: Cow<'m, [u8]>,
+    /// How many values the envelope has.
+    values: usize,
+}
+
+impl Message<'_> {
+    /// The bytes that the envelope takes once it is read.
+    pub(super) fn envelope_cost(&self) -> usize {
+        self.envelope.len() + self.values * VALUE_BYTES
+    }
 }
 
 /// Why a message goes no further.
@@ -70,6 +91,11 @@ impl Refused {
         self.code == BUSY
     }
 
+    /// The same refusal, of the request with this id.
+    fn of(self, id: Option<Value>) -> Self {
+        Self { id: id.unwrap_or_default(), ..self }
+    }
+
     /// The answer, as one line of JSON.
     pub(super) fn answer(&self) -> Vec<u8> {
         let Self { code, message, id } = self;
@@ -81,105 +107,46 @@ impl Refused {
     }
 }
 
-/// The members that every message has, and of the others that they are there.
+/// The members of a message, as they are written.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Head {
-    jsonrpc: Option<Value>,
-    #[serde(deserialize_with = "present")]
-    id: Option<Value>,
-    method: Option<Value>,
-    params: Option<Params>,
+struct Head<'m> {
+    #[serde(borrow)]
+    jsonrpc: Option<&'m RawValue>,
+    #[serde(borrow, deserialize_with = "present")]
+    id: Option<&'m RawValue>,
+    #[serde(borrow, deserialize_with = "present")]
+    method: Option<&'m RawValue>,
+    #[serde(borrow)]
+    params: Option<&'m RawValue>,
     #[serde(deserialize_with = "there")]
     result: bool,
     #[serde(deserialize_with = "there")]
     error: bool,
 }
 
-/// What a message that is refused is answered under.
-#[derive(Deserialize)]
-struct Named {
-    id: Option<Value>,
+/// What of parameters is looked at here. A cursor is a text: the SDK would take another for none, and begin the list
+/// again.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Params<'m> {
+    #[serde(borrow)]
+    arguments: Option<&'m RawValue>,
+    #[serde(borrow)]
+    cursor: Option<&'m RawValue>,
 }
 
 /// `null` is not the lack of a value.
-fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error> {
-    Value::deserialize(from).map(Some)
+fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(from).map(Some)
 }
 
 fn there<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
     IgnoredAny::deserialize(from).map(|_| true)
 }
 
-/// Whether parameters are an object, in which no name stands twice: of two arguments of one name a client may have
-/// shown the other to whoever approved them. A cursor in it is a text: the SDK would take another for none, and begin
-/// the list anew. What else is in them is read later, once.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Params {
-    Object,
-    Other,
-}
-
-impl<'de> Deserialize<'de> for Params {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Look;
-        impl<'de> Visitor<'de> for Look {
-            type Value = Params;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("parameters")
-            }
-
-            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Params, M::Error> {
-                let (mut params, mut names) = (Params::Object, HashSet::new());
-                while let Some(name) = map.next_key::<String>()? {
-                    if name != "cursor" {
-                        map.next_value::<Single>()?;
-                    } else if !matches!(map.next_value()?, Value::String(_) | Value::Null) {
-                        params = Params::Other;
-                    }
-                    if !names.insert(name) {
-                        return Err(M::Error::custom("a name stands twice"));
-                    }
-                }
-                Ok(params)
-            }
-
-            fn visit_seq<S: SeqAccess<'de>>(self, mut items: S) -> Result<Params, S::Error> {
-                while items.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(Params::Other)
-            }
-
-            fn visit_bool<E>(self, _: bool) -> Result<Params, E> {
-                Ok(Params::Other)
-            }
-
-            fn visit_i64<E>(self, _: i64) -> Result<Params, E> {
-                Ok(Params::Other)
-            }
-
-            fn visit_u64<E>(self, _: u64) -> Result<Params, E> {
-                Ok(Params::Other)
-            }
-
-            fn visit_f64<E>(self, _: f64) -> Result<Params, E> {
-                Ok(Params::Other)
-            }
-
-            fn visit_str<E>(self, _: &str) -> Result<Params, E> {
-                Ok(Params::Other)
-            }
-
-            fn visit_unit<E>(self) -> Result<Params, E> {
-                Ok(Params::Other)
-            }
-        }
-        from.deserialize_any(Look)
-    }
-}
-
-/// What the message is, and its id where it is a request.
-pub(super) fn read(message: &[u8]) -> Result<(Kind, Option<Value>), Refused> {
+/// Reads a message.
+pub(super) fn read(message: &[u8]) -> Result<Message<'_>, Refused> {
     let first = message.iter().find(|byte| !byte.is_ascii_whitespace());
     if first != Some(&b'{') {
         return Err(match serde_json::from_slice::<IgnoredAny>(message) {
@@ -188,46 +155,101 @@ pub(super) fn read(message: &[u8]) -> Result<(Kind, Option<Value>), Refused> {
             Err(_) => Refused::parse("The message is not JSON."),
         });
     }
-    let head: Head = serde_json::from_slice(message).map_err(|error| match error.classify() {
-        Category::Syntax | Category::Eof | Category::Io => Refused::parse("The message is not JSON."),
-        Category::Data => Refused {
-            id: serde_json::from_slice::<Named>(message)
-                .ok()
-                .and_then(|named| named.id)
-                .filter(is_id)
-                .unwrap_or_default(),
-            ..Refused::request("A name stands twice in one object of the message.")
-        },
-    })?;
-    if head.jsonrpc.as_ref().and_then(Value::as_str) != Some("2.0") {
+    let values = match count(message, VALUES) {
+        Ok(values) => values,
+        Err(Rejection::Malformed(_)) => {
+            return Err(match serde_json::from_slice::<IgnoredAny>(message) {
+                Ok(_) => {
+                    Refused::request("The message has a number, a depth or a character that is not taken.")
+                }
+                Err(_) => Refused::parse("The message is not JSON."),
+            });
+        }
+        Err(Rejection::RepeatedName(_)) => {
+            // Of two arguments of one name a client may have shown the other to whoever approved them.
+            let refused = Refused::request("A name stands twice in one object of the message.");
+            return Err(refused.of(named(message)));
+        }
+        Err(Rejection::TooManyValues(_)) => {
+            return Err(
+                Refused::request("The message has more values than a server takes.").of(named(message))
+            );
+        }
+    };
+    let head: Head<'_> =
+        serde_json::from_slice(message).map_err(|_| Refused::parse("The message is not JSON."))?;
+    if head.jsonrpc.map(RawValue::get) != Some("\"2.0\"") {
         return Err(Refused::request("`jsonrpc` is not \"2.0\"."));
     }
     let id = match head.id {
         None => None,
-        Some(id) if is_id(&id) => Some(id),
-        Some(Value::Null) if head.method.is_none() && head.error => return Ok((Kind::Answer, None)),
-        Some(_) => return Err(Refused::request("The id is neither a whole number nor a short text.")),
-    };
-    match head.method {
-        Some(Value::String(method)) => match (id, head.params) {
-            (id, Some(Params::Other)) => Err(Refused::params(id.unwrap_or_default())),
-            (Some(id), _) if method == "initialize" && message.len() > GREETING_BYTES => {
-                Err(Refused { id, ..Refused::request("A greeting has 64 KiB at most.") })
-            }
-            (Some(id), _) => Ok((Kind::Request { method }, Some(id))),
-            (None, _) => Ok((Kind::Notification, None)),
+        Some(id) => match (as_id(id), id.get()) {
+            (Some(id), _) => Some(id),
+            (None, "null") if head.method.is_none() && head.error => None,
+            _ => return Err(Refused::request("The id is neither a whole number nor a short text.")),
         },
-        Some(_) => Err(Refused::request("The method is not a text.")),
-        None if head.result || head.error => Ok((Kind::Answer, None)),
-        None => Err(Refused::request("The message has no method.")),
+    };
+    let params: Params<'_> = match head.params.map(RawValue::get) {
+        None => Params::default(),
+        Some(params) if params.starts_with('{') => {
+            serde_json::from_str(params).map_err(|_| Refused::parse("The message is not JSON."))?
+        }
+        Some(_) if head.method.is_some() => return Err(Refused::params(id.unwrap_or_default())),
+        Some(_) => Params::default(),
+    };
+    let method = head.method.map(|method| serde_json::from_str::<String>(method.get()));
+    let is_call = matches!(&method, Some(Ok(method)) if method == "tools/call");
+    let arguments = params.arguments.filter(|_| is_call).map(RawValue::get);
+    let envelope = match arguments {
+        Some(arguments) => without(message, arguments),
+        None => Cow::Borrowed(message),
+    };
+    if envelope.len() > ENVELOPE_BYTES {
+        return Err(Refused::request("Beside the arguments of a call a message has 64 KiB at most.").of(id));
     }
+    let is_cursor = |cursor: &RawValue| cursor.get().starts_with('"');
+    let is_object = |arguments: &str| arguments.starts_with('{');
+    if !params.cursor.is_none_or(is_cursor) || !arguments.is_none_or(is_object) {
+        return Err(Refused::params(id.unwrap_or_default()));
+    }
+    let kind = match (method, &id) {
+        (Some(Err(_)), _) => return Err(Refused::request("The method is not a text.")),
+        (Some(Ok(method)), Some(_)) => Kind::Request { method },
+        (Some(Ok(_)), None) => Kind::Notification,
+        (None, _) if head.result || head.error => Kind::Answer,
+        (None, _) => return Err(Refused::request("The message has no method.")),
+    };
+    let own = arguments.map_or(0, |arguments| count(arguments.as_bytes(), VALUES).unwrap_or(0));
+    Ok(Message { kind, id, arguments, envelope, values: values.saturating_sub(own) })
 }
 
-fn is_id(id: &Value) -> bool {
-    match id {
-        Value::String(text) => text.len() <= ID_BYTES,
-        Value::Number(number) => number.is_i64(),
-        _ => false,
+/// The message with an empty object in the place of `part`, which is a part of it.
+fn without<'m>(message: &'m [u8], part: &str) -> Cow<'m, [u8]> {
+    let from = (part.as_ptr() as usize).saturating_sub(message.as_ptr() as usize);
+    let before = message.get(..from).unwrap_or_default();
+    let after = message.get(from.saturating_add(part.len())..).unwrap_or_default();
+    Cow::Owned([before, b"{}", after].concat())
+}
+
+/// The id under which a message is answered that is refused for what is in it.
+fn named(message: &[u8]) -> Option<Value> {
+    #[derive(Deserialize)]
+    struct Named<'m> {
+        #[serde(borrow)]
+        id: Option<&'m RawValue>,
+    }
+    serde_json::from_slice::<Named<'_>>(message).ok()?.id.and_then(as_id)
+}
+
+/// The id, if it is one; no other value is built.
+fn as_id(id: &RawValue) -> Option<Value> {
+    // An escaped character has up to six bytes for each of its own.
+    let text =
+        Some(id.get()).filter(|text| text.len() <= 6 * ID_BYTES + 2 && !text.starts_with(['[', '{']))?;
+    match serde_json::from_str(text).ok()? {
+        Value::String(text) if text.len() <= ID_BYTES => Some(Value::String(text)),
+        Value::Number(number) if number.is_i64() => Some(Value::Number(number)),
+        _ => None,
     }
 }
 
@@ -236,7 +258,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
     use serde_json::{Value, json};
 
-    use super::{Kind, read};
+    use super::{ENVELOPE_BYTES, Kind, VALUES, read};
 
     #[test]
     fn attack_152_what_is_no_message_is_answered_with_its_code() {
@@ -299,7 +321,11 @@ mod tests {
 
     #[test]
     fn what_is_one_is_told_by_its_kind() {
-        let kind = |message: Value| read(message.to_string().as_bytes()).unwrap();
+        let kind = |message: Value| {
+            let text = message.to_string();
+            let message = read(text.as_bytes()).unwrap();
+            (message.kind, message.id)
+        };
         let ping = Kind::Request { method: "ping".into() };
         assert_eq!(
             kind(json!({"jsonrpc": "2.0", "id": -7, "method": "ping"})),
@@ -312,5 +338,44 @@ mod tests {
         assert_eq!(kind(json!({"jsonrpc": "2.0", "method": "x"})).0, Kind::Notification);
         assert_eq!(kind(json!({"jsonrpc": "2.0", "id": 1, "result": null})).0, Kind::Answer);
         assert_eq!(kind(json!({"jsonrpc": "2.0", "id": null, "error": {}})).0, Kind::Answer);
+    }
+
+    #[test]
+    fn the_arguments_of_a_call_stay_text() {
+        let call = |arguments: &str, more: &str| {
+            format!(
+                r#"{{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {{"name": "x", "arguments": {arguments}{more}}}}}"#
+            )
+        };
+        let zeros = vec!["0"; 400_000].join(",");
+        let text = call(&format!("{{ \"a\": [{zeros}]}}"), ", \"_meta\": {\"arguments\": {\"b\": 1}}");
+        let message = read(text.as_bytes()).unwrap();
+        assert_eq!(message.arguments.unwrap(), format!("{{ \"a\": [{zeros}]}}"));
+        let envelope = call("{}", ", \"_meta\": {\"arguments\": {\"b\": 1}}");
+        assert_eq!(std::str::from_utf8(&message.envelope).unwrap(), envelope);
+        assert!(message.envelope_cost() < 2_000, "{}", message.envelope_cost());
+        assert!(read(call("{}", "").as_bytes()).unwrap().arguments.is_some());
+        assert!(read(call("null", "").as_bytes()).unwrap().arguments.is_none());
+        // Those of another method are none of a call's.
+        let other = text.replace("tools/call", "tools/list");
+        assert!(read(other.as_bytes()).is_err(), "and are too long for the SDK");
+        let answer = |text: &str| -> Value {
+            serde_json::from_slice(&read(text.as_bytes()).unwrap_err().answer()).unwrap()
+        };
+        assert_eq!(answer(&call("[1]", ""))["error"]["code"], -32602);
+        let many = vec!["0"; VALUES].join(",");
+        let many = answer(&call(&format!("{{\"a\": [{many}]}}"), ""));
+        assert_eq!((&many["id"], &many["error"]["code"]), (&json!(7), &json!(-32600)), "{many}");
+        let long = "x".repeat(ENVELOPE_BYTES);
+        let long = answer(&call("{}", &format!(", \"_meta\": {{\"a\": \"{long}\"}}")));
+        assert_eq!((&long["id"], &long["error"]["code"]), (&json!(7), &json!(-32600)), "{long}");
+        for huge in ["id", "method", "jsonrpc"] {
+            let message = format!(r#"{{"jsonrpc": "2.0", "{huge}": [{zeros}]}}"#).replacen(
+                "\"jsonrpc\": \"2.0\", \"jsonrpc\"",
+                "\"jsonrpc\"",
+                1,
+            );
+            assert_eq!(answer(&message)["error"]["code"], -32600, "{huge}");
+        }
     }
 }

@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::catalog::Catalog;
+use super::given_names::GivenNames;
 use super::pins::Pins;
 use crate::error::HostError;
 
@@ -55,11 +56,14 @@ impl Catalog {
         Listing { tools: tools.collect(), withheld: withheld.collect() }
     }
 
-    /// Pins these tools, and no others.
+    /// Pins these tools, and no others, under the names that they have.
     ///
     /// # Errors
     /// `configuration`: the file cannot be written.
-    pub fn pin(&self, pins: &Pins) -> Result<Pins, HostError> {
+    pub fn pin(&self, pins: &Pins, mut names: GivenNames) -> Result<Pins, HostError> {
+        if self.give(&mut names) {
+            names.save()?;
+        }
         let hashes: BTreeMap<_, _> = self.hashes();
         pins.written(hashes)
     }

@@ -9,6 +9,7 @@
 mod catalog;
 mod course;
 mod cursor;
+mod given_names;
 mod greeting;
 mod http;
 mod input;
@@ -22,7 +23,9 @@ mod pins;
 mod reading;
 mod refusal;
 mod reply;
+mod room;
 mod schema;
+mod selection;
 mod server;
 mod sessions;
 mod stdio;
@@ -30,6 +33,7 @@ mod tool;
 mod words;
 
 pub use catalog::{Catalog, Withheld};
+pub use given_names::GivenNames;
 pub use http::LastCalls;
 pub use listing::{ListedTool, Listing, WithheldTool};
 pub use notes::CallNotes;

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use semver::Version;
+
+use super::given_names::{Given, GivenNames};
 use crate::digest::Digest;
 
 /// The longest name, in bytes.
@@ -15,18 +18,43 @@ const MARK: usize = 16;
 pub(super) struct Wanted {
     /// The name that it would have alone.
     pub(super) base: String,
-    /// What no other tool is.
-    pub(super) identity: String,
+    /// Whether the operator chose it.
+    pub(super) is_chosen: bool,
+    /// What it is in all versions: its connector and operation, or its action.
+    pub(super) family: String,
+    pub(super) version: Version,
 }
 
 impl Wanted {
     /// An operation's: the last part of the connector's name, and the operation's.
-    pub(super) fn operation(connector: &str, version: &str, op: &str) -> Self {
+    pub(super) fn operation(connector: &str, version: &Version, op: &str) -> Self {
         let last = connector.rsplit('/').next().unwrap_or_default();
         Self {
             base: format!("{}__{}", plain(last), plain(op)),
-            identity: format!("{connector}@{version} {op}"),
+            is_chosen: false,
+            family: format!("{connector} {op}"),
+            version: version.clone(),
         }
+    }
+
+    /// An action's: its own.
+    pub(super) fn action(name: &str, version: &Version) -> Self {
+        Self {
+            base: plain(name),
+            is_chosen: false,
+            family: format!("action {name}"),
+            version: version.clone(),
+        }
+    }
+
+    /// What no other tool is.
+    pub(super) fn identity(&self) -> String {
+        format!("{}@{}", self.family, self.version)
+    }
+
+    /// Whether the name can be given as it is.
+    fn is_plain(&self) -> bool {
+        (1..=LONGEST).contains(&self.base.len()) && !is_marked(&self.base)
     }
 }
 
@@ -35,25 +63,49 @@ pub(super) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' }).collect()
 }
 
-/// A name for each. Tools whose names would be the same all get a mark of what they are, and none the plain name: who
-/// comes later cannot take the name of who was there, and it does not matter who came first. What looks like a name with
-/// a mark is marked as well: nobody can call a tool what another is called once it is marked.
+/// A name for each.
 ///
-/// Two marks may still be met by design: who uses these names has to look for equal ones.
-pub(super) fn assigned<'w>(wanted: impl Iterator<Item = &'w Wanted> + Clone) -> Vec<String> {
-    let mut count: BTreeMap<&str, usize> = BTreeMap::new();
-    for tool in wanted.clone() {
-        *count.entry(&tool.base).or_default() += 1;
+/// A name that was given stays with the tool that has it, or passes to another version of the same; others that want it
+/// get a mark of what they are. Where it was not given yet, tools that want the same all get a mark: it does not matter
+/// which is found first. A name that the operator chose outranks all of that. What looks like a name with a mark is
+/// marked as well: no tool can be called what another is called once it is marked.
+///
+/// Two marks may still be equal by design: who uses these names has to look for equal ones.
+pub(super) fn assigned(wanted: &[&Wanted], given: &GivenNames) -> Vec<String> {
+    let mut by_base: BTreeMap<&str, Vec<&Wanted>> = BTreeMap::new();
+    for tool in wanted {
+        by_base.entry(&tool.base).or_default().push(tool);
     }
-    let plain = |tool: &Wanted| {
-        let alone = count.get(tool.base.as_str()) == Some(&1);
-        alone && (1..=LONGEST).contains(&tool.base.len()) && !is_marked(&tool.base)
-    };
-    wanted.map(|tool| if plain(tool) { tool.base.clone() } else { marked(tool) }).collect()
+    let plain: BTreeMap<&str, &Wanted> =
+        by_base.iter().filter_map(|(base, rivals)| Some((*base, holder(rivals, given.get(base))?))).collect();
+    let has_plain = |tool: &Wanted| plain.get(tool.base.as_str()).is_some_and(|holder| **holder == *tool);
+    wanted.iter().map(|tool| if has_plain(tool) { tool.base.clone() } else { marked(tool) }).collect()
+}
+
+/// Which of the tools that want one name has it.
+fn holder<'w>(rivals: &[&'w Wanted], given: Option<&Given>) -> Option<&'w Wanted> {
+    let can = || rivals.iter().copied().filter(|tool| tool.is_plain());
+    if can().any(|tool| tool.is_chosen) {
+        return sole(can().filter(|tool| tool.is_chosen));
+    }
+    match given {
+        None => sole(can()),
+        Some(given) => {
+            let family = || can().filter(|tool| tool.family == given.family);
+            family()
+                .find(|tool| tool.version == given.version)
+                .or_else(|| family().max_by_key(|tool| &tool.version))
+        }
+    }
+}
+
+/// The tool, if there is one and no more.
+fn sole<'w>(mut tools: impl Iterator<Item = &'w Wanted>) -> Option<&'w Wanted> {
+    tools.next().filter(|_| tools.next().is_none())
 }
 
 fn marked(tool: &Wanted) -> String {
-    let digest = Digest::of(tool.identity.as_bytes()).to_string();
+    let digest = Digest::of(tool.identity().as_bytes()).to_string();
     let mark: String = digest.chars().take(MARK).collect();
     let base: String = tool.base.chars().take(LONGEST - MARK - 1).collect();
     format!("{base}_{mark}")
@@ -68,12 +120,41 @@ fn is_marked(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test")]
-    use super::{Wanted, assigned};
+    use super::{GivenNames, Wanted, assigned};
 
-    fn names(wanted: &[(&str, &str, &str)]) -> Vec<String> {
-        let wanted: Vec<_> =
-            wanted.iter().map(|(name, version, op)| Wanted::operation(name, version, op)).collect();
-        assigned(wanted.iter())
+    fn wanted(all: &[(&str, &str, &str)]) -> Vec<Wanted> {
+        all.iter().map(|(name, version, op)| Wanted::operation(name, &version.parse().unwrap(), op)).collect()
+    }
+
+    fn names_given(all: &[(&str, &str, &str)], given: &GivenNames) -> Vec<String> {
+        assigned(&wanted(all).iter().collect::<Vec<_>>(), given)
+    }
+
+    fn names(all: &[(&str, &str, &str)]) -> Vec<String> {
+        names_given(all, &GivenNames::default())
+    }
+
+    #[test]
+    fn a_name_that_was_given_stays() {
+        let (ours, theirs) =
+            (("github://acme/slack", "1.0.0", "post"), ("github://evil/slack", "0.0.1", "post"));
+        let mut given = GivenNames::default();
+        let first = wanted(&[ours]);
+        given.give(first.iter().map(|tool| ("slack__post", tool)));
+        let both = names_given(&[theirs, ours], &given);
+        assert_eq!((both[1].as_str(), both[0].len()), ("slack__post", 28), "{both:?}");
+        assert_eq!(names_given(&[theirs], &given), [both[0].clone()], "also where its holder is gone");
+        // Another version of the same takes it over where the first is gone, and not before.
+        let newer = ("github://acme/slack", "2.0.0", "post");
+        assert_eq!(names_given(&[newer, ours], &given)[1], "slack__post");
+        let newest = ("github://acme/slack", "10.0.0", "post");
+        assert_eq!(names_given(&[newest, newer, theirs], &given)[0], "slack__post");
+        // What the operator chooses outranks it; two such choices do not.
+        let mut chosen = wanted(&[theirs, ours]);
+        chosen[0].is_chosen = true;
+        assert_eq!(assigned(&chosen.iter().collect::<Vec<_>>(), &given)[0], "slack__post");
+        chosen[1].is_chosen = true;
+        assert!(assigned(&chosen.iter().collect::<Vec<_>>(), &given).iter().all(|name| name.len() == 28));
     }
 
     #[test]

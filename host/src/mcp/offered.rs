@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::{Mutex, watch};
 
 use super::catalog::{Catalog, Withheld};
+use super::given_names::GivenNames;
 use super::offer::Offer;
 use super::pins::Pins;
 use super::reading::Known;
@@ -25,6 +26,7 @@ pub struct Offered {
     offer: Arc<Offer>,
     pins: Pins,
     known: Arc<Mutex<Known>>,
+    names: Arc<Mutex<GivenNames>>,
 }
 
 /// What the tools are made from, as far as a `stat` tells.
@@ -40,20 +42,32 @@ impl Offered {
     ///
     /// # Errors
     /// The index or the pins cannot be read.
-    pub async fn read(host: Host, offer: Offer, pins: Pins) -> Result<Self, HostError> {
+    pub async fn read(
+        host: Host,
+        offer: Offer,
+        pins: Pins,
+        mut names: GivenNames,
+    ) -> Result<Self, HostError> {
         let offer = Arc::new(offer);
         let mut known = Known::default();
         let found = known.read(&host, &offer).await?;
-        let catalog = Catalog::of(found, &offer, &pins, &Catalog::default());
+        let catalog = Catalog::of(found, &offer, &pins, &names, &Catalog::default());
+        keep(&catalog, &mut names);
         announce(&[], catalog.withheld());
         let known = Arc::new(Mutex::new(known));
-        Ok(Self { now: watch::Sender::new(Arc::new(catalog)), host, offer, pins, known })
+        let names = Arc::new(Mutex::new(names));
+        Ok(Self { now: watch::Sender::new(Arc::new(catalog)), host, offer, pins, known, names })
     }
 
     /// The tools.
     #[must_use]
     pub fn now(&self) -> Arc<Catalog> {
         Arc::clone(&self.now.borrow())
+    }
+
+    /// Whether values are sent as text alone.
+    pub(super) fn sends_text(&self) -> bool {
+        self.offer.sends_text()
     }
 
     /// Whoever waits for a change.
@@ -110,7 +124,10 @@ impl Offered {
     /// The tools anew, as far as what they are made from changed.
     async fn read_anew(&self, pins: &Pins) -> Result<Catalog, HostError> {
         let found = self.known.lock().await.read(&self.host, &self.offer).await?;
-        Ok(Catalog::of(found, &self.offer, pins, &self.now()))
+        let mut names = self.names.lock().await;
+        let catalog = Catalog::of(found, &self.offer, pins, &names, &self.now());
+        keep(&catalog, &mut names);
+        Ok(catalog)
     }
 
     async fn made(&self) -> Made {
@@ -118,6 +135,15 @@ impl Offered {
         let host = self.host.clone();
         let installation = tokio::task::spawn_blocking(move || host.installation()).await.ok();
         Made { installation, pins }
+    }
+}
+
+/// Keeps the names that tools are offered under. Where that fails they hold until the server ends.
+fn keep(catalog: &Catalog, names: &mut GivenNames) {
+    if catalog.give(names)
+        && let Err(error) = names.save()
+    {
+        tracing::warn!(target: "cofferdam::mcp", %error, "the names of tools are not kept");
     }
 }
 

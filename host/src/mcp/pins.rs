@@ -1,19 +1,18 @@
 //! Pins: the tools that the operator has read, by the hash of what agents are told of each.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
 use crate::error::{HostError, HostErrorKind};
+use crate::private_file::{self, FileError, FilePolicy};
 
 const VERSION: u64 = 1;
 
-/// The largest file: ten thousand tools and room.
-const LONGEST: u64 = 4 * 1024 * 1024;
+/// Pins decide which tools agents are offered. The largest file holds ten thousand of them.
+const POLICY: FilePolicy = FilePolicy::trusted(4 * 1024 * 1024);
 
 /// The file of pins. Where there is none, nothing is pinned, and all that is offered is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,15 +48,9 @@ impl Pins {
     /// `configuration`: it is there and cannot be read.
     pub fn load(path: impl Into<PathBuf>) -> Result<Self, HostError> {
         let path = path.into();
-        let tools = match fs::metadata(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
-            Err(error) => return Err(unusable(&path, "cannot be read").because(error)),
-            Ok(metadata) if metadata.len() > LONGEST => return Err(unusable(&path, "is too large")),
-            Ok(_) => {
-                let text =
-                    fs::read(&path).map_err(|error| unusable(&path, "cannot be read").because(error))?;
-                Some(parse(&text).ok_or_else(|| unusable(&path, "is not a file of pins"))?)
-            }
+        let tools = match private_file::read(&path, &POLICY).map_err(|error| failed(&path, "read", error))? {
+            None => None,
+            Some(text) => Some(parse(&text).ok_or_else(|| unusable(&path, "is not a file of pins"))?),
         };
         Ok(Self { path, tools })
     }
@@ -92,12 +85,8 @@ impl Pins {
         let mut json =
             serde_json::to_vec_pretty(&Document { version: VERSION, tools: texts }).unwrap_or_default();
         json.push(b'\n');
-        let failed = |error: std::io::Error| unusable(&self.path, "cannot be written").because(error);
-        let dir = self.path.parent().unwrap_or(Path::new("."));
-        fs::create_dir_all(dir).map_err(failed)?;
-        let mut file = tempfile::NamedTempFile::new_in(dir).map_err(failed)?;
-        file.write_all(&json).and_then(|()| file.as_file().sync_all()).map_err(failed)?;
-        file.persist(&self.path).map_err(|error| failed(error.error))?;
+        private_file::replace(&self.path, &json, &POLICY)
+            .map_err(|error| failed(&self.path, "written", error))?;
         Ok(Self { path: self.path.clone(), tools: Some(tools) })
     }
 
@@ -118,6 +107,17 @@ fn parse(text: &[u8]) -> Option<BTreeMap<String, Digest>> {
     tools.collect::<Option<_>>().filter(|_| document.version == VERSION)
 }
 
+fn failed(path: &Path, doing: &str, error: FileError) -> HostError {
+    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+    match error {
+        FileError::Refused(fault) => {
+            let what = format!("{name} in the home directory");
+            fault.into_host_error(HostErrorKind::Configuration, &what)
+        }
+        error => unusable(path, &format!("cannot be {doing}")).because(error),
+    }
+}
+
 fn unusable(path: &Path, how: &str) -> HostError {
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
     let message = format!("{name} in the home directory {how}: no tool can be held against its pin.");
@@ -130,7 +130,33 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
     use std::collections::BTreeMap;
 
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::{Digest, Pins, Said};
+
+    #[test]
+    fn pins_that_others_could_have_written_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("mcp-pins.json");
+        Pins::none(&path).written(BTreeMap::new()).unwrap();
+        let mode = |path: &std::path::Path, mode| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let refused = |what: &str| {
+            let error = Pins::load(&path).unwrap_err();
+            assert!(error.message().contains(what), "{error}");
+        };
+        mode(&path, 0o666);
+        refused("can be written by others");
+        mode(&path, 0o600);
+        mode(dir.path(), 0o777);
+        refused("another user can change");
+        mode(dir.path(), 0o700);
+        let other = dir.path().join("other");
+        std::fs::rename(&path, &other).unwrap();
+        std::os::unix::fs::symlink(&other, &path).unwrap();
+        refused("is a symbolic link");
+    }
 
     #[test]
     fn a_pin_holds_what_a_tool_is_and_nothing_but_a_good_file_is_read() {

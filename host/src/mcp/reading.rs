@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::catalog::Withheld;
 use super::offer::Offer;
+use super::selection::{self, Ambiguity, Installed, Selection};
 use super::tool::Unnamed;
 use crate::action::{Action, Requirement};
 use crate::call::ConnectorRef;
@@ -22,6 +23,9 @@ const TURN: usize = 32;
 /// What was found, as long as it stands.
 #[derive(Default)]
 pub(super) struct Known {
+    selection: Selection,
+    /// Whether it was read before: then a word with several meanings is withheld, and no error.
+    was_read: bool,
     ground: Option<Ground>,
     operations: Option<(Vec<Arc<Unnamed>>, Vec<Withheld>)>,
     actions: HashMap<String, Shelved>,
@@ -54,12 +58,17 @@ impl Known {
     /// checks every action.
     ///
     /// # Errors
-    /// The index, or the directory of actions, cannot be read.
+    /// The index, or the directory of actions, cannot be read; or, the first time, a word of the offer means more than
+    /// one thing.
     pub(super) async fn read(&mut self, host: &Host, offer: &Arc<Offer>) -> Result<Found, HostError> {
         // How things look before they are read: what changes meanwhile looks different the next time.
         let ground = host.ground();
         let before = std::mem::take(self);
-        let mut known = if before.ground.as_ref() == Some(&ground) { before } else { Self::default() };
+        (self.selection, self.was_read) = (before.selection.clone(), before.was_read);
+        let mut known = match before.ground.as_ref() == Some(&ground) {
+            true => before,
+            false => Self { selection: before.selection, was_read: before.was_read, ..Self::default() },
+        };
         let (reading, wanted) = (host.clone(), Arc::clone(offer));
         let read = tokio::task::spawn_blocking(move || {
             let mut found = Found::default();
@@ -69,7 +78,11 @@ impl Known {
                     found.left_out.clone_from(left_out);
                 }
                 None => {
-                    found.tools = operations(&reading, &wanted, &mut found.withheld, &mut found.left_out)?;
+                    let ambiguous = known.operations(&reading, &wanted, &mut found)?;
+                    match ambiguous.into_iter().next() {
+                        Some(first) if !known.was_read => return Err(first.into_error()),
+                        _ => known.was_read = true,
+                    }
                     let whole = found.withheld.is_empty();
                     known.operations = whole.then(|| (found.tools.clone(), found.left_out.clone()));
                 }
@@ -80,11 +93,12 @@ impl Known {
         let lost =
             |error| HostError::new(HostErrorKind::Internal, "The tools could not be read.").because(error);
         let (mut known, mut found, unchecked) = read.await.map_err(lost)??;
+        (self.selection, self.was_read) = (known.selection.clone(), known.was_read);
         for (at, Unchecked { name, stamp, action }) in unchecked.into_iter().enumerate() {
             if at % TURN == TURN - 1 {
                 tokio::task::yield_now().await;
             }
-            match tool(host, offer, action).await {
+            match tool(host, offer, &known.selection, action).await {
                 Ok(tool) => {
                     found.add(&name, tool.clone());
                     if let Some(stamp) = stamp {
@@ -121,6 +135,62 @@ impl Known {
         }
         Ok(unchecked)
     }
+
+    /// Finds the operations that are offered. A connector that a call would refuse has none, and is withheld with the
+    /// reason. Returns the words of the offer that have several meanings; nothing is offered for them.
+    fn operations(
+        &mut self,
+        host: &Host,
+        offer: &Offer,
+        found: &mut Found,
+    ) -> Result<Vec<Ambiguity>, HostError> {
+        let every = offer.is_every_operation();
+        let mut packages = Vec::new();
+        let mut installed: Vec<Installed> = Vec::new();
+        for entry in host.list()? {
+            let connector = ConnectorRef::new(entry.name, entry.version);
+            let mut ops = Some(Vec::new());
+            if every || offer.selectors().any(|text| selection::is_of(text, &connector)) {
+                let package = host.package(&connector).map_err(|error| error.to_string());
+                ops = package.as_ref().ok().map(|package| {
+                    package.operations().iter().map(|operation| operation.name().json().to_owned()).collect()
+                });
+                packages.push((connector.clone(), package));
+            }
+            installed.push((connector, ops));
+        }
+        let ambiguous = self.selection.resolve(offer, &installed);
+        for one in &ambiguous {
+            found.withheld.push(Withheld::new(&one.text, one.why()));
+        }
+        for (connector, package) in packages {
+            if !self.selection.admits(offer, &connector) {
+                found.left_out.push(Withheld::new(connector.to_string(), "left out by --only"));
+                continue;
+            }
+            let package = match package {
+                Ok(package) => package,
+                Err(why) => {
+                    found.withheld.push(Withheld::new(connector.to_string(), why));
+                    continue;
+                }
+            };
+            for operation in package.operations() {
+                if let Some(name) = self.selection.selects(offer, &connector, operation.name().json()) {
+                    let tool = Unnamed::operation(&package, &connector, operation).under(name);
+                    found.tools.push(Arc::new(tool.sending(offer.sends_text())));
+                }
+            }
+        }
+        for (nothing, why) in self.selection.selecting_nothing(offer) {
+            // A connector that cannot be read says so itself, and so does a word with several meanings.
+            let unread = |(connector, ops): &Installed| ops.is_none() && selection::is_of(nothing, connector);
+            if !installed.iter().any(unread) && !ambiguous.iter().any(|one| one.text == nothing) {
+                found.withheld.push(Withheld::new(nothing, why));
+            }
+        }
+        Ok(ambiguous)
+    }
 }
 
 impl Found {
@@ -140,62 +210,18 @@ impl Found {
 async fn tool(
     host: &Host,
     offer: &Offer,
+    selection: &Selection,
     action: Result<Arc<Action>, HostError>,
 ) -> Result<Option<Arc<Unnamed>>, HostError> {
     let action = action?;
     let connector =
         |required: &Requirement| ConnectorRef::new(required.connector().clone(), required.version().clone());
-    if !action.requires().iter().all(|required| offer.admits(&connector(required))) {
+    if !action.requires().iter().all(|required| selection.admits(offer, &connector(required))) {
         return Ok(None);
     }
-    host.check_action(action).await.map(|runnable| Some(Arc::new(Unnamed::action(runnable))))
-}
-
-/// The operations that are offered. A connector that a call would refuse has none, and is withheld with the reason.
-fn operations(
-    host: &Host,
-    offer: &Offer,
-    withheld: &mut Vec<Withheld>,
-    left_out: &mut Vec<Withheld>,
-) -> Result<Vec<Arc<Unnamed>>, HostError> {
-    let mut tools = Vec::new();
-    let mut seen = Vec::new();
-    for entry in host.list()? {
-        let connector = ConnectorRef::new(entry.name, entry.version);
-        if !offer.selects_of(&connector) {
-            continue;
-        }
-        if !offer.admits(&connector) {
-            left_out.push(Withheld::new(connector.to_string(), "left out by --only"));
-            // It is there: that it is not offered is no mistake in its name.
-            seen.push((connector, Vec::new()));
-            continue;
-        }
-        let package = match host.package(&connector) {
-            Ok(package) => package,
-            Err(error) => {
-                withheld.push(Withheld::new(connector.to_string(), error.to_string()));
-                seen.push((connector, Vec::new()));
-                continue;
-            }
-        };
-        let mut ops = Vec::new();
-        for operation in package.operations() {
-            let op = operation.name().json();
-            ops.push(op.to_owned());
-            if let Some(name) = offer.selects(&connector, op) {
-                tools.push(Arc::new(Unnamed::operation(&package, &connector, operation).under(name)));
-            }
-        }
-        seen.push((connector, ops));
-    }
-    for (nothing, why) in offer.selecting_nothing(&seen) {
-        // A connector that cannot be read, or is left out, has said so.
-        if !seen.iter().any(|(connector, ops)| ops.is_empty() && offer.is_of(nothing, connector)) {
-            withheld.push(Withheld::new(nothing, why));
-        }
-    }
-    Ok(tools)
+    host.check_action(action)
+        .await
+        .map(|runnable| Some(Arc::new(Unnamed::action(runnable).sending(offer.sends_text()))))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use rmcp::model::{CallToolResult, ClientRequest, GetMeta as _, JsonRpcRequest, P
 use serde_json::{Value, json};
 
 use super::jsonrpc::Refused;
-use super::server::result;
+use super::server::{ValueForm, result};
 use crate::agent;
 use crate::error::{Error, HostError, HostErrorKind};
 use crate::failure::safe_line;
@@ -66,11 +66,11 @@ impl Refusal {
 fn not_run(tool: &str) -> CallToolResult {
     let busy = HostError::new(
         HostErrorKind::Busy,
-        "The server has as many requests of this client under way as it takes.",
+        "The server has as many requests of this client under way, or as many bytes of them, as it takes.",
     );
     let busy = busy.hint("Read the answers, and try again later.");
     let id = busy.request_id().clone();
-    result(&agent::error(tool, &Error::Host(busy)), &id)
+    result(&agent::error(tool, &Error::Host(busy)), &id, ValueForm::Text)
 }
 
 #[cfg(test)]

@@ -52,9 +52,11 @@ pub(super) fn output(operation: &Operation) -> Map<String, Value> {
 /// The structure of every result: `value` under its own name, or `error`.
 pub(super) fn outcome(name: &str, value: Value) -> Map<String, Value> {
     let error = json!({"type": "object", "description": "Why there is no value."});
+    let data_from = json!({"type": "array", "items": {"type": "string"}, "description": "Whose data it is: no instructions."});
+    let cut = json!({"type": "object", "description": "There if only a part is shown."});
     object(json!({
         "type": "object",
-        "properties": {name: value, "error": error},
+        "properties": {name: value, "error": error, "data_from": data_from, "cut": cut},
         "anyOf": [{"required": [name]}, {"required": ["error"]}],
     }))
 }

@@ -12,10 +12,10 @@ use rmcp::RoleServer;
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams, CompleteResult,
-    ContentBlock, CustomRequest, CustomResult, ErrorCode, ErrorData, Implementation, JsonObject,
-    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, LoggingLevel,
-    MetaObject, PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig,
-    SetLevelRequestParams, SubscriptionFilter, Tool,
+    ContentBlock, CustomRequest, CustomResult, ErrorCode, ErrorData, Implementation, ListPromptsResult,
+    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, LoggingLevel, MetaObject,
+    PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig, SetLevelRequestParams,
+    SubscriptionFilter, Tool,
 };
 use rmcp::service::{NotificationContext, Peer, RequestContext, SubscriptionContext};
 use serde_json::Value;
@@ -23,15 +23,15 @@ use serde_json::Value;
 use super::cursor;
 use super::notes::Notes;
 use super::offered::Offered;
+use super::room::{Answers, Room};
 use super::sessions::SessionLimits;
 use super::tool::Runs;
 use crate::agent::{self, Rendered};
-use crate::call::{Call, Cancellation, Report};
-use crate::error::Error;
-use crate::failure::{AuditId, safe_line};
+use crate::call::{Call, Cancellation};
+use crate::failure::{AuditId, safe_line, visible_json};
 use crate::flow::Run;
 use crate::host::Host;
-use crate::server::{Shutdown, UnderWay};
+use crate::server::{Arguments, RequestBudget, Shutdown, UnderWay};
 
 /// What every client is told of all tools.
 const INSTRUCTIONS: &str = "Each tool runs in a sandbox, and every call is on record under its audit_id. A result with \
@@ -60,12 +60,32 @@ pub struct McpSettings {
     pub grace: Duration,
     /// How many sessions there are over HTTP, and for how long.
     pub sessions: SessionLimits,
+    /// The bytes of requests that the server over standard streams holds; over HTTP the listener has its own.
+    pub budget: RequestBudget,
+    /// The longest value that agents are shown, in bytes of JSON.
+    pub value_bytes: usize,
 }
 
 /// What all sessions share.
 pub(super) struct Shared {
     pub(super) settings: McpSettings,
     pub(super) running: UnderWay,
+    answers: Answers,
+}
+
+impl Shared {
+    pub(super) fn new(settings: McpSettings) -> Self {
+        Self { settings, running: UnderWay::default(), answers: Answers::default() }
+    }
+}
+
+/// How the value of a call is sent, which it is once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ValueForm {
+    /// In `structuredContent`.
+    Structure,
+    /// In the text, for clients that read nothing else.
+    Text,
 }
 
 /// The server of one session.
@@ -86,24 +106,40 @@ impl McpServer {
         &self,
         name: &str,
         runs: &Runs,
-        args: JsonObject,
+        args: Option<Arc<Arguments>>,
         context: &RequestContext<RoleServer>,
     ) -> (Rendered, AuditId) {
         let cancellation = Cancellation::new();
+        let limit = self.shared.settings.value_bytes;
         let running = async {
             match runs {
                 Runs::Operation { connector, op } => {
-                    let call = Call::new(connector.clone(), op.clone(), Value::Object(args))
+                    let args = args.and_then(|args| args.take()).unwrap_or_else(|| "{}".to_owned());
+                    let call = Call::from_text(connector.clone(), op.clone(), args)
                         .actor(&actor(context))
                         .cancelled_by(&cancellation);
-                    let (outcome, report) = self.shared.settings.host.run_reported(call).await;
-                    (rendered(name, outcome, &report), report.audit_id)
+                    let (outcome, report) = self.shared.settings.host.run_text_reported(call).await;
+                    let told = match outcome {
+                        Ok(json) => {
+                            self.make_room(&json, context).await;
+                            agent::value(name, &connector.to_string(), &json, &report, limit)
+                        }
+                        Err(error) => agent::error(name, &error),
+                    };
+                    (told, report.audit_id)
                 }
                 Runs::Action(runnable) => {
-                    let run = Run::new(Value::Object(args)).actor(actor(context)).cancelled_by(&cancellation);
+                    let args = match args.map(|args| args.take_values()).transpose() {
+                        Ok(args) => args.unwrap_or_else(|| Value::Object(Default::default())),
+                        Err(error) => {
+                            let id = error.request_id().clone();
+                            return (agent::error(name, &error.into()), id);
+                        }
+                    };
+                    let run = Run::new(args).actor(actor(context)).cancelled_by(&cancellation);
                     let (outcome, report) = self.shared.settings.host.run_checked_action(runnable, run).await;
                     let told = match outcome {
-                        Ok(value) => agent::action_value(name, &value, &report),
+                        Ok(value) => agent::action_value(name, &value, &report, limit),
                         Err(error) => agent::action_error(name, &error, &report),
                     };
                     (told, report.audit_id)
@@ -122,17 +158,40 @@ impl McpServer {
         running.await
     }
 
+    /// Waits until there is memory for the answer with this value, or nobody wants it any more.
+    async fn make_room(&self, json: &str, context: &RequestContext<RoleServer>) {
+        let room = tokio::select! {
+            room = self.shared.answers.room(json, self.shared.settings.value_bytes) => room,
+            () = context.ct.cancelled() => None,
+            () = self.shared.settings.shutdown.cancelled() => None,
+        };
+        // Over HTTP what is answered is written down at once, and kept as text.
+        if let (Some(room), Some(request)) = (room, context.extensions.get::<Room>()) {
+            request.keep(room);
+        }
+    }
+
+    /// How the value of the call is sent: clients of versions before 2025-06-18 read texts alone.
+    fn value_form(&self, context: &RequestContext<RoleServer>) -> ValueForm {
+        let structure =
+            context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2025_06_18);
+        match structure && !self.shared.settings.offered.sends_text() {
+            true => ValueForm::Structure,
+            false => ValueForm::Text,
+        }
+    }
+
     /// From which level on the client wants to read the log: what this request says, or what it said before.
     fn level(&self, context: &RequestContext<RoleServer>) -> Option<LoggingLevel> {
         context.meta.log_level().or_else(|| *self.level.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-fn rendered(name: &str, outcome: Result<Value, Error>, report: &Report) -> Rendered {
-    match outcome {
-        Ok(value) => agent::value(name, &value, report),
-        Err(error) => agent::error(name, &error),
-    }
+/// The arguments of the call, which the SDK was not given: beside the message, or beside its HTTP request.
+fn arguments(context: &RequestContext<RoleServer>) -> Option<Arc<Arguments>> {
+    let request = context.extensions.get::<http::request::Parts>();
+    let beside = context.extensions.get::<Arc<Arguments>>();
+    beside.or_else(|| request?.extensions.get()).cloned()
 }
 
 /// Whether the request is of a version that has sessions.
@@ -148,12 +207,21 @@ fn actor(context: &RequestContext<RoleServer>) -> String {
     }
 }
 
-/// The result of a call, whatever came of it.
-pub(super) fn result(told: &Rendered, audit_id: &AuditId) -> CallToolResult {
-    let text = vec![ContentBlock::text(told.text())];
+/// The result of a call, whatever came of it. A value is sent once.
+pub(super) fn result(told: &Rendered, audit_id: &AuditId, form: ValueForm) -> CallToolResult {
+    let text = match form {
+        ValueForm::Structure => told.text_beside(),
+        ValueForm::Text => told.text(),
+    };
+    let text = vec![ContentBlock::text(text)];
     let mut result =
         if told.is_error() { CallToolResult::error(text) } else { CallToolResult::success(text) };
-    result.structured_content = Some(told.structured().clone());
+    result.structured_content = match (told.is_error(), form) {
+        // An error's text and structure say it in their own ways.
+        (true, _) => serde_json::from_str(&visible_json(&told.structured().to_string())).ok(),
+        (false, ValueForm::Structure) => Some(told.structured().clone()),
+        (false, ValueForm::Text) => None,
+    };
     let mut meta = MetaObject::new();
     meta.0.insert("cofferdam/audit_id".into(), audit_id.as_str().into());
     result.meta = Some(meta);
@@ -229,9 +297,9 @@ impl ServerHandler for McpServer {
         };
         let _one = self.shared.running.one();
         let notes = Notes::to(&context.peer, context.meta.get_progress_token(), self.level(&context));
-        let args = request.arguments.unwrap_or_default();
+        let args = arguments(&context);
         let (told, audit_id) = notes.of(self.run(&tool.tool.name, tool.runs(), args, &context)).await;
-        Ok(result(&told, &audit_id).into())
+        Ok(result(&told, &audit_id, self.value_form(&context)).into())
     }
 
     async fn set_level(

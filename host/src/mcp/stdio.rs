@@ -19,15 +19,17 @@ use rmcp::model::{
 use rmcp::service::serve_server_with_ct;
 use rmcp::transport::Transport;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::input::Input;
-use super::jsonrpc::{self, Kind, Refused};
+use super::jsonrpc::{self, Kind, Message, Refused};
 use super::refusal::Refusal;
+use super::room::Room;
 use super::server::{McpServer, McpSettings, Shared};
+use crate::server::{Arguments, Client};
 
 /// Requests under way at once, those among them whose answers wait to be read.
 const UNDER_WAY: u32 = 1_024;
@@ -54,7 +56,7 @@ impl McpSettings {
         R: AsyncRead + Send + Unpin + 'static,
         W: AsyncWrite + Send + Unpin + 'static,
     {
-        let shared = Arc::new(Shared { settings: self, running: Default::default() });
+        let shared = Arc::new(Shared::new(self));
         let transport = Lines::new(Arc::clone(&shared), input, output);
         let server = McpServer::new(Arc::clone(&shared));
         match serve_server_with_ct(server, transport, CancellationToken::new()).await {
@@ -65,9 +67,6 @@ impl McpSettings {
         drop(timeout(LAST_WORDS, shared.running.none()).await);
     }
 }
-
-/// The room of a request: held until its answer is written, and longer by who is at work for it.
-type Room = Arc<OwnedSemaphorePermit>;
 
 /// A message on its way out, and the room that it held.
 struct Line(Bytes, Option<Room>);
@@ -117,15 +116,16 @@ impl<R: AsyncRead + Send + Unpin> Lines<R> {
         if line.is_empty() {
             return Ok(None);
         }
-        let (kind, id) = jsonrpc::read(line)?;
-        let mut message = serde_json::from_slice::<ClientJsonRpcMessage>(line).map_err(|_| match kind {
-            Kind::Request { .. } => Refused::params(id.unwrap_or_default()),
+        let read = jsonrpc::read(line)?;
+        let message = serde_json::from_slice::<ClientJsonRpcMessage>(&read.envelope);
+        let mut message = message.map_err(|_| match (&read.kind, &read.id) {
+            (Kind::Request { .. }, id) => Refused::params(id.clone().unwrap_or_default()),
             _ => Refused::request("The message is none of this protocol."),
         })?;
         match &mut message {
             ClientJsonRpcMessage::Request(request) => {
                 self.greeted = true;
-                self.admit(request)?;
+                self.admit(request, &read)?;
             }
             _ if !self.greeted => return Ok(None),
             ClientJsonRpcMessage::Notification(notification) => {
@@ -149,7 +149,7 @@ impl<R: AsyncRead + Send + Unpin> Lines<R> {
     }
 
     /// Takes the request among those under way, if there is room for it.
-    fn admit(&self, request: &mut JsonRpcRequest<ClientRequest>) -> Result<(), Refusal> {
+    fn admit(&self, request: &mut JsonRpcRequest<ClientRequest>, read: &Message<'_>) -> Result<(), Refusal> {
         let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
         if under_way.contains_key(&request.id) {
             // Its own answer would be taken for that of the other.
@@ -159,11 +159,19 @@ impl<R: AsyncRead + Send + Unpin> Lines<R> {
             return Err(Refused::request("A request with this id was cancelled.").into());
         }
         let counts = if matches!(request.request, ClientRequest::ListToolsRequest(_)) { PAGE } else { 1 };
-        let Ok(room) = Arc::clone(&self.room).try_acquire_many_owned(counts) else {
+        let cost = read.envelope_cost() + read.arguments.map_or(0, str::len);
+        let place = Arc::clone(&self.room).try_acquire_many_owned(counts);
+        let charge = self.shared.settings.budget.charge(Client::Streams, cost);
+        let (Ok(place), Some(charge)) = (place, charge) else {
             return Err(Refusal::busy(request));
         };
-        let room = Room::new(room);
-        under_way.insert(request.id.clone(), Arc::clone(&room));
+        let charge = Arc::new(charge);
+        if let Some(arguments) = read.arguments {
+            let arguments = Arguments::new(arguments.to_owned(), Some(Arc::clone(&charge)));
+            request.request.extensions_mut().insert(Arc::new(arguments));
+        }
+        let room = Room::new(place, charge);
+        under_way.insert(request.id.clone(), room.clone());
         // Who cancels has the room back when nobody is at work for the request any more, and no sooner.
         request.request.extensions_mut().insert(room);
         Ok(())

@@ -50,7 +50,8 @@ pub(super) struct Unnamed {
     title: Option<String>,
     description: String,
     input: Arc<JsonObject>,
-    output: Arc<JsonObject>,
+    /// None where values are sent as text.
+    output: Option<Arc<JsonObject>>,
     annotations: ToolAnnotations,
 }
 
@@ -75,7 +76,7 @@ impl Unnamed {
         let reaches = !manifest.hosts().is_empty();
         let runs = format!("Operation {op} of the connector {connector}.");
         Self {
-            wanted: Wanted::operation(&connector.name().to_string(), &connector.version().to_string(), op),
+            wanted: Wanted::operation(&connector.name().to_string(), connector.version(), op),
             runs: Runs::Operation {
                 connector: connector.clone().pinned(*package.digest()),
                 op: op.to_owned(),
@@ -83,7 +84,7 @@ impl Unnamed {
             title: None,
             description: words::description(docs.map(|docs| docs.text()).unwrap_or_default(), &runs),
             input: Arc::new(schema::input(operation, docs)),
-            output: Arc::new(schema::output(operation)),
+            output: Some(Arc::new(schema::output(operation))),
             annotations: hints(manifest.known_effect(op), reaches),
         }
     }
@@ -95,11 +96,11 @@ impl Unnamed {
         let steps: Vec<_> = action.steps().iter().map(|step| step.target().op()).collect();
         let runs = format!("Action {}: {}.", action.reference(), steps.join(", then "));
         Self {
-            wanted: Wanted { base: plain(action.name()), identity: format!("action {}", action.reference()) },
+            wanted: Wanted::action(action.name(), action.version()),
             title: action.title().map(|title| words::told(title, words::TITLE_BYTES)),
             description: words::description(action.description(), &runs),
             input: Arc::new(schema::of_action(&action.input_schema())),
-            output: Arc::new(schema::outcome_of_action(action.output().map(|output| output.schema()))),
+            output: Some(Arc::new(schema::outcome_of_action(action.output().map(|output| output.schema())))),
             annotations: hints(runnable.effect(), reaches),
             runs: Runs::Action(Arc::new(runnable)),
         }
@@ -108,8 +109,14 @@ impl Unnamed {
     /// The same under the name that the operator chose, if one was chosen.
     pub(super) fn under(mut self, name: Option<&str>) -> Self {
         if let Some(name) = name {
-            self.wanted.base = plain(name);
+            (self.wanted.base, self.wanted.is_chosen) = (plain(name), true);
         }
+        self
+    }
+
+    /// The same without a schema of its output, where values are sent as text.
+    pub(super) fn sending(mut self, text: bool) -> Self {
+        self.output = self.output.filter(|_| !text);
         self
     }
 
@@ -123,8 +130,8 @@ impl Named {
     /// The tool under this name.
     pub(super) fn new(of: &Arc<Unnamed>, name: String) -> Self {
         let mut tool = Tool::new(name, of.description.clone(), Arc::clone(&of.input))
-            .with_raw_output_schema(Arc::clone(&of.output))
             .with_annotations(of.annotations.clone());
+        tool.output_schema.clone_from(&of.output);
         tool.title.clone_from(&of.title);
         // Canonical JSON (RFC 8785): a tool is strings, numbers and maps of them.
         let json = serde_json_canonicalizer::to_vec(&tool).unwrap_or_default();
@@ -167,12 +174,17 @@ mod tests {
         pub(in crate::mcp) fn for_test(name: &str, description: &str) -> Self {
             let connector = ConnectorRef::parse("github://acme/many@1.0.0").unwrap();
             Self {
-                wanted: Wanted { base: plain(name), identity: name.to_owned() },
+                wanted: Wanted {
+                    base: plain(name),
+                    is_chosen: false,
+                    family: name.to_owned(),
+                    version: connector.version().clone(),
+                },
                 runs: Runs::Operation { connector, op: name.to_owned() },
                 title: None,
                 description: description.to_owned(),
                 input: Arc::default(),
-                output: Arc::default(),
+                output: None,
                 annotations: ToolAnnotations::new(),
             }
         }

@@ -16,6 +16,8 @@ pub(super) enum Refused {
     Method,
     TooLarge,
     TooSlow,
+    /// The budget of bytes has no room for it.
+    Busy,
     Broken,
     Closing,
 }
@@ -39,6 +41,11 @@ impl Refused {
                 (StatusCode::PAYLOAD_TOO_LARGE, "too_large", "The body is longer than a request's may be.")
             }
             Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, "too_slow", "The body took too long to arrive."),
+            Self::Busy => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "busy",
+                "The server holds as many bytes of requests as it may.",
+            ),
             Self::Broken => (StatusCode::BAD_REQUEST, "unreadable", "The body could not be read to its end."),
             Self::Closing => (StatusCode::SERVICE_UNAVAILABLE, "closing", "The server is about to end."),
         }
@@ -59,6 +66,9 @@ impl Refused {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if self == Self::Token {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if self == Self::Busy {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         if self == Self::Method {
             headers.insert(header::ALLOW, HeaderValue::from_static("GET,HEAD"));

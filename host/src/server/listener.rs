@@ -1,5 +1,6 @@
 //! The socket: bound once, accepting until told to end, and ending in the order that loses no answer.
 
+use std::hash::RandomState;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,6 +73,8 @@ impl Listening {
             access: settings.access,
             tls: settings.tls,
             patience: settings.patience,
+            budget: settings.budget,
+            salt: RandomState::new(),
             shutdown: shutdown.clone(),
         });
         let mut connections = JoinSet::new();

@@ -8,8 +8,11 @@
 
 mod access;
 mod answer;
+mod arguments;
+mod budget;
 mod connection;
 mod held;
+mod json_count;
 mod listener;
 mod places;
 mod settings;
@@ -19,7 +22,11 @@ mod tls;
 mod token;
 mod under_way;
 
+pub(crate) use arguments::{Arguments, VALUE_BYTES, VALUES};
+pub use budget::RequestBudget;
+pub(crate) use budget::{Charge, Client};
 pub(crate) use held::Held;
+pub(crate) use json_count::{Rejection, count};
 pub use listener::Listening;
 pub use settings::ServerSettings;
 pub use shutdown::Shutdown;

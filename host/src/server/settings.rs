@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::access::Access;
+use super::budget::RequestBudget;
 use super::tls::ServerTls;
 use super::token::Token;
 use crate::error::{HostError, HostErrorKind};
@@ -27,6 +28,7 @@ pub struct ServerSettings {
     pub(super) patience: Duration,
     pub(super) grace: Duration,
     pub(super) connections: usize,
+    pub(super) budget: RequestBudget,
 }
 
 impl ServerSettings {
@@ -41,6 +43,7 @@ impl ServerSettings {
             patience: PATIENCE,
             grace: GRACE,
             connections: CONNECTIONS,
+            budget: RequestBudget::default(),
         }
     }
 
@@ -106,6 +109,13 @@ impl ServerSettings {
     #[must_use]
     pub fn connections(mut self, connections: usize) -> Self {
         self.connections = connections.max(1);
+        self
+    }
+
+    /// The bytes of requests that the server holds at once. Default: 128 MiB, of which a client gets half.
+    #[must_use]
+    pub fn budget(mut self, budget: RequestBudget) -> Self {
+        self.budget = budget;
         self
     }
 

@@ -128,10 +128,10 @@ impl Home {
     /// Revokes `key`.
     ///
     /// # Panics
-    /// The keyring has no such key.
+    /// The keyring cannot be written.
     pub fn revoke(&self, key: &PublicKey) {
         let change = |keyring: &mut cofferdam::trust::Keyring| {
-            keyring.revoke(&key.id(), Timestamp::now()).expect("a key to revoke");
+            keyring.revoke(key, Timestamp::now(), None).expect("a key to revoke");
             Ok(())
         };
         self.keyring().update(change).expect("a keyring that can be written");
@@ -155,7 +155,8 @@ impl Home {
     /// What it holds now, without the record: that grows with every call, whatever comes of it.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        let record = ["audit.db", "audit.db-wal", "audit.db-shm", "audit.checkpoint", "running"];
+        let record =
+            ["audit.db", "audit.db-wal", "audit.db-shm", "audit.checkpoint", "home.state", "running"];
         record.iter().fold(Snapshot::of(self.path()), |snapshot, name| snapshot.without(name))
     }
 }

@@ -57,7 +57,10 @@ impl Seen {
     /// The first header field of this name.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(field, _)| field == name).map(|(_, value)| value.as_str())
+        self.headers
+            .iter()
+            .find(|(field, _)| field.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.as_str())
     }
 }
 

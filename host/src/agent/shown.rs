@@ -1,0 +1,217 @@
+//! A value as agents are shown it: without hidden characters, and of bounded length.
+
+use std::cell::Cell;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value, json};
+
+use crate::failure::visible_json;
+
+/// The longest value that agents are shown, in bytes of JSON, unless another limit is set.
+pub const VALUE_BYTES: usize = 256 * 1024;
+
+/// An array of so many items is a tuple, or might be one, and keeps them all.
+const SHORT_ARRAY: usize = 8;
+
+/// A text of so many bytes is a name of a case, or might be one, and is not cut.
+const SHORT_TEXT: usize = 64;
+
+/// A value, as JSON and as what is read of it.
+pub(super) struct Shown {
+    pub(super) json: String,
+    pub(super) value: Value,
+    pub(super) cut: Option<Cut>,
+}
+
+/// How much of a value is not shown.
+#[derive(Debug, PartialEq)]
+pub(super) struct Cut {
+    /// The bytes of the whole.
+    bytes: usize,
+    limit: usize,
+    items: u64,
+    texts: u64,
+}
+
+impl Shown {
+    /// What is shown of the value `json`, in about `limit` bytes at most; none where it cannot be cut to that.
+    pub(super) fn new(json: &str, limit: usize) -> Option<Self> {
+        let visible = visible_json(json);
+        if visible.len() <= limit {
+            let value = serde_json::from_str(&visible).ok()?;
+            return Some(Self { value, json: visible.into_owned(), cut: None });
+        }
+        let account = Account { left: Cell::new(limit), items: Cell::new(0), texts: Cell::new(0) };
+        let value =
+            Shortened(&account).deserialize(&mut serde_json::Deserializer::from_str(&visible)).ok()?;
+        let short = value.to_string();
+        let cut = Cut { bytes: json.len(), limit, items: account.items.get(), texts: account.texts.get() };
+        (short.len() <= limit.saturating_mul(2)).then_some(Self { json: short, value, cut: Some(cut) })
+    }
+}
+
+impl Cut {
+    /// For programs.
+    pub(super) fn facts(&self) -> Value {
+        json!({"bytes": self.bytes, "limit": self.limit, "items_left_out": self.items, "texts_cut": self.texts})
+    }
+}
+
+impl fmt::Display for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { bytes, limit, items, texts } = self;
+        write!(
+            f,
+            "Only a part is shown: the value has {bytes} bytes, and agents get {limit}. {items} items are left out and \
+             {texts} texts cut. Ask for less with the tool's own arguments, if it has any for that."
+        )
+    }
+}
+
+/// What may still be shown, and what was not.
+struct Account {
+    left: Cell<usize>,
+    items: Cell<u64>,
+    texts: Cell<u64>,
+}
+
+impl Account {
+    fn spend(&self, bytes: usize) {
+        self.left.set(self.left.get().saturating_sub(bytes));
+    }
+}
+
+/// Builds a value while there is room for it. Every object keeps all its fields, so that what is shown still has the
+/// value's type; long arrays lose items and long texts their ends.
+#[derive(Clone, Copy)]
+struct Shortened<'a>(&'a Account);
+
+impl<'de> DeserializeSeed<'de> for Shortened<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Shortened<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        self.0.spend(5);
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        self.0.spend(6);
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        self.0.spend(value.to_string().len().saturating_add(1));
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        self.0.spend(value.to_string().len().saturating_add(1));
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        self.0.spend(value.to_string().len().saturating_add(1));
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+        let room = self.0.left.get().max(SHORT_TEXT);
+        let shown = match text.len() <= room {
+            true => text.to_owned(),
+            false => {
+                self.0.texts.set(self.0.texts.get().saturating_add(1));
+                let ends = text.char_indices().map(|(at, _)| at).take_while(|at| *at <= room);
+                format!("{}…", text.get(..ends.last().unwrap_or(0)).unwrap_or_default())
+            }
+        };
+        self.0.spend(shown.len().saturating_add(3));
+        Ok(shown.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        self.0.spend(3);
+        let mut shown = Vec::new();
+        while shown.len() < SHORT_ARRAY || self.0.left.get() > 0 {
+            match items.next_element_seed(self)? {
+                Some(item) => shown.push(item),
+                None => return Ok(shown.into()),
+            }
+        }
+        while items.next_element::<IgnoredAny>()?.is_some() {
+            self.0.items.set(self.0.items.get().saturating_add(1));
+        }
+        Ok(shown.into())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
+        self.0.spend(3);
+        let mut shown = Map::new();
+        while let Some(name) = fields.next_key::<String>()? {
+            self.0.spend(name.len().saturating_add(4));
+            shown.insert(name, fields.next_value_seed(self)?);
+        }
+        Ok(shown.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
+    use serde_json::{Value, json};
+
+    use super::{Cut, Shown};
+
+    fn shown(value: &Value, limit: usize) -> Shown {
+        Shown::new(&value.to_string(), limit).unwrap()
+    }
+
+    #[test]
+    fn a_value_within_the_limit_is_shown_whole() {
+        let value = json!({"items": [1, 2.5, null, true, "x"], "more": {"a": ""}});
+        let whole = shown(&value, value.to_string().len());
+        assert_eq!((whole.value, whole.json, whole.cut), (value.clone(), value.to_string(), None));
+        let hidden = shown(&json!(["a\u{202e}b"]), 100);
+        assert_eq!(hidden.value, json!(["a\\u202eb"]));
+        assert_eq!(hidden.json, r#"["a\\u202eb"]"#);
+    }
+
+    #[test]
+    fn a_long_value_loses_items_and_keeps_fields() {
+        let items: Vec<_> =
+            (0..10_000).map(|id| json!({"id": id, "place": [1, 2], "kind": "small"})).collect();
+        let value = json!({"items": items, "next": "page-2", "total": 10_000, "names": vec!["a"; 100], "note": "n".repeat(500)});
+        let part = shown(&value, 4_096);
+        assert!(part.json.len() < 8_192, "{}", part.json.len());
+        let kept = part.value["items"].as_array().unwrap();
+        assert!(kept.len() > 50 && kept.iter().eq(&items[..kept.len()]), "items are whole: {}", kept.len());
+        assert_eq!((&part.value["next"], &part.value["total"]), (&value["next"], &value["total"]));
+        assert!(part.value["note"].as_str().unwrap().ends_with("n…"));
+        let left_out = 10_000 - kept.len() as u64 + 92;
+        let bytes = value.to_string().len();
+        assert_eq!(part.cut, Some(Cut { bytes, limit: 4_096, items: left_out, texts: 1 }));
+        let long = shown(&json!("ä".repeat(10_000)), 1_001);
+        assert_eq!(long.value, json!(format!("{}…", "ä".repeat(500))));
+    }
+
+    #[test]
+    fn a_value_that_stays_long_is_not_shown() {
+        let mut deep = json!("x".repeat(60));
+        for _ in 0..4 {
+            deep = json!(vec![deep; 8]);
+        }
+        assert!(Shown::new(&deep.to_string(), 1_000).is_none());
+    }
+}

@@ -1,0 +1,99 @@
+//! The arguments of a call as servers hold them: text until the call is admitted.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::Value;
+
+use super::budget::Charge;
+use crate::error::{HostError, HostErrorKind};
+use crate::failure::safe_line;
+use crate::strict_json;
+
+/// The most values in one request, each item and each field counted.
+pub(crate) const VALUES: usize = 500_000;
+
+/// The most values in the arguments of an action: they are built, and stay as long as it runs.
+const ACTION_VALUES: usize = 50_000;
+
+/// What one built value takes, in bytes.
+pub(crate) const VALUE_BYTES: usize = 96;
+
+/// The arguments of one call, which whoever runs it takes once.
+#[derive(Debug)]
+pub(crate) struct Arguments {
+    text: Mutex<Option<String>>,
+    /// What the request holds of the server's budget; none in a router without a listener of ours.
+    charge: Option<Arc<Charge>>,
+}
+
+impl Arguments {
+    /// The arguments in `text`, which is an object.
+    pub(crate) fn new(text: String, charge: Option<Arc<Charge>>) -> Self {
+        Self { text: Mutex::new(Some(text)), charge }
+    }
+
+    /// The text, the first time.
+    pub(crate) fn take(&self) -> Option<String> {
+        self.text.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// The values of an action's arguments, charged for as long as the request is.
+    ///
+    /// # Errors
+    /// `validation`: there are too many. `busy`: the budget has no room for them.
+    pub(crate) fn take_values(&self) -> Result<Value, HostError> {
+        let text = self.take().unwrap_or_default();
+        let values = super::json_count::count(text.as_bytes(), ACTION_VALUES);
+        let values = values.map_err(|rejection| unacceptable(&rejection.into_error()))?;
+        if self.charge.as_ref().is_some_and(|charge| !charge.grow(values.saturating_mul(VALUE_BYTES))) {
+            return Err(busy());
+        }
+        strict_json::parse(text.as_bytes()).map_err(|error| unacceptable(&error))
+    }
+}
+
+fn unacceptable(error: &serde_json::Error) -> HostError {
+    let message = format!("The arguments are not acceptable: {}.", safe_line(&error.to_string(), 300));
+    HostError::new(HostErrorKind::Validation, message)
+}
+
+/// The error for a request that the budget has no room for.
+fn busy() -> HostError {
+    HostError::new(
+        HostErrorKind::Busy,
+        "The server holds as many bytes of requests as it may. Nothing was run.",
+    )
+    .hint("Try again later, or with fewer large requests at once.")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use std::sync::Arc;
+
+    use super::{ACTION_VALUES, Arguments, HostErrorKind, VALUE_BYTES};
+    use crate::server::{Client, RequestBudget};
+
+    fn zeros(count: usize) -> String {
+        format!("{{\"a\": [{}]}}", vec!["0"; count].join(","))
+    }
+
+    #[test]
+    fn values_of_actions_are_counted_and_charged() {
+        let budget = RequestBudget::new(0);
+        let charge = || budget.charge(Client::Streams, 0).map(Arc::new);
+        let values = |text: String, charge| Arguments::new(text, charge).take_values();
+        assert_eq!(values(zeros(1), None).unwrap(), serde_json::json!({"a": [0]}));
+        let error = values(zeros(ACTION_VALUES), charge()).unwrap_err();
+        assert_eq!(
+            (error.kind(), error.message().contains("more than 50000 values")),
+            (HostErrorKind::Validation, true)
+        );
+        let held = charge();
+        assert!(values(zeros(40_000), held.clone()).is_ok());
+        let error = values(zeros(49_000), charge()).unwrap_err();
+        assert_eq!(error.kind(), HostErrorKind::Busy, "{} are charged", 40_000 * VALUE_BYTES);
+        drop(held);
+        assert!(values(zeros(49_000), charge()).is_ok());
+    }
+}
