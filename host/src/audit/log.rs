@@ -6,7 +6,7 @@ use super::error::{AuditError, AuditTrouble};
 use super::evidence::AuditEvidence;
 use super::order::{CallStatus, Order};
 use super::seal::Sealed;
-use super::stats::Stats;
+use super::stats::{SealedUsage, Stats};
 use crate::failure::AuditId;
 
 /// Where calls are recorded. Several hosts may share one.
@@ -81,6 +81,14 @@ pub trait AuditReader: Send {
     /// # Errors
     /// The record cannot be read.
     fn entries(&mut self, from: u64, most: usize) -> Result<Vec<StoredEntry>, AuditError>;
+
+    /// The bytes of sealed requests and outcomes by client, the most first. None from a log that does not count them.
+    ///
+    /// # Errors
+    /// The audit log cannot be read.
+    fn sealed_usage(&mut self) -> Result<Vec<SealedUsage>, AuditError> {
+        Ok(Vec::new())
+    }
 
     /// The calls that have an end, and of which nobody knows what was done under their key, nor decided about it: all,
     /// or this one if it is one of them.

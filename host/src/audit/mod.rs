@@ -34,7 +34,7 @@ pub use order::{
 };
 pub(crate) use seal::Part;
 pub use seal::{Sealed, Sealer};
-pub use sqlite::{Durability, LogSettings, SqliteLog};
-pub use stats::{Stats, StatsGroup};
+pub use sqlite::{Durability, LogSettings, SealedQuota, SqliteLog};
+pub use stats::{SealedUsage, Stats, StatsGroup};
 pub use verify::{Accepted, Finding, Flaw};
 pub(crate) use verify::{Expected, FINDINGS, Outcome, Verifier, nothing, whole};

@@ -35,6 +35,15 @@ pub struct StatsGroup {
     pub durations: Histogram,
 }
 
+/// The bytes that are sealed for one client.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct SealedUsage {
+    /// The actor of its calls.
+    pub client: String,
+    /// The bytes of its sealed requests and outcomes.
+    pub bytes: u64,
+}
+
 impl Stats {
     /// The calls that ended.
     #[must_use]

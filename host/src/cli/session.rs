@@ -12,6 +12,7 @@ use super::passphrase;
 use super::settings::{self, Settings};
 use super::ui::Ui;
 use super::user;
+use crate::audit::SealedQuota;
 use crate::call::ConnectorRef;
 use crate::confine::{Coverage, Role, ServerFiles, confine};
 use crate::error::{HostError, HostErrorKind};
@@ -205,6 +206,11 @@ fn recorded(mut builder: HostBuilder, audit: &settings::Audit) -> HostBuilder {
     if let Some(ttl) = audit.key_ttl {
         builder = builder.key_ttl(ttl);
     }
+    let standard = SealedQuota::default();
+    builder = builder.sealed_quota(SealedQuota {
+        per_client: audit.sealed_size_per_client.unwrap_or(standard.per_client),
+        in_all: audit.sealed_size.unwrap_or(standard.in_all),
+    });
     if let Some(bytes) = audit.field_bytes {
         builder = builder.field_bytes(bytes);
     }

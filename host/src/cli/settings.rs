@@ -45,6 +45,9 @@ pub(super) struct Audit {
     pub(super) key_ttl: Option<Duration>,
     /// How long calls stay on record; for ever where nobody says.
     pub(super) retention: Option<Duration>,
+    /// The most bytes of sealed requests and outcomes: of one client, and in all.
+    pub(super) sealed_size_per_client: Option<u64>,
+    pub(super) sealed_size: Option<u64>,
     /// The most bytes of a text that can be read in the record.
     pub(super) field_bytes: Option<usize>,
 }
@@ -94,13 +97,24 @@ impl Settings {
 
 impl Audit {
     fn read(table: &Table<'_>) -> Self {
-        table.only(&["durability", "results", "key_ttl", "retention", "field_bytes"]);
+        table.only(&[
+            "durability",
+            "results",
+            "key_ttl",
+            "retention",
+            "sealed_size",
+            "sealed_size_per_client",
+            "field_bytes",
+        ]);
+        let size = |key| table.text(key).and_then(|size| size.parse(|text| bytes(text)));
         let time = |key, least| table.text(key).and_then(|time| time.parse(|text| long_time(text, least)));
         Self {
             durability: table.text("durability").and_then(|word| word.parse(|text| durability(text))),
             results: table.flag("results"),
             key_ttl: time("key_ttl", Duration::from_secs(1)),
             retention: time("retention", Duration::from_secs(60 * 60)),
+            sealed_size_per_client: size("sealed_size_per_client"),
+            sealed_size: size("sealed_size"),
             field_bytes: table
                 .whole("field_bytes")
                 .and_then(|bytes| bytes.parse(|bytes| field_bytes(*bytes))),
@@ -163,7 +177,7 @@ fn whose_roots(text: &str) -> Result<Roots, Refused> {
     }
 }
 
-/// An amount of bytes that a cache may have.
+/// An amount of bytes that the code cache, or what is sealed, may have.
 fn bytes(text: &str) -> Result<u64, Refused> {
     let amount = LimitRequest::parse(None, None, Some(text)).ok().and_then(|amount| amount.memory());
     let fits = amount.filter(|bytes| CODE_CACHE_BYTES.contains(bytes));
@@ -204,13 +218,15 @@ mod tests {
     #[test]
     fn the_record_is_kept_as_the_file_says() {
         let text = "[audit]\ndurability = \"power\"\nresults = false\nkey_ttl = \"36h\"\nretention = \"90d\"\n\
-                    field_bytes = 0\n";
+                    sealed_size = \"4GiB\"\nsealed_size_per_client = \"64MiB\"\nfield_bytes = 0\n";
         let hours = |hours: u64| Some(Duration::from_secs(hours * 3600));
         let audit = Audit {
             durability: Some(Durability::Power),
             results: Some(false),
             key_ttl: hours(36),
             retention: hours(90 * 24),
+            sealed_size_per_client: Some(64 << 20),
+            sealed_size: Some(4 << 30),
             field_bytes: Some(0),
         };
         assert_eq!(parse(text).unwrap().audit, audit);
@@ -237,6 +253,7 @@ mod tests {
             ("[audit]\nkey_ttl = 24", "config.toml:2:11"),
             ("[audit]\nretention = \"+1d\"", "config.toml:2:13"),
             ("[audit]\nretention = \"5m\"", "config.toml:2:13"),
+            ("[audit]\nsealed_size = \"1KiB\"", "config.toml:2:15"),
             ("[audit]\nfield_bytes = 1048577", "config.toml:2:15"),
             ("[audit]\nkeyttl = \"1h\"", "config.toml:2:1"),
             ("network = ", "config.toml:1"),

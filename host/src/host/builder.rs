@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Audit, Host};
-use crate::audit::{AuditLog, Durability, LogSettings, SqliteLog};
+use crate::audit::{AuditLog, Durability, LogSettings, SealedQuota, SqliteLog};
 use crate::call::{Loader, Pipeline, PipelineParts, RecordSettings, Recording, actor_name};
 use crate::chance::{Chance, SystemChance};
 use crate::clock::{Clock, SystemClock};
@@ -54,6 +54,7 @@ pub struct HostBuilder {
     log: Option<Arc<dyn AuditLog>>,
     durability: Durability,
     retention: Option<Duration>,
+    sealed: SealedQuota,
     record: RecordSettings,
     vault: Option<Arc<dyn Vault>>,
     vault_key_file: Option<PathBuf>,
@@ -81,6 +82,7 @@ impl Default for HostBuilder {
             log: None,
             durability: Durability::default(),
             retention: None,
+            sealed: SealedQuota::default(),
             record: RecordSettings::default(),
             vault: None,
             vault_key_file: None,
@@ -206,6 +208,14 @@ impl HostBuilder {
     #[must_use]
     pub fn retention(mut self, retention: Duration) -> Self {
         self.retention = Some(retention);
+        self
+    }
+
+    /// How many bytes of sealed requests and outcomes the audit log keeps, to be done or given again. Default:
+    /// 256 MiB for one client, 1 GiB in all.
+    #[must_use]
+    pub fn sealed_quota(mut self, quota: SealedQuota) -> Self {
+        self.sealed = quota;
         self
     }
 
@@ -342,6 +352,7 @@ impl HostBuilder {
                     LogSettings {
                         durability: self.durability,
                         retention: self.retention,
+                        sealed: self.sealed,
                         ..LogSettings::default()
                     },
                 );

@@ -17,6 +17,7 @@ mod queries;
 mod read;
 mod rollup;
 mod schema;
+mod sealed;
 mod settled;
 mod signing;
 mod step_keys;
@@ -61,6 +62,22 @@ impl Durability {
     }
 }
 
+/// The most bytes of sealed requests and outcomes that are kept, to be done or given again. Above it those of the oldest
+/// calls that have ended are dropped; the calls stay in the log, and their idempotency keys stay taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SealedQuota {
+    /// Of one client: of the calls of one actor. Default: 256 MiB.
+    pub per_client: u64,
+    /// Of all clients. Above it, the client with the most bytes loses its oldest. Default: 1 GiB.
+    pub in_all: u64,
+}
+
+impl Default for SealedQuota {
+    fn default() -> Self {
+        Self { per_client: 256 << 20, in_all: 1 << 30 }
+    }
+}
+
 /// How a record is kept.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -71,6 +88,8 @@ pub struct LogSettings {
     pub busy_timeout: Duration,
     /// How long calls stay on record; none for as long as nobody prunes it. Default: none.
     pub retention: Option<Duration>,
+    /// How many sealed bytes it keeps. Default: 256 MiB for one client, 1 GiB in all.
+    pub sealed: SealedQuota,
     /// The file system that SQLite goes through, by its name. Default: the machine's.
     #[cfg(test)]
     pub(crate) vfs: Option<&'static str>,
@@ -82,6 +101,7 @@ impl Default for LogSettings {
             durability: Durability::Process,
             busy_timeout: Duration::from_secs(2),
             retention: None,
+            sealed: SealedQuota::default(),
             #[cfg(test)]
             vfs: None,
         }

@@ -9,6 +9,7 @@ use super::names::Names;
 use super::owners;
 use super::place::replaced;
 use super::rollup::{self, Ended};
+use super::sealed;
 use super::settled::resumed_by;
 use super::step_keys;
 use super::writer::Head;
@@ -91,6 +92,9 @@ pub(super) struct At<'w> {
     pub(super) head: Head,
     /// How many calls got an end.
     pub(super) ended: usize,
+    /// The sealed bytes that were added, and who has no room for more.
+    pub(super) sealed: sealed::Added,
+    pub(super) full: &'w sealed::Full,
     /// Up to where they are counted, once that was looked up.
     pub(super) counted: Option<[u8; 16]>,
 }
@@ -165,6 +169,20 @@ enum There {
     Ended,
 }
 
+impl<'w> At<'w> {
+    pub(super) fn new(
+        names: &'w mut Names,
+        open: &'w mut HashMap<[u8; 16], u64>,
+        owner: i64,
+        lives: &'w Path,
+        head: Head,
+        full: &'w sealed::Full,
+    ) -> Self {
+        let sealed = sealed::Added::default();
+        Self { names, open, owner, lives, head, ended: 0, sealed, full, counted: None }
+    }
+}
+
 impl At<'_> {
     /// Answers who only asks, without a transaction; what that cannot tell for certain is left.
     pub(super) fn look(
@@ -224,10 +242,13 @@ impl At<'_> {
                           ON CONFLICT DO UPDATE SET fingerprint = ?2, call = ?3, state = 0, until = NULL";
             connection.prepare_cached(insert)?.execute(params![&*claim.key, claim.fingerprint, id])?;
         }
-        let n = self.entry(connection, 0, &call.entry, call.request.as_ref())?;
+        let request = call.request.as_ref().filter(|_| !self.full.has(&call.actor));
+        let n = self.entry(connection, 0, &call.entry, request)?;
+        let sealed = length(request);
+        self.sealed.add(&call.actor, sealed);
         let route = self.names.route(connection, &call.route)?;
-        let insert = "INSERT INTO calls (id, at, route, actor, idempotent, owner, first, last, verdict, key) \
-                      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, 0, ?8)";
+        let insert = "INSERT INTO calls (id, at, route, actor, idempotent, owner, first, last, verdict, key, \
+                      sealed) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, 0, ?8, ?9)";
         connection.prepare_cached(insert)?.execute(params![
             id,
             call.at.as_microsecond(),
@@ -237,6 +258,7 @@ impl At<'_> {
             self.owner,
             n,
             call.key.as_ref().map(|claim| &*claim.key),
+            sealed,
         ])?;
         self.open.insert(id, n);
         Ok(Ok(Opened::Begun))
@@ -283,20 +305,29 @@ impl At<'_> {
         if did_nothing && self.does_again(connection, id)? {
             return self.cut_short(connection, id, prev, &call.entry).map(Ok);
         }
+        let outcome = match &call.outcome {
+            Some(outcome) if !self.full.is_empty() => {
+                let actor = "SELECT actor FROM calls WHERE id = ?1";
+                let actor: String = connection.prepare_cached(actor)?.query_row([id], |row| row.get(0))?;
+                Some(outcome).filter(|_| !self.full.has(&actor))
+            }
+            outcome => outcome.as_ref(),
+        };
         // What was begun and ended in one entry needs no other, unless something is kept of its end.
-        let n = match call.entry.is_empty() && call.outcome.is_none() {
+        let n = match call.entry.is_empty() && outcome.is_none() {
             true => prev,
-            false => self.entry(connection, prev, &call.entry, call.outcome.as_ref())?,
+            false => self.entry(connection, prev, &call.entry, outcome)?,
         };
         let verdict = self.names.verdict(connection, &call.verdict)?;
-        let update = "UPDATE calls SET last = ?2, verdict = ?3, duration = ?4, attempts = ?5 WHERE id = ?1 \
-                      RETURNING key, at, route";
-        let duration = saturated(call.duration_us);
-        let (key, at, route): (Option<String>, _, _) = connection
+        let update = "UPDATE calls SET last = ?2, verdict = ?3, duration = ?4, attempts = ?5, \
+                      sealed = sealed + ?6 WHERE id = ?1 RETURNING key, at, route, actor";
+        let (duration, sealed) = (saturated(call.duration_us), length(outcome));
+        let (key, at, route, actor): (Option<String>, _, _, String) = connection
             .prepare_cached(update)?
-            .query_row(params![id, n, verdict, duration, call.attempts], |row| {
-                Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+            .query_row(params![id, n, verdict, duration, call.attempts, sealed], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
             })?;
+        self.sealed.add(&actor, sealed);
         self.ended(connection, Ended { id, at, route, verdict, duration: Some(duration) })?;
         if let Some(key) = key {
             let (state, until) = match call.key {
@@ -441,6 +472,10 @@ impl At<'_> {
 
 fn unknown(audit_id: &AuditId) -> AuditError {
     replaced(format_args!("{audit_id} has no beginning in it"))
+}
+
+fn length(sealed: Option<&Sealed>) -> i64 {
+    sealed.map_or(0, |sealed| saturated(sealed.bytes().len() as u64))
 }
 
 fn saturated(number: u64) -> i64 {

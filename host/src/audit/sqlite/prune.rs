@@ -18,6 +18,7 @@ use serde_json::{Map, Value, json};
 use super::find;
 use super::owners;
 use super::rollup::{self, Ended};
+use super::sealed;
 use super::signing::{self, Signing};
 use super::writer::{self, Head};
 use crate::audit::checkpoint::{Checkpoint, Statement};
@@ -349,11 +350,14 @@ fn remove_with(connection: &Connection, signing: &Signing, cut: &Cut) -> Result<
     }
     let mut gone = Vec::with_capacity(cut.calls.len());
     for id in &cut.calls {
-        let select = "SELECT at, route, verdict, duration FROM calls WHERE id = ?1";
-        gone.push(transaction.prepare_cached(select)?.query_row([id], |row| {
-            let (at, route, verdict, duration) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
-            Ok(Ended { id: *id, at, route, verdict, duration })
-        })?);
+        let select = "SELECT at, route, verdict, duration, actor, sealed FROM calls WHERE id = ?1";
+        let (call, actor, bytes): (_, String, _) =
+            transaction.prepare_cached(select)?.query_row([id], |row| {
+                let (at, route, verdict, duration) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
+                Ok((Ended { id: *id, at, route, verdict, duration }, row.get(4)?, row.get(5)?))
+            })?;
+        gone.push(call);
+        sealed::removed(&transaction, &actor, bytes)?;
     }
     let routes: BTreeSet<i64> = gone.iter().map(|call: &Ended| call.route).collect();
     rollup::removed(&transaction, gone)?;

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::find::{self, Plan};
-use super::{owners, rollup, schema};
+use super::{owners, rollup, schema, sealed};
 use crate::audit::error::AuditError;
 use crate::audit::log::{AuditReader, CallRow, Filter, StoredEntry};
 use crate::audit::order::CallStatus;
 use crate::audit::seal::Sealed;
-use crate::audit::stats::Stats;
+use crate::audit::stats::{SealedUsage, Stats};
 use crate::failure::AuditId;
 
 /// A reader of one file.
@@ -120,6 +120,10 @@ impl AuditReader for Reader {
         let transaction = self.connection.unchecked_transaction()?;
         let lives = |owner| find::owner_lives(&transaction, &self.lives, owner);
         Ok(rollup::stats(&transaction, filter, lives)?)
+    }
+
+    fn sealed_usage(&mut self) -> Result<Vec<SealedUsage>, AuditError> {
+        Ok(sealed::usage(&self.connection)?)
     }
 
     fn undecided_keys(&mut self, of: Option<&AuditId>) -> Result<Vec<AuditId>, AuditError> {

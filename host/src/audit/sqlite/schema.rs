@@ -13,7 +13,7 @@ use crate::audit::error::{AuditError, AuditTrouble};
 use crate::private_file::{self, FilePolicy};
 
 /// Every version, from the first on: what makes it of the one before. A released one is never edited.
-const VERSIONS: [&str; 1] = [include_str!("v1.sql")];
+const VERSIONS: [&str; 2] = [include_str!("v1.sql"), include_str!("v2.sql")];
 
 /// The number in `application_id` by which the file is known: `cfdm`.
 const APPLICATION: i64 = 0x6366_646d;

@@ -18,7 +18,7 @@ use super::owners::{self, Life};
 use super::place::{Place, replaced};
 use super::prune::Pruning;
 use super::signing::{self, Signing};
-use super::{Durability, LogSettings, rollup, schema};
+use super::{Durability, LogSettings, rollup, schema, sealed};
 use crate::audit::anchor::Anchor;
 use crate::audit::entry::GENESIS;
 use crate::audit::error::{AuditError, AuditTrouble};
@@ -61,6 +61,8 @@ pub(super) struct Writer {
     /// Whether nobody can give an order any more.
     pub(super) is_ending: bool,
     warnings: Warnings,
+    /// Who has no room for more sealed bytes.
+    full: sealed::Full,
 }
 
 /// The open record.
@@ -101,6 +103,7 @@ impl Writer {
             signed: 0,
             is_ending: false,
             warnings: Warnings::default(),
+            full: sealed::Full::default(),
         }
     }
 
@@ -382,14 +385,14 @@ impl Writer {
             answers.extend(orders.into_iter().map(Answer::refused));
             return Err(error);
         }
-        let Self { lives, book: Some(book), own, ended, .. } = self else {
+        let Self { lives, book: Some(book), own, ended, full, settings, warnings, .. } = self else {
             return Err(AuditError::new(AuditTrouble::Other, "it is not open"));
         };
         let Book { connection, names, open, owner, place, seen, .. } = book;
         // Who asks again and again how a key stands holds up no writer.
         let orders = if orders.iter().all(|order| matches!(order, Order::Look { .. } | Order::Flush { .. })) {
             let head = Head { n: 0, hash: GENESIS };
-            let at = At { names, open, owner: *owner, lives, head, ended: 0, counted: None };
+            let at = At::new(names, open, *owner, lives, head, full);
             let left = at.look(connection, orders, answers);
             place.check()?;
             if left.is_empty() {
@@ -416,7 +419,7 @@ impl Writer {
             return Err(replaced("it is shorter than it was"));
         }
         let before = head.n;
-        let mut at = At { names, open, owner: *owner, lives, head, ended: 0, counted: None };
+        let mut at = At::new(names, open, *owner, lives, head, full);
         let mut failed = None;
         for order in orders {
             let (answer, outcome) = match failed {
@@ -426,11 +429,14 @@ impl Writer {
             answers.push(answer);
             failed = failed.or(outcome.err());
         }
-        let head = at.head;
-        match failed {
-            Some(error) => Err(error.into()),
-            None => {
-                *ended += at.ended;
+        let At { head, ended: ended_now, sealed, .. } = at;
+        match failed.map_or_else(|| sealed.settle(&transaction, settings.sealed, full), Err) {
+            Err(error) => Err(error.into()),
+            Ok(dropped) => {
+                *ended += ended_now;
+                if dropped > 0 && warnings.is_news("sealed", "dropped") {
+                    tracing::warn!(target: "cofferdam::audit", dropped, "the quota of sealed bytes is used up: outcomes of the oldest calls are not given again; `cofferdam audit stats` says whose");
+                }
                 failpoint::pass("before.commit");
                 transaction.commit()?;
                 *seen = head.n;

@@ -6,6 +6,7 @@ mod lost;
 mod opened;
 mod power;
 mod pruned;
+mod quota;
 mod replaced;
 mod signed;
 mod tampered;

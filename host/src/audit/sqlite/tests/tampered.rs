@@ -85,7 +85,7 @@ fn what_is_derived_says_what_the_chain_says() {
         assert_eq!(found.first(), Some(&(8, Flaw::Calls)), "{change}: {found:?}");
     }
     let more = "INSERT INTO calls SELECT randomblob(16), at, route, actor, idempotent, owner, first, last, verdict, \
-                duration, attempts, key FROM calls WHERE first = 7";
+                duration, attempts, key, sealed FROM calls WHERE first = 7";
     assert_eq!(after(more), [(7, Flaw::Calls)]);
     let key = "INSERT INTO keys SELECT 'mine', zeroblob(32), id, 1, 0 FROM calls WHERE first = 7";
     assert_eq!(after(key), [(8, Flaw::Keys)]);

@@ -6,14 +6,17 @@ use serde::Serialize;
 
 use super::filter::{Which, check_code};
 use super::{chart, existing, read, when};
-use crate::audit::{CallStatus, Histogram, Stats, StatsGroup};
-use crate::cli::page::Page;
+use crate::audit::{CallStatus, Histogram, SealedUsage, Stats, StatsGroup};
+use crate::cli::page::{Page, bytes};
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
 
 const EXAMPLES: &str = "\
 Times are taken as whole hours: `--since 2h` counts from the beginning of the hour that was two hours ago. \
 Percentiles are within 3 %. Calls that have no end yet are counted, and took no time.
+
+Sealed requests and outcomes are those of all calls in the log. `sealed_size` and `sealed_size_per_client` in \
+config.toml say how many are kept; `--format json` lists every client.
 
 Examples:
   cofferdam audit stats
@@ -27,6 +30,9 @@ pub(in crate::cli) struct Args {
     #[command(flatten)]
     which: Which,
 }
+
+/// How many clients are shown to people, those with the most first.
+const CLIENTS: usize = 20;
 
 /// Calls that have something in common.
 #[derive(Debug, Default)]
@@ -84,6 +90,14 @@ struct Counted<'s> {
     by_class: Vec<ByClass<'s>>,
     groups: Vec<Group<'s>>,
     histogram: Vec<Step>,
+    sealed: Sealed<'s>,
+}
+
+/// The bytes of sealed requests and outcomes, whenever they were written.
+#[derive(Debug, Serialize)]
+struct Sealed<'s> {
+    bytes: u64,
+    by_client: &'s [SealedUsage],
 }
 
 #[derive(Debug, Serialize)]
@@ -125,17 +139,17 @@ struct Step {
 pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
     let filter = args.which.filter()?;
     let host = session.host()?;
-    let stats = match existing(&host)? {
+    let (stats, sealed) = match existing(&host)? {
         Some(mut reader) => {
             check_code(&filter, Some(&mut *reader))?;
-            read(reader.stats(&filter))?
+            (read(reader.stats(&filter))?, read(reader.sealed_usage())?)
         }
         None => {
             check_code(&filter, None)?;
-            Stats::default()
+            (Stats::default(), Vec::new())
         }
     };
-    let counted = counted(&stats);
+    let counted = counted(&stats, &sealed);
     session.ui.result(&counted, || page(&counted, &stats.durations()))?;
     if counted.calls + stats.running + stats.incomplete == 0 {
         session.ui.note("No call on record fits.");
@@ -143,7 +157,7 @@ pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
     Ok(())
 }
 
-fn counted(stats: &Stats) -> Counted<'_> {
+fn counted<'s>(stats: &'s Stats, sealed: &'s [SealedUsage]) -> Counted<'s> {
     let (mut all, mut connectors, mut classes) = (Sum::default(), BTreeMap::new(), BTreeMap::new());
     for group in &stats.groups {
         all.add(group);
@@ -183,6 +197,7 @@ fn counted(stats: &Stats) -> Counted<'_> {
         by_class: by_class.collect(),
         groups: groups.collect(),
         histogram: steps.collect(),
+        sealed: Sealed { bytes: sealed.iter().map(|usage| usage.bytes).sum(), by_client: sealed },
     }
 }
 
@@ -198,6 +213,9 @@ fn page(counted: &Counted<'_>, durations: &Histogram) -> Page {
     }
     if counted.incomplete > 0 {
         page.field("incomplete", &format!("{}: `cofferdam recover list`", counted.incomplete));
+    }
+    if counted.sealed.bytes > 0 {
+        page.field("sealed", &bytes(counted.sealed.bytes));
     }
     if counted.calls == 0 {
         return page;
@@ -217,6 +235,14 @@ fn page(counted: &Counted<'_>, durations: &Histogram) -> Page {
     page.heading("by ending");
     page.table(["ENDING", "CALLS", "SHARE", "P50", "P90", "P99", "MAX"], rows.collect());
     chart::add(&mut page, durations);
+    if !counted.sealed.by_client.is_empty() {
+        let shown = counted.sealed.by_client.iter().take(CLIENTS);
+        page.heading("sealed requests and outcomes, by client");
+        page.table(
+            ["CLIENT", "SIZE"],
+            shown.map(|usage| [usage.client.clone(), bytes(usage.bytes)]).collect(),
+        );
+    }
     page
 }
 
