@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use cofferdam_test_support::Cli;
 
-use super::{TOKEN, home, slack};
+use super::{TOKEN, fed, home, slack};
 use crate::COFFERDAM;
 
 /// Runs a command on a terminal of its own and answers when it is asked; everything that was on the screen.
@@ -101,4 +101,25 @@ fn ctrl_c_at_a_secret_prompt_restores_the_terminal() {
         }
     }
     assert!(cli.run(&["binding", "list", "--format", "json"]).json().as_array().unwrap().is_empty());
+}
+
+#[test]
+fn allow_asks_at_a_terminal_and_names_what_it_adds() {
+    let (_home, cli) = home(&[slack("github://acme/slack", "1.0.0", "slack.com:443")]);
+    let _ = fed(&cli, &["binding", "set", "bearer/slack", "--stdin"], TOKEN).ok();
+    let allow = ["binding", "allow", "bearer/slack", "--host", "files.slack.com:443"];
+    let hosts = || cli.run(&["binding", "list", "--format", "json"]).json()[0]["hosts"].clone();
+    let question = "Let bearer/slack/default go to files.slack.com:443? [y/N]";
+    for no in ["", "n"] {
+        let Some((done, screen)) = typed(&cli, &allow, &[(question, no)]) else { return };
+        assert!(done && screen.contains("Nothing was changed"), "{screen}");
+        assert_eq!(hosts(), serde_json::json!(["slack.com:443"]));
+    }
+    assert!(typed(&cli, &allow, &[(question, "y")]).unwrap().0);
+    assert_eq!(hosts(), serde_json::json!(["files.slack.com:443", "slack.com:443"]));
+    // A connector alone is asked for as well, and brings no host.
+    let connector = ["binding", "allow", "bearer/slack", "--connector", "github://acme/other"];
+    let question = "Let github://acme/other use bearer/slack/default? [y/N]";
+    assert!(typed(&cli, &connector, &[(question, "y")]).unwrap().0);
+    assert_eq!(hosts(), serde_json::json!(["files.slack.com:443", "slack.com:443"]));
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use cofferdam_test_support::cli::Cli;
-use cofferdam_test_support::process::peak_resident_bytes_of;
+use cofferdam_test_support::process::{peak_resident_bytes_of, resident_bytes_of};
 use cofferdam_test_support::{Home, Signer, package};
 use serde_json::{Value, json};
 
@@ -155,6 +155,11 @@ impl Client {
     /// The most memory that the server ever had resident, in bytes.
     pub(crate) fn peak_bytes(&self) -> u64 {
         peak_resident_bytes_of(self.child.id())
+    }
+
+    /// The memory of the server that is resident now, in bytes.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        resident_bytes_of(self.child.id())
     }
 
     /// Says no more.

@@ -1,6 +1,6 @@
 //! Floods of large arguments: the memory of the server stays within its budget, which is free again afterwards.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -12,6 +12,9 @@ const BUDGET: u64 = 32 << 20;
 
 /// What a server may take beside its budget: one request that is read, code, and what an allocator keeps.
 const BESIDE: u64 = 48 << 20;
+
+/// The most that it may keep of a flood that is over.
+const KEPT: u64 = 24 << 20;
 
 const ARGS: [&str; 6] =
     ["--operations", "hello.greet,probe.sleep", "--concurrency", "1", "--request-memory", "32MiB"];
@@ -34,13 +37,25 @@ fn code(answer: &Value) -> &str {
     answer["result"]["structuredContent"]["error"]["code"].as_str().unwrap_or_default()
 }
 
+/// Waits until the system has the memory of the flood again.
+#[track_caller]
+fn is_given_back(what: &str, before: u64, now: impl Fn() -> u64) {
+    let from = Instant::now();
+    let kept = || now().saturating_sub(before);
+    while kept() > KEPT && from.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    eprintln!("{what}: {} KiB kept", kept() >> 10);
+    assert!(kept() <= KEPT, "{}", kept());
+}
+
 #[test]
 fn large_arguments_over_stdio_stay_within_the_budget() {
     let home = home(&["hello", "probe"]);
     let mut client = Client::greeted(&home, &ARGS);
     assert_eq!(client.call("hello__greet", &json!({"name": "Ada"}))["isError"], false);
     let running = client.begin("tools/call", &sleep());
-    let peak = client.peak_bytes();
+    let (peak, before) = (client.peak_bytes(), client.resident_bytes());
     for _ in 0..10 {
         let refused = client.ask("tools/call", &zeros(2_000_000));
         assert_eq!(refused["error"]["code"], -32600, "{refused}");
@@ -66,6 +81,7 @@ fn large_arguments_over_stdio_stay_within_the_budget() {
         false,
         "the budget is free again"
     );
+    is_given_back("stdio", before, || client.resident_bytes());
 }
 
 #[test]
@@ -82,7 +98,7 @@ fn large_arguments_over_http_stay_within_the_budget() {
         server.open(&headers, &body)
     };
     let running = open(&sleep());
-    let peak = server.peak_bytes();
+    let (peak, before) = (server.peak_bytes(), server.resident_bytes());
     for count in [2_000_000, 490_000] {
         // All of them at once: each is a connection of its own.
         let all: Vec<_> = (0..10).map(|_| open(&zeros(count))).collect();
@@ -111,4 +127,5 @@ fn large_arguments_over_http_stay_within_the_budget() {
     assert!(cost < BUDGET + BESIDE, "{cost}");
     drop(running);
     server.lives();
+    is_given_back("HTTP", before, || server.resident_bytes());
 }

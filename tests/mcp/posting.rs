@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use cofferdam_test_support::Home;
-use cofferdam_test_support::process::peak_resident_bytes_of;
+use cofferdam_test_support::process::{peak_resident_bytes_of, resident_bytes_of};
 use serde_json::{Value, json};
 
 use super::client::cli;
@@ -92,6 +92,11 @@ impl Server {
     /// The most memory that it ever had resident, in bytes.
     pub(crate) fn peak_bytes(&self) -> u64 {
         peak_resident_bytes_of(self.child.id())
+    }
+
+    /// The memory that is resident now, in bytes.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        resident_bytes_of(self.child.id())
     }
 
     #[track_caller]

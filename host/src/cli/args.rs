@@ -175,6 +175,16 @@ pub(super) enum Command {
     Man(commands::man::Args),
 }
 
+impl Command {
+    /// Whether it serves requests until it is stopped.
+    pub(super) fn is_server(&self) -> bool {
+        #[cfg(feature = "server")]
+        return matches!(self, Self::Mcp(_) | Self::Serve(_));
+        #[cfg(not(feature = "server"))]
+        false
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]

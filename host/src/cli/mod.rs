@@ -60,6 +60,9 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return report::usage(&error),
     };
+    if cli.command.is_server() {
+        process_setup::keep_no_freed_memory();
+    }
     #[cfg(feature = "failpoints")]
     if let Some(code) = failpoints::arm() {
         return code;

@@ -34,3 +34,31 @@ fn survive_file_size_limits() {
     // The handler fails to be set only for signals that cannot be handled.
     let _ = signal_hook::flag::register(Signal::XFSZ.as_raw(), Arc::new(AtomicBool::new(false)));
 }
+
+/// Has the C library give freed memory back to the system: its allocator raises its own thresholds with the first
+/// large request, and then keeps what later ones took (measured: 52 of 53 MB of a flood over HTTP, with fixed
+/// thresholds 15). It reads them at the start alone, so the process starts once more in place, with the same id.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+pub(super) fn keep_no_freed_memory() {
+    use std::os::unix::process::CommandExt as _;
+    const VARIABLE: &str = "GLIBC_TUNABLES";
+    /// The thresholds that the allocator begins with, in bytes.
+    const FIXED: &str = "glibc.malloc.mmap_threshold=131072:glibc.malloc.trim_threshold=131072";
+    let there = std::env::var_os(VARIABLE).unwrap_or_default();
+    let there = there.to_string_lossy();
+    // Set by the process before this one, or by the operator.
+    if there.contains("glibc.malloc.") {
+        return;
+    }
+    let value =
+        [&*there, FIXED].iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join(":");
+    let mut args = std::env::args_os();
+    let name = args.next().unwrap_or_default();
+    // Returns only where it fails; then the allocator is as it was.
+    let error =
+        std::process::Command::new("/proc/self/exe").arg0(name).args(args).env(VARIABLE, value).exec();
+    tracing::debug!(%error, "the allocator keeps freed memory");
+}
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+pub(super) fn keep_no_freed_memory() {}

@@ -31,6 +31,12 @@ pub fn peak_resident_bytes_of(process: u32) -> u64 {
     status_of(&process.to_string(), "VmHWM") * 1024
 }
 
+/// The memory of another process that is resident now, in bytes; 0 if there is none.
+#[must_use]
+pub fn resident_bytes_of(process: u32) -> u64 {
+    status_of(&process.to_string(), "VmRSS") * 1024
+}
+
 /// Threads.
 #[must_use]
 pub fn threads() -> u64 {
