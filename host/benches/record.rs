@@ -4,15 +4,16 @@
 //! second floor seals nothing. Several callers share commits; how many there are decides what a call pays.
 #![allow(clippy::unwrap_used, missing_docs, clippy::print_stdout, reason = "a benchmark")]
 
+#[path = "shared/discard.rs"]
+mod discard;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cofferdam::audit::{
-    AuditError, AuditLog, AuditReader, AuditTrouble, Durability, Opened, Order, Standing,
-};
 use cofferdam::{Call, Compiler, ConnectorRef, Host};
 use cofferdam_test_support::package::guest_package;
 use cofferdam_test_support::{Home, Signer, connector};
+use discard::Discard;
 use serde_json::json;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
@@ -20,30 +21,6 @@ use tokio::task::JoinSet;
 const CALLS: usize = 6_000;
 const ROUNDS: usize = 5;
 const CALLERS: [usize; 3] = [1, 8, 64];
-
-/// Says that everything is written, and writes nothing.
-struct Discard;
-
-impl AuditLog for Discard {
-    fn submit(&self, order: Order) {
-        match order {
-            Order::Open { reply, .. } => drop(reply.send(Ok(Opened::Begun))),
-            Order::Append { reply, .. } | Order::Close { reply, .. } => {
-                if let Some(reply) = reply {
-                    drop(reply.send(Ok(())));
-                }
-            }
-            Order::Settle { reply, .. } => drop(reply.send(Ok(true))),
-            Order::Look { reply, .. } => drop(reply.send(Ok(Standing::Free))),
-            Order::Flush { reply } => drop(reply.send(Ok(()))),
-            _ => {}
-        }
-    }
-
-    fn reader(&self) -> Result<Box<dyn AuditReader>, AuditError> {
-        Err(AuditError::new(AuditTrouble::Other, "nothing is kept"))
-    }
-}
 
 async fn greet(host: &Host, hello: &ConnectorRef) {
     let call = Call::from_text(hello.clone(), "greet", json!({"name": "Ada"}).to_string());

@@ -34,11 +34,18 @@ fn a_deleted_log_frees_a_key_only_when_accepted() {
         let _ = fs::remove_file(home.path().join(name));
     }
     let cli = Cli::new(COFFERDAM, home.path());
+    for read in ["list", "stats"] {
+        cli.run(&["audit", read]).fails(84).said("the audit log is missing or older");
+    }
     let ran = cli.run(&["audit", "verify"]).fails(86);
     assert!(ran.stdout.contains("home.state signs for"), "{}", ran.stdout);
     let error = refused(run(host().run(post(path, Some("k")))));
     assert_eq!((error.kind(), count()), (HostErrorKind::AuditUnavailable, 1));
-    assert!(error.message().contains("older than this home remembers"), "{error}");
+    assert!(error.message().contains("the audit log is missing or older"), "{error}");
+    // Whether a call was cut short cannot be told.
+    for recover in [&["recover", "list"][..], &["recover", "resume", "--all"]] {
+        cli.run(recover).fails(84).said("the audit log is missing or older");
+    }
     assert!(error.hint_text().unwrap().contains("--accept-loss"), "{error:?}");
     run(host().run(post(path, None))).unwrap();
     assert_eq!(count(), 2, "a call without a key goes on");

@@ -11,6 +11,8 @@
     reason = "a benchmark"
 )]
 
+#[path = "../shared/discard.rs"]
+mod discard;
 mod load;
 mod server;
 
@@ -24,6 +26,7 @@ use cofferdam::manifest::HostGrant;
 use cofferdam::{Compiler, ConnectorRef, Host};
 use cofferdam_test_support::package::guest_package;
 use cofferdam_test_support::{Home, Signer, connector};
+use discard::Discard;
 use http::Request;
 use http_body_util::{BodyExt, Full};
 use load::Row;
@@ -87,6 +90,8 @@ fn main() {
         let host = home.builder_alone().concurrency(256).allow_private(server.host_port()).build().unwrap();
         let policy =
             Policy::new(std::slice::from_ref(&grant), &[PrivateGrant::parse(&server.host_port()).unwrap()]);
+        let unrecorded = home.builder_alone().concurrency(256).allow_private(server.host_port());
+        let unrecorded = unrecorded.audit_log(Arc::new(Discard)).build().unwrap();
         let client = Client::new(default_tls([]).unwrap(), Arc::new(SystemResolver::default()), policy);
         let before = server.connections();
         println!("{threads} threads, {callers} callers:");
@@ -104,6 +109,7 @@ fn main() {
                     ("big_result", json!({"bytes": 1_024})),
                 ),
                 guest("guest GET, the whole call", 1, &host, &probe, ("fetch", json!({"url": url}))),
+                guest("the same, not recorded", 1, &unrecorded, &probe, ("fetch", json!({"url": url}))),
                 guest(
                     "guest POST of 100 bytes, the whole call",
                     1,

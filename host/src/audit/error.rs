@@ -188,11 +188,11 @@ impl AuditError {
         self.trouble
     }
 
-    /// What it is, in words that name no path of the machine: of a file that is not this user's alone, the rule that it
-    /// breaks.
+    /// What it is, in words that name no path of the machine: of a file that is not this user's alone or is missing, which one
+    /// and why.
     pub(crate) fn says(&self) -> &str {
         match self.trouble {
-            AuditTrouble::Exposed | AuditTrouble::Key => &self.detail,
+            AuditTrouble::Exposed | AuditTrouble::Key | AuditTrouble::Lost => &self.detail,
             trouble => trouble.says(),
         }
     }

@@ -1,5 +1,6 @@
 //! Hosts of private addresses that a command may reach: one option, wherever something is called.
 
+use crate::egress::PrivateGrant;
 use crate::host::HostBuilder;
 
 /// The option.
@@ -12,15 +13,23 @@ pub(super) struct AllowPrivate {
         value_name = "HOST:PORT[=RANGE]",
         env = "COFFERDAM_ALLOW_PRIVATE",
         hide_env_values = true,
-        value_delimiter = ','
+        value_delimiter = ',',
+        value_parser = grant
     )]
     allow_private: Vec<String>,
+}
+
+/// One host, and where it may be. An empty variable names none.
+fn grant(text: &str) -> Result<String, String> {
+    match PrivateGrant::parse(text) {
+        Err(error) if !text.is_empty() => Err(error.to_string()),
+        _ => Ok(text.to_owned()),
+    }
 }
 
 impl AllowPrivate {
     /// The host that may reach them.
     pub(super) fn of(self, builder: HostBuilder) -> HostBuilder {
-        // An empty variable names none.
         let allowed = self.allow_private.into_iter().filter(|text| !text.is_empty());
         allowed.fold(builder, |builder, host_port| builder.allow_private(host_port))
     }

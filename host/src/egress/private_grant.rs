@@ -73,7 +73,8 @@ fn default_ranges(host: &str) -> &'static [&'static str] {
 
 fn read_range(text: &str) -> Result<IpNet, PrivateGrantError> {
     let shown = crate::failure::ascii_line(text, 80);
-    let range = text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
+    let range =
+        text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(|it| it.to_canonical().into()));
     let Some(range) = range else {
         return Err(PrivateGrantError(format!(
             "`{shown}` is not a range of addresses; write one address, or a network like 10.0.0.0/8"

@@ -14,7 +14,7 @@ use crate::audit::{
 };
 use crate::digest::Digest;
 use crate::error::{HostError, HostErrorKind};
-use crate::home_state::{HomeState, Loss, StateError, Stored};
+use crate::home_state::{HomeState, Loss, Progress, StateError, Stored};
 use crate::host_key::{self, KeyError};
 
 /// The record of a host. Cheap to clone. What reads it blocks: not for an executor's threads.
@@ -95,8 +95,32 @@ impl Audit {
     pub fn existing(&self) -> Result<Option<Box<dyn AuditReader>>, HostError> {
         match self.log.reader() {
             Ok(reader) => Ok(Some(reader)),
-            Err(error) if error.trouble() == AuditTrouble::Absent => Ok(None),
+            Err(error) if error.trouble() == AuditTrouble::Absent => {
+                self.reaches(0)?;
+                Ok(None)
+            }
             Err(error) => Err(unreadable(error)),
+        }
+    }
+
+    /// Refuses a log that is gone, or shorter than it was: a call that was cut short may be missing from it.
+    ///
+    /// # Errors
+    /// `audit_unavailable`: it is, or that cannot be told.
+    pub(crate) fn is_whole(&self) -> Result<(), HostError> {
+        match self.existing()? {
+            Some(mut reader) => self.reaches(reader.length().map_err(unreadable)?),
+            None => Ok(()),
+        }
+    }
+
+    fn reaches(&self, found: u64) -> Result<(), HostError> {
+        match HomeState::of(&self.home).read().map_err(no_state)? {
+            Stored::Valid(Progress { log: Some(log), .. }) if log.n > found => {
+                let loss = Loss::LogOlder { remembered: log.n, found };
+                Err(unreadable(AuditError::new(AuditTrouble::Lost, loss)))
+            }
+            _ => Ok(()),
         }
     }
 

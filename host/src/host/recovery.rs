@@ -17,6 +17,7 @@ impl Host {
     /// # Errors
     /// `audit_unavailable`: the record cannot be read.
     pub fn incomplete(&self) -> Result<Vec<Incomplete>, HostError> {
+        self.audit().is_whole()?;
         flow::incomplete(&self.pipeline)
     }
 

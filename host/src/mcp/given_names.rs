@@ -1,8 +1,6 @@
 //! The names that tools were offered under, so that nothing that is installed later takes one of them.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use semver::Version;
@@ -10,11 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use super::names::Wanted;
 use crate::error::{HostError, HostErrorKind};
+use crate::private_file::{self, FileError, FilePolicy};
 
 const FORMAT_VERSION: u64 = 1;
 
-/// The largest file: ten thousand names and room.
-const LONGEST: u64 = 4 * 1024 * 1024;
+/// The names decide which tool an agent calls. The largest file holds ten thousand of them, and has room.
+const POLICY: FilePolicy = FilePolicy::trusted(4 * 1024 * 1024);
 
 /// The names that were given, kept in a file of the home directory.
 #[derive(Debug, Clone, Default)]
@@ -46,13 +45,9 @@ impl GivenNames {
     /// `configuration`: it is there and cannot be read.
     pub fn load(path: impl Into<PathBuf>) -> Result<Self, HostError> {
         let path = path.into();
-        let tools = match fs::metadata(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => BTreeMap::new(),
-            Err(error) => return Err(unusable(&path, "cannot be read").because(error)),
-            Ok(metadata) if metadata.len() > LONGEST => return Err(unusable(&path, "is too large")),
-            Ok(_) => {
-                let text =
-                    fs::read(&path).map_err(|error| unusable(&path, "cannot be read").because(error))?;
+        let tools = match private_file::read(&path, &POLICY).map_err(|error| failed(&path, "read", error))? {
+            None => BTreeMap::new(),
+            Some(text) => {
                 let document = serde_json::from_slice::<Document>(&text).ok();
                 let document = document.filter(|document| document.version == FORMAT_VERSION);
                 document.ok_or_else(|| unusable(&path, "is not a file of tool names"))?.names
@@ -84,13 +79,17 @@ impl GivenNames {
         let document = Document { version: FORMAT_VERSION, names: self.tools.clone() };
         let mut json = serde_json::to_vec_pretty(&document).unwrap_or_default();
         json.push(b'\n');
-        let failed = |error: std::io::Error| unusable(path, "cannot be written").because(error);
-        let dir = path.parent().unwrap_or(Path::new("."));
-        fs::create_dir_all(dir).map_err(failed)?;
-        let mut file = tempfile::NamedTempFile::new_in(dir).map_err(failed)?;
-        file.write_all(&json).and_then(|()| file.as_file().sync_all()).map_err(failed)?;
-        file.persist(path).map_err(|error| failed(error.error))?;
-        Ok(())
+        private_file::replace(path, &json, &POLICY).map_err(|error| failed(path, "written", error))
+    }
+}
+
+fn failed(path: &Path, doing: &str, error: FileError) -> HostError {
+    match error {
+        FileError::Refused(fault) => {
+            let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+            fault.into_host_error(HostErrorKind::Configuration, &format!("{name} in the home directory"))
+        }
+        error => unusable(path, &format!("cannot be {doing}")).because(error),
     }
 }
 

@@ -62,7 +62,7 @@ pub(in crate::cli) struct Args {
 
     /// Puts on record, signed, that you know of what is found, and goes on from there.
     ///
-    /// What was found stays in every later proof, as accepted; what is changed after that is found anew.
+    /// What is still wrong stays in every later proof, as accepted (a loss that the home accepts is an entry of the log); what is changed after that is found anew.
     #[arg(long, conflicts_with = "export")]
     accept_loss: bool,
 

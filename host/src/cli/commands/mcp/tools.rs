@@ -28,7 +28,8 @@ pub(super) fn list(
     if let Some(error) = unusable {
         let message = error.message().trim_end_matches('.');
         ui.warn(&format!(
-            "{message}. These are the tools without their pins; no server starts before they are pinned anew."
+            "{message}. These are the tools without their pins; no server starts before that is repaired. {}",
+            error.hint_text().unwrap_or_default()
         ));
     } else if listing.tools.is_empty() {
         ui.note(nothing(&listing));
