@@ -94,7 +94,7 @@ fn a_test_with_a_url_goes_through_the_gate_and_shows_a_status_alone() {
 
 #[test]
 fn why_ends_with_binding_required_where_it_is_unbound() {
-    let (_home, cli) = home(&[slack("github://acme/slack", "1.0.0", "slack.com:443")]);
+    let (home_dir, cli) = home(&[slack("github://acme/slack", "1.0.0", "slack.com:443")]);
     for access in ["bearer/slack", "slack.com:443"] {
         let ran = cli.run(&["why", "github://acme/slack", access, "--format", "json"]).fails(78);
         let answer: Value = serde_json::from_str(&ran.stdout).unwrap();
@@ -111,6 +111,9 @@ fn why_ends_with_binding_required_where_it_is_unbound() {
     for access in ["bearer/slack", "slack.com:443"] {
         cli.run(&["why", "github://acme/slack", access]).ok();
     }
+    // A vault that cannot be used is no yes.
+    std::fs::remove_file(home_dir.path().join("vault.key")).unwrap();
+    let _ = cli.run(&["why", "github://acme/slack", "bearer/slack"]).fails(82);
 }
 
 #[test]

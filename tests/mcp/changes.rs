@@ -78,5 +78,5 @@ fn what_was_pinned_and_changed_is_not_offered_before_it_is_pinned_anew() {
     std::fs::write(&file, "{}").unwrap();
     cli(&home).run(&["mcp", "--operations", "hello"]).fails(64).said("mcp-pins.json");
     let listing = cli(&home).run(&["mcp", "--operations", "hello", "--list-tools"]);
-    listing.fails(0).said("pinned anew");
+    listing.fails(0).said("pin the tools anew");
 }

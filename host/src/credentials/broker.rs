@@ -130,6 +130,14 @@ impl Broker {
         blocking(move || vault.bindings()).await
     }
 
+    /// Opens the vault, if it is not open. Blocks.
+    ///
+    /// # Errors
+    /// It cannot be used.
+    pub(crate) fn check_vault(&self) -> Result<(), HostError> {
+        self.vault.bindings().map(drop).map_err(HostError::from)
+    }
+
     /// Says in a sentence or two whether a call would find the credential bound, and with a target, whether a request
     /// to that would carry it; and returns the problem that a call would fail with. May open the vault, and block.
     pub(crate) fn foretell(

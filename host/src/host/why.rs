@@ -70,9 +70,14 @@ impl Access {
     }
 }
 
-/// A method, if the text begins as one: what begins with a digit is the port of a host of that name.
+/// A method, if the text begins as one or is written as methods are, in capitals. What begins with a digit is the port
+/// of a host of that name.
 fn method(text: &str) -> Option<Method> {
-    let name = text.strip_prefix("method:").filter(|name| !name.starts_with(|c: char| c.is_ascii_digit()))?;
+    let in_capitals = text.bytes().all(|byte| byte.is_ascii_uppercase()).then_some(text);
+    let name = text
+        .strip_prefix("method:")
+        .or(in_capitals)
+        .filter(|name| !name.starts_with(|c: char| c.is_ascii_digit()))?;
     Method::from_bytes(name.as_bytes()).ok()
 }
 
@@ -112,7 +117,7 @@ impl Host {
     /// As [`Host::why`], of a package that need not be installed.
     ///
     /// # Errors
-    /// It is not a package.
+    /// It is not a package; or the credential that is asked for is granted, and the vault cannot be used.
     pub fn why_package(
         &self,
         bytes: Vec<u8>,
@@ -120,7 +125,12 @@ impl Host {
         scope: Option<&ActionScope>,
     ) -> Result<Result<Permit, Denial>, HostError> {
         let package = self.pipeline.loader.sandbox.open_blocking(bytes)?;
-        Ok(self.decide(&package, access, scope))
+        let decided = self.decide(&package, access, scope);
+        if let (Asked::Credential(..), Ok(_)) = (&access.0, &decided) {
+            // A call would end with this.
+            self.pipeline.broker.check_vault()?;
+        }
+        Ok(decided)
     }
 
     fn decide(
@@ -239,7 +249,7 @@ mod tests {
         {
             assert!(matches!(Access::parse(text).unwrap().0, Asked::Network(_)), "{text}");
         }
-        for text in ["method:PROPFIND", "method:get", "method:TRACE"] {
+        for text in ["method:PROPFIND", "method:get", "method:TRACE", "PROPFIND"] {
             assert!(matches!(Access::parse(text).unwrap().0, Asked::Method(_)), "{text}");
         }
         assert!(matches!(Access::parse("method:443").unwrap().0, Asked::Network(_)), "a host of that name");
