@@ -10,6 +10,7 @@ mod discard;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cofferdam::audit::Durability;
 use cofferdam::{Call, Compiler, ConnectorRef, Host};
 use cofferdam_test_support::package::guest_package;
 use cofferdam_test_support::{Home, Signer, connector};

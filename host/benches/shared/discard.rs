@@ -3,7 +3,7 @@
 use cofferdam::audit::{AuditError, AuditLog, AuditReader, AuditTrouble, Opened, Order, Standing};
 
 /// An audit log that says of everything that it is written, and writes nothing.
-pub struct Discard;
+pub(crate) struct Discard;
 
 impl AuditLog for Discard {
     fn submit(&self, order: Order) {
