@@ -344,7 +344,11 @@ fn inspect_and_why_say_what_goes_where_and_what_is_missing() {
     let notes = why("api_key/slack").unwrap().notes().join(" ");
     assert!(notes.contains("`cofferdam binding set api_key/slack/default`"), "{notes}");
     service.vault.set_locked(true);
-    assert!(why("api_key/slack").unwrap().notes().join(" ").contains("The vault is locked."));
+    assert!(why(&service.upstream.url("/")).unwrap().notes().join(" ").contains("The vault is locked."));
+    // Asked for the credential itself, it is no yes: a call would end with this.
+    let access = cofferdam::host::Access::parse("api_key/slack").unwrap();
+    let error = service.host.why(&example("probe"), &access, None).unwrap_err();
+    assert!(error.to_string().contains("The vault is locked."), "{error}");
     let shown = &service.host.inspect(&example("probe")).unwrap().credentials[0];
     let text = format!("api_key/slack, query parameter api_key, to {}", service.upstream.grant());
     assert_eq!((shown.to_string(), shown.optional), (text, false));
