@@ -63,11 +63,16 @@ impl Signing {
         let newest =
             newest(connection)?.and_then(|(_, note)| Checkpoint::read(&note, &self.signer.key()).ok());
         let vault = newest.and_then(|newest| newest.vault);
+        // A vault gets a counter only where there is a `home.state`.
+        let mark = self.state.vault_mark().map_err(AuditError::from_io)?;
         let mut stored = self.state.read().map_err(AuditError::from_state)?;
         let mut head = super::writer::head(connection)?;
-        let has_log = matches!(stored, Stored::Valid(progress) if progress.log.is_some());
-        let is_new = matches!(stored, Stored::Missing | Stored::Valid(_)) && !has_log && vault.is_none();
-        if is_new {
+        let has_begun = match stored {
+            Stored::Missing => mark.is_some_and(|mark| mark.counter > 0),
+            Stored::Valid(progress) => progress.log.is_some(),
+            Stored::Invalid => true,
+        };
+        if !has_begun && vault.is_none() {
             // Before the first statement of the new form: one that has no memory beside it has lost it.
             let Head { n, hash } = head;
             self.state.create(Some(LogProgress { n, hash, highest: n })).map_err(AuditError::from_state)?;

@@ -129,6 +129,22 @@ fn a_missing_vault_stops_keyed_calls() {
 }
 
 #[test]
+fn a_log_deleted_with_the_state_frees_no_key_where_a_vault_remembers_one() {
+    let home = tempfile::tempdir().unwrap();
+    let (counter, log_n) = (1u64.to_be_bytes(), 0u64.to_be_bytes());
+    let header = [&crate::home_state::VAULT_MAGIC[..], &[0, 2], &counter, &log_n].concat();
+    let vault = BTreeMap::from([(home.path().join("vault"), header)]);
+    let state = crate::home_state::HomeState::of(home.path());
+    state.create(None).unwrap();
+    put_back(home.path(), &vault);
+    state.advance_vault(1).unwrap();
+    assert!(matches!(keyed(&log(home.path()), "k"), Ok(Opened::Begun)));
+    put_back(home.path(), &BTreeMap::new());
+    fs::remove_file(home.path().join("home.state")).unwrap();
+    refused_until_accepted(home.path());
+}
+
+#[test]
 fn a_home_from_before_the_state_begins_one() {
     let home = tempfile::tempdir().unwrap();
     assert!(matches!(keyed(&log(home.path()), "k"), Ok(Opened::Begun)));
