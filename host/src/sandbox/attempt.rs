@@ -12,7 +12,6 @@ use jiff::Timestamp;
 use wasmtime::Store;
 
 use super::account;
-use super::breather::Breather;
 use super::gates::call::CallFacts;
 use super::gates::guards::Guards;
 use super::gates::http::HttpGate;
@@ -21,6 +20,7 @@ use super::gates::log::Suppressed;
 use super::load::{Connector, Exported};
 use super::state::State;
 use super::values::{Answer, Arguments, Returned, Unreadable};
+use super::yield_hook::{PollStart, YieldHook};
 use super::{outcome, traps};
 use crate::action::ActionScope;
 use crate::clock::Clock;
@@ -123,13 +123,14 @@ pub(crate) async fn run<A: Answer>(
     let state = State::new(gate, facts, context.audit_id().clone(), Arc::clone(&clock));
     let mut store = Store::new(operation.engine(), state);
 
-    store.call_hook_async(Breather::new(Arc::clone(&clock)));
+    let poll_start = PollStart::new(started);
+    store.call_hook_async(YieldHook::new(Arc::clone(&clock), poll_start.clone()));
     let instantiated = OnceLock::new();
     let stop = match prepare(&mut store, limits, connector) {
         Ok(()) => {
             let work = instantiate_and_call(&mut store, operation, args, (&*clock, &ledger), &instantiated);
             let at_deadline = || counted.iter().for_each(|guards| guards.saw_the_end_of_time(started));
-            watch(&*clock, deadline, &ledger, at_deadline, work).await
+            watch((&*clock, &poll_start), deadline, &ledger, at_deadline, work).await
         }
         Err(error) => Stop::Done(Err(error)),
     };
@@ -260,7 +261,7 @@ fn message_of(panic: &(dyn Any + Send)) -> String {
 /// Drives the guest, and looks at the clock and the ledger itself each time it yields: a busy runtime's
 /// timers come late, and a gate's verdict must not wait for the guest.
 async fn watch<A>(
-    clock: &dyn Clock,
+    (clock, poll_start): (&dyn Clock, &PollStart),
     deadline: Instant,
     ledger: &Ledger,
     at_deadline: impl FnOnce(),
@@ -274,9 +275,11 @@ async fn watch<A>(
         if ledger.is_over() {
             return Poll::Ready(Stop::Verdict);
         }
-        if clock.now() >= deadline {
+        let now = clock.now();
+        if now >= deadline {
             return Poll::Ready(Stop::Deadline);
         }
+        poll_start.set(now);
         // A panic in a gate is the host's fault; it ends this attempt and not the process.
         match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
             // What comes after the deadline is too late, also a value: a limit that lets one through is none.

@@ -3,7 +3,6 @@
 
 mod account;
 mod attempt;
-mod breather;
 mod bridge;
 mod cache;
 mod compile;
@@ -31,6 +30,7 @@ mod traps;
 mod values;
 mod words;
 mod worker;
+mod yield_hook;
 
 use std::sync::Arc;
 

@@ -1,0 +1,76 @@
+//! Makes a guest that is busy with host calls yield, so that the clock and a gate's verdict reach it.
+//!
+//! Fuel makes computing guests yield, but a host call burns none: a loop of them, each a fraction of a
+//! millisecond, would hold its thread beyond any deadline. The hook yields after a host call once the guest has
+//! held its thread for a millisecond. Time in which the guest waited does not count: a yield costs a turn through the
+//! whole queue of the executor, and calls that wait for the network would pay it at each answer.
+//!
+//! On the way into the host and out of it, the hook also looks at the memory that the host call may use, and has used.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use wasmtime::{CallHook, CallHookHandler, StoreContextMut};
+
+use super::state::State;
+use crate::clock::Clock;
+use crate::limits;
+
+/// The longest time that a guest holds its thread with host calls.
+const YIELD_INTERVAL: Duration = Duration::from_millis(1);
+
+/// The time at which the guest got its thread: the start of the current poll.
+#[derive(Debug, Clone)]
+pub(super) struct PollStart(Arc<Mutex<Instant>>);
+
+impl PollStart {
+    pub(super) fn new(now: Instant) -> Self {
+        Self(Arc::new(Mutex::new(now)))
+    }
+
+    pub(super) fn set(&self, now: Instant) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = now;
+    }
+
+    fn get(&self) -> Instant {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The hook of one store.
+pub(super) struct YieldHook {
+    clock: Arc<dyn Clock>,
+    poll_start: PollStart,
+}
+
+impl YieldHook {
+    pub(super) fn new(clock: Arc<dyn Clock>, poll_start: PollStart) -> Self {
+        Self { clock, poll_start }
+    }
+
+    fn is_due(&self) -> bool {
+        self.clock.now().saturating_duration_since(self.poll_start.get()) >= YIELD_INTERVAL
+    }
+}
+
+#[wasmtime_wasi::async_trait]
+impl CallHookHandler<State> for YieldHook {
+    async fn handle_call_event(
+        &self,
+        mut store: StoreContextMut<'_, State>,
+        event: CallHook,
+    ) -> wasmtime::Result<()> {
+        if event.entering_host() {
+            // What the guest hands over is decoded in the host's memory.
+            let room = store.data().ledger().memory().room();
+            let room = usize::try_from(room).unwrap_or(usize::MAX);
+            store.set_hostcall_fuel(room.min(limits::HOST_TRANSFER_BYTES));
+        } else {
+            store.data_mut().charge_handles()?;
+        }
+        if event.exiting_host() && self.is_due() {
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+}
