@@ -3,7 +3,7 @@
 use std::fs;
 
 use cofferdam_test_support::package;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cli::desk;
 
@@ -55,6 +55,10 @@ fn a_load_error_shows_its_cause_and_no_id() {
         "no install is in the audit log: {}",
         refused.stderr
     );
+    let refused = desk.run("install other.wasm --allow-unsigned --format json");
+    let envelope: Value = serde_json::from_str(refused.stderr.lines().last().unwrap()).unwrap();
+    let error = &envelope["error"];
+    assert_eq!((&error["details"]["code"], &error["audit_id"]), (&json!("load_failed"), &Value::Null));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
 use clap::CommandFactory as _;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::args::Cli;
 use super::exit_codes::{INTERRUPTED, TERMINATED, USAGE};
@@ -77,15 +77,8 @@ fn id_of(error: &Error) -> &AuditId {
 pub(super) fn stopped(ui: &Ui, stop: Stop) -> ExitCode {
     match stop {
         Stop::Error(error) => {
-            let code = exit_code(&error);
-            match &error {
-                // Nothing is wrong: it was asked for.
-                Error::Host(host) if host.kind() == HostErrorKind::Cancelled && !ui.json() => {
-                    ui.note(host.message());
-                }
-                error => show(ui, error),
-            }
-            ExitCode::from(code)
+            show(ui, &error);
+            ExitCode::from(exit_code(&error))
         }
         Stop::Recorded(error) => {
             let id = id_of(&error).clone();
@@ -93,13 +86,17 @@ pub(super) fn stopped(ui: &Ui, stop: Stop) -> ExitCode {
                 Error::Host(error) => Some(error.kind().code()),
                 Error::Failure(_) => None,
             };
-            let code = stopped(ui, error.into());
+            match ui.json() {
+                // An envelope is strings and numbers: nothing in it can fail.
+                true => show_envelope(&serde_json::to_string(&error).unwrap_or_default()),
+                false => show(ui, &error),
+            }
             if !ui.json() {
                 let facts = kind.map(|kind| ("code", kind)).into_iter().chain([("record", id.as_str())]);
                 show_facts(&facts.collect::<Vec<_>>());
                 err_line("  more: ", DIM, &format!("cofferdam audit show {id}"));
             }
-            code
+            ExitCode::from(exit_code(&error))
         }
         Stop::Shown(code) => ExitCode::from(code),
         Stop::Interrupted => {
@@ -160,19 +157,32 @@ const ERROR: Style = AnsiColor::Red.on_default().bold();
 const FIX: Style = AnsiColor::Cyan.on_default().bold();
 const DIM: Style = Style::new().dimmed();
 
-/// Shows an error on standard error: its envelope, or what it says for people.
+/// Shows an error on standard error: its envelope, or its text for people. The audit log has nothing under its id.
 pub(super) fn show(ui: &Ui, error: &Error) {
-    if ui.json() {
-        // An envelope is strings and numbers: nothing in it can fail.
-        let envelope = serde_json::to_string(error).unwrap_or_default();
-        let mut err = anstream::stderr().lock();
-        drop(std::io::Write::write_all(&mut err, (printable_json(&envelope) + "\n").as_bytes()));
-        return;
-    }
     match error {
+        error if ui.json() => show_envelope(&json!({"error": unlogged(error)}).to_string()),
         Error::Failure(failure) => show_failure(failure),
+        // Nothing is wrong: it was asked for.
+        Error::Host(error) if error.kind() == HostErrorKind::Cancelled => ui.note(error.message()),
         Error::Host(error) => show_host_error(ui, error),
     }
+}
+
+/// Returns the content of the envelope of an error that the audit log does not have: without the id under which
+/// nothing would be found.
+pub(super) fn unlogged(error: &Error) -> Value {
+    // An envelope is strings and numbers: nothing in it can fail.
+    let mut envelope = serde_json::to_value(error).unwrap_or_default();
+    let mut error = envelope.get_mut("error").map(Value::take).unwrap_or_default();
+    if let Some(error) = error.as_object_mut() {
+        error.shift_remove("audit_id");
+    }
+    error
+}
+
+fn show_envelope(envelope: &str) {
+    let mut err = anstream::stderr().lock();
+    drop(std::io::Write::write_all(&mut err, (printable_json(envelope) + "\n").as_bytes()));
 }
 
 fn show_failure(failure: &Failure) {

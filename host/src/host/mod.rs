@@ -204,7 +204,8 @@ impl Host {
     /// # Errors
     /// The package directory cannot be read or written.
     pub fn rebuild_index(&self) -> Result<Rebuilt, HostError> {
-        self.pipeline.loader.registry.rebuild_index().map_err(HostError::from)
+        let loader = &self.pipeline.loader;
+        loader.registry.rebuild_index(|bytes| loader.sandbox.open_blocking(bytes)).map_err(HostError::from)
     }
 
     /// Reads a reference as people write it: `name@version`, or a bare name of which exactly one version

@@ -11,9 +11,10 @@ use super::highest::Highest;
 use super::index::Index;
 use super::{Entry, HIGHEST, Registry};
 use crate::digest::Digest;
+use crate::error::HostError;
 use crate::failure::safe_line;
-use crate::manifest::{ConnectorName, Manifest};
-use crate::package::extract;
+use crate::manifest::ConnectorName;
+use crate::package::Package;
 
 /// What a rebuilt index has, and what it was made without.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,20 +36,24 @@ pub struct Skipped {
 
 impl Registry {
     /// Makes the index from the packages in the store: each must have the hash that its directory is
-    /// named after, and a manifest. Signatures are not looked at here; every load does.
+    /// named after, and `open` must accept it: the bytes are not verified, so a host has its compile worker parse
+    /// them. Signatures are not looked at here; every load does.
     ///
     /// Where two packages have one name and version, the one that the old index names is kept; without
     /// an old index that can be read, neither is. No package is removed.
     ///
     /// # Errors
     /// A store that cannot be read, or an index that cannot be written.
-    pub fn rebuild_index(&self) -> Result<Rebuilt, RegistryError> {
+    pub fn rebuild_index(
+        &self,
+        open: impl Fn(Vec<u8>) -> Result<Package, HostError>,
+    ) -> Result<Rebuilt, RegistryError> {
         let _lock = self.begin()?;
         let old = self.index().unwrap_or_default();
         let mut found: BTreeMap<(ConnectorName, Version), Vec<Digest>> = BTreeMap::new();
         let mut skipped = Vec::new();
         for directory in self.directories()? {
-            match self.identify(&directory) {
+            match self.identify(&directory, &open) {
                 Ok((name, version, digest)) => found.entry((name, version)).or_default().push(digest),
                 Err(reason) => skipped.push(Skipped { directory, reason }),
             }
@@ -91,16 +96,19 @@ impl Registry {
         Ok(names)
     }
 
-    fn identify(&self, directory: &str) -> Result<(ConnectorName, Version, Digest), String> {
+    fn identify(
+        &self,
+        directory: &str,
+        open: impl Fn(Vec<u8>) -> Result<Package, HostError>,
+    ) -> Result<(ConnectorName, Version, Digest), String> {
         let digest = Digest::parse(directory).filter(|digest| digest.to_string() == directory);
         let digest = digest.ok_or("its name is not a hash")?;
         let stored = self.read(&digest).map_err(|error| error.to_string())?;
         if Digest::of(&stored.bytes) != digest {
             return Err("its package has another hash than its name says".into());
         }
-        let sections = extract(&stored.bytes).map_err(|error| error.to_string())?;
-        let manifest =
-            Manifest::parse("connector.toml", sections.manifest).map_err(|error| error.to_string())?;
+        let package = open(stored.bytes).map_err(|error| error.to_string())?;
+        let manifest = package.manifest();
         Ok((manifest.name().clone(), manifest.version().clone(), digest))
     }
 }

@@ -28,6 +28,10 @@ fn package(version: &str, salt: &str) -> Package {
     Package::open(fixture::package(NAME, version, salt)).unwrap()
 }
 
+fn open(bytes: Vec<u8>) -> Result<Package, HostError> {
+    Ok(Package::open(bytes)?)
+}
+
 fn name() -> ConnectorName {
     ConnectorName::parse(NAME).unwrap()
 }
@@ -239,7 +243,7 @@ fn a_damaged_index_is_refused_untouched_and_can_be_rebuilt() {
             );
         }
         assert_eq!(contents(registry.root()), before);
-        let rebuilt = registry.rebuild_index().unwrap();
+        let rebuilt = registry.rebuild_index(open).unwrap();
         assert_eq!((rebuilt.entries.len(), rebuilt.skipped.len()), (1, 0));
         assert_eq!(fs::read(&index).unwrap(), good);
     }
@@ -260,12 +264,12 @@ fn rebuilding_takes_what_proves_itself_and_reports_the_rest() {
     fs::create_dir(registry.store().join("..oops")).unwrap();
     fs::create_dir(registry.store().join(Digest::of(b"empty").to_string())).unwrap();
     symlink("/etc", registry.store().join(Digest::of(b"link").to_string())).unwrap();
-    let rebuilt = registry.rebuild_index().unwrap();
+    let rebuilt = registry.rebuild_index(open).unwrap();
     let kept: Vec<Digest> = rebuilt.entries.iter().map(|entry| entry.digest).collect();
     assert_eq!(kept, [*good.digest(), *twin.digest()]);
     assert_eq!(rebuilt.skipped.len(), 5, "{:?}", rebuilt.skipped);
     fs::write(registry.root().join(INDEX), b"").unwrap();
-    let rebuilt = registry.rebuild_index().unwrap();
+    let rebuilt = registry.rebuild_index(open).unwrap();
     assert_eq!(rebuilt.entries.len(), 1, "without an old index, of two twins neither is believed");
 }
 
@@ -367,7 +371,7 @@ fn many_installers_at_once_converge() {
     }
     assert_eq!(fs::read_dir(home.registry.tmp()).unwrap().count(), 0);
     let before = contents(home.registry.root());
-    home.registry.rebuild_index().unwrap();
+    home.registry.rebuild_index(open).unwrap();
     assert_eq!(contents(home.registry.root()), before);
 }
 
@@ -459,7 +463,7 @@ fn row_63_an_older_version_needs_leave_also_after_the_newer_one_is_gone() {
     refused("installed");
     registry.remove(&name(), &version("1.10.0")).unwrap();
     refused("removed");
-    registry.rebuild_index().unwrap();
+    registry.rebuild_index(open).unwrap();
     refused("rebuilt");
     assert_eq!(registry.install_any_version(&old, None).unwrap(), InstallOutcome::Installed);
     assert_eq!(registry.install(&old, Some(b"s")).unwrap(), InstallOutcome::SignatureUpdated);
@@ -482,7 +486,7 @@ fn a_record_of_removed_versions_that_was_edited_is_not_believed() {
     let error = registry.install(&package("1.0.0", ""), None).unwrap_err();
     let text = told(error, &home, HostErrorKind::RegistryUnavailable);
     assert!(text.contains("checksum") && text.contains("--rebuild-index"), "{text}");
-    let rebuilt = registry.rebuild_index().unwrap();
+    let rebuilt = registry.rebuild_index(open).unwrap();
     assert!(rebuilt.skipped[0].reason.contains("forgotten"), "{:?}", rebuilt.skipped);
     registry.install(&package("1.0.0", ""), None).unwrap();
 }

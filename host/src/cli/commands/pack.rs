@@ -52,6 +52,8 @@ pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop>
     let mut docs = Documentation::Wit(packaging::read_wit(&wit)?);
     let mut component = files::read_package(&component)?;
     if replace {
+        // Unverified bytes: the worker parses them before this process looks for their sections.
+        runtime::block_on(async { Ok(session.parser()?.operations(component.clone()).await?) })?;
         if wit.is_empty() {
             docs = Documentation::Kept(package::extract(&component).map_err(HostError::from)?.docs);
         }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::call::ConnectorRef;
 use crate::cli::page::{Page, Tone};
-use crate::cli::report::Stop;
+use crate::cli::report::{Stop, unlogged};
 use crate::cli::session::{Session, resolve};
 use crate::cli::{progress, runtime};
 use crate::error::Error;
@@ -97,12 +97,10 @@ pub(in crate::cli) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop>
 
 impl Checked {
     fn new(connector: &ConnectorRef, error: Option<&Error>) -> Self {
-        // An envelope is strings and numbers: nothing in it can fail.
-        let envelope = error.map(|error| serde_json::to_value(error).unwrap_or_default());
         Self {
             connector: connector.to_string(),
             ok: error.is_none(),
-            error: envelope.and_then(|mut envelope| envelope.get_mut("error").map(Value::take)),
+            error: error.map(unlogged),
             message: error.map(ToString::to_string).unwrap_or_default(),
         }
     }
