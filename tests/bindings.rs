@@ -259,6 +259,7 @@ fn grants_are_derived_from_the_one_that_asks_and_never_guessed() {
     );
     // A connector alone adds no host, and the command says which it lacks.
     let allow = ["binding", "allow", "bearer/slack", "--connector", "github://acme/chat"];
+    cli.run(&allow[..3]).fails(2).said("<--connector <CONNECTOR>|--host <HOST:PORT>>");
     let allowed = cli.run(&allow);
     assert!(allowed.stderr.contains("--host chat.example:443"), "{}", allowed.stderr);
     let allowed = cli.run(&[&allow[..], &["--format", "json"]].concat()).json();
@@ -267,6 +268,12 @@ fn grants_are_derived_from_the_one_that_asks_and_never_guessed() {
     cli.run(&host).fails(65).said("--yes");
     let allowed = cli.run(&[&host[..], &["--yes"]].concat()).json();
     assert_eq!(allowed["binding"]["hosts"], json!(["chat.example:443", "slack.com:443"]));
+    cli.run(&["binding", "test", "bearer/slack"]).ok();
+
+    // A connector that uses another identity lacks nothing of this one.
+    let chat = ["--connector", "github://acme/chat"];
+    cli.run(&[&["binding", "disallow", "bearer/slack"], &chat[..]].concat()).ok();
+    fed(&cli, &[&["binding", "set", "bearer/slack/chat", "--stdin"], &chat[..]].concat(), TOKEN).ok();
     cli.run(&["binding", "test", "bearer/slack"]).ok();
 
     // Nothing installed, and both said.

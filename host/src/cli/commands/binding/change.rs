@@ -2,6 +2,8 @@
 
 use std::io::{IsTerminal as _, Write as _};
 
+use clap::ArgGroup;
+
 use super::{Name, changed, connector, host};
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
@@ -47,13 +49,14 @@ pub(in crate::cli) struct DisallowArgs {
 
 /// The binding, and the entries that are added to it or taken off it.
 #[derive(Debug, clap::Args)]
+#[command(group = ArgGroup::new("entry").args(["connector", "host"]).required(true).multiple(true))]
 struct Change {
     /// The binding.
     #[arg(value_name = "NAME", value_parser = Name, hide_possible_values = true)]
     name: BindingName,
 
     /// A connector that may use the binding.
-    #[arg(long, value_name = "CONNECTOR", value_parser = connector, required_unless_present = "host")]
+    #[arg(long, value_name = "CONNECTOR", value_parser = connector)]
     connector: Option<ConnectorName>,
 
     /// A host that the binding may go to; may be given several times.
