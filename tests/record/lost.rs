@@ -1,4 +1,4 @@
-//! A home whose log was deleted, as its operator meets it: keyed calls wait for a word.
+//! A home whose log was deleted: keyed calls are refused until the operator accepts the loss.
 
 use std::fs;
 
@@ -37,12 +37,14 @@ fn a_deleted_log_frees_a_key_only_when_accepted() {
     for read in ["list", "stats"] {
         cli.run(&["audit", read]).fails(84).said("the audit log is missing or older");
     }
+    // A server says so before the first request comes.
+    cli.run(&["mcp"]).said("warning: The record cannot be read: the audit log is missing or older");
     let ran = cli.run(&["audit", "verify"]).fails(86);
     assert!(ran.stdout.contains("home.state signs for"), "{}", ran.stdout);
     let error = refused(run(host().run(post(path, Some("k")))));
     assert_eq!((error.kind(), count()), (HostErrorKind::AuditUnavailable, 1));
     assert!(error.message().contains("the audit log is missing or older"), "{error}");
-    // Whether a call was cut short cannot be told.
+    // True if a call was cut short cannot be told.
     for recover in [&["recover", "list"][..], &["recover", "resume", "--all"]] {
         cli.run(recover).fails(84).said("the audit log is missing or older");
     }

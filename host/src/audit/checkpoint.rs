@@ -46,7 +46,7 @@ pub struct Checkpoint {
     pub hash: [u8; 32],
     /// When it was said.
     pub at: Timestamp,
-    /// How many changes the vault of the home had; none in older statements, and in those that leave the home.
+    /// The number of changes of the home's vault; none in older statements, and in those that leave the home.
     pub vault: Option<u64>,
     /// What is said.
     pub statement: Statement,

@@ -167,6 +167,8 @@ impl AuditError {
         match error {
             StateError::Key(error) => Self::from_key(error),
             StateError::Io(error) => Self::from_io(error),
+            StateError::VaultRefused(fault) => Self::from_file("the vault", FileError::Refused(fault)),
+            StateError::VaultDamaged => Self::new(AuditTrouble::Lost, error),
             StateError::Unusable => Self::new(AuditTrouble::Lost, error),
         }
     }
@@ -188,8 +190,8 @@ impl AuditError {
         self.trouble
     }
 
-    /// What it is, in words that name no path of the machine: of a file that is not this user's alone or is missing, which one
-    /// and why.
+    /// Describes the error without any path of the machine: of a file that is not this user's alone or is missing,
+    /// which one and why.
     pub(crate) fn says(&self) -> &str {
         match self.trouble {
             AuditTrouble::Exposed | AuditTrouble::Key | AuditTrouble::Lost => &self.detail,

@@ -383,7 +383,7 @@ pub enum Order {
 }
 
 impl Order {
-    /// Whether carrying it out is right only if the log has every key and every call of the past.
+    /// Returns whether carrying it out is right only if the log has every key and every call of the past.
     pub(crate) fn depends_on_the_past(&self) -> bool {
         match self {
             Self::Open { call, .. } => call.key.is_some() || call.resumes.is_some(),
@@ -392,7 +392,7 @@ impl Order {
         }
     }
 
-    /// Whether it is about the log itself, and has transactions of its own.
+    /// Returns whether it is about the log itself, and has transactions of its own.
     pub(crate) fn is_of_the_log(&self) -> bool {
         matches!(self, Self::Sign { .. } | Self::Accept { .. } | Self::Prune { .. })
     }

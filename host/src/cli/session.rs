@@ -103,7 +103,15 @@ impl<'u> Session<'u> {
                     .note("This system does not confine the server in full; see `cofferdam inspect --host`.");
             }
         }
-        self.host_and_vault_with(settings, &actor, add).map(|(host, _)| host)
+        let (host, _) = self.host_and_vault_with(settings, &actor, add)?;
+        if let Err(error) = host.audit().check_for_loss() {
+            self.ui.warn(&format!(
+                "{} Calls under idempotency keys are refused. {}",
+                error.message(),
+                error.hint_text().unwrap_or_default()
+            ));
+        }
+        Ok(host)
     }
 
     /// Whether servers and the compile worker confine themselves.

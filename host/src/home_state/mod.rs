@@ -4,10 +4,12 @@
 //! nothing to verify. So the home keeps a record of both in a third file, under a MAC of the host's key. Each of the
 //! two carries the counter of the other as well: an older `home.state` shows in them.
 //!
-//! What the file says is never ahead of the log or the vault: it is written after them. It may be behind, after a crash.
+//! The file is never ahead of the log or the vault: it is written after them. It may be behind, after a crash.
 
 mod progress;
 mod store;
 
 pub(crate) use progress::{LogProgress, Loss, Progress, VaultMark};
+#[cfg(test)]
+pub(crate) use store::vault_header;
 pub(crate) use store::{HomeState, StateError, Stored, VAULT_MAGIC};

@@ -1,4 +1,4 @@
-//! What `home.state` says, its text form, and the comparison with what is found.
+//! The content of `home.state`, its text form, and the comparison with the files.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ const ORIGIN: &str = "cofferdam home state 1";
 /// Stands for the lowest counter where no vault is expected.
 const NO_VAULT: &str = "none";
 
-/// How far the audit log and the vault had come.
+/// The progress of the audit log and the vault, as the home remembers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Progress {
     /// None while the home has no log.
@@ -17,7 +17,7 @@ pub(crate) struct Progress {
     pub(crate) vault: Option<VaultProgress>,
 }
 
-/// How far the log had come.
+/// The progress of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LogProgress {
     /// The number of its last signed entry, and
@@ -28,7 +28,7 @@ pub(crate) struct LogProgress {
     pub(crate) highest: u64,
 }
 
-/// How far the vault had come.
+/// The progress of the vault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct VaultProgress {
     /// The lowest counter that a vault may have which is used. None after the operator accepted that there is no vault.
@@ -44,7 +44,7 @@ pub(crate) struct VaultMark {
     pub(crate) log: u64,
 }
 
-/// What is missing, or older than it was.
+/// The file that is missing, or older than it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Loss {
     #[error("home.state is missing, although the audit log or the vault was written with it")]
@@ -61,6 +61,8 @@ pub(crate) enum Loss {
     LogOther(u64),
     #[error("the vault is missing: home.state says that there is one")]
     VaultMissing,
+    #[error("the vault cannot be compared with home.state: it is damaged, or not this user's alone")]
+    VaultUnusable,
     #[error("the vault is older than home.state says: it is at change {found}, and was at {remembered}")]
     VaultOlder { remembered: u64, found: u64 },
 }
@@ -78,6 +80,11 @@ impl Progress {
         let is_older =
             mark.log > self.log.map_or(0, |log| log.highest) || mark.counter > highest.saturating_add(1);
         is_older.then_some(Loss::StateOlder)
+    }
+
+    /// Returns whether there is a vault, as far as is remembered.
+    pub(super) fn expects_vault(&self) -> bool {
+        self.vault.is_some_and(|vault| vault.least.is_some())
     }
 
     /// The counters for the next version of the vault.

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hmac::Mac as _;
+use sha2::{Digest as _, Sha256};
 
-use super::progress::{LogProgress, Progress, VaultMark, VaultProgress};
+use super::progress::{LogProgress, Loss, Progress, VaultMark, VaultProgress};
 use crate::failpoint;
 use crate::host_key::{self, KeyError, derived, keyed};
-use crate::private_file::{self, FileError, FileLock, FilePolicy, StagedFile};
+use crate::private_file::{self, FileError, FileFault, FileLock, FilePolicy, StagedFile};
 
 const FILE: &str = "home.state";
 const PURPOSE: &[u8] = b"cofferdam home state 1";
@@ -17,12 +18,18 @@ const PURPOSE: &[u8] = b"cofferdam home state 1";
 /// Its longest is 4 KiB.
 const POLICY: FilePolicy = FilePolicy::secret(4 * 1024);
 
-/// How long a writer waits for the one before it, which only writes this one file.
+/// The time that a writer waits for another one, which only writes this file.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The first bytes of a vault that has counters: its magic, its version, and then two numbers of 8 bytes.
+/// The first bytes of a vault. The header of version 2 goes on with the version, two counters of 8 bytes, the lock, and
+/// the first 8 bytes of the SHA-256 of all that.
 pub(crate) const VAULT_MAGIC: &[u8; 16] = b"cofferdam vault\n";
 const VAULT_VERSION: [u8; 2] = [0, 2];
+const VAULT_HEADER_BYTES: usize = 128;
+const VAULT_SUM_BYTES: usize = 8;
+
+/// The counters of a vault stay below this. A forged header with a higher one would leave no room to count on.
+const MAX_COUNTER: u64 = 1 << 62;
 
 /// Why `home.state` cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +38,14 @@ pub(crate) enum StateError {
     Key(#[from] KeyError),
     #[error("home.state: {0}")]
     Io(#[from] io::Error),
+    /// The vault cannot be compared: the file breaks this rule,
+    #[error("the vault {0}")]
+    VaultRefused(FileFault),
+    /// or its header does not hold.
+    #[error(
+        "the vault is damaged (its header was cut short or changed): put a copy of it back, or move it away"
+    )]
+    VaultDamaged,
     /// It is not there, or does not hold, and so is not written either.
     #[error("home.state is missing or was changed; `cofferdam audit verify` says more")]
     Unusable,
@@ -45,7 +60,7 @@ impl From<FileError> for StateError {
     }
 }
 
-/// What is found of it.
+/// The file as it was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stored {
     Missing,
@@ -65,7 +80,7 @@ impl HomeState {
         Self { home: home.to_owned() }
     }
 
-    /// What it says now. A missing `host.key` is not created.
+    /// Reads the file. A missing `host.key` is not created.
     pub(crate) fn read(&self) -> Result<Stored, StateError> {
         let bytes = match private_file::read(&self.home.join(FILE), &POLICY) {
             Ok(Some(bytes)) => bytes,
@@ -82,41 +97,67 @@ impl HomeState {
         Ok(opened(&bytes, &key).map_or(Stored::Invalid, Stored::Valid))
     }
 
-    /// The header counters of the vault in this home; none where there is no vault. A vault of the first version has
-    /// none: its counters are 0, as are those of a file that is no vault, which whoever opens it reports.
-    pub(crate) fn vault_mark(&self) -> io::Result<Option<VaultMark>> {
+    /// The header counters of the vault in this home; none where there is no vault. The counters of a vault of the
+    /// first version are 0. Only the vault's key proves them.
+    ///
+    /// # Errors
+    /// The vault cannot be read, or its header does not hold.
+    pub(crate) fn vault_mark(&self) -> Result<Option<VaultMark>, StateError> {
         let file = match private_file::open(&self.home.join("vault"), &FilePolicy::secret(u64::MAX)) {
             Ok(Some(file)) => file.into_file(),
             Ok(None) => return Ok(None),
-            Err(FileError::Refused(_)) => return Ok(Some(VaultMark::default())),
-            Err(FileError::Io(error) | FileError::Unsynced(error)) => return Err(error),
+            Err(FileError::Refused(fault)) => return Err(StateError::VaultRefused(fault)),
+            Err(error) => return Err(StateError::Io(error.into())),
         };
-        let mut first = Vec::new();
-        file.take(34).read_to_end(&mut first)?;
-        let numbers = first.strip_prefix(VAULT_MAGIC).and_then(|rest| rest.strip_prefix(&VAULT_VERSION));
-        let number = |at: usize| {
-            let bytes = numbers.and_then(|numbers| numbers.get(at..at.saturating_add(8)));
-            bytes.and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_be_bytes)
-        };
-        Ok(Some(VaultMark { counter: number(0), log: number(8) }))
+        let mut header = Vec::new();
+        file.take(VAULT_HEADER_BYTES as u64).read_to_end(&mut header)?;
+        let versioned = header.strip_prefix(VAULT_MAGIC).ok_or(StateError::VaultDamaged)?;
+        match versioned.strip_prefix(&VAULT_VERSION) {
+            Some(fields) => mark(&header, fields).map(Some).ok_or(StateError::VaultDamaged),
+            // Opening a vault of an unknown version reports that.
+            None => Ok(Some(VaultMark::default())),
+        }
+    }
+
+    /// Compares the vault that is there with `progress`.
+    pub(crate) fn vault_loss(&self, progress: &Progress) -> Result<Option<Loss>, StateError> {
+        match self.vault_mark() {
+            Ok(found) => Ok(progress.vault_loss(found)),
+            Err(StateError::VaultRefused(_) | StateError::VaultDamaged) => {
+                Ok(progress.expects_vault().then_some(Loss::VaultUnusable))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns whether the vault that is there was written beside a `home.state`, which gave it a counter.
+    pub(crate) fn has_counted_vault(&self) -> Result<bool, StateError> {
+        match self.vault_mark() {
+            Ok(found) => Ok(found.is_some_and(|mark| mark.counter > 0)),
+            Err(StateError::VaultRefused(_) | StateError::VaultDamaged) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Creates the file if there is none. `log` is the log as it is now, where there is one. It is on the disk before
     /// this returns.
     pub(crate) fn create(&self, log: Option<LogProgress>) -> Result<(), StateError> {
         let key = host_key::read_or_make(&self.home.join("host.key"))?;
-        let _lock = self.lock()?;
+        let lock = self.lock()?;
         if self.read()? != Stored::Missing {
             return Ok(());
         }
-        let vault =
-            self.vault_mark()?.map(|mark| VaultProgress { least: Some(mark.counter), highest: mark.counter });
-        self.write(&Progress { log, vault }, &key, true)
+        let vault = self
+            .vault_mark()
+            .ok()
+            .flatten()
+            .map(|mark| VaultProgress { least: Some(mark.counter), highest: mark.counter });
+        self.write(&Progress { log, vault }, &key, &lock)
     }
 
     /// Notes that the log has come so far. It never goes back.
-    pub(crate) fn advance_log(&self, n: u64, hash: [u8; 32], sync: bool) -> Result<(), StateError> {
-        self.change(sync, |progress| {
+    pub(crate) fn advance_log(&self, n: u64, hash: [u8; 32]) -> Result<(), StateError> {
+        self.change(|progress| {
             let highest = progress.log.map_or(0, |log| log.highest).max(n);
             if progress.log.is_none_or(|log| log.n < n) {
                 progress.log = Some(LogProgress { n, hash, highest });
@@ -126,7 +167,7 @@ impl HomeState {
 
     /// Notes that the vault has come so far.
     pub(crate) fn advance_vault(&self, counter: u64) -> Result<(), StateError> {
-        self.change(true, |progress| {
+        self.change(|progress| {
             let highest = progress.vault.map_or(0, |vault| vault.highest).max(counter);
             progress.vault = Some(VaultProgress { least: Some(highest), highest });
         })
@@ -135,7 +176,7 @@ impl HomeState {
     /// Replaces what was remembered: the operator accepts the log and the vault as they are now.
     pub(crate) fn accept(&self, n: u64, hash: [u8; 32]) -> Result<(), StateError> {
         let key = host_key::read_or_make(&self.home.join("host.key"))?;
-        let _lock = self.lock()?;
+        let lock = self.lock()?;
         let before = match self.read()? {
             Stored::Valid(progress) => progress,
             Stored::Missing | Stored::Invalid => Progress::default(),
@@ -149,26 +190,24 @@ impl HomeState {
             (mark.map(|mark| mark.counter), kept.max(mark.map_or(0, |mark| mark.counter)));
         let vault = (before.vault.is_some() || mark.is_some())
             .then_some(VaultProgress { least, highest: highest_vault });
-        self.write(&Progress { log, vault }, &key, true)
+        self.write(&Progress { log, vault }, &key, &lock)
     }
 
-    fn change(&self, sync: bool, change: impl FnOnce(&mut Progress)) -> Result<(), StateError> {
+    fn change(&self, change: impl FnOnce(&mut Progress)) -> Result<(), StateError> {
         let key = host_key::read(&self.home.join("host.key"))?;
-        let _lock = self.lock()?;
+        let lock = self.lock()?;
         let Stored::Valid(before) = self.read()? else { return Err(StateError::Unusable) };
         let mut next = before;
         change(&mut next);
         if next == before {
             return Ok(());
         }
-        self.write(&next, &key, sync)
+        self.write(&next, &key, &lock)
     }
 
-    fn write(&self, progress: &Progress, key: &[u8; 32], sync: bool) -> Result<(), StateError> {
-        let mut file = StagedFile::begin(&self.home.join(FILE), &POLICY)?;
-        if !sync {
-            file = file.without_sync();
-        }
+    /// Replaces the file. It is on the disk before this returns: a vault is refused where it is damaged or behind.
+    fn write(&self, progress: &Progress, key: &[u8; 32], lock: &FileLock) -> Result<(), StateError> {
+        let mut file = StagedFile::begin_locked(&self.home.join(FILE), &POLICY, lock)?;
         file.write_all(sealed(progress, key).as_bytes())?;
         failpoint::pass("state.before");
         file.replace()?;
@@ -176,12 +215,24 @@ impl HomeState {
         Ok(())
     }
 
-    /// A lock on `host.key`, which is never replaced while the home is in use.
+    /// A lock on `host.key`, which is never replaced while the home is in use, and may be read-only.
     fn lock(&self) -> Result<FileLock, StateError> {
-        let lock = FileLock::acquire(&self.home.join("host.key"), PATIENCE)?;
+        let lock = FileLock::acquire_existing(&self.home.join("host.key"), PATIENCE)?;
         let busy = "another process has been writing it for 2 seconds";
         Ok(lock.ok_or_else(|| io::Error::new(io::ErrorKind::TimedOut, busy))?)
     }
+}
+
+/// The counters in a header of version 2, whose checksum must fit.
+fn mark(header: &[u8], fields: &[u8]) -> Option<VaultMark> {
+    let (summed, sum) = header.split_at_checked(VAULT_HEADER_BYTES - VAULT_SUM_BYTES)?;
+    if Sha256::digest(summed).get(..VAULT_SUM_BYTES)? != sum {
+        return None;
+    }
+    let (counter, rest) = fields.split_first_chunk()?;
+    let mark =
+        VaultMark { counter: u64::from_be_bytes(*counter), log: u64::from_be_bytes(*rest.first_chunk()?) };
+    (mark.counter < MAX_COUNTER && mark.log < MAX_COUNTER).then_some(mark)
 }
 
 fn sealed(progress: &Progress, key: &[u8; 32]) -> String {
@@ -196,14 +247,25 @@ fn opened(bytes: &[u8], key: &[u8; 32]) -> Option<Progress> {
     let text = std::str::from_utf8(bytes).ok()?;
     let (text, _) = text.rsplit_once("mac ")?;
     let progress = Progress::parse(text)?;
-    // The file is no oracle: whoever can try tags can read the right one.
+    // A constant-time comparison is not needed: a process that can try tags can read the right one.
     (sealed(&progress, key).as_bytes() == bytes).then_some(progress)
+}
+
+/// The header of a vault with these counters.
+#[cfg(test)]
+pub(crate) fn vault_header(counter: u64, log: u64) -> Vec<u8> {
+    let mut header = [&VAULT_MAGIC[..], &VAULT_VERSION, &counter.to_be_bytes(), &log.to_be_bytes()].concat();
+    header.resize(VAULT_HEADER_BYTES - VAULT_SUM_BYTES, 0);
+    let sum = Sha256::digest(&header);
+    header.extend_from_slice(sum.get(..VAULT_SUM_BYTES).unwrap_or_default());
+    header
 }
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test")]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
     use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
 
@@ -224,8 +286,8 @@ mod tests {
     #[test]
     fn the_counters_only_go_forward() {
         let (_home, state) = state();
-        state.advance_log(5, [5; 32], false).unwrap();
-        state.advance_log(3, [3; 32], false).unwrap();
+        state.advance_log(5, [5; 32]).unwrap();
+        state.advance_log(3, [3; 32]).unwrap();
         state.advance_vault(2).unwrap();
         let log = Some(LogProgress { n: 5, hash: [5; 32], highest: 5 });
         let vault = Some(VaultProgress { least: Some(2), highest: 2 });
@@ -234,6 +296,43 @@ mod tests {
         state.accept(1, [1; 32]).unwrap();
         let log = Some(LogProgress { n: 1, hash: [1; 32], highest: 5 });
         assert_eq!(progress(&state).log, log);
+    }
+
+    #[test]
+    fn a_vault_without_a_sound_header_has_no_counters() {
+        let (home, state) = state();
+        let path = home.path().join("vault");
+        let put = |bytes: &[u8]| {
+            fs::write(&path, bytes).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        };
+        put(&vault_header(2, 0));
+        assert_eq!(state.vault_mark().unwrap(), Some(VaultMark { counter: 2, log: 0 }));
+        state.advance_vault(2).unwrap();
+        let loss = || state.vault_loss(&progress(&state)).unwrap();
+        assert_eq!(loss(), None);
+        let mut changed = vault_header(2, 0);
+        changed[20] ^= 1;
+        let no_room = [vault_header(u64::MAX, 0), vault_header(2, MAX_COUNTER)];
+        for bytes in no_room.iter().chain([&changed, &changed[..50].to_vec(), &Vec::new()]) {
+            put(bytes);
+            assert!(matches!(state.vault_mark(), Err(StateError::VaultDamaged)));
+            assert_eq!(loss(), Some(Loss::VaultUnusable));
+        }
+        put(&vault_header(2, 0));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(matches!(state.vault_mark(), Err(StateError::VaultRefused(_))));
+        assert_eq!(loss(), Some(Loss::VaultUnusable), "not an older one");
+    }
+
+    #[test]
+    fn a_read_only_key_is_locked_and_none_is_created() {
+        let (home, state) = state();
+        let key = home.path().join("host.key");
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o400)).unwrap();
+        state.advance_log(1, [1; 32]).unwrap();
+        fs::remove_file(&key).unwrap();
+        assert!(state.lock().is_err() && !key.exists());
     }
 
     #[test]
@@ -246,7 +345,7 @@ mod tests {
         {
             fs::write(&path, changed).unwrap();
             assert_eq!(state.read().unwrap(), Stored::Invalid);
-            assert!(state.advance_log(1, [1; 32], false).is_err());
+            assert!(state.advance_log(1, [1; 32]).is_err());
         }
         fs::write(&path, &text).unwrap();
         assert_eq!(progress(&state), Progress::default());

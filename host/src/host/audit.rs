@@ -114,6 +114,21 @@ impl Audit {
         }
     }
 
+    /// Refuses a log, a vault or a `home.state` that is missing, or older than the others remember.
+    ///
+    /// # Errors
+    /// `audit_unavailable`: one is, or that cannot be told.
+    pub(crate) fn check_for_loss(&self) -> Result<(), HostError> {
+        // Before `home.state`, which is never behind what was signed.
+        let file = Anchor::of(&self.home).read().map_err(unreadable)?;
+        let vault = self.newest_vault(file.as_deref(), None)?;
+        self.is_whole()?;
+        match self.state_loss(HomeState::of(&self.home).read().map_err(no_state)?, vault)? {
+            Some(loss) => Err(unreadable(AuditError::new(AuditTrouble::Lost, loss))),
+            None => Ok(()),
+        }
+    }
+
     fn reaches(&self, found: u64) -> Result<(), HostError> {
         match HomeState::of(&self.home).read().map_err(no_state)? {
             Stored::Valid(Progress { log: Some(log), .. }) if log.n > found => {
@@ -191,13 +206,7 @@ impl Audit {
             file = anchor()?;
             evidence = self.log.evidence();
         }
-        let newest = match host_key::read(&self.home.join("host.key")) {
-            Ok(key) => {
-                newest_vault(file.as_deref(), evidence.as_deref_mut().ok(), &NoteSigner::new(&key).key())?
-            }
-            // Below it is an error, unless there is nothing to verify.
-            Err(_) => None,
-        };
+        let newest = self.newest_vault(file.as_deref(), evidence.as_deref_mut().ok())?;
         // After the view: it is never behind what was signed.
         let loss = self.state_loss(state.read().map_err(no_state)?, newest)?;
         // Nothing is there: of that, no key is missing.
@@ -229,19 +238,39 @@ impl Audit {
         Ok(proof(outcome, &key))
     }
 
-    /// What is missing or older of the vault, or of the memory itself. `vault` is what the newest statement about the
-    /// log says of it. What is wrong with the log shows in its own proof.
+    /// Returns the vault's counter in the newest statement about the log; none where no statement has one.
+    fn newest_vault(
+        &self,
+        file: Option<&str>,
+        evidence: Option<&mut (dyn AuditEvidence + 'static)>,
+    ) -> Result<Option<u64>, HostError> {
+        // Without a key nothing was signed; a key that is missing is an error of its own.
+        let Ok(key) = host_key::read(&self.home.join("host.key")) else { return Ok(None) };
+        let key = NoteSigner::new(&key).key();
+        let mut notes = match evidence {
+            Some(evidence) => evidence.notes().map_err(unreadable)?,
+            None => Vec::new(),
+        };
+        let newest = notes.pop().map(|kept| kept.note);
+        let newest = newest.as_deref().into_iter().chain(file);
+        Ok(newest.filter_map(|note| Checkpoint::read(note, &key).ok()?.vault).max())
+    }
+
+    /// Returns the loss of the vault, or of `home.state` itself. `vault` is what the newest statement about the
+    /// log says of it. Flaws of the log show in its own proof.
     fn state_loss(&self, stored: Stored, vault: Option<u64>) -> Result<Option<Loss>, HostError> {
-        let found = HomeState::of(&self.home).vault_mark();
-        let found = found.map_err(|error| unreadable(AuditError::from_io(error)))?;
-        let is_known = vault.is_some() || found.is_some_and(|mark| mark.counter > 0);
+        let state = HomeState::of(&self.home);
+        let is_known = vault.is_some() || state.has_counted_vault().map_err(no_state)?;
         Ok(match stored {
             Stored::Invalid => Some(Loss::StateInvalid),
             Stored::Missing => is_known.then_some(Loss::StateMissing),
             Stored::Valid(progress) => {
                 let highest = progress.vault.map_or(0, |vault| vault.highest);
                 let is_older = vault.is_some_and(|vault| vault > highest || progress.log.is_none());
-                is_older.then_some(Loss::StateOlder).or(progress.vault_loss(found))
+                match is_older {
+                    true => Some(Loss::StateOlder),
+                    false => state.vault_loss(&progress).map_err(no_state)?,
+                }
             }
         })
     }
@@ -329,21 +358,6 @@ pub(super) fn proof(outcome: Outcome, key: &NoteKey) -> Proof {
         more_findings: outcome.more,
         put_back: outcome.put_back.into_iter().map(|(n, flaw)| PutBack { n, flaw }).collect(),
     }
-}
-
-/// How far the vault had come when the log was signed for last; none where no statement says it.
-fn newest_vault(
-    file: Option<&str>,
-    evidence: Option<&mut (dyn AuditEvidence + 'static)>,
-    key: &NoteKey,
-) -> Result<Option<u64>, HostError> {
-    let mut notes = match evidence {
-        Some(evidence) => evidence.notes().map_err(unreadable)?,
-        None => Vec::new(),
-    };
-    let newest = notes.pop().map(|kept| kept.note);
-    let newest = newest.as_deref().into_iter().chain(file);
-    Ok(newest.filter_map(|note| Checkpoint::read(note, key).ok()?.vault).max())
 }
 
 fn no_state(error: StateError) -> HostError {

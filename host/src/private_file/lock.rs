@@ -30,15 +30,18 @@ impl FileLock {
     /// longer than `patience`. Blocks the thread.
     ///
     /// # Errors
-    /// What has this name is not a lock file of this user's, or the system refuses. Nothing is changed then.
+    /// The file is not a lock file of this user's, or the system refuses. Nothing is changed then.
     pub(crate) fn acquire(path: &Path, patience: Duration) -> Result<Option<Self>, FileError> {
-        for _ in 0..=patience.as_millis() / POLL.as_millis() {
-            if let Some(lock) = Self::try_acquire(path)? {
-                return Ok(Some(lock));
-            }
-            std::thread::sleep(POLL);
-        }
-        Ok(None)
+        wait(patience, || Self::try_acquire(path))
+    }
+
+    /// Waits for the lock on a file that exists and may be read-only.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`], and as [`acquire`](Self::acquire).
+    pub(crate) fn acquire_existing(path: &Path, patience: Duration) -> Result<Option<Self>, FileError> {
+        let path = directory::resolve(path, &LOCK_FILE)?.ok_or(io::ErrorKind::NotFound)?;
+        wait(patience, || Self::of(open_plain(&path)?, &path))
     }
 
     /// The lock; none while another holds it.
@@ -52,7 +55,11 @@ impl FileLock {
         let mut options = OpenOptions::new();
         // Nothing is ever written to it, and it is never truncated: it may turn out to be another file.
         options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
-        let file = options.open(&path).map_err(of_opening)?;
+        Self::of(options.open(&path).map_err(of_opening)?, &path)
+    }
+
+    /// Locks the open file; none while another holds the lock.
+    fn of(file: File, path: &Path) -> Result<Option<Self>, FileError> {
         let own = file.metadata()?;
         if !own.is_file() {
             return Err(FileFault::NotRegular.into());
@@ -64,7 +71,7 @@ impl FileLock {
             return Err(FileFault::HardLink.into());
         }
         if own.mode() & 0o077 != 0 {
-            // Whoever can open it can hold it. Locks of older versions were created under the umask alone.
+            // A process that can open it can hold it. Locks of older versions were created under the umask alone.
             file.set_permissions(Permissions::from_mode(0o600))?;
         }
         match file.try_lock() {
@@ -73,8 +80,8 @@ impl FileLock {
             Err(TryLockError::Error(error)) => return Err(error.into()),
         }
         let lock = Self { file };
-        // Its holder may have removed the file since it was opened: a lock on what is gone keeps nobody out.
-        Ok(lock.is_at(&path)?.then_some(lock))
+        // Its holder may have removed the file since it was opened: a lock on what is gone excludes no other process.
+        Ok(lock.is_at(path)?.then_some(lock))
     }
 
     /// Creates the file at `path`, locked from its first instant on.
@@ -89,7 +96,7 @@ impl FileLock {
         Ok(Self { file })
     }
 
-    /// Whether the file at `path` is the one that is locked.
+    /// Returns whether the file at `path` is the one that is locked.
     pub(crate) fn is_at(&self, path: &Path) -> io::Result<bool> {
         let own = FileStamp::from(&self.file.metadata()?);
         Ok(super::stamp_of(path).is_some_and(|there| there.is_same_file(&own)))
@@ -100,8 +107,21 @@ impl FileLock {
         self.file.set_len(0)
     }
 
-    /// Whether another holds the lock on the file at `path`.
+    /// Returns whether another holds the lock on the file at `path`.
     pub(crate) fn is_held(path: &Path) -> bool {
         open_plain(path).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
+}
+
+fn wait(
+    patience: Duration,
+    mut attempt: impl FnMut() -> Result<Option<FileLock>, FileError>,
+) -> Result<Option<FileLock>, FileError> {
+    for _ in 0..=patience.as_millis() / POLL.as_millis() {
+        if let Some(lock) = attempt()? {
+            return Ok(Some(lock));
+        }
+        std::thread::sleep(POLL);
+    }
+    Ok(None)
 }

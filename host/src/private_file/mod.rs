@@ -1,7 +1,7 @@
 //! Private files: the one place that opens, replaces and locks the files that decide what the host runs.
 //!
 //! A file is used only if no other user could have written it: it belongs to this user or to root, it is a regular file
-//! with one name, its mode keeps others out, it is no larger than its policy says, and nobody else can rename anything
+//! with one name, its mode keeps others out, it is no larger than its policy says, and no other user can rename anything
 //! on the way to it (`directory`). Each file states its rules as a [`FilePolicy`]; a file that breaks one is refused and
 //! left as it is. Files are replaced in one step, under the mode and the owner that they had, and are on the disk, with
 //! their names, before a write is reported as done.
@@ -129,10 +129,10 @@ pub(crate) fn stamp_of(path: &Path) -> Option<FileStamp> {
     path.symlink_metadata().ok().as_ref().map(FileStamp::from)
 }
 
-/// Whether the directory is there; nobody but this user or root may be able to change it, or what leads to it.
+/// Returns whether the directory is there; only this user and root may be able to change it, or what leads to it.
 ///
 /// # Errors
-/// Somebody else can, or the system refuses.
+/// Another user can change it, or the system refuses.
 pub(crate) fn check_dir(path: &Path) -> Result<bool, FileError> {
     // Any name in it has the same way.
     Ok(directory::resolve(&path.join("file"), &FilePolicy::trusted(0))?.is_some())

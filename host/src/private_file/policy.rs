@@ -16,12 +16,12 @@ pub(crate) struct FilePolicy {
     refused_bits: u32,
     /// Mode of a file that did not exist before; the umask is applied to it.
     new_mode: u32,
-    /// Whether the group may read a file of root's that is handed to this user.
+    /// True if the group may read a file of root's that is handed to this user.
     is_handed_over: bool,
     location: FileLocation,
 }
 
-/// Where a file is, which decides on links and directories.
+/// The location of a file, which decides on links and directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileLocation {
     /// Below the home directory: no link, in a directory that only this user or root can write.
@@ -33,13 +33,13 @@ pub(super) enum FileLocation {
 }
 
 impl FilePolicy {
-    /// A file of the home directory that decides what runs: others may read it, and nobody else may write it.
+    /// A file of the home directory that decides what runs: other users may read it, but not write it.
     pub(crate) const fn trusted(max_bytes: u64) -> Self {
         let location = FileLocation::Home;
         Self { max_bytes, refused_bits: WRITABLE, new_mode: 0o600, is_handed_over: false, location }
     }
 
-    /// A file of the home directory that nobody else may read or write.
+    /// A file of the home directory that other users may neither read nor write.
     pub(crate) const fn secret(max_bytes: u64) -> Self {
         Self { refused_bits: ACCESSIBLE, ..Self::trusted(max_bytes) }
     }
@@ -114,7 +114,7 @@ impl FilePolicy {
     }
 }
 
-/// Whether files of this user are trusted: this process's own user, or root, which can do anything anyway.
+/// Returns whether files of this user are trusted: this process's own user, or root, which can do anything anyway.
 pub(super) fn is_own(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }

@@ -23,7 +23,7 @@ pub(crate) struct StagedFile {
 }
 
 impl StagedFile {
-    /// How the names of files begin that are being written.
+    /// The prefix of the names of files that are being written.
     pub(crate) const PREFIX: &str = ".cofferdam-";
 
     /// Begins a new content of the file at `path`. Directories of the home that are missing are created.

@@ -121,7 +121,7 @@ fn a_directory_that_others_can_write_is_refused() {
             assert_eq!(fault(&path, &TRUSTED.named()), expected);
             assert!(replace(&path, b"new", &TRUSTED).is_err());
             assert!(FileLock::try_acquire(&path).is_err());
-            // An absent file says nothing either: somebody may have taken it away.
+            // An absent file says nothing either: another user may have removed it.
             assert_eq!(fault(&dir.join("none"), &TRUSTED), expected);
             // Others may create files there, and not rename those of others.
             set_mode(part, open | 0o1000);

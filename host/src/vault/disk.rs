@@ -22,7 +22,7 @@ const KEY: FilePolicy = FilePolicy::secret(u64::MAX).named().handed_over();
 
 const NEW_KEY: FilePolicy = FilePolicy::secret(u64::MAX);
 
-/// What a change may add to a vault: new tokens, which are rarely longer.
+/// The bytes that a change may add to a vault: new tokens, which are rarely longer.
 const SLACK_BYTES: u64 = 64 * 1024;
 
 /// A vault file as it is now; none where there is none.
@@ -74,7 +74,7 @@ pub(super) fn replace_vault(
     Ok(private_file::stamp_of(path))
 }
 
-/// Whether a vault of about the same size could be written.
+/// Returns whether a vault of about the same size could be written.
 pub(super) fn check_writable(path: &Path, lock: &VaultLock) -> Result<(), VaultError> {
     let size = fs::metadata(path).map_or(0, |meta| meta.len().min(MAX_BYTES)) + SLACK_BYTES;
     let write = || -> Result<(), FileError> {

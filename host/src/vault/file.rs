@@ -25,7 +25,7 @@ use crate::stamp::FileStamp;
 /// Longer than any writer takes, its passphrase's key included.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How often the vault and what is remembered of it are read, before a difference counts.
+/// The number of times that the vault and `home.state` are read before a difference counts.
 const TRIES: u32 = 3;
 
 /// What locks a vault.
@@ -225,7 +225,7 @@ impl VaultFile {
         Ok(())
     }
 
-    /// The memory of the home whose vault this is; none for a vault of another name.
+    /// Returns the `home.state` beside the vault; none for a vault of another name.
     fn home_state(&self) -> Option<HomeState> {
         let home =
             self.path.parent().filter(|_| self.path.file_name().is_some_and(|name| name == "vault"))?;
@@ -246,7 +246,7 @@ impl VaultFile {
             let loss = match stored {
                 Stored::Valid(progress) => progress.vault_loss(found),
                 Stored::Invalid => Some(Loss::StateInvalid),
-                // A home from before there was one, whose vault has no counter.
+                // The home is older than `home.state`; its vault has no counter.
                 Stored::Missing => found.filter(|mark| mark.counter > 0).map(|_| Loss::StateMissing),
             };
             tries -= 1;

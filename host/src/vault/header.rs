@@ -49,7 +49,7 @@ pub(super) const ARGON2ID: Kdf = Kdf::Argon2id { passes: 3, kib: 64 * 1024, lane
 /// The header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
-    /// How far this vault and its home's log have come; none in a vault of the first version.
+    /// The counters of this vault and its home's log; none in a vault of the first version.
     pub(super) mark: Option<VaultMark>,
     pub(super) kdf: Kdf,
     pub(super) salt: [u8; SALT_BYTES],

@@ -88,7 +88,7 @@ pub struct LogSettings {
     pub busy_timeout: Duration,
     /// How long calls stay on record; none for as long as nobody prunes it. Default: none.
     pub retention: Option<Duration>,
-    /// How many sealed bytes it keeps. Default: 256 MiB for one client, 1 GiB in all.
+    /// The most sealed bytes that it keeps. Default: 256 MiB for one client, 1 GiB in all.
     pub sealed: SealedQuota,
     /// The file system that SQLite goes through, by its name. Default: the machine's.
     #[cfg(test)]

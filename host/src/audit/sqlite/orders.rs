@@ -92,7 +92,7 @@ pub(super) struct At<'w> {
     pub(super) head: Head,
     /// How many calls got an end.
     pub(super) ended: usize,
-    /// The sealed bytes that were added, and who has no room for more.
+    /// The sealed bytes that were added, and the clients without room for more.
     pub(super) sealed: sealed::Added,
     pub(super) full: &'w sealed::Full,
     /// Up to where they are counted, once that was looked up.

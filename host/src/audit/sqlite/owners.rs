@@ -29,7 +29,7 @@ const MARK: &[u8] = b"missing\n";
 /// Most files of dead hosts that one host looks at.
 const MOST: usize = 1_000;
 
-/// How long a lock is waited for that somebody else looks at.
+/// The time to wait for a lock that another process tests.
 const LOOKED_AT: Duration = Duration::from_millis(200);
 
 /// The sign of life of this host.
@@ -67,7 +67,7 @@ impl Life {
     }
 }
 
-/// A file that is locked from its first instant on; or the one that somebody put in its place, taken back.
+/// Creates and locks the file, or takes back the mark that another process put in its place.
 fn claim(path: &Path) -> io::Result<FileLock> {
     match FileLock::create_new(path).map_err(io::Error::from) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}

@@ -18,10 +18,10 @@ const VERSIONS: [&str; 2] = [include_str!("v1.sql"), include_str!("v2.sql")];
 /// The number in `application_id` by which the file is known: `cfdm`.
 const APPLICATION: i64 = 0x6366_646d;
 
-/// Calls, and who made them, are nobody else's to read or to write.
+/// Other users may neither read nor write the calls on record.
 const POLICY: FilePolicy = FilePolicy::secret(u64::MAX);
 
-/// What SQLite keeps beside the file, and opens by its name.
+/// The endings of the files that SQLite keeps beside the database and opens by name.
 const COMPANIONS: [&str; 2] = ["-wal", "-shm"];
 
 /// How long a reader waits for another process.
@@ -173,7 +173,7 @@ fn made(version: usize) -> Result<Vec<Thing>, AuditError> {
     Ok(things)
 }
 
-/// An empty file that nobody else can read; SQLite gives its companions the same mode. That there is an audit log at
+/// Creates an empty file for this user alone; SQLite gives its companions the same mode. That there is an audit log at
 /// all survives a power cut, too.
 fn make(path: &Path) -> Result<(), AuditError> {
     match private_file::create_new(path, b"", &POLICY).map_err(io::Error::from) {

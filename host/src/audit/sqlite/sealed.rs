@@ -2,8 +2,8 @@
 //!
 //! Requests and outcomes are kept whole, sealed, to be done or given again. A client that makes many large calls would
 //! fill the disk with them. So the oldest go first, of calls that have ended: the call stays in the log and its
-//! idempotency key stays taken, and whoever repeats it is told that its outcome is not kept. What is sealed of a call
-//! that runs, has no end or has an unknown outcome never goes: nobody could decide about it without.
+//! idempotency key stays taken, and a repeated call is refused, since its outcome is not kept. Nothing is dropped of a
+//! call that runs, was interrupted or has an unknown outcome: an operator needs it to decide.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,14 +18,14 @@ const CALLS_AT_ONCE: usize = 1_024;
 /// The most clients that one commit makes room among, those with the most bytes first.
 const CLIENTS_AT_ONCE: usize = 8;
 
-/// The oldest calls of a client that something is sealed of and that nobody has to decide about. The steps of actions
+/// The oldest calls of a client that have sealed bytes and need no decision. The steps of actions
 /// only with `?2`: an action that was cut short goes on from the outcomes of its steps.
 const SELECT_OLDEST: &str = "SELECT id, first, last, sealed FROM calls WHERE actor = ?1 AND sealed > 0 AND verdict <> 0 \
     AND NOT EXISTS (SELECT 1 FROM keys WHERE keys.key = calls.key AND keys.call = calls.id AND keys.state IN (0, 2)) \
     AND (?2 OR NOT EXISTS (SELECT 1 FROM routes WHERE routes.id = calls.route AND routes.step <> '')) \
     ORDER BY id LIMIT ?3";
 
-/// Who has no room left although all that may go is gone: nothing more is sealed for it.
+/// The clients that are above their quota with nothing left to drop: no more is sealed for them.
 #[derive(Debug, Default)]
 pub(super) struct Full {
     clients: HashSet<String>,

@@ -1,5 +1,8 @@
 //! The signed statements of the record: in the table `checkpoints`, and the newest in the file beside it.
 
+use std::fs::File;
+use std::io;
+
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
 use serde_json::{Map, Value};
@@ -63,12 +66,11 @@ impl Signing {
         let newest =
             newest(connection)?.and_then(|(_, note)| Checkpoint::read(&note, &self.signer.key()).ok());
         let vault = newest.and_then(|newest| newest.vault);
-        // A vault gets a counter only where there is a `home.state`.
-        let mark = self.state.vault_mark().map_err(AuditError::from_io)?;
+        let has_counted_vault = self.state.has_counted_vault().map_err(AuditError::from_state)?;
         let mut stored = self.state.read().map_err(AuditError::from_state)?;
         let mut head = super::writer::head(connection)?;
         let has_begun = match stored {
-            Stored::Missing => mark.is_some_and(|mark| mark.counter > 0),
+            Stored::Missing => has_counted_vault,
             Stored::Valid(progress) => progress.log.is_some(),
             Stored::Invalid => true,
         };
@@ -76,7 +78,7 @@ impl Signing {
             // Before the first statement of the new form: one that has no memory beside it has lost it.
             let Head { n, hash } = head;
             self.state.create(Some(LogProgress { n, hash, highest: n })).map_err(AuditError::from_state)?;
-            self.state.advance_log(n, hash, true).map_err(AuditError::from_state)?;
+            self.advance(connection, &Head { n, hash })?;
             stored = self.state.read().map_err(AuditError::from_state)?;
             head = super::writer::head(connection)?;
         }
@@ -95,10 +97,11 @@ impl Signing {
         if !self.has(connection, log.n, log.hash)? {
             return Ok(Some(Loss::LogOther(log.n)));
         }
-        Ok(progress.vault_loss(self.state.vault_mark().map_err(AuditError::from_io)?))
+        self.state.vault_loss(&progress).map_err(AuditError::from_state)
     }
 
-    /// Whether this is the hash of the `n`-th entry. The chain is remembered further than it is pruned.
+    /// Returns whether this is the hash of the `n`-th entry, or that entry was pruned: entries before
+    /// the signed base are covered by the base alone.
     fn has(&self, connection: &Connection, n: u64, hash: [u8; 32]) -> Result<bool, AuditError> {
         let select = "SELECT hash FROM entries WHERE n = ?1";
         let there: Option<[u8; 32]> =
@@ -106,7 +109,7 @@ impl Signing {
         let base = base(connection)?.and_then(|(_, note)| Checkpoint::read(&note, &self.signer.key()).ok());
         Ok(match there {
             Some(there) => there == hash,
-            None => n == 0 || base.is_some_and(|base| base.n == n && base.hash == hash),
+            None => n == 0 || base.is_some_and(|base| base.n > n || base.n == n && base.hash == hash),
         })
     }
 
@@ -116,7 +119,19 @@ impl Signing {
             return Err(AuditError::new(AuditTrouble::Lost, loss));
         }
         let Head { n, hash } = super::writer::head(connection)?;
-        self.state.advance_log(n, hash, self.power).map_err(AuditError::from_state)
+        self.advance(connection, &Head { n, hash })
+    }
+
+    /// Has the home remember this end of the log. The entries are on the disk first: after a power cut `home.state` must
+    /// not be ahead of them.
+    fn advance(&self, connection: &Connection, head: &Head) -> Result<(), AuditError> {
+        let log = format!("{}-wal", connection.path().unwrap_or_default());
+        match File::open(log).and_then(|log| log.sync_data()) {
+            // SQLite removes the file once its content is in the database, on the disk.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(AuditError::from_io(error)),
+            _ => {}
+        }
+        self.state.advance_log(head.n, head.hash).map_err(AuditError::from_state)
     }
 
     /// Signs for the chain as it is, unless that was done, or unless what this host wrote (`own`) is not there any
@@ -165,9 +180,9 @@ impl Signing {
         transaction.prepare_cached(insert)?.execute(params![head.n, note])?;
         transaction.commit()?;
         failpoint::pass("checkpoint.committed");
-        // What was lost stays remembered until the operator accepts it.
+        // A loss stays remembered until the operator accepts it.
         match self.loss(connection)? {
-            None => self.state.advance_log(head.n, head.hash, self.power).map_err(AuditError::from_state)?,
+            None => self.advance(connection, &head)?,
             Some(loss) => {
                 tracing::warn!(target: "cofferdam::audit", "{loss}; `cofferdam audit verify` says more")
             }
@@ -230,7 +245,15 @@ impl Signing {
     }
 
     /// Puts on record that the operator accepts these flaws, and signs anew, whatever the file says.
+    ///
+    /// Nothing is written where there is neither a flaw nor a loss. A loss counts also where the flaws were accepted
+    /// before: the process may have ended before the home remembered it.
     pub(super) fn accept(&self, connection: &Connection, flaws: Vec<Accepted>) -> Result<String, AuditError> {
+        if flaws.is_empty() && self.loss(connection)?.is_none() {
+            return self.sign(connection, None);
+        }
+        // An operator who repairs the vault first does not accept an older one unseen.
+        self.state.vault_mark().map_err(AuditError::from_state)?;
         let transaction = begin(connection)?;
         let head = super::writer::head(&transaction)?;
         let mut payload = Map::new();

@@ -61,7 +61,7 @@ pub(super) struct Writer {
     /// Whether nobody can give an order any more.
     pub(super) is_ending: bool,
     warnings: Warnings,
-    /// Who has no room for more sealed bytes.
+    /// The clients without room for more sealed bytes.
     full: sealed::Full,
 }
 
@@ -76,7 +76,7 @@ pub(super) struct Book {
     pub(super) place: Place,
     /// The end of the chain, as it was last seen.
     seen: u64,
-    /// What of the home is missing or older than it was, as it was last looked at.
+    /// The loss that was found when the home was last checked.
     loss: Option<Loss>,
 }
 

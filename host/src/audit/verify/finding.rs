@@ -78,8 +78,8 @@ impl Flaw {
         )
     }
 
-    /// Whether it goes away only where somebody restores the text that it was found in. Others go away as the log goes
-    /// on from an accepted loss.
+    /// Returns whether it goes away only where somebody restores the text that it was found in. Others go away as the
+    /// log goes on from an accepted loss.
     pub(super) const fn can_be_put_back(self) -> bool {
         matches!(
             self,

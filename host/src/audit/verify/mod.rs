@@ -76,7 +76,7 @@ pub(crate) struct Outcome {
     pub(crate) findings: Vec<Finding>,
     /// How many more there were.
     pub(crate) more: u64,
-    /// What was accepted and is not found any more: it was put back.
+    /// Flaws that were accepted and are gone: they were repaired.
     pub(crate) put_back: Vec<(u64, Flaw)>,
 }
 

@@ -30,7 +30,7 @@ pub(crate) type Progress<'p> = &'p mut dyn FnMut(u64, u64);
 /// The number and the hash of the last entry that the home remembers.
 pub(crate) type Remembered = Option<(u64, [u8; 32])>;
 
-/// What a proof is given beside the log: statements from elsewhere, the one in the file beside the log, what the home
+/// The inputs of a proof beside the log: statements from elsewhere, the one in the file beside the log, what the home
 /// remembers, and how many findings are kept.
 pub(crate) struct Expected<'p> {
     pub(crate) file: Option<&'p str>,
@@ -39,7 +39,7 @@ pub(crate) struct Expected<'p> {
     pub(crate) findings: usize,
 }
 
-/// Where it is kept.
+/// The way to read it.
 const REMEMBERED: &str = "home.state";
 
 /// The proof of a record that is not there.

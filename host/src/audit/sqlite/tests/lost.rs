@@ -8,7 +8,7 @@ use crate::audit::error::AuditTrouble;
 use crate::audit::order::{KeyClaim, KeyOf};
 use crate::audit::{Checkpoint, Statement};
 
-/// What opening a call under this key comes to.
+/// Opens a call under this key.
 fn keyed(log: &SqliteLog, key: &str) -> Result<Opened, AuditError> {
     let id = AuditId::mint();
     let at = Timestamp::now();
@@ -61,7 +61,7 @@ fn refused_until_accepted(home: &Path) {
     for _ in 0..2 {
         let log = log(home);
         assert!(is_lost(&log));
-        // What needs no key goes on, and does not move what is remembered.
+        // Calls without a key go on, and do not change what is remembered.
         assert!(matches!(open(&log, &AuditId::mint()), Ok(Opened::Begun)));
         sign(&log).unwrap();
         assert!(is_lost(&log));
@@ -131,9 +131,7 @@ fn a_missing_vault_stops_keyed_calls() {
 #[test]
 fn a_log_deleted_with_the_state_frees_no_key_where_a_vault_remembers_one() {
     let home = tempfile::tempdir().unwrap();
-    let (counter, log_n) = (1u64.to_be_bytes(), 0u64.to_be_bytes());
-    let header = [&crate::home_state::VAULT_MAGIC[..], &[0, 2], &counter, &log_n].concat();
-    let vault = BTreeMap::from([(home.path().join("vault"), header)]);
+    let vault = BTreeMap::from([(home.path().join("vault"), crate::home_state::vault_header(1, 0))]);
     let state = crate::home_state::HomeState::of(home.path());
     state.create(None).unwrap();
     put_back(home.path(), &vault);
@@ -176,6 +174,71 @@ fn an_older_checkpoint_put_back_leaves_an_entry() {
     assert!(said.contains(&old.replace('\n', "\\n")), "{said}");
     assert_ne!(anchor.read().unwrap().unwrap(), old);
     assert_eq!(findings(home.path()), []);
+}
+
+#[test]
+fn a_state_older_than_what_was_pruned_is_no_loss() {
+    let home = tempfile::tempdir().unwrap();
+    let state = home.path().join("home.state");
+    let old = || fill_at(home.path(), 5, "2026-01-01T00:00:00Z".parse().unwrap());
+    old();
+    let behind = fs::read(&state).unwrap();
+    old();
+    let writer = log(home.path());
+    open(&writer, &AuditId::mint()).unwrap();
+    let (reply, pruned) = answer();
+    let before = "2026-06-01T00:00:00Z".parse().unwrap();
+    writer.submit(Order::Prune { before, dry_run: false, reply });
+    assert_eq!(done(pruned).unwrap().calls, 10);
+    drop(writer);
+    fs::write(&state, behind).unwrap();
+    assert!(keyed(&log(home.path()), "k").is_ok());
+    assert_eq!(findings(home.path()), []);
+}
+
+#[test]
+fn a_loss_can_be_accepted_again_and_nothing_else_is_written() {
+    let home = tempfile::tempdir().unwrap();
+    let state = home.path().join("home.state");
+    assert!(matches!(keyed(&log(home.path()), "k"), Ok(Opened::Begun)));
+    put_back(home.path(), &BTreeMap::new());
+    fill(home.path(), 20);
+    let before = fs::read(&state).unwrap();
+    accept(&log(home.path()));
+    // The process ended before the home remembered it.
+    fs::write(&state, before).unwrap();
+    assert!(is_lost(&log(home.path())));
+    accept(&log(home.path()));
+    assert!(matches!(keyed(&log(home.path()), "k"), Ok(Opened::Begun)));
+    let entries = count(home.path(), "entries");
+    accept(&log(home.path()));
+    assert_eq!(count(home.path(), "entries"), entries, "there is no loss to accept");
+}
+
+#[test]
+fn a_vault_that_others_can_read_is_repaired_and_not_accepted() {
+    let home = tempfile::tempdir().unwrap();
+    assert!(keyed(&log(home.path()), "k").is_ok());
+    let vault = home.path().join("vault");
+    put_back_vault(&vault, 2);
+    crate::home_state::HomeState::of(home.path()).advance_vault(2).unwrap();
+    fs::set_permissions(&vault, <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o644))
+        .unwrap();
+    assert!(is_lost(&log(home.path())));
+    let (reply, note) = answer();
+    log(home.path()).submit(Order::Accept { flaws: Vec::new(), reply });
+    assert!(done(note).unwrap_err().to_string().contains("the vault can be read by others"));
+    put_back_vault(&vault, 1);
+    assert!(is_lost(&log(home.path())), "an older vault is found once it can be read");
+    put_back_vault(&vault, 2);
+    assert!(keyed(&log(home.path()), "k").is_ok());
+}
+
+/// Puts a vault that has come so far in its place.
+fn put_back_vault(path: &Path, counter: u64) {
+    fs::write(path, crate::home_state::vault_header(counter, 0)).unwrap();
+    fs::set_permissions(path, <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o600))
+        .unwrap();
 }
 
 #[test]

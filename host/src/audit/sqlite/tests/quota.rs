@@ -55,7 +55,7 @@ fn finished(home: &Path, log: &SqliteLog, client: &str, key: &str) -> AuditId {
     id
 }
 
-/// Whether the outcome that stands for the key is kept. The key itself is always taken.
+/// Returns whether the outcome that stands for the key is kept. The key itself is always taken.
 #[track_caller]
 fn is_kept(log: &SqliteLog, key: &str) -> bool {
     let (reply, standing) = answer();

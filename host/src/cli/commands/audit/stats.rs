@@ -31,7 +31,7 @@ pub(in crate::cli) struct Args {
     which: Which,
 }
 
-/// How many clients are shown to people, those with the most first.
+/// The most clients that are shown to people.
 const CLIENTS: usize = 20;
 
 /// Calls that have something in common.

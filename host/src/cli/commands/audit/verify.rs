@@ -62,7 +62,8 @@ pub(in crate::cli) struct Args {
 
     /// Puts on record, signed, that you know of what is found, and goes on from there.
     ///
-    /// What is still wrong stays in every later proof, as accepted (a loss that the home accepts is an entry of the log); what is changed after that is found anew.
+    /// A flaw that is still there stays in every later proof, as accepted; an accepted loss is an entry of the log. A
+    /// change after that is a new finding.
     #[arg(long, conflicts_with = "export")]
     accept_loss: bool,
 
@@ -88,7 +89,7 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
         return Ok(());
     }
     let mut proof = proved(audit, &kept, args, session)?;
-    if args.accept_loss && !proof.holds {
+    if args.accept_loss {
         let new: Vec<Finding> = proof.findings.iter().filter(|finding| !finding.accepted).cloned().collect();
         block_on(async { Ok(audit.accept(&new).await?) })?;
         proof = proved(audit, &kept, args, session)?;
