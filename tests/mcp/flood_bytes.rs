@@ -10,7 +10,7 @@ use super::posting::{Server, request};
 /// The budget that the servers here are given.
 const BUDGET: u64 = 32 << 20;
 
-/// What a server may take beside its budget: one request that is read, code, and what an allocator keeps.
+/// The memory that a server may take beside its budget: one request that is read, code, and what an allocator keeps.
 const BESIDE: u64 = 48 << 20;
 
 /// The most that it may keep of a flood that is over.

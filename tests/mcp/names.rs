@@ -55,7 +55,7 @@ fn an_ambiguous_short_name_is_an_error() {
     it.install("github://acme/slack", "1.0.0");
     let list = ["mcp", "--operations", "slack.run", "--list-tools"];
     cli(&it.home).run(&list).ok();
-    // Another owner's connector whose name reads like the operation, with operations that nobody named.
+    // Another owner's connector whose name reads like the operation, with operations that were not named.
     it.install("github://evil/slack.run", "1.0.0");
     for more in [&["--list-tools"][..], &["--pin"], &[]] {
         let args = [&["mcp", "--operations", "slack.run"][..], more].concat();

@@ -1,25 +1,29 @@
 //! The names that tools were offered under, so that nothing that is installed later takes one of them.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use semver::Version;
 use serde::{Deserialize, Serialize};
 
+use super::home_file::{About, HomeFile};
 use super::names::Wanted;
-use crate::error::{HostError, HostErrorKind};
-use crate::private_file::{self, FileError, FilePolicy};
+use crate::error::HostError;
+use crate::private_file::FileLock;
 
 const FORMAT_VERSION: u64 = 1;
 
-/// The names decide which tool an agent calls. The largest file holds ten thousand of them, and has room.
-const POLICY: FilePolicy = FilePolicy::trusted(4 * 1024 * 1024);
+const ABOUT: About = About {
+    what: "a file of tool names",
+    consequence: "no tool can keep its name",
+    hint: "Repair it, or remove it: then names are given as if no tool had been offered before.",
+};
 
-/// The names that were given, kept in a file of the home directory.
+/// The names that were given, kept in a file of the home directory that all servers of the home share.
 #[derive(Debug, Clone, Default)]
 pub struct GivenNames {
-    /// None where they are kept nowhere.
-    path: Option<PathBuf>,
+    /// None where they are not kept.
+    file: Option<HomeFile>,
     tools: BTreeMap<String, Given>,
 }
 
@@ -38,26 +42,41 @@ struct Document {
     names: BTreeMap<String, Given>,
 }
 
+/// Holds the names against other processes, from when they are read until those that are new are written.
+#[derive(Debug)]
+#[must_use = "without it two servers can give one name to two tools"]
+pub(super) struct NamesLock(#[expect(dead_code, reason = "held")] Option<FileLock>);
+
 impl GivenNames {
     /// The names in the file at `path`, which need not be there.
     ///
     /// # Errors
     /// `configuration`: it is there and cannot be read.
     pub fn load(path: impl Into<PathBuf>) -> Result<Self, HostError> {
-        let path = path.into();
-        let tools = match private_file::read(&path, &POLICY).map_err(|error| failed(&path, "read", error))? {
-            None => BTreeMap::new(),
-            Some(text) => {
-                let document = serde_json::from_slice::<Document>(&text).ok();
-                let document = document.filter(|document| document.version == FORMAT_VERSION);
-                document.ok_or_else(|| unusable(&path, "is not a file of tool names"))?.names
-            }
-        };
-        Ok(Self { path: Some(path), tools })
+        let file = HomeFile::new(path, &ABOUT);
+        let tools = read(&file)?;
+        Ok(Self { file: Some(file), tools })
+    }
+
+    /// Locks the names, and takes up those that other servers gave in the meantime. Blocks.
+    ///
+    /// # Errors
+    /// `configuration`: the file cannot be locked or read.
+    pub(super) fn lock(&mut self) -> Result<NamesLock, HostError> {
+        let Some(file) = &self.file else { return Ok(NamesLock(None)) };
+        let lock = file.lock()?;
+        // Names that were given here and could not be written hold as well.
+        self.tools.extend(read(file)?);
+        Ok(NamesLock(Some(lock)))
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&Given> {
         self.tools.get(name)
+    }
+
+    /// Returns whether another tool was offered under the name, which the operator did not choose for `tool`.
+    pub(super) fn is_taken(&self, name: &str, tool: &Wanted) -> bool {
+        !tool.is_chosen && self.get(name).is_some_and(|given| given.family != tool.family)
     }
 
     /// Notes that these tools are offered under these names. Returns whether that is new.
@@ -70,40 +89,42 @@ impl GivenNames {
         is_new
     }
 
-    /// Writes the file, whole or not at all.
+    /// Writes the file.
     ///
     /// # Errors
     /// `configuration`: it cannot be written.
-    pub(super) fn save(&self) -> Result<(), HostError> {
-        let Some(path) = &self.path else { return Ok(()) };
-        let document = Document { version: FORMAT_VERSION, names: self.tools.clone() };
-        let mut json = serde_json::to_vec_pretty(&document).unwrap_or_default();
-        json.push(b'\n');
-        private_file::replace(path, &json, &POLICY).map_err(|error| failed(path, "written", error))
+    pub(super) fn save(&self, _lock: &NamesLock) -> Result<(), HostError> {
+        let Some(file) = &self.file else { return Ok(()) };
+        file.write(&Document { version: FORMAT_VERSION, names: self.tools.clone() })
     }
 }
 
-fn failed(path: &Path, doing: &str, error: FileError) -> HostError {
-    match error {
-        FileError::Refused(fault) => {
-            let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-            fault.into_host_error(HostErrorKind::Configuration, &format!("{name} in the home directory"))
-        }
-        error => unusable(path, &format!("cannot be {doing}")).because(error),
-    }
-}
-
-fn unusable(path: &Path, how: &str) -> HostError {
-    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-    let message = format!("{name} in the home directory {how}: no tool can keep its name.");
-    HostError::new(HostErrorKind::Configuration, message)
-        .hint("Mend it, or remove it: then names are given as if no tool had been offered before.")
+fn read(file: &HomeFile) -> Result<BTreeMap<String, Given>, HostError> {
+    let names = |document: Document| (document.version == FORMAT_VERSION).then_some(document.names);
+    Ok(file.read(names)?.unwrap_or_default())
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
     use super::{GivenNames, Wanted};
+
+    #[test]
+    fn two_servers_keep_each_others_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("mcp-names.json");
+        let tool = |of: &str| Wanted::operation(of, &"1.0.0".parse().unwrap(), "post");
+        let (ours, theirs) = (tool("github://acme/slack"), tool("github://acme/teams"));
+        let [mut one, mut other] = [(); 2].map(|()| GivenNames::load(&path).unwrap());
+        for (names, name, tool) in [(&mut one, "slack__post", &ours), (&mut other, "teams__post", &theirs)] {
+            let lock = names.lock().unwrap();
+            assert!(names.give([(name, tool)].into_iter()));
+            names.save(&lock).unwrap();
+        }
+        assert!(other.get("slack__post").is_some());
+        let kept = GivenNames::load(&path).unwrap();
+        assert!(kept.get("slack__post").is_some() && kept.get("teams__post").is_some());
+    }
 
     #[test]
     fn names_are_kept_and_only_a_good_file_is_read() {
@@ -113,7 +134,9 @@ mod tests {
         let tool = Wanted::operation("github://acme/slack", &"1.0.0".parse().unwrap(), "post");
         assert!(names.give([("slack__post", &tool)].into_iter()));
         assert!(!names.give([("slack__post", &tool)].into_iter()), "it has it already");
-        names.save().unwrap();
+        let lock = names.lock().unwrap();
+        names.save(&lock).unwrap();
+        drop(lock);
         assert_eq!(GivenNames::load(&path).unwrap().get("slack__post"), names.get("slack__post"));
         let good = std::fs::read_to_string(&path).unwrap();
         for bad in

@@ -161,7 +161,7 @@ fn session(headers: &HeaderMap) -> Option<&str> {
     text(SESSION).filter(|_| text(name) != Some(without))
 }
 
-/// Whether the header has one value, however often it is there.
+/// Returns whether the header has one value, however often it is there.
 fn agrees(headers: &HeaderMap, name: &str) -> bool {
     let mut values = headers.get_all(name).iter();
     let first = values.next();
@@ -288,7 +288,7 @@ impl Front {
     }
 }
 
-/// What the message is, and what of it the SDK reads. The arguments of a call go beside it, as text.
+/// Returns the kind of the message, and the part that the SDK reads. The arguments of a call go beside it, as text.
 fn envelope(parts: &mut Parts, body: &[u8]) -> Result<(Kind, Option<Value>, Bytes), Refused> {
     let message = jsonrpc::read(body)?;
     let charge = parts.extensions.get::<Arc<Charge>>().cloned();

@@ -47,7 +47,7 @@ pub(super) struct Message<'m> {
     pub(super) arguments: Option<&'m str>,
     /// The message with an empty object in the place of the arguments.
     pub(super) envelope: Cow<'m, [u8]>,
-    /// How many values the envelope has.
+    /// The number of values in the envelope.
     values: usize,
 }
 
@@ -125,7 +125,7 @@ struct Head<'m> {
     error: bool,
 }
 
-/// What of parameters is looked at here. A cursor is a text: the SDK would take another for none, and begin the list
+/// The parameters that are checked here. A cursor is a text: the SDK would take another for none, and begin the list
 /// again.
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -166,7 +166,7 @@ pub(super) fn read(message: &[u8]) -> Result<Message<'_>, Refused> {
             });
         }
         Err(Rejection::RepeatedName(_)) => {
-            // Of two arguments of one name a client may have shown the other to whoever approved them.
+            // Of two arguments of one name a client may have shown the other to the person who approved them.
             let refused = Refused::request("A name stands twice in one object of the message.");
             return Err(refused.of(named(message)));
         }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::catalog::Catalog;
 use super::given_names::GivenNames;
 use super::pins::Pins;
-use crate::error::HostError;
+use crate::error::{HostError, HostErrorKind};
 
 /// All tools.
 #[derive(Debug, Clone, Serialize)]
@@ -59,10 +59,16 @@ impl Catalog {
     /// Pins these tools, and no others, under the names that they have.
     ///
     /// # Errors
-    /// `configuration`: the file cannot be written.
+    /// `configuration`: the file cannot be written. `conflict`: another server gave one of the names to another tool
+    /// since they were read.
     pub fn pin(&self, pins: &Pins, mut names: GivenNames) -> Result<Pins, HostError> {
+        let lock = names.lock()?;
+        if self.tools().iter().any(|tool| names.is_taken(&tool.tool.name, &tool.of.wanted)) {
+            let message = "Another server gave one of these names to another tool in the meantime.";
+            return Err(HostError::new(HostErrorKind::Conflict, message).hint("Pin again."));
+        }
         if self.give(&mut names) {
-            names.save()?;
+            names.save(&lock)?;
         }
         let hashes: BTreeMap<_, _> = self.hashes();
         pins.written(hashes)

@@ -11,6 +11,7 @@ mod course;
 mod cursor;
 mod given_names;
 mod greeting;
+mod home_file;
 mod http;
 mod input;
 mod jsonrpc;

@@ -18,9 +18,9 @@ const MARK: usize = 16;
 pub(super) struct Wanted {
     /// The name that it would have alone.
     pub(super) base: String,
-    /// Whether the operator chose it.
+    /// True if the operator chose it.
     pub(super) is_chosen: bool,
-    /// What it is in all versions: its connector and operation, or its action.
+    /// Its identity in all versions: its connector and operation, or its action.
     pub(super) family: String,
     pub(super) version: Version,
 }
@@ -47,12 +47,12 @@ impl Wanted {
         }
     }
 
-    /// What no other tool is.
+    /// Its identity among all tools.
     pub(super) fn identity(&self) -> String {
         format!("{}@{}", self.family, self.version)
     }
 
-    /// Whether the name can be given as it is.
+    /// Returns whether the name can be given as it is.
     fn is_plain(&self) -> bool {
         (1..=LONGEST).contains(&self.base.len()) && !is_marked(&self.base)
     }
@@ -67,10 +67,10 @@ pub(super) fn plain(text: &str) -> String {
 ///
 /// A name that was given stays with the tool that has it, or passes to another version of the same; others that want it
 /// get a mark of what they are. Where it was not given yet, tools that want the same all get a mark: it does not matter
-/// which is found first. A name that the operator chose outranks all of that. What looks like a name with a mark is
+/// which is found first. A name that the operator chose outranks all of that. A name that looks as if it had a mark is
 /// marked as well: no tool can be called what another is called once it is marked.
 ///
-/// Two marks may still be equal by design: who uses these names has to look for equal ones.
+/// Two marks may still be equal by design: the caller has to check for equal names.
 pub(super) fn assigned(wanted: &[&Wanted], given: &GivenNames) -> Vec<String> {
     let mut by_base: BTreeMap<&str, Vec<&Wanted>> = BTreeMap::new();
     for tool in wanted {
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(names_given(&[newer, ours], &given)[1], "slack__post");
         let newest = ("github://acme/slack", "10.0.0", "post");
         assert_eq!(names_given(&[newest, newer, theirs], &given)[0], "slack__post");
-        // What the operator chooses outranks it; two such choices do not.
+        // An operator's choice outranks it; two equal choices do not.
         let mut chosen = wanted(&[theirs, ours]);
         chosen[0].is_chosen = true;
         assert_eq!(assigned(&chosen.iter().collect::<Vec<_>>(), &given)[0], "slack__post");

@@ -10,7 +10,7 @@ use super::catalog::{Catalog, Withheld};
 use super::given_names::GivenNames;
 use super::offer::Offer;
 use super::pins::Pins;
-use super::reading::Known;
+use super::reading::{Found, Known};
 use crate::error::HostError;
 use crate::host::{Host, Installation};
 use crate::stamp::FileStamp;
@@ -51,8 +51,7 @@ impl Offered {
         let offer = Arc::new(offer);
         let mut known = Known::default();
         let found = known.read(&host, &offer).await?;
-        let catalog = Catalog::of(found, &offer, &pins, &names, &Catalog::default());
-        keep(&catalog, &mut names);
+        let catalog = named(found, &offer, &pins, &mut names, &Catalog::default());
         announce(&[], catalog.withheld());
         let known = Arc::new(Mutex::new(known));
         let names = Arc::new(Mutex::new(names));
@@ -65,7 +64,7 @@ impl Offered {
         Arc::clone(&self.now.borrow())
     }
 
-    /// Whether values are sent as text alone.
+    /// Returns whether values are sent as text alone.
     pub(super) fn sends_text(&self) -> bool {
         self.offer.sends_text()
     }
@@ -125,9 +124,7 @@ impl Offered {
     async fn read_anew(&self, pins: &Pins) -> Result<Catalog, HostError> {
         let found = self.known.lock().await.read(&self.host, &self.offer).await?;
         let mut names = self.names.lock().await;
-        let catalog = Catalog::of(found, &self.offer, pins, &names, &self.now());
-        keep(&catalog, &mut names);
-        Ok(catalog)
+        Ok(named(found, &self.offer, pins, &mut names, &self.now()))
     }
 
     async fn made(&self) -> Made {
@@ -138,13 +135,16 @@ impl Offered {
     }
 }
 
-/// Keeps the names that tools are offered under. Where that fails they hold until the server ends.
-fn keep(catalog: &Catalog, names: &mut GivenNames) {
-    if catalog.give(names)
-        && let Err(error) = names.save()
-    {
+/// Names what was found, and keeps the names. Names that cannot be kept hold until the server ends.
+fn named(found: Found, offer: &Offer, pins: &Pins, names: &mut GivenNames, before: &Catalog) -> Catalog {
+    let lock = names.lock();
+    let catalog = Catalog::of(found, offer, pins, names, before);
+    let is_new = catalog.give(names);
+    let kept = lock.and_then(|lock| if is_new { names.save(&lock) } else { Ok(()) });
+    if let Err(error) = kept {
         tracing::warn!(target: "cofferdam::mcp", %error, "the names of tools are not kept");
     }
+    catalog
 }
 
 /// Tells the operator what is not offered, once.

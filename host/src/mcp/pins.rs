@@ -5,19 +5,22 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::home_file::{About, HomeFile};
 use crate::digest::Digest;
-use crate::error::{HostError, HostErrorKind};
-use crate::private_file::{self, FileError, FilePolicy};
+use crate::error::HostError;
 
 const VERSION: u64 = 1;
 
-/// Pins decide which tools agents are offered. The largest file holds ten thousand of them.
-const POLICY: FilePolicy = FilePolicy::trusted(4 * 1024 * 1024);
+const ABOUT: About = About {
+    what: "a file of pins",
+    consequence: "no tool can be held against its pin",
+    hint: "Look at `cofferdam mcp --list-tools`, and pin the tools anew with `cofferdam mcp --pin`; or remove the file.",
+};
 
 /// The file of pins. Where there is none, nothing is pinned, and all that is offered is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pins {
-    path: PathBuf,
+    file: HomeFile,
     /// None where there is no file.
     tools: Option<BTreeMap<String, Digest>>,
 }
@@ -47,30 +50,27 @@ impl Pins {
     /// # Errors
     /// `configuration`: it is there and cannot be read.
     pub fn load(path: impl Into<PathBuf>) -> Result<Self, HostError> {
-        let path = path.into();
-        let tools = match private_file::read(&path, &POLICY).map_err(|error| failed(&path, "read", error))? {
-            None => None,
-            Some(text) => Some(parse(&text).ok_or_else(|| unusable(&path, "is not a file of pins"))?),
-        };
-        Ok(Self { path, tools })
+        let file = HomeFile::new(path, &ABOUT);
+        let tools = file.read(parse)?;
+        Ok(Self { file, tools })
     }
 
     /// No pins, whatever is in the file at `path`.
     #[must_use]
     pub fn none(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), tools: None }
+        Self { file: HomeFile::new(path, &ABOUT), tools: None }
     }
 
     /// Where the file is, or would be.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.path
+        self.file.path()
     }
 
     /// The same file as if it were not there.
     #[must_use]
     pub fn forgotten(&self) -> Self {
-        Self { path: self.path.clone(), tools: None }
+        Self { file: self.file.clone(), tools: None }
     }
 
     /// How many tools are pinned; none where there is no file.
@@ -82,12 +82,8 @@ impl Pins {
     /// The same file with these tools and no others, written whole or not at all.
     pub(super) fn written(&self, tools: BTreeMap<String, Digest>) -> Result<Self, HostError> {
         let texts = tools.iter().map(|(name, pin)| (name.clone(), format!("sha256:{pin}"))).collect();
-        let mut json =
-            serde_json::to_vec_pretty(&Document { version: VERSION, tools: texts }).unwrap_or_default();
-        json.push(b'\n');
-        private_file::replace(&self.path, &json, &POLICY)
-            .map_err(|error| failed(&self.path, "written", error))?;
-        Ok(Self { path: self.path.clone(), tools: Some(tools) })
+        self.file.write(&Document { version: VERSION, tools: texts })?;
+        Ok(Self { file: self.file.clone(), tools: Some(tools) })
     }
 
     /// What is said of the tool `name` with the hash `pin`.
@@ -101,28 +97,9 @@ impl Pins {
     }
 }
 
-fn parse(text: &[u8]) -> Option<BTreeMap<String, Digest>> {
-    let document: Document = serde_json::from_slice(text).ok()?;
+fn parse(document: Document) -> Option<BTreeMap<String, Digest>> {
     let tools = document.tools.into_iter().map(|(name, pin)| Digest::parse(&pin).map(|pin| (name, pin)));
     tools.collect::<Option<_>>().filter(|_| document.version == VERSION)
-}
-
-fn failed(path: &Path, doing: &str, error: FileError) -> HostError {
-    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-    match error {
-        FileError::Refused(fault) => {
-            let what = format!("{name} in the home directory");
-            fault.into_host_error(HostErrorKind::Configuration, &what)
-        }
-        error => unusable(path, &format!("cannot be {doing}")).because(error),
-    }
-}
-
-fn unusable(path: &Path, how: &str) -> HostError {
-    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-    let message = format!("{name} in the home directory {how}: no tool can be held against its pin.");
-    HostError::new(HostErrorKind::Configuration, message)
-        .hint("Look at `cofferdam mcp --list-tools`, and pin the tools anew with `cofferdam mcp --pin`; or remove the file.")
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ const TURN: usize = 32;
 #[derive(Default)]
 pub(super) struct Known {
     selection: Selection,
-    /// Whether it was read before: then a word with several meanings is withheld, and no error.
+    /// True if it was read before: then a word with several meanings is withheld, and no error.
     was_read: bool,
     ground: Option<Ground>,
     operations: Option<(Vec<Arc<Unnamed>>, Vec<Withheld>)>,

@@ -1,4 +1,4 @@
-//! What a request holds of its server while it is under way: a place, bytes of the budget, and memory for its answer.
+//! The resources that a request holds while it is in flight: a place, bytes of the budget, and memory for its answer.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,10 +6,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::server::{Charge, VALUE_BYTES, VALUES, count};
 
-/// The memory for values that are built and not written yet, in KiB, whoever reads how slowly.
+/// The memory for values that are built and not written yet, in KiB, for all clients together.
 const ANSWERS: usize = 64 * 1024;
 
-/// The room of a request over standard streams: held until its answer is written, and longer by who is at work for it.
+/// The room of a request over standard streams: held until its answer is written and its handler has stopped.
 #[derive(Debug, Clone)]
 pub(super) struct Room(Arc<Parts>);
 

@@ -1,6 +1,7 @@
-//! What the operator's words mean among what is installed: each one thing, and the same for as long as a server runs.
+//! Resolves the operator's names (`--operations`, `--only`) to what is installed: each to one thing, for as long as a
+//! server runs.
 //!
-//! `slack.post_message` is an operation of whoever publishes a `slack`, or all of a connector `slack.post_message`. What
+//! `slack.post_message` is an operation of any connector `slack`, or all of a connector `slack.post_message`. What
 //! is installed later must not be offered because it has such a name: so a word that means several things is refused,
 //! and what a word once meant it means until the server ends.
 
@@ -15,7 +16,7 @@ use crate::manifest::ConnectorName;
 /// A connector that is installed, and its operations; none where it cannot be read.
 pub(super) type Installed = (ConnectorRef, Option<Vec<String>>);
 
-/// What is meant: a connector, or one operation of it.
+/// The meaning of a name: a connector, or one operation of it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Meaning {
     connector: String,
@@ -23,7 +24,7 @@ struct Meaning {
 }
 
 impl Meaning {
-    /// How it is written so that nothing else is meant; with its version where the name alone is not enough.
+    /// Returns the full name, with the version where the name alone is ambiguous.
     fn full(&self, version: Option<&ConnectorRef>) -> String {
         let connector = version.map_or_else(|| self.connector.clone(), ToString::to_string);
         match &self.op {
@@ -33,7 +34,7 @@ impl Meaning {
     }
 }
 
-/// What the words of an offer mean.
+/// The meanings of the names of an offer.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Selection {
     operations: BTreeMap<String, Meaning>,
@@ -126,14 +127,14 @@ impl Selection {
         ambiguous
     }
 
-    /// Whether anything of this connector may be asked for at all.
+    /// Returns whether anything of this connector may be asked for at all.
     pub(super) fn admits(&self, offer: &Offer, connector: &ConnectorRef) -> bool {
         let mut only = offer.only_texts().peekable();
         let is_meant = |text: &str| names(text, connector) && self.only.get(text) == Some(connector.name());
         only.peek().is_none() || only.any(is_meant)
     }
 
-    /// Whether this operation of the connector is offered, and under which name where one was chosen.
+    /// Returns whether this operation of the connector is offered, and under which name where one was chosen.
     pub(super) fn selects<'o>(
         &self,
         offer: &'o Offer,
@@ -176,19 +177,19 @@ impl Selection {
     }
 }
 
-/// How `text` reads as a word for this connector: as all of it, or as one of its operations.
+/// Returns the readings of `text` for this connector: as all of it, or as one of its operations.
 fn readings<'t>(text: &'t str, connector: &ConnectorRef) -> impl Iterator<Item = Option<&'t str>> {
     let whole = names(text, connector).then_some(None);
     let op = text.rsplit_once('.').filter(|(name, _)| names(name, connector)).map(|(_, op)| Some(op));
     whole.into_iter().chain(op)
 }
 
-/// Whether `text` could mean the connector or something in it.
+/// Returns whether `text` could mean the connector or something in it.
 pub(super) fn is_of(text: &str, connector: &ConnectorRef) -> bool {
     readings(text, connector).next().is_some()
 }
 
-/// Whether `text` is the connector's name, its name and version, or the last part of its name.
+/// Returns whether `text` is the connector's name, its name and version, or the last part of its name.
 fn names(text: &str, connector: &ConnectorRef) -> bool {
     let name = connector.name().to_string();
     text == name || text == connector.to_string() || name.rsplit('/').next() == Some(text)

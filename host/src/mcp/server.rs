@@ -79,7 +79,7 @@ impl Shared {
     }
 }
 
-/// How the value of a call is sent, which it is once.
+/// The form in which the value of a call is sent, once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ValueForm {
     /// In `structuredContent`.
@@ -158,7 +158,7 @@ impl McpServer {
         running.await
     }
 
-    /// Waits until there is memory for the answer with this value, or nobody wants it any more.
+    /// Waits until there is memory for the answer with this value, or the request was cancelled.
     async fn make_room(&self, json: &str, context: &RequestContext<RoleServer>) {
         let room = tokio::select! {
             room = self.shared.answers.room(json, self.shared.settings.value_bytes) => room,
@@ -171,7 +171,7 @@ impl McpServer {
         }
     }
 
-    /// How the value of the call is sent: clients of versions before 2025-06-18 read texts alone.
+    /// Returns the form in which the value is sent: clients of versions before 2025-06-18 read texts alone.
     fn value_form(&self, context: &RequestContext<RoleServer>) -> ValueForm {
         let structure =
             context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2025_06_18);
