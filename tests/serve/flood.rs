@@ -7,7 +7,7 @@ use super::stage::{PROBE, Stage, probe, read};
 /// The budget that the server is given.
 const BUDGET: u64 = 32 << 20;
 
-/// What a server may take beside its budget: one request that is read, code, and what an allocator keeps.
+/// The memory that a server may take beside its budget: one request that is read, code, and what an allocator keeps.
 const BESIDE: u64 = 48 << 20;
 
 #[test]

@@ -15,14 +15,14 @@ pub(crate) const VALUES: usize = 500_000;
 /// The most values in the arguments of an action: they are built, and stay as long as it runs.
 const ACTION_VALUES: usize = 50_000;
 
-/// What one built value takes, in bytes.
+/// The memory of one built value, in bytes.
 pub(crate) const VALUE_BYTES: usize = 96;
 
-/// The arguments of one call, which whoever runs it takes once.
+/// The arguments of one call; its handler takes them once.
 #[derive(Debug)]
 pub(crate) struct Arguments {
     text: Mutex<Option<String>>,
-    /// What the request holds of the server's budget; none in a router without a listener of ours.
+    /// The request's charge to the server's budget; none in a router without a listener of ours.
     charge: Option<Arc<Charge>>,
 }
 

@@ -16,8 +16,27 @@ const LEAST_BYTES: usize = 2 * super::BODY_BYTES;
 pub(crate) enum Client {
     /// The one client of a pair of streams; all of the budget is its own.
     Streams,
-    /// Whoever asks from this address, within the session that the request names.
+    /// A client at this address, within the session that the request names. That name is not checked: an address
+    /// has a share of its own, whatever sessions its requests name.
     Network { address: IpAddr, session: Option<u64> },
+}
+
+/// The account that bytes are charged to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Account {
+    Client(Client),
+    Address(IpAddr),
+}
+
+impl Client {
+    /// The accounts of the client's bytes, each with its share of a budget of `bytes`.
+    fn accounts(self, bytes: usize) -> impl Iterator<Item = (Account, usize)> {
+        let (own, address) = match self {
+            Self::Streams => (bytes, None),
+            Self::Network { address, .. } => (bytes / 2, Some((Account::Address(address), bytes / 4 * 3))),
+        };
+        std::iter::once((Account::Client(self), own)).chain(address)
+    }
 }
 
 /// The budget of one server.
@@ -33,7 +52,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Held {
     all: usize,
-    by_client: HashMap<Client, usize>,
+    by_account: HashMap<Account, usize>,
 }
 
 impl Default for RequestBudget {
@@ -43,8 +62,8 @@ impl Default for RequestBudget {
 }
 
 impl RequestBudget {
-    /// A budget of so many bytes, of which one client of several gets half at most. No budget is too small for the
-    /// longest request.
+    /// A budget of so many bytes, of which one client of several gets half at most, and all clients of one address three
+    /// quarters. No budget is too small for the longest request.
     #[must_use]
     pub fn new(bytes: usize) -> Self {
         Self(Arc::new(Shared { bytes: bytes.max(LEAST_BYTES), held: Mutex::default() }))
@@ -54,13 +73,6 @@ impl RequestBudget {
     pub(crate) fn charge(&self, client: Client, bytes: usize) -> Option<Charge> {
         let charge = Charge { budget: self.clone(), client, bytes: AtomicUsize::new(0) };
         charge.grow(bytes).then_some(charge)
-    }
-
-    fn share(&self, client: Client) -> usize {
-        match client {
-            Client::Streams => self.0.bytes,
-            Client::Network { .. } => self.0.bytes / 2,
-        }
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
@@ -80,9 +92,11 @@ impl Charge {
     /// Charges `more` bytes, unless that exceeds the client's share or the budget.
     pub(crate) fn grow(&self, more: usize) -> bool {
         let mut held = self.budget.held();
-        let own = held.by_client.get(&self.client).copied().unwrap_or(0);
-        let fits = own.saturating_add(more) <= self.budget.share(self.client)
-            && held.all.saturating_add(more) <= self.budget.0.bytes;
+        let all = self.budget.0.bytes;
+        let has_room = |(account, share): (Account, usize)| {
+            held.by_account.get(&account).copied().unwrap_or(0).saturating_add(more) <= share
+        };
+        let fits = self.client.accounts(all).all(has_room) && held.all.saturating_add(more) <= all;
         if fits {
             self.add(&mut held, more);
         }
@@ -96,8 +110,10 @@ impl Charge {
 
     fn add(&self, held: &mut Held, more: usize) {
         held.all = held.all.saturating_add(more);
-        let own = held.by_client.entry(self.client).or_default();
-        *own = own.saturating_add(more);
+        for (account, _) in self.client.accounts(self.budget.0.bytes) {
+            let own = held.by_account.entry(account).or_default();
+            *own = own.saturating_add(more);
+        }
         self.bytes.fetch_add(more, Ordering::Relaxed);
     }
 }
@@ -107,10 +123,12 @@ impl Drop for Charge {
         let bytes = *self.bytes.get_mut();
         let mut held = self.budget.held();
         held.all = held.all.saturating_sub(bytes);
-        if let Some(own) = held.by_client.get_mut(&self.client) {
-            *own = own.saturating_sub(bytes);
-            if *own == 0 {
-                held.by_client.remove(&self.client);
+        for (account, _) in self.client.accounts(self.budget.0.bytes) {
+            if let Some(own) = held.by_account.get_mut(&account) {
+                *own = own.saturating_sub(bytes);
+                if *own == 0 {
+                    held.by_account.remove(&account);
+                }
             }
         }
     }
@@ -121,8 +139,20 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
     use super::{Client, LEAST_BYTES, RequestBudget};
 
-    fn client(session: u64) -> Client {
-        Client::Network { address: [127, 0, 0, 1].into(), session: Some(session) }
+    fn at(address: u8, session: u64) -> Client {
+        Client::Network { address: [127, 0, 0, address].into(), session: Some(session) }
+    }
+
+    fn client(number: u8) -> Client {
+        at(number, 0)
+    }
+
+    #[test]
+    fn made_up_sessions_leave_room_for_other_addresses() {
+        let budget = RequestBudget::new(0);
+        let held: Vec<_> = (0..64).map_while(|n| budget.charge(at(1, n), LEAST_BYTES / 16)).collect();
+        assert_eq!(held.len(), 12, "three quarters");
+        assert!(budget.charge(at(2, 0), LEAST_BYTES / 4).is_some());
     }
 
     #[test]
@@ -139,7 +169,7 @@ mod tests {
         assert!(!third.grow(1) && budget.charge(client(1), 1).is_none(), "what is there counts");
         drop((second, third));
         let held = budget.held();
-        assert_eq!((held.all, held.by_client.len()), (0, 0));
+        assert_eq!((held.all, held.by_account.len()), (0, 0));
         drop(held);
         assert!(budget.charge(Client::Streams, LEAST_BYTES).is_some(), "a client without others has all");
     }

@@ -215,7 +215,7 @@ async fn admitted(
     Ok(Admitted::Request(Box::new(Request::from_parts(parts, Body::from(body))), Arc::new(charge)))
 }
 
-/// Reads the body, charged before it is: of what has no room in the budget nothing is kept.
+/// Reads the body. Its bytes are charged as they arrive: a length that is only announced keeps no other request out.
 async fn whole(body: Incoming, charge: &Charge, patience: Duration) -> Result<Bytes, Refused> {
     let length = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if length > BODY_BYTES {
@@ -225,9 +225,7 @@ async fn whole(body: Incoming, charge: &Charge, patience: Duration) -> Result<By
 }
 
 async fn read(mut body: Incoming, length: usize, charge: &Charge) -> Result<Bytes, Refused> {
-    let charged = |more: usize| if charge.grow(more) { Ok(()) } else { Err(Refused::Busy) };
-    charged(length)?;
-    let (mut whole, mut paid) = (BytesMut::with_capacity(length), length);
+    let (mut whole, mut paid) = (BytesMut::new(), 0);
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(|_| Refused::Broken)?.into_data() else { continue };
         let needed = whole.len() + data.len();
@@ -235,9 +233,12 @@ async fn read(mut body: Incoming, length: usize, charge: &Charge) -> Result<Byte
             return Err(Refused::TooLarge);
         }
         if needed > paid {
-            // A body that does not say how long it is: its buffer doubles.
-            let more = needed.max(2 * paid) - paid;
-            charged(more)?;
+            // The buffer doubles, up to the length that is announced, if one is.
+            let doubled = if length > 0 { (2 * paid).min(length) } else { 2 * paid };
+            let more = needed.max(doubled) - paid;
+            if !charge.grow(more) {
+                return Err(Refused::Busy);
+            }
             paid += more;
         }
         whole.extend_from_slice(&data);

@@ -33,8 +33,8 @@ impl Rejection {
     }
 }
 
-/// Counts the values of one JSON text, as [`parse_bounded`](crate::strict_json::parse_bounded) does, and builds none. At most `most` are accepted,
-/// and no name may be repeated in an object.
+/// Counts the values of one JSON text: each item of an array, each field of an object, and the whole. At most `most` are
+/// accepted, and no name may be repeated in an object, as in [`parse`](crate::strict_json::parse).
 pub(crate) fn count(text: &[u8], most: usize) -> Result<usize, Rejection> {
     let counter = Counter { left: &Cell::new(most), is_over: &Cell::new(false), most };
     let mut deserializer = serde_json::Deserializer::from_slice(text);
