@@ -1,4 +1,5 @@
-//! What the protocol adds to a call: `tools/call` over stdio and HTTP on a warm server, beside the same call through the crate.
+//! What the protocol adds to a call, and what the confinement of the server costs: `tools/call` over stdio and HTTP on
+//! warm servers, confined and not, beside the same call through the crate.
 //!
 //! All with the record, on one machine, in one run. Over stdio 8 clients are 8 requests under way on one pair of pipes;
 //! over HTTP they are 8 connections that stay open, of the version without sessions.
@@ -28,19 +29,28 @@ use tokio::task::JoinSet;
 const CALLS: usize = 4_000;
 const CLIENTS: [usize; 2] = [1, 8];
 
+/// Rounds of the servers, which take turns, so that a drift of the machine is the same for both.
+const ROUNDS: usize = 4;
+
 /// The latencies of one way, and how long all took together.
+#[derive(Default)]
 struct Measured {
     each: Vec<Duration>,
     all: Duration,
 }
 
 impl Measured {
+    fn add(&mut self, other: Self) {
+        self.each.extend(other.each);
+        self.all += other.all;
+    }
+
     fn print(mut self, way: &str, clients: usize) {
         self.each.sort_unstable();
         let at = |share: usize| self.each[(self.each.len() - 1) * share / 100];
         let rate = self.each.len() as f64 / self.all.as_secs_f64();
         println!(
-            "{way:<8} {clients} clients: p50 {:>9.1?}  p99 {:>9.1?}  {rate:>8.0} calls/s",
+            "{way:<16} {clients} clients: p50 {:>9.1?}  p99 {:>9.1?}  {rate:>8.0} calls/s",
             at(50),
             at(99)
         );
@@ -96,8 +106,8 @@ struct Pipes {
 }
 
 impl Pipes {
-    async fn greeted(home: &Home) -> Self {
-        let mut child = server(home, &[]);
+    async fn greeted(home: &Home, args: &[&str]) -> Self {
+        let mut child = server(home, args);
         let output = BufReader::new(child.stdout.take().unwrap());
         let mut pipes = Self { input: child.stdin.take().unwrap(), output, _child: child };
         let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}});
@@ -136,6 +146,18 @@ impl Pipes {
             }
         }
         Measured { each, all: start.elapsed() }
+    }
+}
+
+/// A server over HTTP, and its address.
+async fn listening(home: &Home, args: &[&str]) -> (Arc<str>, Child) {
+    let mut child = server(home, &[&["--http", "127.0.0.1:0"], args].concat());
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    loop {
+        let line = lines.next_line().await.unwrap().unwrap();
+        if let Some((_, url)) = line.split_once("http://") {
+            return (url.trim().trim_end_matches("/mcp").into(), child);
+        }
     }
 }
 
@@ -199,22 +221,27 @@ fn main() {
             through_the_crate(&host, &hello, clients).await;
             through_the_crate(&host, &hello, clients).await.print("crate", clients);
         }
-        let mut pipes = Pipes::greeted(&home).await;
+        let mut pipes = [Pipes::greeted(&home, &[]).await, Pipes::greeted(&home, &["--no-confine"]).await];
+        let servers = [listening(&home, &[]).await, listening(&home, &["--no-confine"]).await];
         for clients in CLIENTS {
-            pipes.measure(clients).await;
-            pipes.measure(clients).await.print("stdio", clients);
-        }
-        let mut child = server(&home, &["--http", "127.0.0.1:0"]);
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let address: Arc<str> = loop {
-            let line = lines.next_line().await.unwrap().unwrap();
-            if let Some((_, url)) = line.split_once("http://") {
-                break url.trim().trim_end_matches("/mcp").into();
+            let (mut stdio, mut http) = <([Measured; 2], [Measured; 2])>::default();
+            for round in 0..=ROUNDS {
+                for at in 0..2 {
+                    let measured = (
+                        pipes[at].measure(clients).await,
+                        over_http(Arc::clone(&servers[at].0), clients).await,
+                    );
+                    // The first round warms up.
+                    if round > 0 {
+                        stdio[at].add(measured.0);
+                        http[at].add(measured.1);
+                    }
+                }
             }
-        };
-        for clients in CLIENTS {
-            over_http(Arc::clone(&address), clients).await;
-            over_http(Arc::clone(&address), clients).await.print("http", clients);
+            for (way, [confined, open]) in [("stdio", stdio), ("http", http)] {
+                confined.print(way, clients);
+                open.print(&format!("{way}, open"), clients);
+            }
         }
     });
 }
