@@ -1,4 +1,4 @@
-//! Files that decide what runs: another user who could have written one, or the way to it, has it refused.
+//! Files that decide what runs are refused if another user could have written them, or a directory on the way.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};

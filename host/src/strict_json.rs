@@ -1,9 +1,7 @@
 //! JSON from people and programs, read so that no name stands twice in an object: of two, one would vanish unseen.
 
-use std::cell::Cell;
 use std::fmt;
 
-use serde::de::Error as _;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
@@ -11,39 +9,24 @@ use crate::failure::safe_line;
 
 /// Reads one JSON value and nothing after it.
 pub(crate) fn parse(text: &[u8]) -> serde_json::Result<Value> {
-    parse_bounded(text, usize::MAX)
-}
-
-/// The same of at most so many values: each item of an array and each field of an object is one, and so is the whole.
-/// As values they take many times the room of their text.
-pub(crate) fn parse_bounded(text: &[u8], most: usize) -> serde_json::Result<Value> {
     let mut deserializer = serde_json::Deserializer::from_slice(text);
-    let left = Cell::new(most);
-    let value = Strict { left: &left, most }.deserialize(&mut deserializer)?;
+    let value = Strict.deserialize(&mut deserializer)?;
     deserializer.end()?;
     Ok(value)
 }
 
 #[derive(Clone, Copy)]
-struct Strict<'c> {
-    /// How many more values there may be.
-    left: &'c Cell<usize>,
-    most: usize,
-}
+struct Strict;
 
-impl<'de> DeserializeSeed<'de> for Strict<'_> {
+impl<'de> DeserializeSeed<'de> for Strict {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        let Some(left) = self.left.get().checked_sub(1) else {
-            return Err(D::Error::custom(format!("it has more than {} values", self.most)));
-        };
-        self.left.set(left);
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Strict<'_> {
+impl<'de> Visitor<'de> for Strict {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -105,15 +88,7 @@ pub(crate) fn twice<E: serde::de::Error>(name: &str) -> E {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
-    use super::{parse, parse_bounded};
-
-    #[test]
-    fn more_values_than_may_be_are_refused_and_said_to_be() {
-        let text = br#"{"a": [1, 2, {"b": null}]}"#;
-        assert!(parse_bounded(text, 6).is_ok());
-        let error = parse_bounded(text, 5).unwrap_err().to_string();
-        assert!(error.contains("more than 5 values"), "{error}");
-    }
+    use super::parse;
 
     #[test]
     fn what_is_read_is_what_serde_reads_unless_a_name_stands_twice() {

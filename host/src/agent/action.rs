@@ -49,7 +49,7 @@ pub fn action_value(name: &str, answer: &ActionValue, report: &ActionReport, lim
     })
 }
 
-/// The connectors whose values its steps have; the action itself where it was replayed.
+/// The connectors that returned the values of its steps; the action itself if it was replayed.
 fn connectors(report: &ActionReport) -> Vec<String> {
     let mut connectors: Vec<String> = Vec::new();
     for attempt in report.steps.iter().filter_map(|step| step.report.as_ref()?.attempts.last()) {

@@ -48,7 +48,7 @@ fn told(action: &str, error: &Error, may_retry: bool) -> Rendered {
 fn of_failure(action: &str, failure: &Failure, may_retry: bool) -> (String, Value) {
     let hint = hint(failure, may_retry);
     let class = match failure.code() {
-        // What is wrong is arguments, and no code.
+        // The arguments are at fault, not the connector.
         code @ "input_invalid" => code,
         _ => failure.class().name(),
     };
@@ -62,8 +62,8 @@ fn of_failure(action: &str, failure: &Failure, may_retry: bool) -> (String, Valu
     (text, serde_json::to_value(failure).unwrap_or_default())
 }
 
-/// What the connector says of arguments that it refuses, where that is how the call failed. The caller's own arguments
-/// are what is wrong: that comes before every word of the host's.
+/// Returns the connector's own reason for refusing the arguments, if the call failed for that. The caller's own
+/// arguments are what is wrong: that comes before every word of the host's.
 pub(crate) fn refused_arguments(failure: &Failure) -> Option<String> {
     said(failure).filter(|_| failure.code() == "input_invalid")
 }

@@ -25,7 +25,7 @@ use serde_json::Value;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rendered {
     text: String,
-    /// The text without the value, for whoever gets the structure, too.
+    /// The text without the value, for clients that also read the structure.
     beside: Option<String>,
     structured: Value,
     is_error: bool,

@@ -24,7 +24,7 @@ pub(super) struct Shown {
     pub(super) cut: Option<Cut>,
 }
 
-/// How much of a value is not shown.
+/// The amount of a value that is left out.
 #[derive(Debug, PartialEq)]
 pub(super) struct Cut {
     /// The bytes of the whole.
@@ -35,7 +35,7 @@ pub(super) struct Cut {
 }
 
 impl Shown {
-    /// What is shown of the value `json`, in about `limit` bytes at most; none where it cannot be cut to that.
+    /// Shortens the value `json` to about `limit` bytes; none if it cannot be shortened so far.
     pub(super) fn new(json: &str, limit: usize) -> Option<Self> {
         let visible = visible_json(json);
         if visible.len() <= limit {
@@ -69,7 +69,7 @@ impl fmt::Display for Cut {
     }
 }
 
-/// What may still be shown, and what was not.
+/// The bytes that are left, and counts of the parts left out.
 struct Account {
     left: Cell<usize>,
     items: Cell<u64>,

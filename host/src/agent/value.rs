@@ -1,4 +1,5 @@
-//! A value, with what has to be said of it: whose data it is, that items of it failed, or that a fallback returned it.
+//! A value with its notes for the agent: which connector's data it is, that items of it failed, or that a fallback
+//! returned it.
 
 use serde_json::{Map, Value, json};
 
@@ -14,16 +15,16 @@ const ITEMS: usize = 20;
 /// Longest word or sentence of a connector in what an agent is told of an item, in characters.
 const ITEM_CHARS: usize = 200;
 
-/// What is known of a value.
+/// The notes on a value.
 pub(super) struct About<'a> {
     pub(super) action: &'a str,
     /// The connectors that returned it.
     pub(super) from: Vec<String>,
-    /// What stands before the value.
+    /// The text before the value.
     pub(super) before: String,
-    /// What stands after it.
+    /// The text after it.
     pub(super) after: String,
-    /// What its structure has beside it.
+    /// Further fields of the structure.
     pub(super) facts: Map<String, Value>,
     /// The id of its record.
     pub(super) audit_id: &'a str,
@@ -98,7 +99,7 @@ impl About<'_> {
         ));
     }
 
-    /// What is told of the value, of which so much is shown; `fields` makes the structure of it.
+    /// Renders the value as far as it is shown; `fields` makes its structure.
     pub(super) fn rendered(
         self,
         shown: Option<Shown>,
@@ -122,7 +123,7 @@ impl About<'_> {
     }
 }
 
-/// What is told of a value that is too large and cannot be cut.
+/// Renders the note on a value that is too large and cannot be shortened.
 fn too_large(action: &str, audit_id: &str) -> Rendered {
     let message = "It was done, and its value is too large to be shown.";
     let suggestion = "Ask for less with the tool's own arguments. Calling it again does it again.";

@@ -178,7 +178,7 @@ impl Pipeline {
             let permit = match free {
                 Some(permit) => permit,
                 None => {
-                    // What does not fit takes no place in the queue. What is built of the arguments is dropped: while
+                    // Arguments that do not fit take no place in the queue. The values built of them are dropped: while
                     // the call waits they stay as they came.
                     self.fitting(call, candidate, plan, context.audit_id(), &loaded).map(drop)?;
                     self.turn(call, context).await?

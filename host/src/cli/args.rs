@@ -176,7 +176,7 @@ pub(super) enum Command {
 }
 
 impl Command {
-    /// Whether it serves requests until it is stopped.
+    /// Returns whether it serves requests until it is stopped.
     pub(super) fn is_server(&self) -> bool {
         #[cfg(feature = "server")]
         return matches!(self, Self::Mcp(_) | Self::Serve(_));

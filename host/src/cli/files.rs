@@ -115,7 +115,7 @@ pub(super) fn read_own(what: &str, path: &Path) -> Result<Option<String>, HostEr
     bytes.map(|bytes| text(what, path, bytes)).transpose()
 }
 
-/// The bytes of a file that decides what the host trusts, and that nobody else may be able to write.
+/// Reads a file that decides what the host trusts; no other user may be able to write it.
 pub(super) fn read_trusted(what: &str, path: &Path, max: u64) -> Result<Vec<u8>, HostError> {
     private_file::read(path, &FilePolicy::trusted(max).named())
         .and_then(|bytes| bytes.ok_or(io::ErrorKind::NotFound.into()))

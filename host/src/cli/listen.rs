@@ -108,7 +108,7 @@ pub(super) struct Pace {
     pub(super) grace: Duration,
 
     /// The memory for requests that are being read, wait, run or are being answered, like 128MiB; one client gets half
-    /// of it over HTTP. What does not fit is refused as busy.
+    /// of it over HTTP. A request that does not fit is refused as busy.
     #[arg(long, value_name = "SIZE", default_value = "128MiB", value_parser = size)]
     pub(super) request_memory: usize,
 }

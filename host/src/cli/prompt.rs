@@ -82,7 +82,7 @@ impl Drop for Hidden {
     }
 }
 
-/// What is typed; Ctrl-C ends it with [`ErrorKind::Interrupted`].
+/// The typed characters; Ctrl-C ends it with [`ErrorKind::Interrupted`].
 struct Keys(File);
 
 impl Read for Keys {

@@ -13,17 +13,17 @@ pub(super) struct PrivateRange {
 }
 
 impl PrivateRange {
-    /// What it is for, in a word or two.
+    /// Its purpose, in a word or two.
     pub(super) fn name(self) -> &'static str {
         self.name
     }
 
-    /// Whether the range serves credentials of the machine itself.
+    /// Returns whether the range serves credentials of the machine itself.
     pub(super) fn is_metadata(self) -> bool {
         self.name == METADATA
     }
 
-    /// Whether `range` is a part of it.
+    /// Returns whether `range` is a part of it.
     pub(super) fn holds(self, range: &IpNet) -> bool {
         self.network.contains(range)
     }

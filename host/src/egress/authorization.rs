@@ -47,7 +47,7 @@ pub struct Authorization {
 }
 
 impl Authorization {
-    /// Whether a secret, or what is made of one, goes out with the request.
+    /// Returns whether a secret, or what is made of one, goes out with the request.
     #[must_use]
     pub fn carries_credential(&self) -> bool {
         !self.injections.is_empty() || self.signer.is_some()

@@ -102,7 +102,7 @@ pub enum SendError {
     /// The request or its answer is larger than a message may be: a limit, and the call ends.
     #[error("the {} limit was hit", .0.limit.name())]
     Limit(LimitHit),
-    /// Its observer prevented it: whoever sends it is judged already by what was sent. Nothing was sent.
+    /// Its observer prevented it, since the attempt was judged already. Nothing was sent.
     #[error("the request came too late")]
     Over,
     /// It failed on its way.

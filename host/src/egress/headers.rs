@@ -119,25 +119,25 @@ pub fn guest_may_set(name: &HeaderName) -> bool {
     }
 }
 
-/// Whether a request that carries a credential goes out without the field.
+/// Returns whether a request that carries a credential goes out without the field.
 pub(super) fn dropped_with_credential(name: &HeaderName) -> bool {
     rule(name) == NotWithCredential
 }
 
-/// Whether a request may have the field after its body.
+/// Returns whether a request may have the field after its body.
 pub(super) fn may_trail(name: &HeaderName) -> bool {
     let listed = REQUEST_FIELDS.iter().any(|(field, ..)| matches(field, name));
     !listed || TRAILERS.contains(&name.as_str())
 }
 
-/// Whether servers read a method in the field.
+/// Returns whether servers read a method in the field.
 pub(crate) fn is_method_override(name: &HeaderName) -> bool {
     ["x-http-method-override", "x-http-method", "x-method-override"]
         .iter()
         .any(|known| is_read_as(name.as_str(), known))
 }
 
-/// Whether a server that reads `_` as `-` takes `name` for `known`, which is in lower case.
+/// Returns whether a server that reads `_` as `-` takes `name` for `known`, which is in lower case.
 #[must_use]
 pub fn is_read_as(name: &str, known: &str) -> bool {
     let fold = |b: u8| if b == b'_' { b'-' } else { b };

@@ -43,7 +43,7 @@ impl Methods {
         Ok(())
     }
 
-    /// Whether the manifest added `method`.
+    /// Returns whether the manifest added `method`.
     pub(super) fn is_extra(&self, method: &Method) -> bool {
         self.extra.contains(method)
     }

@@ -72,7 +72,7 @@ impl fmt::Debug for Departure {
     }
 }
 
-/// How far a request has come: whether it may have left, and what became of its body.
+/// The progress of a request: whether it may have left, and the state of its body.
 #[derive(Debug, Default)]
 pub(super) struct Upload {
     departure: Departure,

@@ -41,7 +41,7 @@ impl Policy {
         self
     }
 
-    /// Whether the connector may send `method`, and the fields in which some servers read another method.
+    /// Returns whether the connector may send `method`, and the fields in which some servers read another method.
     ///
     /// # Errors
     /// `method_not_granted`, with the line that would allow it.
@@ -50,7 +50,7 @@ impl Policy {
         self.admit_fields(fields)
     }
 
-    /// Whether the connector may send `fields`, before the body of a request or after it.
+    /// Returns whether the connector may send `fields`, before the body of a request or after it.
     ///
     /// # Errors
     /// `method_not_granted`: one of them names a method that is not granted.
@@ -58,7 +58,7 @@ impl Policy {
         self.methods.admit_fields(fields)
     }
 
-    /// Whether the connector may send `method`, and the line that says so.
+    /// Returns whether the connector may send `method`, and the line that says so.
     ///
     /// # Errors
     /// As [`Policy::admit_method`].

@@ -47,13 +47,13 @@ impl PrivateGrant {
         &self.place
     }
 
-    /// Whether the entry is for `target`.
+    /// Returns whether the entry is for `target`.
     #[must_use]
     pub fn is_for(&self, target: &Target) -> bool {
         self.place.host() == target.host() && self.place.port() == target.port()
     }
 
-    /// Whether the entry lets its host have `address`, which lies in `special`.
+    /// Returns whether the entry lets its host have `address`, which lies in `special`.
     pub(super) fn opens(&self, address: IpAddr, special: PrivateRange) -> bool {
         match self.range {
             // Within another special range: a /16 of link-local addresses does not open the metadata one in it.

@@ -42,7 +42,7 @@ impl ReadOnly {
         self.admit_fields(request.headers())
     }
 
-    /// Whether it may send these fields, before its body or after it.
+    /// Returns whether it may send these fields, before its body or after it.
     ///
     /// # Errors
     /// `method_not_granted`: one of them names a method.

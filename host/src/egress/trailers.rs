@@ -29,7 +29,8 @@ pub enum TrailersError<E> {
 }
 
 impl<B> CheckedTrailers<B> {
-    /// Checks the trailers of `body`. `admit` returns whether they may go out, and is asked once, before the fixed rules.
+    /// Checks the trailers of `body`. `admit` returns whether they may go out, and is asked once, before the fixed
+    /// rules.
     pub fn new(body: B, admit: impl Fn(&HeaderMap) -> bool + Send + 'static) -> Self {
         Self { body, admit: Box::new(admit) }
     }

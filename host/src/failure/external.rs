@@ -92,7 +92,7 @@ impl Failure {
             None => message.push_str(" failed, says the connector; the host saw no request fail."),
         }
         details.insert("request_sent".into(), fault.request_sent.into());
-        // What the server speaks does not pass.
+        // The server's protocol does not change by itself.
         let plain = fault.observed && fault.code == "not_tls";
         if plain {
             message.push_str(

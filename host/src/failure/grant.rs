@@ -67,7 +67,7 @@ impl GrantLine {
         Self { file, table: "[[requires.connectors]]", line, then: "" }
     }
 
-    /// Entries for one private host:port, in the operator's configuration. What else is allowed there is for no caller
+    /// Entries for one private host:port, in the operator's configuration. The other entries are not for callers
     /// to know, and stays out of the line.
     pub(crate) fn allow_private(entries: impl IntoIterator<Item = impl fmt::Display>) -> Self {
         let line = format!("allow_private = {}", toml_array(entries));
@@ -146,7 +146,7 @@ impl From<&BindingProblem> for MissingBinding {
 }
 
 impl MissingBinding {
-    /// What the call would fail with.
+    /// The problem that the call would fail with.
     #[must_use]
     pub const fn class(&self) -> FailureClass {
         self.class

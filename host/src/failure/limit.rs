@@ -87,7 +87,7 @@ pub struct LimitOwner {
 }
 
 impl LimitKind {
-    /// Who can raise the limit, and where. `of` is whose time was over, where time is the limit.
+    /// The roles that can raise the limit, and the place. `of` names the deadline, if time is the limit.
     #[must_use]
     pub const fn owner(self, of: TimeOf) -> LimitOwner {
         const CALLER: &[&str] = &["caller", "connector"];

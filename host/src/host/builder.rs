@@ -211,7 +211,7 @@ impl HostBuilder {
         self
     }
 
-    /// How many bytes of sealed requests and outcomes the audit log keeps, to be done or given again. Default:
+    /// The most bytes of sealed requests and outcomes in the audit log, kept for recovery and replay. Default:
     /// 256 MiB for one client, 1 GiB in all.
     #[must_use]
     pub fn sealed_quota(mut self, quota: SealedQuota) -> Self {

@@ -31,8 +31,9 @@ enum Asked {
 }
 
 impl Access {
-    /// Reads a URL (`https://host:port`, `http://host:port`; a path makes no difference), a `host:port`
-    /// (over TLS, as in a manifest), a method (`method:PROPFIND`), a credential (`api_key/slack`), or an import (`wasi:http/outgoing-handler`, with or without `@version`).
+    /// Reads a URL (`https://host:port`, `http://host:port`; a path makes no difference), a `host:port` (over TLS, as
+    /// in a manifest), a method (`method:PROPFIND`), a credential (`api_key/slack`), or an import
+    /// (`wasi:http/outgoing-handler`, with or without `@version`).
     ///
     /// # Errors
     /// `validation`: it is none of these.
@@ -70,7 +71,7 @@ impl Access {
     }
 }
 
-/// A method, if the text begins as one or is written as methods are, in capitals. What begins with a digit is the port
+/// A method, if the text begins as one or is written as methods are, in capitals. A digit begins the port
 /// of a host of that name.
 fn method(text: &str) -> Option<Method> {
     let in_capitals = text.bytes().all(|byte| byte.is_ascii_uppercase()).then_some(text);

@@ -36,7 +36,7 @@ pub const AUDIT: &str = "/v1/audit";
 /// Where the API is described.
 pub const DESCRIPTION: &str = "/openapi.json";
 
-/// How many bodies are read at once, which is work and not memory: what is read stays text.
+/// The most bodies that are read at once. It bounds work, not memory: bodies stay text.
 const READING: usize = 4;
 
 /// The API of one host.

@@ -129,7 +129,7 @@ fn check_host(host: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// What to write in place of a wildcard: no one host is what was meant.
+/// The text to write in place of a wildcard: no one host is what was meant.
 fn named_hosts(text: &str) -> String {
     let example = text.trim().strip_prefix("*.").and_then(|domain| respelled(&format!("api.{domain}")));
     let example = example.map_or_else(|| "api.example.com:443".to_owned(), |grant| grant.to_string());

@@ -10,13 +10,13 @@ pub const EVERYONES_METHODS: [&str; 7] = ["GET", "HEAD", "OPTIONS", "POST", "PUT
 /// Most characters of a method that a manifest names.
 const MAX_CHARS: usize = 32;
 
-/// Whether no connector may send `method`: CONNECT opens a tunnel past the gate, TRACE (and TRACK, its other name)
-/// makes the server return what the host added to the request.
+/// Returns whether no connector may send `method`: CONNECT opens a tunnel past the gate, TRACE (and TRACK, its other
+/// name) makes the server return what the host added to the request.
 pub(crate) fn is_forbidden_method(method: &str) -> bool {
     ["CONNECT", "TRACE", "TRACK"].iter().any(|forbidden| method.eq_ignore_ascii_case(forbidden))
 }
 
-/// Whether a manifest may write `text` as a method: upper case and `-`, as every registered method is.
+/// Returns whether a manifest may write `text` as a method: upper case and `-`, as every registered method is.
 pub(crate) fn is_method_name(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_uppercase() || b == b'-';
     text.len() <= MAX_CHARS && text.starts_with(|c: char| c.is_ascii_uppercase()) && text.bytes().all(inner)

@@ -85,7 +85,7 @@ impl std::fmt::Display for Placement {
     }
 }
 
-/// Whether some servers take both names for one field: they read `_` as `-`.
+/// Returns whether some servers take both names for one field: they read `_` as `-`.
 fn one_field(one: &HeaderName, other: &HeaderName) -> bool {
     one.as_str().replace('_', "-") == other.as_str().replace('_', "-")
 }

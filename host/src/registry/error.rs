@@ -37,12 +37,12 @@ pub enum RegistryError {
         /// Where.
         path: PathBuf,
     },
-    /// Somebody else could have written a file of the package directory.
+    /// Another user could have written a file of the package directory.
     #[error("a file of the package directory {problem}; it was not read")]
     Exposed {
         /// How.
         problem: String,
-        /// What repairs it.
+        /// The repair.
         fix: &'static str,
         /// The file.
         path: PathBuf,

@@ -1,5 +1,5 @@
 //! Files of the package directory: private files, reached without links below its root. Packages are not secret, but
-//! whoever may write them decides what runs.
+//! a user who can write them decides what runs.
 
 use std::fs;
 use std::io;

@@ -36,7 +36,7 @@ pub(super) struct EnvelopeSignature {
 }
 
 impl EnvelopeSignature {
-    /// Whether it may be of the one algorithm that the host knows, by its size. DSSE names no algorithm.
+    /// Returns whether it may be of the one algorithm that the host knows, by its size. DSSE names no algorithm.
     pub(super) fn is_ed25519(&self) -> bool {
         self.bytes.len() == 64
     }

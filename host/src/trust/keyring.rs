@@ -96,7 +96,7 @@ impl KeyEntry {
         &self.id
     }
 
-    /// What it is trusted for; empty only for a key that was revoked before it was ever trusted.
+    /// The connectors it is trusted for; empty only for a key that was revoked before it was ever trusted.
     #[must_use]
     pub fn scopes(&self) -> &[Scope] {
         &self.scopes

@@ -89,7 +89,7 @@ pub(in crate::cli) struct RevokeArgs {
     #[arg(value_name = "ID")]
     id: String,
 
-    /// Why, for people: it is shown whenever somebody tries to trust the key.
+    /// The reason, for people. It is shown to anyone who tries to trust the key.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }

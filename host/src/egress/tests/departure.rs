@@ -1,10 +1,10 @@
-//! The moment from which a request may have left: what is known of one whose sending is given up.
+//! The moment from which a request may have left, for requests that are cancelled.
 
 use std::sync::atomic::AtomicBool;
 
 use super::*;
 
-/// What a request's observer was told last.
+/// The last word that a request's observer got.
 #[derive(Clone, Default)]
 struct Left(Arc<AtomicBool>);
 
@@ -40,7 +40,7 @@ impl ObserveDeparture for TooLate {
     fn stayed(&self) {}
 }
 
-/// Sends a request, and gives it up when `moment` comes. Whether it may have left.
+/// Sends a request and cancels it at `moment`. Returns whether it may have left.
 async fn given_up(client: &Client, uri: &str, moment: impl Future) -> bool {
     let left = Left::default();
     let request = Request::post(uri).body(Empty::<Bytes>::new()).unwrap();

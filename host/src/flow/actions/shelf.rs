@@ -175,7 +175,7 @@ impl Shelf {
         HostError::new(HostErrorKind::ActionNotFound, message).hint(hint)
     }
 
-    /// Whether the directory is there; nobody but this user or root may be able to write it.
+    /// Returns whether the directory is there; only this user and root may be able to write it.
     fn safe(&self) -> Result<bool, HostError> {
         private_file::check_dir(&self.dir).map_err(|error| match error {
             FileError::Refused(fault @ FileFault::Directory { .. }) => {

@@ -1,4 +1,4 @@
-//! What is noted of a request from the moment at which bytes of it may leave.
+//! The notes on a request from the moment at which bytes of it may leave.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,7 +14,7 @@ pub(super) struct DepartingRequest {
     /// The bytes of its first line.
     line: u64,
     watch: Arc<UnkeyedWatch>,
-    /// What it is as an unkeyed request, where it is one.
+    /// Its description as an unkeyed request, if it is one.
     unkeyed: Option<UnkeyedRequest>,
     noted: Mutex<Option<SentNumber>>,
 }

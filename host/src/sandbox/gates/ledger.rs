@@ -112,7 +112,7 @@ pub(in crate::sandbox) struct Ledger {
     statuses: Mutex<Vec<SeenStatus>>,
     under_way: Mutex<Vec<UnderWay>>,
     maybe_sent: AtomicU64,
-    /// Whether the attempt was judged by what it had sent.
+    /// True if the attempt was judged by what it had sent.
     closed: Mutex<bool>,
     pub(in crate::sandbox) requests: AtomicU64,
     pub(in crate::sandbox) bytes_out: Arc<AtomicU64>,
@@ -194,8 +194,8 @@ impl Ledger {
         }
     }
 
-    /// Notes that a request is about to be sent, with a first line of so many bytes; whether it may be. Until it is known
-    /// that nothing of it left ([`unsent`](Self::unsent)) it counts as sent, also where nobody waits for its end.
+    /// Notes that a request is about to be sent, with a first line of so many bytes; whether it may be. Until it is
+    /// known that nothing of it left ([`unsent`](Self::unsent)) it counts as sent, even if its end is not awaited.
     pub(in crate::sandbox) fn sending(&self, number: RequestNumber, line: u64) -> bool {
         // Held until all is noted: what is judged after `close` is final.
         let closed = lock(&self.closed);
@@ -208,7 +208,8 @@ impl Ledger {
         true
     }
 
-    /// Ends the attempt's requests: none that has not begun to leave will. What it has sent can then be judged.
+    /// Ends the attempt's requests: a request that has not begun to leave will not. The attempt can then be judged by
+    /// what it sent.
     pub(in crate::sandbox) fn close(&self) {
         *lock(&self.closed) = true;
     }

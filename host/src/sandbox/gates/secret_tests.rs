@@ -384,7 +384,7 @@ async fn row_110_an_answer_that_holds_the_secret_does_not_reach_the_guest() {
     assert_eq!((came.body, came.failed, came.verdict), (format!("{text} or so, {one}"), false, None));
 }
 
-/// What passes the gate after a body is judged as what passes before it.
+/// Fields after a body are judged like those before it.
 #[tokio::test]
 async fn a_trailer_is_held_to_the_rules_of_headers() {
     let server = Server::silent().await;

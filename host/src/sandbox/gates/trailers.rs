@@ -9,7 +9,7 @@ use crate::egress::{Authorize, Client, ReadOnly, header_bytes};
 use crate::failure::{LimitHit, LimitKind};
 use crate::limits::HEADER_BYTES;
 
-/// What one request's trailers are held to: the rules of the fields before its body.
+/// The rules for one request's trailers: those of the fields before its body.
 pub(super) struct TrailersRule {
     pub(super) read_only: Option<Arc<ReadOnly>>,
     pub(super) client: Client,
@@ -20,7 +20,7 @@ pub(super) struct TrailersRule {
 }
 
 impl TrailersRule {
-    /// Whether `fields` may go out. A refusal that has a verdict ends the attempt.
+    /// Returns whether `fields` may go out. A refusal that has a verdict ends the attempt.
     pub(super) fn admits(&self, fields: &HeaderMap) -> bool {
         match self.judge(fields) {
             Ok(()) => !self

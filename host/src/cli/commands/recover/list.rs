@@ -45,7 +45,7 @@ pub(super) fn run(Args {}: &Args, session: &Session<'_>) -> Result<(), Stop> {
     Ok(())
 }
 
-/// How many calls have no end and are not counted as cut short.
+/// The number of calls without an end that do not count as interrupted.
 fn running(host: &Host) -> Result<usize, Stop> {
     let Some(mut reader) = host.audit().existing()? else { return Ok(0) };
     let filter = Filter { status: Some(CallStatus::Running), ..Filter::default() };
