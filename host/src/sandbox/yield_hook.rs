@@ -74,3 +74,20 @@ impl CallHookHandler<State> for YieldHook {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SystemClock;
+
+    #[test]
+    fn time_that_the_guest_waited_is_not_counted() {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let long_ago = clock.now().checked_sub(Duration::from_secs(1)).unwrap_or_else(Instant::now);
+        let poll_start = PollStart::new(long_ago);
+        let hook = YieldHook::new(Arc::clone(&clock), poll_start.clone());
+        assert!(hook.is_due());
+        poll_start.set(clock.now() + Duration::from_secs(60));
+        assert!(!hook.is_due());
+    }
+}
