@@ -56,7 +56,7 @@ fn produced() -> BTreeSet<String> {
     let is_word =
         |text: &str| text.len() > 1 && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
     for file in ["denial", "binding", "identity", "external", "runtime", "circuit", "limit", "retried"] {
-        let text = fs::read_to_string(repository().join(format!("host/src/failure/{file}.rs"))).unwrap();
+        let text = fs::read_to_string(repository().join(format!("host/core/src/failure/{file}.rs"))).unwrap();
         let code = text.split("#[cfg(test)]").next().unwrap();
         for before in ["=> \"", "details(\"", "{ \"", "&str = \""] {
             for rest in code.split(before).skip(1) {

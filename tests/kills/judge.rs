@@ -75,7 +75,12 @@ impl Judge {
             if told["error"]["code"] == "outcome_unknown" {
                 self.undecided.insert(job.name.clone());
             }
-            self.told.insert(told["audit_id"].as_str().unwrap().to_owned(), (line.clone(), told));
+            // A call that was not taken up has no id: nothing of it ran.
+            let Some(id) = told["audit_id"].as_str().map(str::to_owned) else {
+                assert_eq!(told["error"]["code"], "audit_unavailable", "{line}");
+                continue;
+            };
+            self.told.insert(id, (line.clone(), told));
         }
     }
 

@@ -1,12 +1,12 @@
 //! What a caller gives, checked against the declared inputs: all that is wrong at once, and never a value repeated.
 
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::safe_line;
+use cofferdam_core::limits::PAYLOAD_BYTES;
+use cofferdam_core::spelling;
 use serde_json::{Map, Number, Value};
 
 use super::file::{Input, InputKind};
-use crate::error::{HostError, HostErrorKind};
-use crate::failure::safe_line;
-use crate::limits::PAYLOAD_BYTES;
-use crate::spelling;
 
 /// Most problems that are told.
 const MAX_PROBLEMS: usize = 20;

@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use cofferdam_core::digest::Digest;
+use cofferdam_core::document::DocumentError;
+use cofferdam_core::error::HostError;
 use semver::Version;
 use serde_json::{Map, Value};
 
@@ -11,9 +14,6 @@ use super::scope::ActionScope;
 use super::source::Source;
 use super::template::Template;
 use super::{arguments, inputs, parse};
-use crate::digest::Digest;
-use crate::document::DocumentError;
-use crate::error::HostError;
 use crate::manifest::ConnectorName;
 
 /// How long an action may take where its file does not say.

@@ -1,11 +1,11 @@
 //! The declared inputs of an action: read from its file, and told to callers as a JSON Schema.
 
+use cofferdam_core::document::{Node, Refused, Table, quoted};
+use cofferdam_core::spelling;
 use serde_json::{Map, Value, json};
 
 use super::file::{Input, InputKind};
 use super::words::{line, once, prose, word};
-use crate::document::{Node, Refused, Table, quoted};
-use crate::spelling;
 
 /// Most inputs.
 pub(super) const MAX_INPUTS: usize = 64;
@@ -163,7 +163,7 @@ fn plain(node: &Node<'_>) -> Value {
         Node::Text(text) => text.value.into(),
         Node::List(_, items) => items.iter().map(plain).collect(),
         Node::Table(_, fields) => {
-            let field = |(name, field): &(crate::document::Located<'_, &str>, Node<'_>)| {
+            let field = |(name, field): &(cofferdam_core::document::Located<'_, &str>, Node<'_>)| {
                 (name.value.to_owned(), plain(field))
             };
             Value::Object(fields.iter().map(field).collect())

@@ -13,7 +13,7 @@ mod steps;
 mod template;
 mod words;
 
-pub use crate::document::{DocumentError as ActionError, Problem, Refused as ScopeError};
+pub use cofferdam_core::document::{DocumentError as ActionError, Problem, Refused as ScopeError};
 pub use file::{Action, DEFAULT_TIMEOUT, Input, InputKind, Requirement, Retry, Step, Target};
 pub use output::{Output, OutputError};
 pub use render::RenderError;

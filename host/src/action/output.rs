@@ -2,11 +2,10 @@
 
 use std::fmt;
 
+use cofferdam_core::document::{Findings, Key, Refused};
+use cofferdam_core::failure::safe_line;
 use jsonschema::{PatternOptions, Validator};
 use serde_json::Value;
-
-use crate::document::{Findings, Key, Refused};
-use crate::failure::safe_line;
 
 /// Most that is told of an output that does not fit.
 const MAX_PROBLEMS: usize = 8;

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use cofferdam_core::digest::Digest;
+use cofferdam_core::document::{DocumentError, Findings, Refused, Table, quoted, read_part};
 use serde_json::Value;
 
 use super::file::{Action, Requirement};
@@ -12,8 +14,6 @@ use super::scope::{ActionScope, check_operation};
 use super::source::Source;
 use super::steps::{MAX_STEPS, Names, steps};
 use super::words::{action_name, bounded, line, prose, time};
-use crate::digest::Digest;
-use crate::document::{DocumentError, Findings, Refused, Table, quoted, read_part};
 use crate::manifest::{ConnectorName, HostGrant, exact_version};
 
 /// Most connectors that an action requires.

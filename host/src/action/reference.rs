@@ -1,7 +1,7 @@
 //! What stands between `${` and `}`: read once, by a grammar that has no expressions, and resolved at once.
 
-use crate::document::{Refused, quoted};
-use crate::spelling;
+use cofferdam_core::document::{Refused, quoted};
+use cofferdam_core::spelling;
 
 use super::template::{Reference, Root, Segment};
 

@@ -2,12 +2,12 @@
 
 use std::io;
 
+use cofferdam_core::limits::PAYLOAD_BYTES;
 use serde_json::{Map, Value};
 
 use super::file::Target;
 use super::reference::shown;
 use super::template::{Part, Reference, Root, Segment, Template, Values};
-use crate::limits::PAYLOAD_BYTES;
 
 /// Why a step's inputs could not be filled in. It names the reference, and never a value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

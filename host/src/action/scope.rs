@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use cofferdam_core::document::{Refused, quoted};
+use cofferdam_core::failure::{Denial, DenialBoundary, DenialCode, GrantLine};
+use cofferdam_core::limits::LimitRequest;
 use semver::Version;
 
-use crate::document::{Refused, quoted};
-use crate::failure::{Denial, DenialBoundary, DenialCode, GrantLine};
-use crate::limits::LimitRequest;
 use crate::manifest::{HostGrant, Scheme};
 
 /// Longest name of an action or an operation, in bytes.
@@ -169,7 +169,7 @@ impl ActionScope {
     ) -> Result<(), Denial> {
         for operation in &self.operations {
             if !operations.clone().any(|known| known == operation) {
-                let near = crate::spelling::nearest(operation, operations.clone());
+                let near = cofferdam_core::spelling::nearest(operation, operations.clone());
                 let fix = match near {
                     Some(near) => format!("Did the action mean {near}?"),
                     None => "Take it out of the action's file.".to_owned(),

@@ -1,6 +1,6 @@
 //! The text of an action's file: read within bounds, and divided into its front matter and its body.
 
-use crate::document::{DocumentError, Refused};
+use cofferdam_core::document::{DocumentError, Refused};
 
 /// Longest file, in bytes.
 pub(super) const MAX_BYTES: usize = 256 * 1024;

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use cofferdam_core::document::{Located, Node, Refused, Table, quoted};
+use cofferdam_core::spelling;
+
 use super::file::{Retry, Step, Target};
 use super::reference::Scope;
 use super::scope::ActionScope;
 use super::template::Template;
 use super::words::{once, time, word};
-use crate::document::{Located, Node, Refused, Table, quoted};
-use crate::spelling;
 
 /// Most steps.
 pub(super) const MAX_STEPS: usize = 64;

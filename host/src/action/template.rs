@@ -1,9 +1,9 @@
 //! A value with references in it, read once and filled in once: what is filled in is never read again.
 
+use cofferdam_core::document::{Node, Refused};
 use serde_json::{Map, Value};
 
 use super::reference::{Scope, reference};
-use crate::document::{Node, Refused};
 
 /// Deepest nesting of an input's lists and tables.
 const MAX_DEPTH: usize = 32;
@@ -96,7 +96,7 @@ impl Template {
             }
             Node::Table(_, fields) => {
                 let read = |(name, field): &(_, Node<'_>)| {
-                    let name: &crate::document::Located<'_, &str> = name;
+                    let name: &cofferdam_core::document::Located<'_, &str> = name;
                     if name.value.contains("${") {
                         let message = "a name has no references in it";
                         name.refuse(Refused::new(message, "write the name out; references stand in values"));

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::document::{Refused, Table, quoted};
-use crate::failure::safe_line;
-use crate::limits::parse_time;
+use cofferdam_core::document::{Refused, Table, quoted};
+use cofferdam_core::failure::safe_line;
+use cofferdam_core::limits::parse_time;
 
 /// Longest name of an action, in bytes.
 pub(super) const NAME_BYTES: usize = 100;

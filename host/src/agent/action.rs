@@ -1,13 +1,13 @@
 //! An action, as an agent is told of it: the values of its steps, or why it has none and which of them are done.
 
+use cofferdam_core::error::Error;
+use cofferdam_core::failure::safe_line;
 use serde_json::{Map, Value};
 
 use super::Rendered;
 use super::error::{self, named};
 use super::shown::Shown;
 use super::value::{self, About};
-use crate::error::Error;
-use crate::failure::safe_line;
 use crate::flow::{ActionReport, ActionValue, Again, StepReport};
 
 /// Tells an agent the value of the action `name`: `{"action", "output", "steps"}`, of which it is shown `limit` bytes.

@@ -1,10 +1,10 @@
 //! What came in the place of a value: a failure, the host's own error, or a cancellation.
 
+use cofferdam_core::error::{Error, HostError, HostErrorKind};
+use cofferdam_core::failure::{Failure, FailureClass, safe_line};
 use serde_json::{Value, json};
 
 use super::Rendered;
-use crate::error::{Error, HostError, HostErrorKind};
-use crate::failure::{Failure, FailureClass, safe_line};
 use crate::flow::Again;
 
 /// Longest line that an agent is told, in characters.

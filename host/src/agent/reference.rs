@@ -3,17 +3,18 @@
 
 use std::sync::Arc;
 
+use cofferdam_core::error::{Error, HostError, HostErrorKind};
+use cofferdam_core::failure::{
+    AuditId, BindingCode, BindingProblem, Cause, Context, Denial, DenialBoundary, DenialCode, Failure,
+    FailureClass, LimitHit, LimitKind, NetworkFault, Phase, RESERVED_CLASSES, RetryStopped, RuntimeFault,
+    SignatureCode, UpstreamFault,
+};
+use cofferdam_core::privileged::MakeFailure as _;
 use cofferdam_test_support::committed::assert_committed;
 use serde_json::{Map, Value, json};
 
 use super::{Rendered, VALUE_BYTES, action_error, error};
 use crate::call::{AttemptOutcome, AttemptReport, Report};
-use crate::error::{Error, HostError, HostErrorKind};
-use crate::failure::{
-    AuditId, BindingCode, BindingProblem, Cause, Context, Denial, DenialBoundary, DenialCode, Failure,
-    FailureClass, LimitHit, LimitKind, NetworkFault, Phase, RESERVED_CLASSES, RetryStopped, RuntimeFault,
-    SignatureCode, UpstreamFault,
-};
 use crate::flow::{ActionReport, StepStatus};
 
 const CONNECTOR: &str = "github://acme/slack@1.2.0";

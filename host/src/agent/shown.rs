@@ -3,10 +3,9 @@
 use std::cell::Cell;
 use std::fmt;
 
+use cofferdam_core::failure::visible_json;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value, json};
-
-use crate::failure::visible_json;
 
 /// The longest value that agents are shown, in bytes of JSON, unless another limit is set.
 pub const VALUE_BYTES: usize = 256 * 1024;

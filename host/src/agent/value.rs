@@ -1,13 +1,13 @@
 //! A value with its notes for the agent: which connector's data it is, that items of it failed, or that a fallback
 //! returned it.
 
+use cofferdam_core::failure::safe_line;
 use serde_json::{Map, Value, json};
 
 use super::Rendered;
 use super::error::named;
 use super::shown::Shown;
 use crate::call::{AttemptOutcome, Report};
-use crate::failure::safe_line;
 
 /// Items that failed of which an agent is told one by one; the value has all of them.
 const ITEMS: usize = 20;

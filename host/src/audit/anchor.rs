@@ -3,9 +3,10 @@
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use cofferdam_core::failpoint;
+use cofferdam_core::private_file::{self, FileError, FileFault, FilePolicy, StagedFile};
+
 use super::error::AuditError;
-use crate::failpoint;
-use crate::private_file::{self, FileError, FileFault, FilePolicy, StagedFile};
 
 const POLICY: FilePolicy = FilePolicy::trusted(64 * 1024);
 

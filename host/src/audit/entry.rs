@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
+use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
-
-use crate::failure::AuditId;
 
 /// What stands in the place of the hash before the first entry.
 pub const GENESIS: [u8; 32] = [0; 32];

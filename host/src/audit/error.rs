@@ -3,9 +3,9 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-use crate::home_state::StateError;
-use crate::host_key::KeyError;
-use crate::private_file::{FileError, FileFault};
+use cofferdam_core::home_state::StateError;
+use cofferdam_core::host_key::KeyError;
+use cofferdam_core::private_file::{FileError, FileFault};
 
 /// What kind of trouble the record has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,12 +1,12 @@
 //! The trait by which a record shows all that a proof looks at.
 
+use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 
 use super::error::AuditError;
 use super::log::StoredEntry;
 use super::order::CallStatus;
 use super::seal::Sealed;
-use crate::failure::AuditId;
 
 /// One unchanging view of a record. Its methods block.
 pub trait AuditEvidence: Send {

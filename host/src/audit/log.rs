@@ -1,5 +1,7 @@
 //! The two traits behind which a record stands: one that writes, one that reads.
 
+use cofferdam_core::failure::AuditId;
+use cofferdam_core::home_state::Loss;
 use jiff::Timestamp;
 
 use super::error::{AuditError, AuditTrouble};
@@ -7,7 +9,6 @@ use super::evidence::AuditEvidence;
 use super::order::{CallStatus, Order};
 use super::seal::Sealed;
 use super::stats::{SealedUsage, Stats};
-use crate::failure::AuditId;
 
 /// Where calls are recorded. Several hosts may share one.
 pub trait AuditLog: Send + Sync + 'static {
@@ -21,6 +22,15 @@ pub trait AuditLog: Send + Sync + 'static {
     /// # Errors
     /// The record cannot be read.
     fn reader(&self) -> Result<Box<dyn AuditReader>, AuditError>;
+
+    /// Returns what is missing of the log, or beside it, as far as its home remembers. It blocks: not for an executor's
+    /// threads.
+    ///
+    /// # Errors
+    /// That cannot be told.
+    fn loss(&self) -> Result<Option<Loss>, AuditError> {
+        Ok(None)
+    }
 
     /// All that a proof looks at, as it is now. It blocks: not for an executor's threads.
     ///

@@ -13,10 +13,9 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use cofferdam_core::host_key::derived;
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use sha2::{Digest as _, Sha256};
-
-use crate::host_key::derived;
 
 /// The key's name.
 const NAME: &str = "cofferdam-audit";

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 use tokio::sync::oneshot;
@@ -10,7 +11,6 @@ use super::entry::Entry;
 use super::error::{AuditError, AuditTrouble};
 use super::seal::Sealed;
 use super::verify::Accepted;
-use crate::failure::AuditId;
 
 /// Where a call stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -7,11 +7,11 @@
 use bytes::Bytes;
 use chacha20poly1305::aead::{Aead, AeadInOut, KeyInit, Payload};
 use chacha20poly1305::{Key, XChaCha20Poly1305, XNonce};
+use cofferdam_core::failure::AuditId;
+use cofferdam_core::host_key::derived;
 use zeroize::Zeroizing;
 
 use super::error::{AuditError, AuditTrouble};
-use crate::failure::AuditId;
-use crate::host_key::derived;
 
 /// What every seal is bound to beside its call.
 const BOUND_TO: &[u8] = b"cofferdam audit v1";

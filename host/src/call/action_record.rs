@@ -8,6 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cofferdam_core::digest::Digest;
+use cofferdam_core::error::{Error, HostError, HostErrorKind};
+use cofferdam_core::event::{ACTION_SCHEME, Listener, Step};
+use cofferdam_core::failpoint;
+use cofferdam_core::failure::{AuditId, Prompt};
 use serde_json::{Map, Value, json};
 use tracing::Span;
 
@@ -24,11 +29,6 @@ use super::request::{IfRunning, actor_name, idempotency_key};
 use super::spans;
 use super::tell::tell;
 use crate::audit::{CallStatus, KeyClaim, KeyEnd, KeyOf, Opened, Part, Route, Verdict};
-use crate::digest::Digest;
-use crate::error::{Error, HostError, HostErrorKind};
-use crate::event::{ACTION_SCHEME, Listener, Step};
-use crate::failpoint;
-use crate::failure::{AuditId, Prompt};
 
 /// The operation of an action's row.
 const RUN: &str = "run";

@@ -2,6 +2,11 @@
 
 use std::sync::Arc;
 
+use cofferdam_core::error::{Error, HostError, HostErrorKind};
+use cofferdam_core::failure::{AuditId, Context, Failure, LimitHit, LimitKind, RepeatRule};
+use cofferdam_core::limits::{self, LimitRequest, Limits, ProfileTimes};
+use cofferdam_core::privileged::MakeFailure as _;
+use cofferdam_core::spelling;
 use tokio::sync::SemaphorePermit;
 
 use super::chain::Candidate;
@@ -11,12 +16,8 @@ use super::record::Record;
 use super::request::{Args, Call};
 use super::verify;
 use crate::credentials::{CallCredentials, Choice, Refused};
-use crate::error::{Error, HostError, HostErrorKind};
-use crate::failure::{AuditId, Context, Failure, LimitHit, LimitKind, RepeatRule};
-use crate::limits::{self, LimitRequest, Limits, ProfileTimes};
 use crate::resilience::Plan;
 use crate::sandbox::{self, Arguments, Exported, Room};
-use crate::spelling;
 
 /// An attempt that may be made now.
 pub(super) struct Admitted<'p> {
@@ -229,7 +230,7 @@ impl Pipeline {
 
 /// The error for a chain with an operation in it that is not to be done twice.
 fn not_repeatable(call: &Call, candidate: &Candidate<'_>) -> HostError {
-    let (op, connector) = (crate::failure::safe_line(candidate.op, 100), candidate.connector);
+    let (op, connector) = (cofferdam_core::failure::safe_line(candidate.op, 100), candidate.connector);
     let (why, hint) = match call.once {
         true => (
             format!("`{op}` of {connector} is not to be repeated, says the call itself"),
@@ -253,7 +254,7 @@ fn known_operation<'l>(loaded: &'l Loaded, connector: &str, op: &str) -> Result<
         Some(near) => format!("Did you mean `{near}`? It has: {}", names.join(", ")),
         None => format!("It has: {}", names.join(", ")),
     };
-    let op = crate::failure::safe_line(op, 100);
+    let op = cofferdam_core::failure::safe_line(op, 100);
     Err(HostError::new(HostErrorKind::OpNotFound, format!("{connector} has no operation `{op}`.")).hint(hint))
 }
 

@@ -1,8 +1,7 @@
 //! The third way a call can end: by whoever asked for it.
 
+use cofferdam_core::error::{HostError, HostErrorKind};
 use tokio_util::sync::CancellationToken;
-
-use crate::error::{HostError, HostErrorKind};
 
 /// Cancels the calls it was given to. Cheap to clone; all clones are one.
 ///

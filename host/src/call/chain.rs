@@ -4,13 +4,14 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use cofferdam_core::digest::Digest;
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::{Cause, Failure, safe_line};
+use cofferdam_core::privileged::MakeFailure as _;
 use serde_json::{Map, Value};
 
 use super::request::{Args, Call, ConnectorRef, KEY_BYTES};
 use crate::action::ActionScope;
-use crate::digest::Digest;
-use crate::error::{HostError, HostErrorKind};
-use crate::failure::{Cause, Failure, safe_line};
 use crate::manifest::Manifest;
 
 /// The most alternates that a call may name: each is loaded and checked before the first is asked.
@@ -220,7 +221,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::failure::{AuditId, CircuitOpen, Context, LimitHit, LimitKind, UpstreamFault};
+    use cofferdam_core::failure::{AuditId, CircuitOpen, Context, LimitHit, LimitKind, UpstreamFault};
 
     fn candidates(call: &Call) -> Vec<Candidate<'_>> {
         let mut all = vec![Candidate::first(call)];

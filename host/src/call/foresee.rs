@@ -4,15 +4,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use cofferdam_core::error::Error;
+use cofferdam_core::failure::{AuditId, Context, Failure};
+use cofferdam_core::limits::Limits;
+
 use super::chain::Candidate;
 use super::pipeline::Pipeline;
 use super::request::Call;
 use super::same::{Asked, none_twice};
 use super::vet::of_alternate;
 use crate::credentials::{Choice, Refused};
-use crate::error::Error;
-use crate::failure::{AuditId, Context, Failure};
-use crate::limits::Limits;
 use crate::manifest::Manifest;
 use crate::resilience::{CircuitView, Profile};
 

@@ -6,13 +6,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::AuditId;
+use cofferdam_core::limits::PAYLOAD_BYTES;
+
 use super::kept::{self, Recorded};
 use super::pipeline::Pipeline;
 use super::request::{Args, Call, IfRunning};
 use crate::audit::{AuditError, AuditTrouble, KeyClaim, KeyOf, Part, Sealed, Standing};
-use crate::error::{HostError, HostErrorKind};
-use crate::failure::AuditId;
-use crate::limits::PAYLOAD_BYTES;
 use crate::sandbox::{Answer, json_size_over};
 
 /// How long is waited before a key is looked at again: twice as long each time, from

@@ -8,16 +8,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cofferdam_core::digest::Digest;
+use cofferdam_core::error::{Error, HostError, WholeHostError};
+use cofferdam_core::failure::{Failure, WholeFailure};
+use cofferdam_core::limits::LimitRequest;
+use cofferdam_core::privileged::MakeFailure as _;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::chain::Alternate;
 use super::request::{Args, Call, ConnectorRef};
 use crate::action::ActionScope;
-use crate::digest::Digest;
-use crate::error::{Error, HostError, WholeHostError};
-use crate::failure::{Failure, WholeFailure};
-use crate::limits::LimitRequest;
 use crate::resilience::Profile;
 use crate::sandbox::Answer;
 
@@ -300,7 +301,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::error::HostErrorKind;
+    use cofferdam_core::error::HostErrorKind;
 
     fn of(text: &str) -> ConnectorRef {
         ConnectorRef::parse(text).unwrap()

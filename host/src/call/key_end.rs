@@ -1,12 +1,12 @@
 //! What becomes of an idempotency key at the end of its call: whether its outcome stands, it is free again, or nobody
 //! knows what was done under it.
 
+use cofferdam_core::error::Error;
+use cofferdam_core::failure::{Cause, Failure, FailureClass};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::audit::KeyEnd;
-use crate::error::Error;
-use crate::failure::{Cause, Failure, FailureClass};
 
 /// What was done under a key.
 #[derive(Debug, Clone, Copy)]

@@ -4,19 +4,20 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use cofferdam_core::clock::Clock;
+use cofferdam_core::digest::Digest;
+use cofferdam_core::error::{Error, HostError, HostErrorKind};
+use cofferdam_core::failure::{Context, Failure, RuntimeFault};
+use cofferdam_core::limits::Ceilings;
+use cofferdam_core::privileged::MakeFailure as _;
+use cofferdam_core::spelling;
 use tokio::sync::Semaphore;
 
 use super::request::ConnectorRef;
 use super::verify::{self, Checked};
-use crate::clock::Clock;
-use crate::digest::Digest;
-use crate::error::{Error, HostError, HostErrorKind};
-use crate::failure::{Context, Failure, RuntimeFault};
-use crate::limits::Ceilings;
 use crate::package::Package;
 use crate::registry::{Registry, Stamp, Stored, Watch};
 use crate::sandbox::{Connector, PackageOpener, Sandbox, SandboxError};
-use crate::spelling;
 use crate::trust::{Keyring, KeyringFile, KeyringStamp};
 
 /// A connector that can run, with what says that it still may.
@@ -337,7 +338,7 @@ impl Loader {
             Some(near) => format!("Did you mean {near}? `cofferdam list` shows what is installed."),
             None => "`cofferdam list` shows what is installed; `cofferdam install` adds to it.".to_owned(),
         };
-        let wanted = crate::failure::safe_line(wanted, 250);
+        let wanted = cofferdam_core::failure::safe_line(wanted, 250);
         HostError::new(HostErrorKind::ConnectorNotFound, format!("{wanted} is not installed.")).hint(hint)
     }
 }

@@ -7,6 +7,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cofferdam_core::clock::Clock;
+use cofferdam_core::digest::Digest;
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failpoint;
+use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -15,11 +20,6 @@ use crate::audit::{
     AuditError, AuditTrouble, CallStatus, CloseCall, Entry, EventLine, KeyClaim, KeyEnd, OpenCall, Opened,
     Order, Part, Route, Sealed, Standing, Verdict, Written, written,
 };
-use crate::clock::Clock;
-use crate::digest::Digest;
-use crate::error::{HostError, HostErrorKind};
-use crate::failpoint;
-use crate::failure::AuditId;
 
 /// How long is waited before a write is tried again: each once, in turn.
 const WAITS: [Duration; 3] = [Duration::from_secs(2), Duration::from_secs(4), Duration::from_secs(6)];

@@ -1,10 +1,10 @@
 //! A failure as its operator sees it: all that the record says of it. Never for callers or agents.
 
+use cofferdam_core::error::{Error, HostError};
+use cofferdam_core::failure::Failure;
 use serde_json::{Map, Value, json};
 
 use super::redact::Redactor;
-use crate::error::{Error, HostError};
-use crate::failure::Failure;
 
 /// What the host's notes begin with, and the field that the rest of such a note is in.
 const KINDS: [(&str, &str); 4] =
@@ -83,8 +83,9 @@ fn of_host_error(error: &HostError, redactor: &Redactor) -> Map<String, Value> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
     use super::*;
-    use crate::error::HostErrorKind;
-    use crate::failure::{AuditId, Context, RuntimeFault};
+    use cofferdam_core::error::HostErrorKind;
+    use cofferdam_core::failure::{AuditId, Context, RuntimeFault};
+    use cofferdam_core::privileged::MakeFailure as _;
 
     #[test]
     fn notes_stand_where_they_belong_and_hold_no_tokens() {

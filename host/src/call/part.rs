@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use cofferdam_core::failure::{AuditId, Context, Failure, LimitHit, LimitKind, TimeOf};
+use cofferdam_core::privileged::MakeFailure as _;
+
 use super::request::Call;
-use crate::failure::{AuditId, Context, Failure, LimitHit, LimitKind, TimeOf};
 use crate::sandbox::AttemptTime;
 
 /// The action that runs a call.

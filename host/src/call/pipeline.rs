@@ -3,6 +3,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use cofferdam_core::chance::Chance;
+use cofferdam_core::error::{Error, HostError, HostErrorKind};
+use cofferdam_core::event::{Listener, Step};
+use cofferdam_core::failpoint;
+use cofferdam_core::failure::{AuditId, Failure, RepeatRule, RetryStopped};
+use cofferdam_core::privileged::MakeFailure as _;
 use serde_json::Map;
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 use tracing::Instrument as _;
@@ -23,12 +29,7 @@ use super::spans;
 use super::told::{put_on_record, telling};
 use super::trail::{Trail, said};
 use crate::audit::{AuditLog, Standing};
-use crate::chance::Chance;
 use crate::credentials::Broker;
-use crate::error::{Error, HostError, HostErrorKind};
-use crate::event::{Listener, Step};
-use crate::failpoint;
-use crate::failure::{AuditId, Failure, RepeatRule, RetryStopped};
 use crate::resilience::{Circuits, Moment, Next, Plan, RateLimit, RateLimits, Settings, Visit, decide};
 use crate::sandbox::{self, Answer, Attempt, Guards, RateDelay, RateGuard, UnkeyedWatch};
 

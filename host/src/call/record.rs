@@ -9,6 +9,10 @@ mod repeats;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cofferdam_core::error::{Error, HostError, HostErrorKind};
+use cofferdam_core::event::{Listener, Step};
+use cofferdam_core::failure::{AuditId, Prompt, RepeatRule};
+use cofferdam_core::privileged::MakeFailure as _;
 use serde_json::{Map, Value, json};
 use tracing::{Instrument as _, Span};
 
@@ -22,9 +26,6 @@ use super::spans;
 use super::tell::{self, Who, tell};
 use super::told::AdmittedFacts;
 use crate::audit::{CallStatus, KeyEnd, Opened, Part, Standing, Verdict};
-use crate::error::{Error, HostError, HostErrorKind};
-use crate::event::{Listener, Step};
-use crate::failure::{AuditId, Prompt, RepeatRule};
 use crate::sandbox::{Answer, Ended, Suppressed, UnkeyedWatch};
 
 /// What is known of a call while it runs; dropped without an outcome it records a cancellation.

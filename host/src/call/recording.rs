@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use cofferdam_core::failure::AuditId;
+use cofferdam_core::host_key;
+
 use crate::audit::{AuditError, AuditLog, Order, Part, Sealed, Sealer, written};
-use crate::failure::AuditId;
-use crate::host_key;
 
 /// What all calls of a host have in common on record.
 pub(crate) struct Recording {

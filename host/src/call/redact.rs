@@ -3,9 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use cofferdam_core::secret::{Scanner, without_likely};
 use serde_json::{Map, Value};
-
-use crate::secret::{Scanner, without_likely};
 
 /// The secrets that a call could carry, to be looked for.
 #[derive(Clone, Default)]
@@ -104,7 +103,7 @@ const SHORTEST_CAP: usize = 4_096;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::secret::Secret;
+    use cofferdam_core::secret::Secret;
 
     #[test]
     fn bound_secrets_are_named_and_long_texts_say_how_long_they_were() {

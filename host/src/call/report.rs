@@ -4,13 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cofferdam_core::event::shown_wait;
+use cofferdam_core::failure::{AuditId, Cause, FailureClass, UnkeyedRequest};
+use cofferdam_core::limits::Usage;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::redact::Known;
-use crate::event::shown_wait;
-use crate::failure::{AuditId, Cause, FailureClass, UnkeyedRequest};
-use crate::limits::Usage;
 use crate::sandbox::AbortedRequest;
 
 /// The report of one call, beside its outcome.

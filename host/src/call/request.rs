@@ -5,6 +5,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cofferdam_core::digest::Digest;
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::{AuditId, safe_line};
+use cofferdam_core::limits::LimitRequest;
 use semver::Version;
 use serde_json::Value;
 
@@ -14,10 +18,6 @@ use super::part::PartOf;
 use super::redact::Redactor;
 use crate::action::ActionScope;
 use crate::audit::Route;
-use crate::digest::Digest;
-use crate::error::{HostError, HostErrorKind};
-use crate::failure::{AuditId, safe_line};
-use crate::limits::LimitRequest;
 use crate::manifest::ConnectorName;
 use crate::resilience::Profile;
 

@@ -4,11 +4,11 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
+use cofferdam_core::error::{HostError, HostErrorKind};
 use serde_json::{Map, Value};
 
 use super::chain::{Candidate, object};
 use super::request::{Args, Call};
-use crate::error::{HostError, HostErrorKind};
 
 /// A candidate, and the identity that it uses of each service.
 pub(super) struct Asked<'a, 'c> {
@@ -95,7 +95,7 @@ mod tests {
     use super::super::chain::Alternate;
     use super::super::request::ConnectorRef;
     use super::*;
-    use crate::digest::Digest;
+    use cofferdam_core::digest::Digest;
 
     fn llm() -> ConnectorRef {
         ConnectorRef::parse("github://acme/llm@1.0.0").unwrap()

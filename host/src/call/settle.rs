@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use cofferdam_core::clock::Clock;
+use cofferdam_core::event::Step;
+
 use super::record::Record;
-use crate::clock::Clock;
-use crate::event::Step;
 use crate::resilience::Visit;
 
 /// Whether the circuits forbid another attempt now.

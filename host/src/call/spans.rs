@@ -4,13 +4,13 @@
 //! Names and targets are constants. Where nobody traces, a span is a look at a flag: nothing is formatted and nothing
 //! allocated. They end with the future that they are put around, whether it is awaited or dropped.
 
+use cofferdam_core::error::{Error, HostError, HostErrorKind};
+use cofferdam_core::failure::{AuditId, safe_line};
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span, info_span};
 
 use super::chain::Candidate;
 use crate::audit::Verdict;
-use crate::error::{Error, HostError, HostErrorKind};
-use crate::failure::{AuditId, safe_line};
 use crate::sandbox::Ended;
 
 /// The target of every span, and of nothing else.
@@ -186,7 +186,7 @@ mod tests {
 
     use super::{call, called};
     use crate::audit::{CallStatus, Verdict};
-    use crate::failure::AuditId;
+    use cofferdam_core::failure::AuditId;
 
     #[test]
     fn where_nobody_traces_a_span_allocates_nothing() {

@@ -3,13 +3,13 @@
 use std::error::Error as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use cofferdam_core::error::Error;
+use cofferdam_core::event::{Event, Listener, Step, shown_wait};
+use cofferdam_core::failure::{AuditId, safe_line};
 use tracing::Level;
 
 use super::report::Report;
 use crate::audit::Verdict;
-use crate::error::Error;
-use crate::event::{Event, Listener, Step, shown_wait};
-use crate::failure::{AuditId, safe_line};
 
 /// Tells the log and the listener; neither can fail the call.
 pub(super) fn tell(audit_id: &AuditId, seq: u32, listener: Option<&dyn Listener>, step: Step<'_>) {

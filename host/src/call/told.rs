@@ -3,6 +3,9 @@
 use std::pin::pin;
 use std::sync::Arc;
 
+use cofferdam_core::error::HostError;
+use cofferdam_core::event::Step;
+use cofferdam_core::limits::Limits;
 use tokio::sync::mpsc;
 
 use super::admit::Admitted;
@@ -11,9 +14,6 @@ use super::kept::{self, Whole};
 use super::pipeline::Course;
 use super::record::Record;
 use super::request::Call;
-use crate::error::HostError;
-use crate::event::Step;
-use crate::limits::Limits;
 use crate::resilience::Plan;
 use crate::sandbox::RateDelay;
 

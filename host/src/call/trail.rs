@@ -1,11 +1,12 @@
 //! What came of the candidates that were asked: what a failure of a whole chain says of each.
 
+use cofferdam_core::error::Error;
+use cofferdam_core::failure::{Failure, safe_line};
+use cofferdam_core::privileged::MakeFailure as _;
 use serde_json::{Map, Value};
 
 use super::chain::Candidate;
 use super::record::Record;
-use crate::error::Error;
-use crate::failure::{Failure, safe_line};
 
 /// The candidates that were asked so far, in order. A call without alternates leaves none.
 #[derive(Default)]

@@ -1,12 +1,14 @@
 //! The checks between bytes and a package that may run: signature, name, imports, limits. Install and
 //! every load make the same ones, in the same order, from this one place.
 
+use cofferdam_core::clock::Clock;
+use cofferdam_core::digest::Digest;
+use cofferdam_core::error::{Error, HostError, HostErrorKind};
+use cofferdam_core::failure::{Context, Failure, SignatureCode};
+use cofferdam_core::limits::{Ceilings, LimitError, LimitRequest, Limits, ProfileTimes};
+use cofferdam_core::privileged::MakeFailure as _;
+
 use crate::action::ActionScope;
-use crate::clock::Clock;
-use crate::digest::Digest;
-use crate::error::{Error, HostError, HostErrorKind};
-use crate::failure::{Context, Failure, SignatureCode};
-use crate::limits::{Ceilings, LimitError, LimitRequest, Limits, ProfileTimes};
 use crate::manifest::{ConnectorName, Manifest};
 use crate::package::{MANIFEST_LABEL, Package};
 use crate::trust::{self, Keyring, TrustError, Verified};

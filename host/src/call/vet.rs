@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
+use cofferdam_core::error::{Error, HostError};
+use cofferdam_core::failure::{AuditId, Context, RepeatRule};
+
 use super::chain::Candidate;
 use super::pipeline::Pipeline;
 use super::request::Call;
 use super::same::{Asked, none_twice};
 use crate::credentials::Choice;
-use crate::error::{Error, HostError};
-use crate::failure::{AuditId, Context, RepeatRule};
 
 impl Pipeline {
     /// Loads the candidates of a chain, and asks of each what its attempts will be asked but for bindings: that it

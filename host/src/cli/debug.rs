@@ -1,9 +1,9 @@
 //! A failure as its operator sees it, for people at a terminal.
 
+use cofferdam_core::failure::printable_json;
 use serde_json::{Map, Value};
 
 use super::ui::Ui;
-use crate::failure::printable_json;
 
 /// Says on standard error all that the record has of a failure, a line for each fact.
 pub(super) fn tell(ui: &Ui, view: &Map<String, Value>) {

@@ -12,8 +12,8 @@ pub(super) const TERMINATED: u8 = 143;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::HostErrorKind;
-    use crate::failure::FailureClass;
+    use cofferdam_core::error::HostErrorKind;
+    use cofferdam_core::failure::FailureClass;
 
     #[test]
     fn no_error_of_the_host_looks_like_a_calls_outcome_or_like_success() {

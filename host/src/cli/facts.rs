@@ -1,8 +1,7 @@
 //! The details of a failure as lines for people: what is a list or a structure in the envelope is words here.
 
+use cofferdam_core::failure::safe_line;
 use serde_json::{Map, Value};
-
-use crate::failure::safe_line;
 
 /// Longest line, in characters.
 const LINE_CHARS: usize = 2_000;

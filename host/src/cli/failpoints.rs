@@ -2,8 +2,9 @@
 
 use std::process::ExitCode;
 
+use cofferdam_core::failpoint;
+
 use super::exit_codes::USAGE;
-use crate::failpoint;
 
 /// Where tests write which places are armed.
 const VARIABLE: &str = "COFFERDAM_FAILPOINTS";

@@ -4,14 +4,14 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
+use cofferdam_core::document::DocumentError;
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::safe_line;
+use cofferdam_core::private_file::{self, FileError, FileFault, FilePolicy, PrivateFile};
 use zeroize::Zeroizing;
 
-use crate::document::DocumentError;
-use crate::error::{HostError, HostErrorKind};
-use crate::failure::safe_line;
 use crate::package;
-pub(super) use crate::private_file::parent;
-use crate::private_file::{self, FileError, FileFault, FilePolicy, PrivateFile};
+pub(super) use cofferdam_core::private_file::parent;
 
 /// Longest document that is read, in bytes; each kind has its own bound below it.
 const DOCUMENT_BYTES: u64 = 4 * 1024 * 1024;

@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use cofferdam_core::error::HostError;
+use cofferdam_core::limits::{LimitRequest, parse_time};
+
 use super::files;
 use super::ui::Ui;
-use crate::error::HostError;
-use crate::limits::{LimitRequest, parse_time};
 use crate::server::{RequestBudget, ServerSettings, ServerTls, Token};
 
 /// Longest file of certificates or keys, in bytes.

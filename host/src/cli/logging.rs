@@ -1,5 +1,7 @@
 //! Log lines on standard error: warnings unless more is asked for.
 
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::safe_line;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -10,8 +12,6 @@ use super::args::{Globals, LogFormat};
 use super::report::Stop;
 use super::telemetry::{Started, Telemetry};
 use crate::call::SPANS;
-use crate::error::{HostError, HostErrorKind};
-use crate::failure::safe_line;
 
 /// Whose lines may be finer than `info`. Other libraries see requests before they are encrypted, or what is signed,
 /// and write what they see: credentials would stand in a log that somebody asked for to find another fault.

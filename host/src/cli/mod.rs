@@ -12,7 +12,7 @@ mod commands;
 mod debug;
 mod exit_codes;
 mod facts;
-#[cfg(feature = "failpoints")]
+#[cfg(cofferdam_failpoints)]
 mod failpoints;
 mod files;
 #[cfg(feature = "server")]
@@ -63,7 +63,7 @@ pub fn main() -> ExitCode {
     if cli.command.is_server() {
         process_setup::keep_no_freed_memory();
     }
-    #[cfg(feature = "failpoints")]
+    #[cfg(cofferdam_failpoints)]
     if let Some(code) = failpoints::arm() {
         return code;
     }

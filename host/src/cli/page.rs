@@ -1,10 +1,9 @@
 //! What people read: headings, fields and tables, with everything from outside made printable.
 
 use anstyle::{AnsiColor, Style};
+use cofferdam_core::failure::safe_line;
 use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
-
-use crate::failure::safe_line;
 
 /// Longest line of a page, in characters.
 const LINE_CHARS: usize = 4_000;

@@ -3,13 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::privileged::ExposeSecret as _;
+use cofferdam_core::secret::Secret;
 use zeroize::Zeroizing;
 
 use super::files;
 use super::prompt;
 use super::ui::Ui;
-use crate::error::{HostError, HostErrorKind};
-use crate::secret::Secret;
 use crate::vault::{PassphraseFor, PassphraseSource, VaultError};
 
 /// The variable with the passphrase itself.

@@ -5,10 +5,10 @@ use std::pin::pin;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use cofferdam_core::failure::safe_line;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::ui::Ui;
-use crate::failure::safe_line;
 
 /// What is done sooner needs no spinner.
 const SPINNER_AFTER: Duration = Duration::from_millis(150);

@@ -4,12 +4,12 @@
 use std::fmt::Write as _;
 
 use clap::CommandFactory as _;
+use cofferdam_core::error::HostErrorKind;
+use cofferdam_core::failure::FailureClass;
 use cofferdam_test_support::committed::assert_committed;
 
 use super::args::Cli;
 use super::exit_codes::{INTERRUPTED, TERMINATED, USAGE};
-use crate::error::HostErrorKind;
-use crate::failure::FailureClass;
 
 #[test]
 fn the_manual_of_the_command_line_is_its_help() {
@@ -46,7 +46,7 @@ fn section(page: &mut String, command: &mut clap::Command, path: &str) {
 fn exit_codes() -> String {
     let mut page = String::from(
         "# Exit codes\n\n\
-         Made from the tables in `host/src/failure/class.rs` and `host/src/error/mod.rs`; a test holds the two \
+         Made from the tables in `host/core/src/failure/class.rs` and `host/core/src/error/mod.rs`; a test holds the two \
          together. The codes are stable: scripts may branch on them. `--format json` says the same in words, \
          as `error.class` or `error.code`.\n\n\
          | code | meaning |\n|---|---|\n",

@@ -5,6 +5,9 @@ use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
 use clap::CommandFactory as _;
+use cofferdam_core::document::DocumentError;
+use cofferdam_core::error::{Error, HostError, HostErrorKind};
+use cofferdam_core::failure::{AuditId, Failure, printable_json};
 use serde_json::{Value, json};
 
 use super::args::Cli;
@@ -12,9 +15,6 @@ use super::exit_codes::{INTERRUPTED, TERMINATED, USAGE};
 use super::facts;
 use super::ui::{Ui, err_line};
 use crate::agent::refused_arguments;
-use crate::document::DocumentError;
-use crate::error::{Error, HostError, HostErrorKind};
-use crate::failure::{AuditId, Failure, printable_json};
 use crate::host::Host;
 
 /// What ends a command before its result.
@@ -49,8 +49,7 @@ impl From<Error> for Stop {
 impl Stop {
     /// Why a call of `host` has no value.
     pub(super) fn of_call(error: Error, host: &Host) -> Self {
-        let reader = host.audit().existing().ok().flatten();
-        match reader.is_some_and(|mut reader| matches!(reader.call(id_of(&error)), Ok(Some(_)))) {
+        match is_logged(host, id_of(&error)) {
             true => Self::Recorded(error),
             false => Self::Error(error),
         }
@@ -63,6 +62,12 @@ impl Stop {
             other => Err(other),
         }
     }
+}
+
+/// Returns whether the audit log of `host` has a call under `id`. Blocks.
+pub(super) fn is_logged(host: &Host, id: &AuditId) -> bool {
+    let reader = host.audit().existing().ok().flatten();
+    reader.is_some_and(|mut reader| matches!(reader.call(id), Ok(Some(_))))
 }
 
 /// The id under which the audit log has the call that ended so, if it has it.
@@ -168,14 +173,14 @@ pub(super) fn show(ui: &Ui, error: &Error) {
     }
 }
 
-/// Returns the content of the envelope of an error that the audit log does not have: without the id under which
+/// Returns the content of the envelope of an error that the audit log does not have: null for the id under which
 /// nothing would be found.
 pub(super) fn unlogged(error: &Error) -> Value {
     // An envelope is strings and numbers: nothing in it can fail.
     let mut envelope = serde_json::to_value(error).unwrap_or_default();
     let mut error = envelope.get_mut("error").map(Value::take).unwrap_or_default();
-    if let Some(error) = error.as_object_mut() {
-        error.shift_remove("audit_id");
+    if let Some(id) = error.get_mut("audit_id") {
+        *id = Value::Null;
     }
     error
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, TypedValueParser};
+use cofferdam_core::error::HostError;
+use cofferdam_core::event::{Event, Listener, Step, Wait, shown_wait};
 
 use super::files;
 use super::progress;
 use super::ui::Ui;
-use crate::error::HostError;
-use crate::event::{Event, Listener, Step, Wait, shown_wait};
 use crate::host::Host;
 use crate::resilience::{PROFILES, Profile};
 

@@ -3,13 +3,13 @@
 use std::future::Future;
 use std::pin::pin;
 
+use cofferdam_core::error::{HostError, HostErrorKind};
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::report::Stop;
 use crate::Host;
 use crate::call::Cancellation;
-use crate::error::{HostError, HostErrorKind};
 #[cfg(feature = "server")]
 use crate::server::Shutdown;
 

@@ -5,11 +5,11 @@ use std::io::Read as _;
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 
+use cofferdam_core::error::{HostError, HostErrorKind};
 use zeroize::Zeroizing;
 
 use super::files;
 use super::prompt;
-use crate::error::{HostError, HostErrorKind};
 use crate::vault::BindingName;
 
 /// The most that is read: a document with two of the longest secrets.

@@ -4,6 +4,10 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use cofferdam_core::confine::{Coverage, Role, ServerFiles, confine};
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::safe_line;
+use cofferdam_core::secret::Secret;
 use etcetera::BaseStrategy as _;
 
 use super::args::Globals;
@@ -14,12 +18,8 @@ use super::ui::Ui;
 use super::user;
 use crate::audit::SealedQuota;
 use crate::call::ConnectorRef;
-use crate::confine::{Coverage, Role, ServerFiles, confine};
-use crate::error::{HostError, HostErrorKind};
-use crate::failure::safe_line;
 use crate::host::{Host, HostBuilder};
 use crate::sandbox::{CompileLimits, Compiler, PackageParser};
-use crate::secret::Secret;
 use crate::trust::KeyringFile;
 use crate::vault::{Vault, VaultError, VaultFile};
 
@@ -104,7 +104,7 @@ impl<'u> Session<'u> {
             }
         }
         let (host, _) = self.host_and_vault_with(settings, &actor, add)?;
-        if let Err(error) = host.audit().check_for_loss() {
+        if let Err(error) = host.audit().check_complete() {
             self.ui.warn(&format!(
                 "{} Calls under idempotency keys are refused. {}",
                 error.message(),

@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use cofferdam_core::document::{Refused, Table, read};
+use cofferdam_core::error::HostError;
+use cofferdam_core::limits::{LimitRequest, parse_time};
+
 use super::files;
 use crate::audit::Durability;
-use crate::document::{Refused, Table, read};
 use crate::egress::Roots;
-use crate::error::HostError;
 use crate::host::CODE_CACHE_BYTES;
-use crate::limits::{LimitRequest, parse_time};
 use crate::resilience;
 
 /// The file's name in the home directory.
@@ -194,7 +195,7 @@ mod tests {
     use crate::audit::Durability;
     use crate::egress::Roots;
 
-    fn parse(text: &str) -> Result<Settings, crate::error::HostError> {
+    fn parse(text: &str) -> Result<Settings, cofferdam_core::error::HostError> {
         Settings::parse("config.toml", Path::new("/home"), text)
     }
 

@@ -1,12 +1,12 @@
 //! What an agent would be told of a call, as the message of a tool that agents' protocols have.
 
+use cofferdam_core::error::Error;
 use serde::Serialize;
 
 use super::report::{Stop, exit_code};
 use super::ui::Ui;
 use crate::agent::{self, Rendered};
 use crate::call::Report;
-use crate::error::Error;
 use crate::flow::{ActionReport, ActionValue};
 
 /// The answer to one call of a tool.

@@ -5,11 +5,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use cofferdam_core::error::{HostError, HostErrorKind};
 use serde::Deserialize;
 
 use super::files;
 use super::page::printable_line;
-use crate::error::{HostError, HostErrorKind};
 
 /// What connectors are built for.
 pub(super) const TARGET: &str = "wasm32-wasip2";

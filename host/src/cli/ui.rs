@@ -3,13 +3,13 @@
 use std::io::{self, IsTerminal as _, Write as _};
 
 use anstyle::{AnsiColor, Style};
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::printable_json;
 use serde::Serialize;
 
 use super::args::{Format, Globals};
 use super::page::{Page, printable_line};
 use super::report::Stop;
-use crate::error::{HostError, HostErrorKind};
-use crate::failure::printable_json;
 
 /// Longest line on standard error, in characters.
 const LINE_CHARS: usize = 8_000;

@@ -4,6 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use cofferdam_core::error::HostErrorKind;
+use cofferdam_core::failure::{Denial, DenialBoundary, DenialCode};
+use cofferdam_core::secret::{Scanner, Secret};
 use http::{HeaderName, request};
 
 use super::bound::{Bound, Carries, Entry, header};
@@ -14,10 +17,7 @@ use crate::egress::{
     Authorization, Authorize, Authorizing, Injection, Sigv4, Target, Unauthorized, VaultTrouble, aws_region,
     is_read_as,
 };
-use crate::error::HostErrorKind;
-use crate::failure::{Denial, DenialBoundary, DenialCode};
 use crate::manifest::{CredentialKind, Placement};
-use crate::secret::{Scanner, Secret};
 use crate::vault::{Binding, BindingName, Material, Tokens, scanner_for};
 
 /// The credentials of one attempt.

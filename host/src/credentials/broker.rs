@@ -4,17 +4,18 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use cofferdam_core::clock::Clock;
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::BindingProblem;
+use cofferdam_core::secret::Scanner;
+
 use super::attempt::AttemptCredentials;
 use super::bound::{Entry, entry};
 use super::choice::Choice;
 use super::oauth::TokenDesk;
 use super::problem;
-use crate::clock::Clock;
 use crate::egress::{Authorize, PrivateGrant, Resolve, Target, Tls};
-use crate::error::{HostError, HostErrorKind};
-use crate::failure::BindingProblem;
 use crate::manifest::{CredentialGrant, Manifest};
-use crate::secret::Scanner;
 use crate::vault::{Binding, BindingName, Bindings, Material, Vault, VaultError, scanner_for};
 
 /// What is kept ready, for so many connectors and choices; a host has fewer.

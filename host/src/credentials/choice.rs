@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::safe_line;
+
 use crate::action::ActionScope;
-use crate::error::{HostError, HostErrorKind};
-use crate::failure::safe_line;
 use crate::manifest::CredentialGrant;
 use crate::vault::DEFAULT_IDENTITY;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::limits::REQUESTS;
+use cofferdam_core::limits::REQUESTS;
 
 /// How every handle begins; 32 hexadecimal digits follow.
 const PREFIX: &str = "cofferdam-handle-";

@@ -2,8 +2,9 @@
 
 use std::fmt::Display;
 
+use cofferdam_core::failure::{BindingCode, BindingProblem, safe_line};
+
 use crate::egress::Target;
-use crate::failure::{BindingCode, BindingProblem, safe_line};
 use crate::manifest::{ConnectorName, CredentialGrant, HostGrant, Scheme};
 use crate::vault::{Binding, BindingName};
 

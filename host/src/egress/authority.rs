@@ -3,10 +3,10 @@
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use cofferdam_core::failure::Denial;
 use http::Uri;
 
 use super::refusal;
-use crate::failure::Denial;
 use crate::manifest::Scheme;
 
 /// The longest DNS name, in characters.
@@ -160,7 +160,7 @@ fn is_label(label: &str) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
     use super::*;
-    use crate::failure::DenialCode;
+    use cofferdam_core::failure::DenialCode;
 
     #[test]
     fn row_80_one_spelling_for_everything() {

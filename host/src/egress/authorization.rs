@@ -3,6 +3,10 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use cofferdam_core::error::HostErrorKind;
+use cofferdam_core::failure::{BindingProblem, Denial};
+use cofferdam_core::privileged::ExposeSecret as _;
+use cofferdam_core::secret::{Scanner, Secret};
 use http::uri::PathAndQuery;
 use http::{HeaderName, HeaderValue, Uri, request};
 use url::form_urlencoded::byte_serialize;
@@ -10,9 +14,6 @@ use url::form_urlencoded::byte_serialize;
 use super::authority::Target;
 use super::fault::RequestFlaw;
 use super::sigv4::Sigv4;
-use crate::error::HostErrorKind;
-use crate::failure::{BindingProblem, Denial};
-use crate::secret::{Scanner, Secret};
 
 /// One addition to a request, made after everything else about it is final.
 #[derive(Clone)]

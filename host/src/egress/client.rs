@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use cofferdam_core::failure::{LimitHit, LimitKind, Phase};
+use cofferdam_core::limits::{HEADER_BYTES, RESPONSE_FIELDS};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::Body;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -25,8 +27,6 @@ use super::progress::Progress;
 use super::refusal;
 use super::resolve::Resolve;
 use super::tls::Tls;
-use crate::failure::{LimitHit, LimitKind, Phase};
-use crate::limits::{HEADER_BYTES, RESPONSE_FIELDS};
 
 /// The longest that one phase may be given.
 const LONGEST: Duration = Duration::from_secs(3600);

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use cofferdam_core::failure::{LimitHit, LimitKind, Phase};
+use cofferdam_core::limits::{HEADER_BYTES, RESPONSE_FIELDS};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
@@ -14,8 +16,6 @@ use tokio::time::timeout;
 use super::fault::{NetworkFaultParts, SendError, classify, code};
 use super::outgoing::{RequestBody, Upload};
 use super::stream::{Meter, Metered};
-use crate::failure::{LimitHit, LimitKind, Phase};
-use crate::limits::{HEADER_BYTES, RESPONSE_FIELDS};
 
 /// A connection with at most one request under way.
 #[derive(Debug)]

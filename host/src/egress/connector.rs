@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cofferdam_core::failure::Phase;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::sync::{OnceCell, Semaphore};
@@ -22,7 +23,6 @@ use super::progress::Progress;
 use super::resolve::{Resolve, ResolveError};
 use super::stream::Metered;
 use super::tls::{ConnectorTls, H2, NoRoots, Tls};
-use crate::failure::Phase;
 use crate::manifest::Scheme;
 
 /// Addresses that are tried for one name. A name with thousands of answers is no name of a service.

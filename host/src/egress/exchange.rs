@@ -6,6 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
+use cofferdam_core::failure::Phase;
 use h2::{Reason, RecvStream, SendStream};
 use http::uri::{Authority, Parts, Scheme};
 use http::{HeaderMap, Request, Response, Uri, Version, header};
@@ -19,7 +20,6 @@ use super::fault::{NetworkFaultParts, RequestFlaw, classify_stream, code};
 use super::multiplexed::Share;
 use super::outgoing::{RequestBody, Upload};
 use super::room::Place;
-use crate::failure::Phase;
 
 /// The upload of one request's body; dropped, it ends, and with the rest of its stream resets it.
 #[derive(Debug)]

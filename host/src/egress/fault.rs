@@ -3,9 +3,8 @@
 use std::error::Error;
 use std::io;
 
+use cofferdam_core::failure::{Denial, LimitHit, Phase};
 use rustls::{AlertDescription, CertificateError, InvalidMessage, PeerIncompatible};
-
-use crate::failure::{Denial, LimitHit, Phase};
 
 /// What the gate saw of a request that got no (whole) answer; the parts of a `NetworkFault`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -33,7 +33,7 @@ impl HostPort {
             let port = parse_port(port.ok_or("the port is missing")?)?;
             Ok(Self { host: canonical_host(host)?.0, port })
         };
-        read().map_err(|reason| HostPortError { text: crate::failure::ascii_line(text, 80), reason })
+        read().map_err(|reason| HostPortError { text: cofferdam_core::failure::ascii_line(text, 80), reason })
     }
 
     /// The name in lower case, or an address.

@@ -6,6 +6,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use cofferdam_core::failure::Phase;
+use cofferdam_core::limits::{HEADER_BYTES, RESPONSE_FIELDS};
 use h2::RecvStream;
 use http::{HeaderMap, header};
 use http_body::{Body, Frame, SizeHint};
@@ -18,8 +20,6 @@ use super::fault::{NetworkFaultParts, classify, classify_stream, code};
 use super::headers::{header_bytes, hide_from_guest};
 use super::outgoing::Upload;
 use super::pool::{Pool, PoolKey};
-use crate::failure::Phase;
-use crate::limits::{HEADER_BYTES, RESPONSE_FIELDS};
 
 /// The body of a response, streamed. Read to its end it gives its connection back to the pool; dropped
 /// before that it ends its connection (of HTTP/2: its stream), together with what is left of the request's

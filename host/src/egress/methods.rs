@@ -1,9 +1,9 @@
 //! The methods of HTTP that a connector may send: a fixed list, and those that its manifest names.
 
+use cofferdam_core::failure::{Denial, DenialBoundary, DenialCode, GrantLine};
 use http::{HeaderMap, Method};
 
 use super::headers::is_method_override;
-use crate::failure::{Denial, DenialBoundary, DenialCode, GrantLine};
 use crate::manifest::{EVERYONES_METHODS, is_forbidden_method, is_method_name};
 
 /// The methods that one connector may send.

@@ -9,6 +9,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
+use cofferdam_core::failure::Phase;
+use cofferdam_core::limits::HEADER_BYTES;
 use h2::client::{Builder, SendRequest};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinHandle;
@@ -17,8 +19,6 @@ use tokio::time::Instant;
 use super::fault::{NetworkFaultParts, SendError, classify_stream};
 use super::room::{Place, Room};
 use super::stream::{Meter, Metered};
-use crate::failure::Phase;
-use crate::limits::HEADER_BYTES;
 
 /// Requests that share one connection; the next one opens another.
 const STREAMS: usize = 32;

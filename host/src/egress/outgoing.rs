@@ -9,6 +9,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use cofferdam_core::failure::{LimitHit, LimitKind, Phase};
+use cofferdam_core::limits::HEADER_BYTES;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version, header};
 use http_body::{Body, Frame, SizeHint};
@@ -20,8 +22,6 @@ use super::authority::Target;
 use super::authorization::Authorization;
 use super::fault::{NetworkFaultParts, RequestFlaw, SendError, code};
 use super::headers::{dropped_with_credential, guest_may_set, header_bytes, line_bytes};
-use crate::failure::{LimitHit, LimitKind, Phase};
-use crate::limits::HEADER_BYTES;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 

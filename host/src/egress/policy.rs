@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use cofferdam_core::failure::{Denial, GrantLine, Permit};
 use http::{HeaderMap, Method, Uri};
 
 use super::address::{PrivateRange, private_range};
@@ -10,7 +11,6 @@ use super::methods::Methods;
 use super::private_grant::PrivateGrant;
 use super::refusal;
 use crate::action::ActionScope;
-use crate::failure::{Denial, GrantLine, Permit};
 use crate::manifest::{HostGrant, Scheme};
 
 /// The grants of one connector on one host; empty grants allow nothing.
@@ -158,7 +158,7 @@ impl Policy {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
     use super::*;
-    use crate::failure::{DenialBoundary, DenialCode};
+    use cofferdam_core::failure::{DenialBoundary, DenialCode};
 
     fn policy() -> Policy {
         let grants = ["slack.com:443", "http://localhost:8080", "both.example:443", "http://both.example:80"];

@@ -72,7 +72,7 @@ fn default_ranges(host: &str) -> &'static [&'static str] {
 }
 
 fn read_range(text: &str) -> Result<IpNet, PrivateGrantError> {
-    let shown = crate::failure::ascii_line(text, 80);
+    let shown = cofferdam_core::failure::ascii_line(text, 80);
     let range =
         text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(|it| it.to_canonical().into()));
     let Some(range) = range else {

@@ -2,9 +2,8 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use cofferdam_core::failure::Phase;
 use tokio::sync::{Mutex, MutexGuard};
-
-use crate::failure::Phase;
 
 /// The turn to connect, and the phase in which whoever has it is.
 #[derive(Debug, Default)]

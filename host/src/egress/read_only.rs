@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
+use cofferdam_core::failure::{Denial, DenialBoundary, DenialCode, GrantLine};
 use http::{HeaderMap, Method, Request};
 
 use super::headers::is_method_override;
-use crate::failure::{Denial, DenialBoundary, DenialCode, GrantLine};
 use crate::manifest::{Effect, Manifest};
 
 /// The methods that pass.

@@ -2,12 +2,12 @@
 
 use std::net::IpAddr;
 
+use cofferdam_core::failure::{Denial, DenialBoundary, DenialCode, GrantLine};
 use http::StatusCode;
 
 use super::address::PrivateRange;
 use super::authority::Target;
 use super::private_grant::PrivateGrant;
-use crate::failure::{Denial, DenialBoundary, DenialCode, GrantLine};
 use crate::manifest::{HostGrant, Scheme};
 
 /// The target cannot be checked, for `reason`.

@@ -7,10 +7,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
+use cofferdam_core::secret::{Bookmark, Found, Scanner};
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
-
-use crate::secret::{Bookmark, Found, Scanner};
 
 /// A body that fails where a secret stands in it; no byte of the secret is passed on, and none after it.
 pub struct Scanned<B> {

@@ -14,6 +14,11 @@ use aws_sigv4::http_request::{
 };
 use aws_sigv4::sign::v4::SigningParams;
 use bytes::{Bytes, BytesMut};
+use cofferdam_core::clock::Clock;
+use cofferdam_core::failure::{LimitHit, LimitKind, Phase};
+use cofferdam_core::limits::REQUEST_BODY_BYTES;
+use cofferdam_core::privileged::ExposeSecret as _;
+use cofferdam_core::secret::Secret;
 use http::{HeaderName, HeaderValue, request};
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -22,11 +27,7 @@ use tracing::subscriber::{NoSubscriber, with_default};
 
 use super::authority::Target;
 use super::fault::{NetworkFaultParts, RequestFlaw, SendError, code};
-use crate::clock::Clock;
-use crate::failure::{LimitHit, LimitKind, Phase};
-use crate::limits::REQUEST_BODY_BYTES;
 use crate::manifest::Scheme;
-use crate::secret::Secret;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 

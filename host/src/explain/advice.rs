@@ -2,7 +2,6 @@
 
 use super::codes::ASK;
 use super::ours::{Again, Kind, Mender, Ours};
-use crate::failure::{Boundary, Cause, FailureClass, LimitKind, RetryStopped, TimeOf};
 
 use Again::{Backoff, Depends, No, OptIn, WhenTold};
 use FailureClass::{
@@ -10,6 +9,7 @@ use FailureClass::{
     NetworkError, ResourceLimitExceeded, SignatureFailure,
 };
 use Mender::{Author, Caller, Operator, Service};
+use cofferdam_core::failure::{Boundary, Cause, FailureClass, LimitKind, RetryStopped, TimeOf};
 
 /// The code of a failure that hit this limit.
 pub(super) fn of_limit(limit: LimitKind) -> Ours {

@@ -1,7 +1,6 @@
 //! The codes of failures inside the host (`details.code`), each with its class, its advice and its remedy.
 
 use super::ours::{Again, Kind, Mender, Ours};
-use crate::failure::{Boundary, Cause, FailureClass};
 
 use Again::{Backoff, Depends, No};
 use Boundary::{Action, ConnectorManifest, Runtime, Sandbox};
@@ -9,6 +8,7 @@ use FailureClass::{
     BindingFailed, BindingRequired, CapabilityDenied, ConnectorRuntimeError, HashMismatch, SignatureFailure,
 };
 use Mender::{Author, Caller, Operator, Service};
+use cofferdam_core::failure::{Boundary, Cause, FailureClass};
 
 /// One row: a code within a class.
 pub(super) struct Code {

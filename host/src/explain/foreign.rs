@@ -1,9 +1,8 @@
 //! The words of other documents about failure: what each is here, or why there is nothing of the kind here.
 
+use cofferdam_core::error::HostErrorKind;
+use cofferdam_core::failure::FailureClass;
 use serde::{Serialize, Serializer};
-
-use crate::error::HostErrorKind;
-use crate::failure::FailureClass;
 
 use Becomes::{AsLast, Cancelled, Failure, Host, Later, Never, Reserved};
 use Document::{ErrorModel, Failover, FailureModel, Handling, Recovery};

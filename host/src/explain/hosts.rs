@@ -1,7 +1,8 @@
 //! The host's own errors: who mends each, and how. What they mean is said where they are defined.
 
+use cofferdam_core::error::HostErrorKind;
+
 use super::ours::{Again, Kind, Mender, Ours};
-use crate::error::HostErrorKind;
 
 pub(super) fn of_kind(kind: HostErrorKind) -> Ours {
     let (again, mended_by, remedy) = advice(kind);

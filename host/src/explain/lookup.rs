@@ -1,11 +1,11 @@
 //! Looks a word up, whoever's it is.
 
+use cofferdam_core::spelling;
 use serde::Serialize;
 
 use super::documents::foreign as rows;
 use super::foreign::Foreign;
 use super::ours::{Ours, ours};
-use crate::spelling;
 
 /// All that is known of a word.
 #[derive(Debug, Clone, Serialize)]

@@ -2,11 +2,11 @@
 
 use std::sync::LazyLock;
 
+use cofferdam_core::error::HostErrorKind;
+use cofferdam_core::failure::{Boundary, Cause, FailureClass, LimitKind, RESERVED_CLASSES};
 use serde::Serialize;
 
 use super::{advice, codes, hosts, outside, recovery};
-use crate::error::HostErrorKind;
-use crate::failure::{Boundary, Cause, FailureClass, LimitKind, RESERVED_CLASSES};
 
 /// What a word is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

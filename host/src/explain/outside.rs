@@ -2,12 +2,12 @@
 
 use super::codes::{Code, REPORT};
 use super::ours::{Again, Mender};
-use crate::failure::{Boundary, Cause, FailureClass};
 
 use Again::{Backoff, No, WhenTold};
 use Boundary::External;
 use FailureClass::{ExternalApiError, NetworkError};
 use Mender::{Author, Caller, Operator, Service};
+use cofferdam_core::failure::{Boundary, Cause, FailureClass};
 
 const fn network(word: &'static str, mended_by: Mender, meaning: &'static str, remedy: &'static str) -> Code {
     let (class, boundary, cause) = (NetworkError, &[External], Some(Cause::Network));

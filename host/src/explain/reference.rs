@@ -3,10 +3,10 @@
 
 use std::fmt::Write as _;
 
+use cofferdam_core::failure::FailureClass;
 use cofferdam_test_support::committed::assert_committed;
 
 use super::{Document, Kind, Ours, Theirs, foreign, ours};
-use crate::failure::FailureClass;
 
 #[test]
 fn the_manual_of_failures_is_the_tables() {

@@ -1,13 +1,13 @@
 //! A call as the record has it: where it stands, and what its events say of its attempts.
 
+use cofferdam_core::digest::Digest;
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::{AuditId, RepeatRule};
 use serde::Deserialize;
 
 use crate::audit::{
     AuditError, AuditLog, AuditReader, AuditTrouble, CallRow, CallStatus, Sealed, StoredEntry,
 };
-use crate::digest::Digest;
-use crate::error::{HostError, HostErrorKind};
-use crate::failure::{AuditId, RepeatRule};
 
 /// A call that is on record.
 pub(super) struct Found {

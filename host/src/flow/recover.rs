@@ -6,6 +6,10 @@
 
 use std::sync::Arc;
 
+use cofferdam_core::digest::Digest;
+use cofferdam_core::error::{Error, HostError, HostErrorKind};
+use cofferdam_core::event::is_action;
+use cofferdam_core::failure::{AuditId, safe_line};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -13,10 +17,6 @@ use serde_json::{Map, Value};
 use super::found::{Found, find, unreadable, whole};
 use crate::audit::{AuditReader, AuditTrouble, CallStatus, Decision, Filter, Order, written};
 use crate::call::{Cancellation, ConnectorRef, Pipeline, Report};
-use crate::digest::Digest;
-use crate::error::{Error, HostError, HostErrorKind};
-use crate::event::is_action;
-use crate::failure::{AuditId, safe_line};
 use crate::sandbox::Answer;
 
 /// The longest reason that is kept, in characters.

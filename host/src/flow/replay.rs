@@ -1,10 +1,11 @@
 //! The recorded outcome of a call, given again byte for byte: nothing is loaded, and nothing runs.
 
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::{AuditId, safe_line};
+
 use super::found::{Found, find};
 use crate::audit::CallStatus;
 use crate::call::{Pipeline, Recorded};
-use crate::error::{HostError, HostErrorKind};
-use crate::failure::{AuditId, safe_line};
 use crate::sandbox::Answer;
 
 /// The outcome of a call as it was told. Blocks.

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use cofferdam_core::document::DocumentError;
+use cofferdam_core::error::HostError;
+
 use super::Host;
 use crate::action::Action;
-use crate::document::DocumentError;
-use crate::error::HostError;
 use crate::flow::actions::{self, ListedAction, Runnable, ShelvedAction};
 
 impl Host {

@@ -4,18 +4,18 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use cofferdam_core::digest::Digest;
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::home_state::{HomeState, Loss, StateError, Stored};
+use cofferdam_core::host_key::{self, KeyError};
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::Host;
 use crate::audit::{
-    Accepted, Anchor, AuditError, AuditEvidence, AuditLog, AuditReader, AuditTrouble, Checkpoint, Expected,
-    FINDINGS, Finding, Flaw, NoteKey, NoteSigner, Order, Outcome, Pruned, Sealer, hex, written,
+    Accepted, Anchor, AuditError, AuditLog, AuditReader, AuditTrouble, Expected, FINDINGS, Finding, Flaw,
+    NoteKey, NoteSigner, Order, Outcome, Pruned, Sealer, hex, written,
 };
-use crate::digest::Digest;
-use crate::error::{HostError, HostErrorKind};
-use crate::home_state::{HomeState, Loss, Progress, StateError, Stored};
-use crate::host_key::{self, KeyError};
 
 /// The record of a host. Cheap to clone. What reads it blocks: not for an executor's threads.
 #[derive(Clone)]
@@ -96,46 +96,22 @@ impl Audit {
         match self.log.reader() {
             Ok(reader) => Ok(Some(reader)),
             Err(error) if error.trouble() == AuditTrouble::Absent => {
-                self.reaches(0)?;
+                self.check_complete()?;
                 Ok(None)
             }
             Err(error) => Err(unreadable(error)),
         }
     }
 
-    /// Refuses a log that is gone, or shorter than it was: a call that was cut short may be missing from it.
-    ///
-    /// # Errors
-    /// `audit_unavailable`: it is, or that cannot be told.
-    pub(crate) fn is_whole(&self) -> Result<(), HostError> {
-        match self.existing()? {
-            Some(mut reader) => self.reaches(reader.length().map_err(unreadable)?),
-            None => Ok(()),
-        }
-    }
-
-    /// Refuses a log, a vault or a `home.state` that is missing, or older than the others remember.
+    /// Refuses a log, a vault or a `home.state` that is missing, or older than the others remember: a call that was
+    /// interrupted may be missing.
     ///
     /// # Errors
     /// `audit_unavailable`: one is, or that cannot be told.
-    pub(crate) fn check_for_loss(&self) -> Result<(), HostError> {
-        // Before `home.state`, which is never behind what was signed.
-        let file = Anchor::of(&self.home).read().map_err(unreadable)?;
-        let vault = self.newest_vault(file.as_deref(), None)?;
-        self.is_whole()?;
-        match self.state_loss(HomeState::of(&self.home).read().map_err(no_state)?, vault)? {
+    pub(crate) fn check_complete(&self) -> Result<(), HostError> {
+        match self.log.loss().map_err(unreadable)? {
             Some(loss) => Err(unreadable(AuditError::new(AuditTrouble::Lost, loss))),
             None => Ok(()),
-        }
-    }
-
-    fn reaches(&self, found: u64) -> Result<(), HostError> {
-        match HomeState::of(&self.home).read().map_err(no_state)? {
-            Stored::Valid(Progress { log: Some(log), .. }) if log.n > found => {
-                let loss = Loss::LogOlder { remembered: log.n, found };
-                Err(unreadable(AuditError::new(AuditTrouble::Lost, loss)))
-            }
-            _ => Ok(()),
         }
     }
 
@@ -145,10 +121,7 @@ impl Audit {
     /// `audit_unavailable`: that cannot be told.
     pub fn is_new(&self) -> Result<bool, HostError> {
         let anchor = Anchor::of(&self.home).read().map_err(unreadable)?;
-        let state = HomeState::of(&self.home);
-        let stored = state.read().map_err(no_state)?;
-        let has_log = matches!(stored, Stored::Valid(progress) if progress.log.is_some_and(|log| log.n > 0));
-        let is_lost = has_log || self.state_loss(stored, None)?.is_some();
+        let is_lost = self.log.loss().map_err(unreadable)?.is_some();
         Ok(!is_lost && anchor.is_none() && self.existing()?.is_none())
     }
 
@@ -206,9 +179,7 @@ impl Audit {
             file = anchor()?;
             evidence = self.log.evidence();
         }
-        let newest = self.newest_vault(file.as_deref(), evidence.as_deref_mut().ok())?;
-        // After the view: it is never behind what was signed.
-        let loss = self.state_loss(state.read().map_err(no_state)?, newest)?;
+        let loss = self.log.loss().map_err(unreadable)?;
         // Nothing is there: of that, no key is missing.
         let is_expected = file.is_some() || !pinned.is_empty() || log.is_some() || loss.is_some();
         if let (Err(error), false) = (&evidence, is_expected)
@@ -229,50 +200,16 @@ impl Audit {
             }
             Err(error) => return Err(unreadable(error)),
         };
-        if let Some(loss) = loss {
+        // A loss of the log shows in the chain, unless its flaws were accepted and the home does not know of that.
+        let is_known =
+            loss.is_some_and(Loss::is_of_the_log) && outcome.findings.iter().any(|it| !it.accepted);
+        if let Some(loss) = loss.filter(|_| !is_known) {
             let (n, what) = (outcome.n, loss.to_string());
             let of = *Digest::of(what.as_bytes()).as_bytes();
             let flaw = Flaw::HomeState;
             outcome.findings.push(Finding { n, audit_id: None, seq: None, flaw, what, accepted: false, of });
         }
         Ok(proof(outcome, &key))
-    }
-
-    /// Returns the vault's counter in the newest statement about the log; none where no statement has one.
-    fn newest_vault(
-        &self,
-        file: Option<&str>,
-        evidence: Option<&mut (dyn AuditEvidence + 'static)>,
-    ) -> Result<Option<u64>, HostError> {
-        // Without a key nothing was signed; a key that is missing is an error of its own.
-        let Ok(key) = host_key::read(&self.home.join("host.key")) else { return Ok(None) };
-        let key = NoteSigner::new(&key).key();
-        let mut notes = match evidence {
-            Some(evidence) => evidence.notes().map_err(unreadable)?,
-            None => Vec::new(),
-        };
-        let newest = notes.pop().map(|kept| kept.note);
-        let newest = newest.as_deref().into_iter().chain(file);
-        Ok(newest.filter_map(|note| Checkpoint::read(note, &key).ok()?.vault).max())
-    }
-
-    /// Returns the loss of the vault, or of `home.state` itself. `vault` is what the newest statement about the
-    /// log says of it. Flaws of the log show in its own proof.
-    fn state_loss(&self, stored: Stored, vault: Option<u64>) -> Result<Option<Loss>, HostError> {
-        let state = HomeState::of(&self.home);
-        let is_known = vault.is_some() || state.has_counted_vault().map_err(no_state)?;
-        Ok(match stored {
-            Stored::Invalid => Some(Loss::StateInvalid),
-            Stored::Missing => is_known.then_some(Loss::StateMissing),
-            Stored::Valid(progress) => {
-                let highest = progress.vault.map_or(0, |vault| vault.highest);
-                let is_older = vault.is_some_and(|vault| vault > highest || progress.log.is_none());
-                match is_older {
-                    true => Some(Loss::StateOlder),
-                    false => state.vault_loss(&progress).map_err(no_state)?,
-                }
-            }
-        })
     }
 
     /// Puts on record, signed, that the operator knows of these findings, and goes on from there.

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
+use cofferdam_core::error::{Error, HostError, HostErrorKind};
+use cofferdam_core::failure::{AuditId, Context, Failure, NetworkFault, UpstreamFault, safe_line};
+use cofferdam_core::privileged::MakeFailure as _;
 use http::{Request, Uri};
 use http_body_util::Empty;
 use serde::Serialize;
@@ -12,8 +15,6 @@ use super::Host;
 use super::binding_view::BindingInspection;
 use crate::credentials::{Choice, Refused};
 use crate::egress::{Departure, SendError, Timeouts, Unauthorized};
-use crate::error::{Error, HostError, HostErrorKind};
-use crate::failure::{AuditId, Context, Failure, NetworkFault, UpstreamFault, safe_line};
 use crate::manifest::HostGrant;
 use crate::package::Package;
 use crate::registry::Entry;

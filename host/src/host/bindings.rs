@@ -3,17 +3,17 @@
 //! Nothing here ever shows a secret, or a part of one. Everything opens the vault, which may block: on a
 //! thread of an asynchronous runtime, use its `spawn_blocking`.
 
+use cofferdam_core::digest::Digest;
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::AuditId;
+use cofferdam_core::spelling::nearest;
 use semver::Version;
 
 use super::Host;
 use super::binding_view::{BindingInspection, BindingView, verdict, view};
-use crate::digest::Digest;
-use crate::error::{HostError, HostErrorKind};
-use crate::failure::AuditId;
 use crate::manifest::{ConnectorName, CredentialKind, HostGrant};
 use crate::package::Package;
 use crate::registry::{Entry, Stored};
-use crate::spelling::nearest;
 use crate::vault::{Binding, BindingName, Bindings, Material, VaultError};
 
 /// What is to be bound.

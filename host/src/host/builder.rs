@@ -5,21 +5,22 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cofferdam_core::chance::{Chance, SystemChance};
+use cofferdam_core::clock::{Clock, SystemClock};
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::event::{Listener, together};
+use cofferdam_core::limits::{Ceilings, LimitRequest};
+use cofferdam_core::secret::Secret;
+
 use super::{Audit, Host};
 use crate::audit::{AuditLog, Durability, LogSettings, SealedQuota, SqliteLog};
 use crate::call::{Loader, Pipeline, PipelineParts, RecordSettings, Recording, actor_name};
-use crate::chance::{Chance, SystemChance};
-use crate::clock::{Clock, SystemClock};
 use crate::credentials::{Broker, BrokerSettings};
 use crate::egress::{PrivateGrant, Resolve, Roots, SystemResolver, Tls, roots_from_pem};
-use crate::error::{HostError, HostErrorKind};
-use crate::event::{Listener, together};
 use crate::flow::actions::Shelf;
-use crate::limits::{Ceilings, LimitRequest};
 use crate::registry::Registry;
 use crate::resilience::{Circuits, Settings};
 use crate::sandbox::{CodeStore, CompileLimits, Compiler, EgressSettings, Sandbox};
-use crate::secret::Secret;
 use crate::trust::KeyringFile;
 use crate::vault::{Vault, VaultFile};
 

@@ -1,8 +1,9 @@
 //! The circuits of a host, as its operator sees and closes them.
 
+use cofferdam_core::error::{HostError, HostErrorKind};
+
 use super::Host;
 use crate::egress::HostPort;
-use crate::error::{HostError, HostErrorKind};
 use crate::manifest::ConnectorName;
 use crate::resilience::{CircuitView, ResetView};
 

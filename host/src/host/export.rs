@@ -2,13 +2,13 @@
 
 use std::io::{BufRead, Write};
 
+use cofferdam_core::error::{HostError, HostErrorKind};
 use jiff::Timestamp;
 
 use super::audit::{Audit, Proof, unreadable};
 use crate::audit::{
     Checkpoint, ExportError, Exporter, NoteKey, NoteSigner, Statement, StoredEntry, Verifier, check,
 };
-use crate::error::{HostError, HostErrorKind};
 
 /// Entries that are read at once.
 const AT_ONCE: usize = 1_000;

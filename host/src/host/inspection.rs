@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use cofferdam_core::digest::Digest;
+use cofferdam_core::error::{Error, HostError};
+use cofferdam_core::failure::{AuditId, Context, RepeatRule};
+use cofferdam_core::limits::{LimitRequest, Limits};
 use serde::Serialize;
 
 use super::Host;
 use crate::call::{ConnectorRef, check_limits, check_manifest_limits, check_signature, hash_mismatch};
-use crate::digest::Digest;
-use crate::error::{Error, HostError};
-use crate::failure::{AuditId, Context, RepeatRule};
-use crate::limits::{LimitRequest, Limits};
 use crate::manifest::{CredentialGrant, Effect, Idempotency};
 use crate::package::{Operation, Package};
 use crate::registry::Stored;

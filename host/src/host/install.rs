@@ -1,13 +1,13 @@
 //! Installing: every check that a call makes, made before anything is written.
 
+use cofferdam_core::digest::Digest;
+use cofferdam_core::error::{Error, HostError, HostErrorKind};
+use cofferdam_core::failure::{AuditId, Context};
 use semver::Version;
 use serde::Serialize;
 
 use super::Host;
 use crate::call::{check_bytes, check_imports, check_manifest_limits, check_signature, pin_mismatch};
-use crate::digest::Digest;
-use crate::error::{Error, HostError, HostErrorKind};
-use crate::failure::{AuditId, Context};
 use crate::package::Package;
 use crate::registry::{InstallOutcome, RegistryError};
 

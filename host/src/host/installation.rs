@@ -1,8 +1,9 @@
 //! Whether anything was installed, removed, trusted or revoked since a former look.
 
+use cofferdam_core::error::HostError;
+use cofferdam_core::stamp::FileStamp;
+
 use super::Host;
-use crate::error::HostError;
-use crate::stamp::FileStamp;
 use crate::trust::KeyringStamp;
 
 /// What is installed, who is trusted and which actions there are, as far as a `stat` tells whether it changed.

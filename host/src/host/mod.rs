@@ -19,6 +19,9 @@ mod why;
 
 use std::sync::Arc;
 
+use cofferdam_core::error::{Error, HostError, HostErrorKind};
+use cofferdam_core::failure::{AuditId, Context, Failure, safe_line};
+use cofferdam_core::spelling;
 use serde_json::Value;
 
 pub(crate) use audit::unreadable;
@@ -37,13 +40,10 @@ pub use why::Access;
 
 use crate::call::{Call, ConnectorRef, Pipeline, Report};
 use crate::credentials::Refused;
-use crate::error::{Error, HostError, HostErrorKind};
-use crate::failure::{AuditId, Context, Failure, safe_line};
 use crate::flow::actions::Shelf;
 use crate::manifest::ConnectorName;
 use crate::registry::{Entry, Rebuilt};
 use crate::resilience::Profile;
-use crate::spelling;
 use crate::trust::KeyringFile;
 use crate::vault::{BindingName, Vault};
 
@@ -156,7 +156,7 @@ impl Host {
     /// began it is over, cancelled or dropped; ending it between the issuer's answer and the write to the vault
     /// loses the binding. A host can be used as before while and after this is awaited.
     pub async fn settle(&self) {
-        crate::failpoint::pass("settle");
+        cofferdam_core::failpoint::pass("settle");
         self.pipeline.broker.settle().await;
         // What was given to the record is tried whoever waits for it; what it could not write it has said.
         self.pipeline.recording.flushed().await;
@@ -205,7 +205,7 @@ impl Host {
     /// The package directory cannot be read or written.
     pub fn rebuild_index(&self) -> Result<Rebuilt, HostError> {
         let loader = &self.pipeline.loader;
-        loader.registry.rebuild_index(|bytes| loader.sandbox.open_blocking(bytes)).map_err(HostError::from)
+        loader.registry.rebuild_index(|bytes| loader.sandbox.open_blocking(bytes))
     }
 
     /// Reads a reference as people write it: `name@version`, or a bare name of which exactly one version

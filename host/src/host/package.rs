@@ -1,9 +1,10 @@
 //! An installed connector's package, verified and not compiled: what describes it to others.
 
+use cofferdam_core::error::Error;
+use cofferdam_core::failure::{AuditId, Context};
+
 use super::Host;
 use crate::call::ConnectorRef;
-use crate::error::Error;
-use crate::failure::{AuditId, Context};
 use crate::package::Package;
 
 impl Host {

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use cofferdam_core::error::{Error, HostError};
+use cofferdam_core::failure::AuditId;
 use serde_json::Value;
 
 use super::Host;
 use crate::call::{Cancellation, Report, actor_name};
-use crate::error::{Error, HostError};
-use crate::failure::AuditId;
 use crate::flow::{self, Incomplete, Skip};
 
 impl Host {
@@ -17,7 +17,7 @@ impl Host {
     /// # Errors
     /// `audit_unavailable`: the record cannot be read.
     pub fn incomplete(&self) -> Result<Vec<Incomplete>, HostError> {
-        self.audit().is_whole()?;
+        self.audit().check_complete()?;
         flow::incomplete(&self.pipeline)
     }
 

@@ -1,7 +1,8 @@
 //! Actions, run or told beforehand.
 
+use cofferdam_core::error::{Error, HostError, HostErrorKind};
+
 use super::Host;
-use crate::error::{Error, HostError, HostErrorKind};
 use crate::flow::{self, ActionReport, ActionValue, DryRun, Run, Runnable};
 
 impl Host {

@@ -1,15 +1,17 @@
 //! Whether a connector may reach a host or import an interface: told without running it, by the code that
 //! decides it when it runs.
 
+use cofferdam_core::digest::Digest;
+use cofferdam_core::error::{Error, HostError, HostErrorKind};
+use cofferdam_core::failure::{
+    AuditId, Context, Denial, DenialBoundary, DenialCode, GrantLine, Permit, ascii_line,
+};
 use http::{Method, Uri};
 
 use super::Host;
 use crate::action::ActionScope;
 use crate::call::{ConnectorRef, hash_mismatch};
-use crate::digest::Digest;
 use crate::egress::Target;
-use crate::error::{Error, HostError, HostErrorKind};
-use crate::failure::{AuditId, Context, Denial, DenialBoundary, DenialCode, GrantLine, Permit, ascii_line};
 use crate::manifest::{CredentialKind, EVERYONES_METHODS, Effect, HostGrant, Manifest};
 use crate::package::{Import, Package, foretell};
 use crate::registry::Stored;

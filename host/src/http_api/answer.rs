@@ -2,6 +2,8 @@
 
 use axum::body::Body;
 use axum::response::Response;
+use cofferdam_core::error::{Error, HostError, HostErrorKind};
+use cofferdam_core::failure::AuditId;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -10,8 +12,6 @@ use serde_json::{Map, Value, json};
 use super::status;
 use crate::agent;
 use crate::call::Report;
-use crate::error::{Error, HostError, HostErrorKind};
-use crate::failure::AuditId;
 use crate::flow::{ActionReport, ActionValue, Again};
 
 /// The header with the record of an action, whose body has no room for it.

@@ -6,6 +6,8 @@
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::{AuditId, safe_line};
 use http::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,8 +15,6 @@ use serde_json::{Map, Value};
 
 use super::{HttpApi, answer};
 use crate::audit::{AuditError, CallRow, StoredEntry};
-use crate::error::{HostError, HostErrorKind};
-use crate::failure::{AuditId, safe_line};
 use crate::host::{Host, unreadable};
 
 /// What of an event is told: no texts of callers, connectors or services.

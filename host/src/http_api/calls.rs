@@ -5,13 +5,13 @@ use std::sync::Arc;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
+use cofferdam_core::error::{HostError, HostErrorKind};
 use http::HeaderMap;
 
 use super::HttpApi;
 use super::answer::{self, About};
 use super::request::{CallRequest, idempotency_key, is_json};
 use crate::call::{Call, Cancellation};
-use crate::error::{HostError, HostErrorKind};
 
 /// Makes the call. Who goes away meanwhile drops this, which cancels the call: the record says so.
 pub(super) async fn made(State(api): State<HttpApi>, headers: HeaderMap, body: Bytes) -> Response {

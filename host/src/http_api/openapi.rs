@@ -1,5 +1,7 @@
 //! The description of the API in OpenAPI 3.1, made from the types that requests are read into and answers written from.
 
+use cofferdam_core::error::HostErrorKind;
+use cofferdam_core::failure::FailureClass;
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
@@ -9,8 +11,6 @@ use super::answer::{ActionAnswer, CallValue};
 use super::audit::Shown;
 use super::request::{ActionRequest, CallRequest, KEY_PATTERN};
 use super::{ACTIONS, AUDIT, CALLS, DESCRIPTION, status};
-use crate::error::HostErrorKind;
-use crate::failure::FailureClass;
 use crate::server::HEALTH;
 
 /// A failure of one of the nine classes: the outcome of a call that has no value.

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::safe_line;
+use cofferdam_core::limits::{LimitRequest, parse_time};
 use http::{HeaderMap, header};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -11,11 +14,8 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::call::{Call, IfRunning};
-use crate::error::{HostError, HostErrorKind};
-use crate::failure::safe_line;
 use crate::flow::Run;
 use crate::host::Host;
-use crate::limits::{LimitRequest, parse_time};
 use crate::server::{Arguments, Charge, VALUES, count};
 
 /// The header with the key under which a call is done once.

@@ -1,9 +1,8 @@
 //! Which status an outcome has. Programs branch on the envelope; the status is for what stands between.
 
+use cofferdam_core::error::{Error, HostErrorKind};
+use cofferdam_core::failure::FailureClass;
 use http::StatusCode;
-
-use crate::error::{Error, HostErrorKind};
-use crate::failure::FailureClass;
 
 /// The status of what came in the place of a value.
 pub(super) fn of(error: &Error) -> StatusCode {

@@ -1,9 +1,10 @@
 //! A credential that a connector asks to have sent for it: which kind, to which hosts, in which place.
 
+use cofferdam_core::document::{Refused, Table, quoted};
+
 use super::grant::HostGrant;
 use super::parse::exact_host;
 use super::placement::{Placement, placement};
-use crate::document::{Refused, Table, quoted};
 
 macro_rules! kinds {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal;)+) => {

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use cofferdam_core::document::{Located, Refused, Table, quoted};
 use serde::Serialize;
 
 use super::parse::operation_name;
-use crate::document::{Located, Refused, Table, quoted};
 
 /// What an operation does to the service that it talks to.
 ///
@@ -67,7 +67,7 @@ impl Effect {
     fn parse(word: &str) -> Result<Self, Refused> {
         Self::ALL.into_iter().find(|effect| effect.name() == word).ok_or_else(|| {
             let message = format!("{} is not an effect", quoted(word));
-            let near = crate::spelling::nearest(word, Self::ALL.map(Self::name));
+            let near = cofferdam_core::spelling::nearest(word, Self::ALL.map(Self::name));
             let near = near.map(|near| format!("did you mean \"{near}\"? ")).unwrap_or_default();
             Refused::new(
                 message,

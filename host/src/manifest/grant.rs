@@ -3,10 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use cofferdam_core::document::{Refused, quoted};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-use crate::document::{Refused, quoted};
 
 /// How the host is spoken to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,8 +1,7 @@
 //! The methods of HTTP: the ones that every connector may send, and the ones that a manifest adds.
 
+use cofferdam_core::document::{Located, Refused, quoted};
 use http::Method;
-
-use crate::document::{Located, Refused, quoted};
 
 /// The methods that every connector may send, in the order in which they are shown.
 pub const EVERYONES_METHODS: [&str; 7] = ["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"];

@@ -14,7 +14,10 @@ mod placement;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use crate::document::{
+use cofferdam_core::failure::RepeatRule;
+use cofferdam_core::limits::LimitRequest;
+
+pub use cofferdam_core::document::{
     DocumentError as ManifestError, Problem, Refused as GrantError, Refused as NameError,
 };
 pub use credential::{CredentialGrant, CredentialKind};
@@ -27,9 +30,6 @@ pub use name::ConnectorName;
 pub(crate) use name::check_owner;
 pub(crate) use parse::exact_version;
 pub use placement::Placement;
-
-use crate::failure::RepeatRule;
-use crate::limits::LimitRequest;
 
 /// A connector's manifest (`connector.toml`), checked.
 #[derive(Debug, Clone)]
@@ -55,7 +55,7 @@ impl Manifest {
     /// # Errors
     /// Every problem of the text at once, each with its place and fix.
     pub fn parse(file_label: &str, text: &str) -> Result<Self, ManifestError> {
-        crate::document::read(file_label, text, |root| parse::manifest(root, text))
+        cofferdam_core::document::read(file_label, text, |root| parse::manifest(root, text))
     }
 
     /// The connector's name.
@@ -159,7 +159,7 @@ impl Manifest {
     /// The line, from 1, on which a key stands, by its path: `["limits", "memory"]`.
     #[must_use]
     pub fn line_of(&self, path: &[&str]) -> Option<usize> {
-        crate::document::line_of(&self.text, path)
+        cofferdam_core::document::line_of(&self.text, path)
     }
 
     /// The text, verbatim.

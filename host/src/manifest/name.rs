@@ -4,10 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use cofferdam_core::document::{Refused, quoted_ascii};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-use crate::document::{Refused, quoted_ascii};
 
 /// The schemes a name may have. None is ever fetched from because of its name.
 const SCHEMES: [&str; 4] = ["github", "gitlab", "hub", "local"];

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use cofferdam_core::document::{Located, Refused, Table, quoted};
+use cofferdam_core::failure::safe_line;
+use cofferdam_core::limits::{LimitError, LimitRequest};
+
 use super::credential::credential;
 use super::effect::Effects;
 use super::method::extra_method;
 use super::{ConnectorName, HostGrant, Manifest};
-use crate::document::{Located, Refused, Table, quoted};
-use crate::failure::safe_line;
-use crate::limits::{LimitError, LimitRequest};
 
 /// Most entries of one list.
 const MAX_ENTRIES: usize = 256;

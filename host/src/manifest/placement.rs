@@ -1,10 +1,10 @@
 //! Where a credential stands in a request: what the manifest may say of it, and who would write the same place.
 
+use cofferdam_core::document::{Refused, Table, quoted};
 use http::HeaderName;
 use http::header::AUTHORIZATION;
 
 use super::credential::CredentialKind;
-use crate::document::{Refused, Table, quoted};
 
 /// Where the `{key}` goes in a header's format.
 const KEY: &str = "{key}";

@@ -4,8 +4,9 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use cofferdam_core::failure::RepeatRule;
+
 use super::{CredentialKind, Effect, Idempotency, Manifest, ManifestError, Placement};
-use crate::failure::RepeatRule;
 
 /// The example of the documentation.
 pub(super) const GOOD: &str = r#"[connector]

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use cofferdam_core::digest::Digest;
+use cofferdam_core::error::HostError;
 use rmcp::model::Tool;
 
 use super::given_names::GivenNames;
@@ -11,8 +13,6 @@ use super::offer::Offer;
 use super::pins::{Pins, Said};
 use super::reading::{Found, Known};
 use super::tool::{Named, Unnamed};
-use crate::digest::Digest;
-use crate::error::HostError;
 use crate::host::Host;
 
 /// Tools in one answer to `tools/list` at most; there is a cursor to the others.

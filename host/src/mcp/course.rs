@@ -1,6 +1,6 @@
 //! How far a call or an action is, as its client reads it: in words that name the step, and as a number that only grows.
 
-use crate::failure::safe_line;
+use cofferdam_core::failure::safe_line;
 
 /// The longest note, in characters.
 const NOTE_CHARS: usize = 300;

@@ -2,8 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-
-use crate::digest::Digest;
+use cofferdam_core::digest::Digest;
 
 /// The longest that is looked at, in bytes; a name has 64.
 const LONGEST: usize = 256;

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use cofferdam_core::error::HostError;
+use cofferdam_core::private_file::FileLock;
 use semver::Version;
 use serde::{Deserialize, Serialize};
 
 use super::home_file::{About, HomeFile};
 use super::names::Wanted;
-use crate::error::HostError;
-use crate::private_file::FileLock;
 
 const FORMAT_VERSION: u64 = 1;
 
@@ -45,7 +45,11 @@ struct Document {
 /// Holds the names against other processes, from when they are read until those that are new are written.
 #[derive(Debug)]
 #[must_use = "without it two servers can give one name to two tools"]
-pub(super) struct NamesLock(#[expect(dead_code, reason = "held")] Option<FileLock>);
+pub(super) struct NamesLock {
+    _lock: Option<FileLock>,
+    /// The names in the file.
+    kept: BTreeMap<String, Given>,
+}
 
 impl GivenNames {
     /// The names in the file at `path`, which need not be there.
@@ -63,11 +67,12 @@ impl GivenNames {
     /// # Errors
     /// `configuration`: the file cannot be locked or read.
     pub(super) fn lock(&mut self) -> Result<NamesLock, HostError> {
-        let Some(file) = &self.file else { return Ok(NamesLock(None)) };
+        let Some(file) = &self.file else { return Ok(NamesLock { _lock: None, kept: BTreeMap::new() }) };
         let lock = file.lock()?;
-        // Names that were given here and could not be written hold as well.
-        self.tools.extend(read(file)?);
-        Ok(NamesLock(Some(lock)))
+        let kept = read(file)?;
+        // A name that was given here keeps its meaning as long as this server runs, whatever the file says.
+        merge(&mut self.tools, &kept);
+        Ok(NamesLock { _lock: Some(lock), kept })
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&Given> {
@@ -89,13 +94,26 @@ impl GivenNames {
         is_new
     }
 
-    /// Writes the file.
+    /// Writes the file. A name that another tool has in it stays that tool's: a name that the operator chose holds in
+    /// this server alone.
     ///
     /// # Errors
     /// `configuration`: it cannot be written.
-    pub(super) fn save(&self, _lock: &NamesLock) -> Result<(), HostError> {
+    pub(super) fn save(&self, lock: &NamesLock) -> Result<(), HostError> {
         let Some(file) = &self.file else { return Ok(()) };
-        file.write(&Document { version: FORMAT_VERSION, names: self.tools.clone() })
+        let mut names = lock.kept.clone();
+        merge(&mut names, &self.tools);
+        file.write(&Document { version: FORMAT_VERSION, names })
+    }
+}
+
+/// Adds the names that are new, and newer versions of tools that have their names.
+fn merge(names: &mut BTreeMap<String, Given>, more: &BTreeMap<String, Given>) {
+    for (name, given) in more {
+        let own = names.entry(name.clone()).or_insert_with(|| given.clone());
+        if own.family == given.family {
+            own.version = given.version.clone();
+        }
     }
 }
 
@@ -122,6 +140,16 @@ mod tests {
             names.save(&lock).unwrap();
         }
         assert!(other.get("slack__post").is_some());
+        // A name that is another's in the file, which an operator chose or which was lost, changes neither.
+        let chosen = tool("github://acme/chat");
+        assert!(other.give([("slack__post", &chosen)].into_iter()));
+        let lock = other.lock().unwrap();
+        other.save(&lock).unwrap();
+        drop(lock);
+        let family = |names: &GivenNames| names.get("slack__post").map(|given| given.family.clone());
+        assert_eq!(family(&other), Some(chosen.family));
+        drop(one.lock().unwrap());
+        assert_eq!(family(&one), Some(ours.family.clone()));
         let kept = GivenNames::load(&path).unwrap();
         assert!(kept.get("slack__post").is_some() && kept.get("teams__post").is_some());
     }

@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::private_file::{self, FileError, FileLock, FilePolicy};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::error::{HostError, HostErrorKind};
-use crate::private_file::{self, FileError, FileLock, FilePolicy};
-
 /// The largest file, in bytes: ten thousand tools, and room.
-const POLICY: FilePolicy = FilePolicy::trusted(4 * 1024 * 1024);
+const MAX_BYTES: usize = 4 * 1024 * 1024;
+const POLICY: FilePolicy = FilePolicy::trusted(MAX_BYTES as u64);
 
 /// How long a writer waits for another, which names and writes a few thousand tools.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -62,6 +62,10 @@ impl HomeFile {
     pub(super) fn write(&self, document: &impl Serialize) -> Result<(), HostError> {
         let mut json = serde_json::to_vec_pretty(document).unwrap_or_default();
         json.push(b'\n');
+        // One that is too large could not be read any more.
+        if json.len() > MAX_BYTES {
+            return Err(self.unusable("has no room for more"));
+        }
         private_file::replace(&self.path, &json, &POLICY).map_err(|error| self.failed("written", error))
     }
 

@@ -7,12 +7,12 @@
 
 use std::borrow::Cow;
 
+use cofferdam_core::error::HostErrorKind;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::error::HostErrorKind;
 use crate::server::{Rejection, VALUE_BYTES, VALUES, count};
 
 /// The longest id, in bytes.

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use cofferdam_core::error::{HostError, HostErrorKind};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::catalog::Catalog;
 use super::given_names::GivenNames;
 use super::pins::Pins;
-use crate::error::{HostError, HostErrorKind};
 
 /// All tools.
 #[derive(Debug, Clone, Serialize)]

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use cofferdam_core::digest::Digest;
 use semver::Version;
 
 use super::given_names::{Given, GivenNames};
-use crate::digest::Digest;
 
 /// The longest name, in bytes.
 const LONGEST: usize = 64;

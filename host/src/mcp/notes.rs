@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use cofferdam_core::event::{Event, Listener, Step, is_action, shown_wait};
 use rmcp::RoleServer;
 use rmcp::model::{
     LoggingLevel, LoggingMessageNotification, LoggingMessageNotificationParam, ProgressNotification,
@@ -18,7 +19,6 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::course::{Course, Says, Told};
-use crate::event::{Event, Listener, Step, is_action, shown_wait};
 
 /// Notes that wait for a client that reads slowly; what comes after them is not told.
 const WAITING: usize = 32;

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cofferdam_core::error::HostError;
+use cofferdam_core::stamp::FileStamp;
 use tokio::sync::{Mutex, watch};
 
 use super::catalog::{Catalog, Withheld};
@@ -11,9 +13,7 @@ use super::given_names::GivenNames;
 use super::offer::Offer;
 use super::pins::Pins;
 use super::reading::{Found, Known};
-use crate::error::HostError;
 use crate::host::{Host, Installation};
-use crate::stamp::FileStamp;
 
 /// How often files are looked at. It costs a `stat` each, on a thread that serves nobody.
 const INTERVAL: Duration = Duration::from_secs(1);

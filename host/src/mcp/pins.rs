@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use cofferdam_core::digest::Digest;
+use cofferdam_core::error::HostError;
 use serde::{Deserialize, Serialize};
 
 use super::home_file::{About, HomeFile};
-use crate::digest::Digest;
-use crate::error::HostError;
 
 const VERSION: u64 = 1;
 

@@ -7,15 +7,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::stamp::FileStamp;
+
 use super::catalog::Withheld;
 use super::offer::Offer;
 use super::selection::{self, Ambiguity, Installed, Selection};
 use super::tool::Unnamed;
 use crate::action::{Action, Requirement};
 use crate::call::ConnectorRef;
-use crate::error::{HostError, HostErrorKind};
 use crate::host::{Ground, Host};
-use crate::stamp::FileStamp;
 
 /// After how many actions others have their turn on this thread.
 const TURN: usize = 32;

@@ -1,13 +1,13 @@
 //! Answers to what is not served, small while they wait to be written: what they say is put together then.
 
+use cofferdam_core::error::{Error, HostError, HostErrorKind};
+use cofferdam_core::failure::safe_line;
 use rmcp::model::{CallToolResult, ClientRequest, GetMeta as _, JsonRpcRequest, ProtocolVersion};
 use serde_json::{Value, json};
 
 use super::jsonrpc::Refused;
 use super::server::{ValueForm, result};
 use crate::agent;
-use crate::error::{Error, HostError, HostErrorKind};
-use crate::failure::safe_line;
 
 /// The longest name of a tool that an answer repeats, in characters.
 const NAME_CHARS: usize = 100;

@@ -7,10 +7,11 @@
 
 use std::collections::BTreeMap;
 
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::safe_line;
+
 use super::offer::Offer;
 use crate::call::ConnectorRef;
-use crate::error::{HostError, HostErrorKind};
-use crate::failure::safe_line;
 use crate::manifest::ConnectorName;
 
 /// A connector that is installed, and its operations; none where it cannot be read.

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use cofferdam_core::failure::{AuditId, safe_line, visible_json};
 use rmcp::RoleServer;
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
@@ -28,7 +29,6 @@ use super::sessions::SessionLimits;
 use super::tool::Runs;
 use crate::agent::{self, Rendered};
 use crate::call::{Call, Cancellation};
-use crate::failure::{AuditId, safe_line, visible_json};
 use crate::flow::Run;
 use crate::host::Host;
 use crate::server::{Arguments, RequestBudget, Shutdown, UnderWay};

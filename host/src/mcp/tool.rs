@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use cofferdam_core::digest::Digest;
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 
 use super::names::{Wanted, plain};
 use super::{schema, words};
 use crate::call::ConnectorRef;
-use crate::digest::Digest;
 use crate::flow::Runnable;
 use crate::manifest::Effect;
 use crate::package::{Operation, Package};

@@ -1,6 +1,6 @@
 //! Texts on their way to agents: from strangers, so without what hides or reorders, and no longer than is read.
 
-use crate::failure::safe_line;
+use cofferdam_core::failure::safe_line;
 
 /// The longest description of a tool, in bytes.
 pub(super) const DESCRIPTION_BYTES: usize = 1024;

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use cofferdam_core::failure::AuditId;
+
 use super::labels::Operation;
-use crate::failure::AuditId;
 
 /// Calls that are kept track of at once; a host runs and holds fewer.
 const MOST: usize = 1_000_000;

@@ -4,6 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cofferdam_core::clock::{Clock, SystemClock};
+use cofferdam_core::event::{Event, Listener, Step, attempt_status, is_action};
+use cofferdam_core::failure::{Failure, FailureClass};
+use cofferdam_core::limits::Usage;
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 
@@ -11,10 +15,6 @@ use super::flights::{Flight, Flights};
 use super::labels::{At, Because, By, Changed, Ended, Operation};
 use super::meters::Meters;
 use super::names::Names;
-use crate::clock::{Clock, SystemClock};
-use crate::event::{Event, Listener, Step, attempt_status, is_action};
-use crate::failure::{Failure, FailureClass};
-use crate::limits::Usage;
 
 /// The class of what has none.
 const NONE: &str = "none";

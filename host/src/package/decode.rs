@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use cofferdam_core::clock::{Clock, SystemClock};
 use wasmparser::component_types::{
     ComponentAnyTypeId, ComponentEntityType, ComponentFuncType, ComponentFuncTypeId, ComponentInstanceTypeId,
 };
@@ -22,7 +23,6 @@ use super::imports::Import;
 use super::operation::Operation;
 use super::shape::{Field, Name};
 use super::shapes::Shapes;
-use crate::clock::{Clock, SystemClock};
 
 /// The most operations of one connector.
 const MAX_OPERATIONS: u64 = 1_000;

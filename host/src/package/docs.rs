@@ -6,12 +6,12 @@
 
 use std::collections::BTreeMap;
 
+use cofferdam_core::failure::safe_line;
 use serde::{Deserialize, Serialize};
 
 use super::error::PackageError;
 use super::operation::Operation;
 use super::sections::DOCS_SECTION;
-use crate::failure::safe_line;
 
 const MAX_ENTRIES: usize = 1_000;
 const MAX_OPERATION_CHARS: usize = 4_096;

@@ -1,8 +1,9 @@
 //! What can be wrong with a package, in sentences that say what to do about it.
 
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::safe_line;
+
 use super::features;
-use crate::error::{HostError, HostErrorKind};
-use crate::failure::safe_line;
 use crate::manifest::ManifestError;
 
 /// Why bytes are not an acceptable package.

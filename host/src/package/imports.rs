@@ -1,10 +1,10 @@
 //! A component's imports against its manifest and against what this host has.
 
+use cofferdam_core::failure::{Denial, DenialBoundary, DenialCode, GrantLine, Permit};
 use semver::Version;
 use serde::{Deserialize, Serialize};
 
 use super::error::printable;
-use crate::failure::{Denial, DenialBoundary, DenialCode, GrantLine, Permit};
 
 /// Interfaces that carry no authority here: what every language's standard library links, with nothing
 /// behind it (no arguments, no environment, no files), time, randomness, and the contract's own.

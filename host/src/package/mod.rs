@@ -30,6 +30,10 @@ mod tests;
 
 use std::collections::HashMap;
 
+use cofferdam_core::digest::Digest;
+use cofferdam_core::error::HostError;
+use cofferdam_core::failure::Denial;
+
 pub use contract::CONTRACT_VERSION;
 pub(crate) use contract::failure as failure_shape;
 pub(crate) use decode::PATIENCE;
@@ -46,9 +50,6 @@ pub use sections::{DOCS_SECTION, MANIFEST_SECTION, Sections, embed, extract, str
 pub(crate) use shape::ShapeKey;
 pub use shape::{Case, Field, Name, Shape};
 
-use crate::digest::Digest;
-use crate::error::HostError;
-use crate::failure::Denial;
 use crate::manifest::Manifest;
 
 /// What problems in an embedded manifest call the file.
@@ -192,7 +193,8 @@ fn check_named(manifest: &Manifest, operations: &[Operation]) -> Result<(), Pack
 }
 
 fn unknown_operation(manifest: &Manifest, named: &str, operations: &[Operation]) -> PackageError {
-    let meant = crate::spelling::nearest(named, operations.iter().map(|operation| operation.name().json()));
+    let meant =
+        cofferdam_core::spelling::nearest(named, operations.iter().map(|operation| operation.name().json()));
     let meant = meant.map(ToOwned::to_owned);
     let line = |table: &&str| manifest.line_of(&["connector", table, "operations", named]);
     let found = ["idempotency", "effects"].into_iter().find_map(|table| Some((table, line(&table)?)));

@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cofferdam_core::error::{HostError, HostErrorKind, WholeHostError};
 use serde::{Deserialize, Serialize};
 
 use super::decode::{self, World};
@@ -17,7 +18,6 @@ use super::imports::Import;
 use super::operation::Operation;
 use super::shape::{Case, Field, Name, Shape, ShapeKey};
 use super::{MANIFEST_LABEL, prescan, sections};
-use crate::error::{HostError, HostErrorKind, WholeHostError};
 use crate::manifest::Manifest;
 
 /// What a package is built from, apart from its bytes.

@@ -145,7 +145,7 @@ fn another_version_of_the_contract_is_its_own_error() {
             Ok(_) => assert!(fits, "{version}"),
             Err(error) => {
                 assert!(!fits, "{version}: {error}");
-                assert_eq!(error.kind(), crate::error::HostErrorKind::ContractVersion);
+                assert_eq!(error.kind(), cofferdam_core::error::HostErrorKind::ContractVersion);
                 let text = error.to_string();
                 assert!(text.contains(version) && text.contains(CONTRACT_VERSION), "{text}");
             }
@@ -341,7 +341,7 @@ fn bombs_are_refused_before_they_cost_anything() {
     for (name, bytes) in bombs {
         let error = Package::open(bytes).unwrap_err();
         assert!(matches!(error, PackageError::TooCostly { .. }), "{name}: {error}");
-        assert_eq!(error.kind(), crate::error::HostErrorKind::CompileRefused);
+        assert_eq!(error.kind(), cofferdam_core::error::HostErrorKind::CompileRefused);
     }
 }
 

@@ -1,12 +1,12 @@
 //! Reads documentation comments out of an author's WIT: the one place where they still are.
 
+use cofferdam_core::failure::safe_line;
 use wit_parser::{Function, SourceMap, UnresolvedPackage, WorldItem, WorldKey};
 
 use super::docs::Docs;
 use super::error::PackageError;
 use super::operation::Operation;
 use super::shape::Name;
-use crate::failure::safe_line;
 
 impl Docs {
     /// The documentation of `operations` in `sources`, the author's own WIT files as (label, text); the

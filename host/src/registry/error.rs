@@ -3,12 +3,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use cofferdam_core::digest::Digest;
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::private_file::FileFault;
 use semver::Version;
 
-use crate::digest::Digest;
-use crate::error::{HostError, HostErrorKind};
 use crate::manifest::ConnectorName;
-use crate::private_file::FileFault;
 
 /// Why the registry could not do what it was asked.
 ///

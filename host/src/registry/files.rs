@@ -6,9 +6,10 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use cofferdam_core::private_file::{self, FileError, FileFault, FileLock, FilePolicy};
+use cofferdam_core::stamp::FileStamp;
+
 use super::error::RegistryError;
-use crate::private_file::{self, FileError, FileFault, FileLock, FilePolicy};
-use crate::stamp::FileStamp;
 
 /// A process that holds the lock for longer than this is stuck.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 
+use cofferdam_core::digest::Digest;
+use cofferdam_core::failure::safe_line;
 use semver::Version;
 use serde::{Deserialize, Serialize};
 
-use crate::digest::Digest;
-use crate::failure::safe_line;
 use crate::manifest::ConnectorName;
 
 const VERSION: u64 = 1;

@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
+use cofferdam_core::digest::Digest;
+use cofferdam_core::private_file::FileLock;
 use semver::Version;
 
 use super::error::RegistryError;
@@ -11,10 +13,8 @@ use super::files;
 use super::highest::Highest;
 use super::index::Index;
 use super::{HIGHEST, INDEX, LOCK, MAX_SIGNATURE_BYTES, PACKAGE, Registry, SIGNATURE};
-use crate::digest::Digest;
 use crate::manifest::ConnectorName;
 use crate::package::{MAX_BYTES, Package};
-use crate::private_file::FileLock;
 
 /// What an install found and did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -33,6 +33,8 @@ mod tests;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use cofferdam_core::digest::Digest;
+use cofferdam_core::stamp::FileStamp;
 use semver::Version;
 
 pub use error::{Conflict, Downgrade, RegistryError};
@@ -41,10 +43,8 @@ pub use rebuild::{Rebuilt, Skipped};
 pub use stamp::Stamp;
 pub(crate) use watch::Watch;
 
-use crate::digest::Digest;
 use crate::manifest::ConnectorName;
 use crate::package::MAX_BYTES;
-use crate::stamp::FileStamp;
 use highest::Highest;
 use index::Index;
 

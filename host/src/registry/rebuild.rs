@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 
+use cofferdam_core::digest::Digest;
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::safe_line;
 use semver::Version;
 
 use super::error::RegistryError;
 use super::highest::Highest;
 use super::index::Index;
 use super::{Entry, HIGHEST, Registry};
-use crate::digest::Digest;
-use crate::error::HostError;
-use crate::failure::safe_line;
 use crate::manifest::ConnectorName;
 use crate::package::Package;
 
@@ -34,6 +34,13 @@ pub struct Skipped {
     pub reason: String,
 }
 
+/// The package in a directory, or why it is left alone.
+type Identified = Result<(ConnectorName, Version, Digest), String>;
+
+fn is_of_the_package(kind: HostErrorKind) -> bool {
+    matches!(kind, HostErrorKind::Validation | HostErrorKind::ContractVersion | HostErrorKind::CompileRefused)
+}
+
 impl Registry {
     /// Makes the index from the packages in the store: each must have the hash that its directory is
     /// named after, and `open` must accept it: the bytes are not verified, so a host has its compile worker parse
@@ -47,13 +54,13 @@ impl Registry {
     pub fn rebuild_index(
         &self,
         open: impl Fn(Vec<u8>) -> Result<Package, HostError>,
-    ) -> Result<Rebuilt, RegistryError> {
+    ) -> Result<Rebuilt, HostError> {
         let _lock = self.begin()?;
         let old = self.index().unwrap_or_default();
         let mut found: BTreeMap<(ConnectorName, Version), Vec<Digest>> = BTreeMap::new();
         let mut skipped = Vec::new();
         for directory in self.directories()? {
-            match self.identify(&directory, &open) {
+            match self.identify(&directory, &old, &open)? {
                 Ok((name, version, digest)) => found.entry((name, version)).or_default().push(digest),
                 Err(reason) => skipped.push(Skipped { directory, reason }),
             }
@@ -73,14 +80,24 @@ impl Registry {
                 reason: format!("another package is {name} {version} too"),
             }));
         }
-        self.write_index(&index)?;
-        if let Err(RegistryError::Highest { problem, .. }) = self.removed() {
-            self.write_highest(&Highest::default())?;
-            skipped.push(Skipped {
-                directory: HIGHEST.to_owned(),
-                reason: format!("{problem}; the versions that were removed before are forgotten"),
-            });
+        let (mut highest, mut is_news) = match self.removed() {
+            Err(RegistryError::Highest { problem, .. }) => {
+                skipped.push(Skipped {
+                    directory: HIGHEST.to_owned(),
+                    reason: format!("{problem}; the versions that were removed before are forgotten"),
+                });
+                (Highest::default(), true)
+            }
+            highest => (highest?, false),
+        };
+        // What is not in the index any more was there all the same: an older version stays a downgrade.
+        for (name, version, _) in old.entries() {
+            is_news |= index.get(name, version).is_none() && highest.remember(name, version);
         }
+        if is_news {
+            self.write_highest(&highest)?;
+        }
+        self.write_index(&index)?;
         Ok(Rebuilt { entries: self.list()?, skipped })
     }
 
@@ -99,16 +116,32 @@ impl Registry {
     fn identify(
         &self,
         directory: &str,
+        old: &Index,
         open: impl Fn(Vec<u8>) -> Result<Package, HostError>,
-    ) -> Result<(ConnectorName, Version, Digest), String> {
-        let digest = Digest::parse(directory).filter(|digest| digest.to_string() == directory);
-        let digest = digest.ok_or("its name is not a hash")?;
-        let stored = self.read(&digest).map_err(|error| error.to_string())?;
+    ) -> Result<Identified, HostError> {
+        let skipped = |reason: &str| Ok(Err(reason.to_owned()));
+        let Some(digest) = Digest::parse(directory).filter(|digest| digest.to_string() == directory) else {
+            return skipped("its name is not a hash");
+        };
+        let stored = match self.read(&digest) {
+            Ok(stored) => stored,
+            Err(error) => return skipped(&error.to_string()),
+        };
         if Digest::of(&stored.bytes) != digest {
-            return Err("its package has another hash than its name says".into());
+            return skipped("its package has another hash than its name says");
         }
-        let package = open(stored.bytes).map_err(|error| error.to_string())?;
-        let manifest = package.manifest();
-        Ok((manifest.name().clone(), manifest.version().clone(), digest))
+        // An index that can be read has its own checksum.
+        if let Some((name, version, _)) = old.entries().find(|(.., known)| *known == digest) {
+            return Ok(Ok((name.clone(), version.clone(), digest)));
+        }
+        match open(stored.bytes) {
+            Ok(package) => {
+                let manifest = package.manifest();
+                Ok(Ok((manifest.name().clone(), manifest.version().clone(), digest)))
+            }
+            Err(error) if is_of_the_package(error.kind()) => skipped(&error.to_string()),
+            // A worker that does not start says nothing about a package.
+            Err(error) => Err(error),
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! What an installed package's files look like at one moment: whether a load still stands.
 
-use crate::stamp::FileStamp;
+use cofferdam_core::stamp::FileStamp;
 
 /// What changes when somebody changes, replaces or removes an installed package or its signature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

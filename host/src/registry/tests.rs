@@ -7,8 +7,9 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
+use cofferdam_core::error::{HostError, HostErrorKind};
+
 use super::*;
-use crate::error::{HostError, HostErrorKind};
 use crate::package::{Package, fixture};
 
 const NAME: &str = "github://acme/test";
@@ -268,7 +269,12 @@ fn rebuilding_takes_what_proves_itself_and_reports_the_rest() {
     let kept: Vec<Digest> = rebuilt.entries.iter().map(|entry| entry.digest).collect();
     assert_eq!(kept, [*good.digest(), *twin.digest()]);
     assert_eq!(rebuilt.skipped.len(), 5, "{:?}", rebuilt.skipped);
+    assert_eq!(registry.highest(&name()).unwrap(), Some(version("3.0.0")), "2.0.0 is not forgotten");
     fs::write(registry.root().join(INDEX), b"").unwrap();
+    // A worker that does not start says nothing about packages: nothing is written.
+    let broken = |_| Err(HostError::new(HostErrorKind::Configuration, "The worker could not be started."));
+    assert_eq!(registry.rebuild_index(broken).unwrap_err().kind(), HostErrorKind::Configuration);
+    assert_eq!(fs::read(registry.root().join(INDEX)).unwrap(), b"");
     let rebuilt = registry.rebuild_index(open).unwrap();
     assert_eq!(rebuilt.entries.len(), 1, "without an old index, of two twins neither is believed");
 }
@@ -369,7 +375,7 @@ fn many_installers_at_once_converge() {
     for entry in listed {
         assert_eq!(Digest::of(&home.registry.read(&entry.digest).unwrap().bytes), entry.digest);
     }
-    assert_eq!(fs::read_dir(home.registry.tmp()).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(home.registry.tmp()).map_or(0, Iterator::count), 0);
     let before = contents(home.registry.root());
     home.registry.rebuild_index(open).unwrap();
     assert_eq!(contents(home.registry.root()), before);
@@ -415,7 +421,7 @@ fn processes_that_install_at_once_converge() {
         assert!(child.wait().unwrap().success());
     }
     assert_eq!(home.registry.list().unwrap().len(), 3);
-    assert_eq!(fs::read_dir(home.registry.tmp()).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(home.registry.tmp()).map_or(0, Iterator::count), 0);
 }
 
 #[test]

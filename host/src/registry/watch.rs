@@ -3,13 +3,13 @@
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
 
+use cofferdam_core::digest::Digest;
+use cofferdam_core::stamp::FileStamp;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, fstat, openat, statat};
 use rustix::io::Errno;
 
 use super::stamp::Stamp;
 use super::{PACKAGE, Registry, RegistryError, SIGNATURE, STORE};
-use crate::digest::Digest;
-use crate::stamp::FileStamp;
 
 /// The files of one installed package, found and opened once.
 ///

@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use allocation_counter::measure;
+use cofferdam_core::chance::SystemChance;
+use cofferdam_core::clock::{Clock as _, SystemClock};
+use cofferdam_core::failure::Cause;
 
 use super::{Moment, PROFILES, Profile, Settings, decide};
-use crate::chance::SystemChance;
-use crate::clock::{Clock as _, SystemClock};
-use crate::failure::Cause;
 use crate::manifest::ConnectorName;
 
 #[test]

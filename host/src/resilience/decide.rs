@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use cofferdam_core::chance::Chance;
+use cofferdam_core::event::Wait;
+use cofferdam_core::failure::{Cause, Failure, RetryStopped};
+use cofferdam_core::privileged::MakeFailure as _;
+
 use super::profile::Profile;
 use super::schedule::Schedule;
-use crate::chance::Chance;
-use crate::event::Wait;
-use crate::failure::{Cause, Failure, RetryStopped};
 
 /// What is known when an attempt has failed.
 #[derive(Debug, Clone, Copy)]

@@ -3,11 +3,11 @@
 
 use std::time::{Duration, Instant};
 
+use cofferdam_core::chance::Chance;
+use cofferdam_core::failure::{Cause, RetryStopped};
 use proptest::prelude::*;
 
 use super::{Backoff, Jitter, Moment, Next, PROFILES, Profile, Schedule, decide};
-use crate::chance::Chance;
-use crate::failure::{Cause, RetryStopped};
 
 /// One lot, always the same.
 struct Lot(f64);

@@ -21,11 +21,11 @@ mod reference;
 mod schedule;
 mod settings;
 
-pub use crate::document::DocumentError as PolicyError;
 pub use breaker::{
     Admission, BreakerPolicy, CauseView, Change, Circuit, CircuitState, CircuitView, Circuits, OpenView,
     Opening, ResetView, Seen, Shut, ShutView, Visit, Visiting, Why,
 };
+pub use cofferdam_core::document::DocumentError as PolicyError;
 pub use decide::{Moment, Next, decide};
 pub use profile::{Profile, ProfileError, Row};
 pub use profiles::PROFILES;

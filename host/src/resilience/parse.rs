@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use cofferdam_core::document::{DocumentError, Located, Refused, Table, quoted, read};
+use cofferdam_core::failure::Cause;
+use cofferdam_core::limits::{Ceilings, ProfileTimes, parse_time};
+
 use super::profile::{Profile, ProfileError};
 use super::profiles::PROFILES;
 use super::schedule::{Backoff, Jitter, MAX_ATTEMPTS, MAX_WAIT, Schedule};
-use crate::document::{DocumentError, Located, Refused, Table, quoted, read};
-use crate::failure::Cause;
-use crate::limits::{Ceilings, ProfileTimes, parse_time};
 
 /// The name of a profile that has a file of its own.
 const UNNAMED: &str = "custom";
@@ -256,7 +257,7 @@ fn one_of<T: Copy>(word: &str, known: &[(&str, T)]) -> Result<T, Refused> {
 pub(super) fn unknown<'w>(word: &str, known: impl Iterator<Item = &'w str>) -> Refused {
     let known: Vec<_> = known.collect();
     let list = known.join(", ");
-    let fix = match crate::spelling::nearest(word, known) {
+    let fix = match cofferdam_core::spelling::nearest(word, known) {
         Some(near) => format!("did you mean \"{near}\"? (there are: {list})"),
         None => format!("write one of {list}"),
     };

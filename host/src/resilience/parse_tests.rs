@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
+use cofferdam_core::failure::Cause;
+use cofferdam_core::limits::ProfileTimes;
+
 use super::{Backoff, Jitter, Profile, Schedule, Settings};
-use crate::failure::Cause;
-use crate::limits::ProfileTimes;
 use crate::manifest::ConnectorName;
 
 const GOOD: &str = r#"

@@ -4,10 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cofferdam_core::failure::Cause;
+use cofferdam_core::limits::{Ceilings, ProfileTimes};
+
 use super::breaker::BreakerPolicy;
 use super::schedule::{Jitter, Schedule};
-use crate::failure::Cause;
-use crate::limits::{Ceilings, ProfileTimes};
 
 /// A retry policy, complete and checked. What it has no schedule for is not repeated.
 #[derive(Debug, Clone, PartialEq)]

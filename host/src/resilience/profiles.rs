@@ -4,11 +4,12 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use cofferdam_core::failure::Cause;
+use cofferdam_core::limits::ProfileTimes;
+
 use super::breaker::BreakerPolicy;
 use super::profile::Profile;
 use super::schedule::{Backoff, Jitter, Schedule};
-use crate::failure::Cause;
-use crate::limits::ProfileTimes;
 
 /// The names of the built-in profiles; the first is the default.
 pub const PROFILES: [&str; 6] =

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use cofferdam_core::failure::Cause;
+
 use super::{Jitter, PROFILES, Profile};
-use crate::failure::Cause;
 
 /// A cause, the attempts, the waits in seconds, the jitter.
 type Expected = (Cause, u32, &'static [u64], Jitter);

@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
+use cofferdam_core::document::{DocumentError, Located, Refused, Table, read};
+
 use super::breaker::BreakerPolicy;
 use super::parse::own_name;
 use super::profile::Profile;
 use super::profiles;
 use super::rate::RateLimit;
 use super::settings::{Own, Settings, Switch};
-use crate::document::{DocumentError, Located, Refused, Table, read};
 use crate::manifest::ConnectorName;
 
 /// The key of a block's exceptions.

@@ -3,11 +3,11 @@
 
 use std::fmt::Write as _;
 
+use cofferdam_core::failure::{Cause, RetryStopped};
 use cofferdam_test_support::committed::assert_committed;
 
 use super::profile::{shown_time, shown_waits};
 use super::{MAX_ATTEMPTS, MAX_WAIT, PROFILES, Profile};
-use crate::failure::{Cause, RetryStopped};
 
 #[test]
 fn the_manual_of_retries_is_the_code() {

@@ -3,9 +3,10 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use cofferdam_core::limits::{Limits, Usage};
+
 use super::gates::ledger::Ledger;
 use super::state::State;
-use crate::limits::{Limits, Usage};
 
 /// What the attempt used.
 pub(super) fn of(state: &State, ledger: &Ledger, limits: &Limits, fuel: u64, wall_time: Duration) -> Usage {

@@ -8,6 +8,14 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use cofferdam_core::clock::Clock;
+use cofferdam_core::error::{Error, HostError, HostErrorKind};
+use cofferdam_core::event::Speaker;
+use cofferdam_core::failure::{
+    Context, Failure, LimitHit, LimitKind, RuntimeFault, TimeOf, UnkeyedRequest, safe_line,
+};
+use cofferdam_core::limits::{self, Limits, Usage};
+use cofferdam_core::privileged::MakeFailure as _;
 use jiff::Timestamp;
 use wasmtime::Store;
 
@@ -23,14 +31,7 @@ use super::values::{Answer, Arguments, Returned, Unreadable};
 use super::yield_hook::{PollStart, YieldHook};
 use super::{outcome, traps};
 use crate::action::ActionScope;
-use crate::clock::Clock;
 use crate::egress::Authorize;
-use crate::error::{Error, HostError, HostErrorKind};
-use crate::event::Speaker;
-use crate::failure::{
-    Context, Failure, LimitHit, LimitKind, RuntimeFault, TimeOf, UnkeyedRequest, safe_line,
-};
-use crate::limits::{self, Limits, Usage};
 
 /// Fuel between two looks at the clock: about 0.1 ms of computing.
 const YIELD_FUEL: u64 = 1_000_000;
@@ -255,7 +256,7 @@ async fn instantiate_and_call<A: Answer>(
 fn message_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    crate::failure::safe_line(text.unwrap_or("without a message"), STDERR_CHARS)
+    cofferdam_core::failure::safe_line(text.unwrap_or("without a message"), STDERR_CHARS)
 }
 
 /// Drives the guest, and looks at the clock and the ledger itself each time it yields: a busy runtime's

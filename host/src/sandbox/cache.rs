@@ -19,15 +19,14 @@ use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use cofferdam_core::digest::Digest;
+use cofferdam_core::failure::safe_line;
+use cofferdam_core::host_key::keyed;
+use cofferdam_core::private_file::{self, FileError, FileFault, FilePolicy, StagedFile};
 use hmac::{Hmac, Mac};
 use sha2::{Digest as _, Sha256};
 use wasmtime::Engine;
 use wasmtime::component::Component;
-
-use crate::digest::Digest;
-use crate::failure::safe_line;
-use crate::host_key::keyed;
-use crate::private_file::{self, FileError, FileFault, FilePolicy, StagedFile};
 
 /// Native code that this host's own compiler made: it came from the worker's pipe, from the compiler in
 /// this process, or from the cache with a MAC that verifies. Nothing else can make one.
@@ -105,7 +104,7 @@ impl CodeCache {
     fn read(&self, component: &Digest) -> Result<Vec<u8>, NoEntry> {
         let policy = FilePolicy::trusted(self.most);
         let file = private_file::open(&self.path(component), &policy)?.ok_or(NoEntry::Absent)?;
-        let size = file.len();
+        let size = file.size();
         let mut file = file.into_file();
         let mut tag = [0u8; MAC_BYTES];
         let length = size.checked_sub(MAC_BYTES as u64).ok_or(NoEntry::Wrong("is cut short"))?;

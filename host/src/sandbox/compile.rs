@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cofferdam_core::error::{HostError, HostErrorKind};
 use wasmtime::Engine;
 
 use super::bridge;
@@ -18,7 +19,6 @@ use super::cache::TrustedCode;
 use super::compile_limits::Budget;
 use super::values::Layouts;
 use super::worker::{self, COMPILE_WORKER_ARG, Form, Task, WorkerProgram};
-use crate::error::{HostError, HostErrorKind};
 use crate::package::{self, PATIENCE, ParseReply};
 
 /// Where components are compiled. There is no default: the choice is the embedder's.
@@ -74,7 +74,8 @@ impl Compiler {
         let path = whole(&worker.path).map_err(|(what, cause)| {
             let file =
                 worker.path.file_name().unwrap_or(worker.path.as_os_str()).to_string_lossy().into_owned();
-            let message = format!("The compile worker `{}` {what}.", crate::failure::safe_line(&file, 100));
+            let message =
+                format!("The compile worker `{}` {what}.", cofferdam_core::failure::safe_line(&file, 100));
             let error = HostError::new(HostErrorKind::Configuration, message)
                 .hint("Give Compiler::child the path of the cofferdam binary, of this very version.");
             error.because(format!("{}: {cause}", worker.path.display()))

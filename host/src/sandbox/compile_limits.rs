@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::error::{HostError, HostErrorKind};
+use cofferdam_core::error::{HostError, HostErrorKind};
+
 use crate::package::MAX_BYTES;
 
 const MIB: u64 = 1024 * 1024;

@@ -5,6 +5,10 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use cofferdam_core::clock::Clock;
+use cofferdam_core::digest::Digest;
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::host_key;
 use tokio::sync::{OnceCell, Semaphore};
 use wasmtime::Engine;
 use wasmtime::component::Component;
@@ -14,10 +18,6 @@ use super::compile::Compiler;
 use super::compile_limits::CompileLimits;
 use super::refused::Refused;
 use super::worker::Form;
-use crate::clock::Clock;
-use crate::digest::Digest;
-use crate::error::{HostError, HostErrorKind};
-use crate::host_key;
 
 /// Where compiled code is kept, the key that binds it to this host, and how much of it is kept.
 #[derive(Debug, Clone)]
@@ -180,7 +180,7 @@ fn unloadable(error: &wasmtime::Error) -> HostError {
     // wasmtime has no type for it; a test of installs pins the words.
     let outer = error.to_string();
     if outer.contains("does not fit in pooling allocator") {
-        let reason = crate::failure::safe_line(&error.root_cause().to_string(), 300);
+        let reason = cofferdam_core::failure::safe_line(&error.root_cause().to_string(), 300);
         let message = format!("The component asks for more than any call gets here: {reason}.");
         return HostError::new(HostErrorKind::CompileRefused, message)
             .hint("Make its tables and its initial memories smaller.");

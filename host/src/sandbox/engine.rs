@@ -2,10 +2,10 @@
 
 use std::num::NonZeroUsize;
 
+use cofferdam_core::limits;
 use wasmtime::{Config, Enabled, Engine, PoolingAllocationConfig, WasmBacktraceDetails};
 
 use super::room::Totals;
-use crate::limits;
 use crate::package::FEATURES;
 
 /// Memory that a pool slot keeps after a call, so that the next one need not fault it in again. The

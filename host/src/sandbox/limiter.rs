@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
+use cofferdam_core::failure::LimitHit;
+use cofferdam_core::limits;
 use wasmtime::ResourceLimiter;
 
 use super::bridge;
 use super::gates::ledger::Ledger;
-use crate::failure::LimitHit;
-use crate::limits;
 
 /// What a table element counts as, in bytes.
 const ELEMENT_BYTES: u64 = 8;
@@ -74,7 +74,7 @@ impl ResourceLimiter for Limiter {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
     use super::*;
-    use crate::failure::LimitKind;
+    use cofferdam_core::failure::LimitKind;
 
     #[test]
     fn many_memories_and_tables_share_one_budget() {

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use cofferdam_core::failure::{LimitHit, LimitKind};
+use cofferdam_core::limits;
 use serde_json::Value;
 use wasmtime::Engine;
 use wasmtime::component::{Component, InstancePre, Linker};
@@ -18,8 +20,6 @@ use super::room::Needs;
 use super::state::State;
 use super::values::{ArgumentError, Arguments, OperationLayout};
 use crate::egress::ReadOnly;
-use crate::failure::{LimitHit, LimitKind};
-use crate::limits;
 use crate::package::{Operation, Package};
 
 /// A verified connector, compiled, linked and resolved: immutable, shared by all its calls.
@@ -54,7 +54,8 @@ impl Connector {
         layouts: Vec<OperationLayout>,
         egress: Egress,
     ) -> Result<Self, LoadError> {
-        let text = |error: &dyn fmt::Display| LoadError(crate::failure::safe_line(&error.to_string(), 500));
+        let text =
+            |error: &dyn fmt::Display| LoadError(cofferdam_core::failure::safe_line(&error.to_string(), 500));
         let pre = |component: &Component| {
             linked(linker, component).map_err(|error| text(&format_args!("{error:#}")))
         };

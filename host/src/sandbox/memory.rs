@@ -7,9 +7,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use cofferdam_core::failure::{LimitHit, LimitKind};
+
 use super::gates::ledger::{Ledger, Verdict};
 use super::limiter::Refused;
-use crate::failure::{LimitHit, LimitKind};
 
 /// Bytes that a handle on a host resource costs: its entry in the tables, and the object behind it without the data
 /// that is charged by length.

@@ -34,6 +34,9 @@ mod yield_hook;
 
 use std::sync::Arc;
 
+use cofferdam_core::clock::Clock;
+use cofferdam_core::digest::Digest;
+use cofferdam_core::error::{HostError, HostErrorKind};
 use wasmtime::component::{Component, Linker};
 
 pub(crate) use attempt::{Attempt, AttemptTime, Ended, run};
@@ -50,10 +53,7 @@ pub(crate) use load::{Connector, Exported, LoadError};
 pub(crate) use values::{Answer, Arguments, json_fields_over, json_size_over, literal_fits};
 pub use worker::{COMPILE_WORKER_ARG, compile_worker};
 
-use crate::clock::Clock;
-use crate::digest::Digest;
 use crate::egress::{Client, Policy};
-use crate::error::{HostError, HostErrorKind};
 use crate::manifest::Manifest;
 use crate::package::Package;
 use crate::trust::Verified;

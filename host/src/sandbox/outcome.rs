@@ -4,6 +4,14 @@
 //! then the deadline, then the trap, then what the guest says; and what the gate saw outranks what the
 //! guest says of the network.
 
+use cofferdam_core::error::HostError;
+use cofferdam_core::failure::{
+    Context, Denial, DenialCode, Failure, LimitHit, LimitKind, NetworkFault, Phase, RuntimeFault,
+    UpstreamFault, safe_line,
+};
+use cofferdam_core::limits;
+use cofferdam_core::privileged::MakeFailure as _;
+use cofferdam_core::secret::{Found, Scanner};
 use serde_json::Value;
 
 use super::gates::ledger::{Ledger, Verdict};
@@ -11,13 +19,6 @@ use super::limiter::Refused;
 use super::traps::Ending;
 use super::values::{Answer, Returned, Unreadable};
 use crate::egress::remedy;
-use crate::error::HostError;
-use crate::failure::{
-    Context, Denial, DenialCode, Failure, LimitHit, LimitKind, NetworkFault, Phase, RuntimeFault,
-    UpstreamFault, safe_line,
-};
-use crate::limits;
-use crate::secret::{Found, Scanner};
 
 /// The longest guest text kept for the operator, in characters.
 const DETAIL_CHARS: usize = 2_000;

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use cofferdam_core::error::{HostError, HostErrorKind};
 use tokio::sync::Semaphore;
 
 use super::compile::Compiler;
 use super::compile_limits::CompileLimits;
-use crate::error::{HostError, HostErrorKind};
 use crate::package::{Operation, Package, check_kind};
 
 /// Has packages and components parsed by the compile worker; by this process only where the embedder chose to

@@ -4,6 +4,11 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use cofferdam_core::failure::{
+    AuditId, Context, Denial, DenialBoundary, DenialCode, Failure, LimitHit, LimitKind, RuntimeFault,
+};
+use cofferdam_core::limits::{self, Ceilings, LimitRequest, Limits, ProfileTimes};
+use cofferdam_core::privileged::MakeFailure as _;
 use cofferdam_test_support::committed::assert_committed;
 
 use super::gates::ledger::{Ledger, Verdict};
@@ -12,10 +17,6 @@ use super::memory::MemoryAccount;
 use super::outcome::{of_ending, of_verdict};
 use super::trap_table::TRAPS;
 use super::traps::{Ending, classify};
-use crate::failure::{
-    AuditId, Context, Denial, DenialBoundary, DenialCode, Failure, LimitHit, LimitKind, RuntimeFault,
-};
-use crate::limits::{self, Ceilings, LimitRequest, Limits, ProfileTimes};
 
 #[test]
 fn the_manual_of_limits_and_endings_is_the_code() {

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::digest::Digest;
-use crate::error::{HostError, HostErrorKind};
+use cofferdam_core::digest::Digest;
+use cofferdam_core::error::{HostError, HostErrorKind};
 
 /// How many are remembered; the oldest is forgotten first.
 const MANY: usize = 64;

@@ -1,11 +1,11 @@
 //! Room in the pool of instances: a call that needs more memories or tables than a slot has on average waits
 //! for them, so that the pool never refuses what was admitted.
 
+use cofferdam_core::limits;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use wasmtime::component::Component;
 
 use super::bridge;
-use crate::limits;
 
 /// What the pool has for `slots` calls.
 #[derive(Debug, Clone, Copy)]

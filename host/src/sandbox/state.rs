@@ -2,6 +2,10 @@
 
 use std::sync::Arc;
 
+use cofferdam_core::clock::Clock;
+use cofferdam_core::failure::AuditId;
+use cofferdam_core::limits;
+use cofferdam_core::secret::Scanner;
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_http::WasiHttpCtx;
@@ -15,11 +19,7 @@ use super::gates::log::LogLane;
 use super::limiter::{Limiter, Refused};
 use super::memory::HANDLE_BYTES;
 use super::stdio::Capture;
-use crate::clock::Clock;
 use crate::egress::Authorize;
-use crate::failure::AuditId;
-use crate::limits;
-use crate::secret::Scanner;
 
 pub(super) struct State {
     /// Made when a guest first asks for it: most calls never do.

@@ -10,15 +10,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use cofferdam_core::failure::safe_lines;
+use cofferdam_core::limits;
+use cofferdam_core::secret::Scanner;
 use tokio::io::AsyncWrite;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamError, StreamResult};
 
 use super::gates::ledger::Ledger;
 use super::limiter::Refused;
-use crate::failure::safe_lines;
-use crate::limits;
-use crate::secret::Scanner;
 
 /// One captured stream; clones share it.
 #[derive(Debug, Clone)]

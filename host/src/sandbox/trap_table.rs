@@ -1,8 +1,7 @@
 //! Every trap of wasmtime by name, and what it means: the one table that endings and the manual are made from.
 
+use cofferdam_core::failure::LimitKind;
 use wasmtime::Trap;
-
-use crate::failure::LimitKind;
 
 /// What a trap means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

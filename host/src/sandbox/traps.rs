@@ -3,6 +3,8 @@
 //! What is neither a marker of ours, nor a trap, nor a type or words of wasmtime's that are known to be a
 //! guest's doing is the host's fault: a machine that refuses a mapping must not be blamed on a connector.
 
+use cofferdam_core::failure::{LimitHit, LimitKind, RuntimeFault};
+use cofferdam_core::limits::{self, Limits};
 use wasmtime::Trap;
 use wasmtime::component::ResourceTableError;
 use wasmtime_wasi_http::FieldMapError;
@@ -11,8 +13,6 @@ use super::limiter::Refused;
 use super::memory::MemoryAccount;
 use super::trap_table::{Meaning, meaning};
 use super::words::{self, HANDLE_MISUSE, HOST_CALL_MISUSE};
-use crate::failure::{LimitHit, LimitKind, RuntimeFault};
-use crate::limits::{self, Limits};
 
 /// What an error that ended the guest means.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,7 +118,7 @@ fn not_a_value(error: &wasmtime::Error) -> Option<&'static str> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
     use super::*;
-    use crate::limits::{Ceilings, LimitRequest};
+    use cofferdam_core::limits::{Ceilings, LimitRequest};
 
     fn classified(error: impl Into<wasmtime::Error>) -> Ending {
         let none = LimitRequest::default();

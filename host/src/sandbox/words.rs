@@ -5,9 +5,10 @@
 //! is used. A change of the words makes the ending `internal`, never the connector's fault or a wrong
 //! limit, and fails the test of the component in `tests/hostile` that causes them.
 
+use cofferdam_core::failure::{LimitHit, LimitKind, RuntimeFault};
+use cofferdam_core::limits;
+
 use super::traps::Ending;
-use crate::failure::{LimitHit, LimitKind, RuntimeFault};
-use crate::limits;
 
 /// What a guest does that is no way to use a host function or a handle; `details.trap`.
 pub(super) const HANDLE_MISUSE: &str = "handle_misuse";

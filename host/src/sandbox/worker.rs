@@ -12,6 +12,9 @@ use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 
+use cofferdam_core::confine::{Coverage, Role, confine};
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::safe_line;
 use rustix::process::{Resource, Rlimit, Signal, setrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use wasmtime::Engine;
@@ -19,9 +22,6 @@ use wasmtime::Engine;
 use super::bridge::WrapScope;
 use super::compile_limits::Budget;
 use super::{compile, engine};
-use crate::confine::{Coverage, Role, confine};
-use crate::error::{HostError, HostErrorKind};
-use crate::failure::safe_line;
 use crate::package::{parse_component, parse_package};
 
 /// The first argument that makes `cofferdam` a compile worker.

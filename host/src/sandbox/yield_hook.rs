@@ -10,11 +10,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use cofferdam_core::clock::Clock;
+use cofferdam_core::limits;
 use wasmtime::{CallHook, CallHookHandler, StoreContextMut};
 
 use super::state::State;
-use crate::clock::Clock;
-use crate::limits;
 
 /// The longest time that a guest holds its thread with host calls.
 const YIELD_INTERVAL: Duration = Duration::from_millis(1);
@@ -78,7 +78,7 @@ impl CallHookHandler<State> for YieldHook {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::SystemClock;
+    use cofferdam_core::clock::SystemClock;
 
     #[test]
     fn time_that_the_guest_waited_is_not_counted() {

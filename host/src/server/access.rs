@@ -2,14 +2,14 @@
 
 use std::net::IpAddr;
 
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::safe_line;
 use http::request::Parts;
 use http::uri::Authority;
 use http::{HeaderMap, header};
 
 use super::answer::Refused;
 use super::token::Token;
-use crate::error::{HostError, HostErrorKind};
-use crate::failure::safe_line;
 
 /// The names that only this machine has.
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "::1"];

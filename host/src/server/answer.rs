@@ -1,10 +1,9 @@
 //! What the listener answers by itself: that it lives, and why a request went no further.
 
 use axum::body::Body;
+use cofferdam_core::failure::AuditId;
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::json;
-
-use crate::failure::AuditId;
 
 /// Why a request went no further. Nothing of the request stands in the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::safe_line;
+use cofferdam_core::strict_json;
 use serde_json::Value;
 
 use super::budget::Charge;
-use crate::error::{HostError, HostErrorKind};
-use crate::failure::safe_line;
-use crate::strict_json;
 
 /// The most values in one request, each item and each field counted.
 pub(crate) const VALUES: usize = 500_000;

@@ -52,6 +52,8 @@ pub(super) struct Shared {
     pub(super) tls: Option<ServerTls>,
     pub(super) patience: Duration,
     pub(super) budget: RequestBudget,
+    /// Whether a request may name the session that it belongs to.
+    pub(super) has_sessions: bool,
     /// Makes a number of a session's name that no client can predict.
     pub(super) salt: RandomState,
     pub(super) shutdown: Shutdown,
@@ -204,7 +206,8 @@ async fn admitted(
         shared.shutdown.begun().await;
         sleep(HALF_ASKED).await;
     };
-    let session = parts.headers.get(SESSION).map(|session| shared.salt.hash_one(session.as_bytes()));
+    let session = parts.headers.get(SESSION).filter(|_| shared.has_sessions);
+    let session = session.map(|session| shared.salt.hash_one(session.as_bytes()));
     let client = Client::Network { address: ends.peer, session };
     let charge = shared.budget.charge(client, 0).ok_or(Refused::Busy)?;
     let body = tokio::select! {

@@ -7,11 +7,10 @@ use std::cell::Cell;
 use std::collections::HashSet;
 use std::fmt;
 
+use cofferdam_core::strict_json::twice;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::error::Category;
-
-use crate::strict_json::twice;
 
 /// The most names of one object. The types of operations have fewer by far; each costs more than its text while it is
 /// compared with the others.
@@ -34,7 +33,7 @@ impl Rejection {
 }
 
 /// Counts the values of one JSON text: each item of an array, each field of an object, and the whole. At most `most` are
-/// accepted, and no name may be repeated in an object, as in [`parse`](crate::strict_json::parse).
+/// accepted, and no name may be repeated in an object, as in [`parse`](cofferdam_core::strict_json::parse).
 pub(crate) fn count(text: &[u8], most: usize) -> Result<usize, Rejection> {
     let counter = Counter { left: &Cell::new(most), is_over: &Cell::new(false), most };
     let mut deserializer = serde_json::Deserializer::from_slice(text);
@@ -130,7 +129,7 @@ struct Name<'n>(#[serde(borrow)] Cow<'n, str>);
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
     use super::{NAMES, Rejection, count};
-    use crate::strict_json::parse;
+    use cofferdam_core::strict_json::parse;
 
     #[test]
     fn counting_accepts_what_parsing_accepts() {

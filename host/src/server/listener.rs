@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use cofferdam_core::error::{HostError, HostErrorKind};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -14,7 +15,6 @@ use super::connection::{self, Shared};
 use super::places::Places;
 use super::settings::ServerSettings;
 use super::shutdown::Shutdown;
-use crate::error::{HostError, HostErrorKind};
 
 /// How long cancelled calls have to say so.
 const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -74,6 +74,7 @@ impl Listening {
             tls: settings.tls,
             patience: settings.patience,
             budget: settings.budget,
+            has_sessions: settings.has_sessions,
             salt: RandomState::new(),
             shutdown: shutdown.clone(),
         });

@@ -38,7 +38,7 @@ pub(crate) use under_way::UnderWay;
 pub const HEALTH: &str = "/healthz";
 
 /// The longest body of a request, in bytes: the arguments that a call takes, and what is around them.
-pub const BODY_BYTES: usize = crate::limits::PAYLOAD_BYTES + 64 * 1024;
+pub const BODY_BYTES: usize = cofferdam_core::limits::PAYLOAD_BYTES + 64 * 1024;
 
 #[cfg(test)]
 mod tests;

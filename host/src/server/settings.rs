@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use cofferdam_core::error::{HostError, HostErrorKind};
+
 use super::access::Access;
 use super::budget::RequestBudget;
 use super::tls::ServerTls;
 use super::token::Token;
-use crate::error::{HostError, HostErrorKind};
 
 /// How long a request may take to arrive, its head and its body each, and how long a connection may lie idle.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -29,6 +30,7 @@ pub struct ServerSettings {
     pub(super) grace: Duration,
     pub(super) connections: usize,
     pub(super) budget: RequestBudget,
+    pub(super) has_sessions: bool,
 }
 
 impl ServerSettings {
@@ -44,6 +46,7 @@ impl ServerSettings {
             grace: GRACE,
             connections: CONNECTIONS,
             budget: RequestBudget::default(),
+            has_sessions: false,
         }
     }
 
@@ -116,6 +119,14 @@ impl ServerSettings {
     #[must_use]
     pub fn budget(mut self, budget: RequestBudget) -> Self {
         self.budget = budget;
+        self
+    }
+
+    /// Tells clients of one address apart by the session that a request names (`Mcp-Session-Id`). Default: one address is
+    /// one client.
+    #[must_use]
+    pub fn with_sessions(mut self) -> Self {
+        self.has_sessions = true;
         self
     }
 

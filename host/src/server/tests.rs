@@ -257,7 +257,7 @@ async fn beyond_loopback_it_wants_a_token_and_tls() {
     let token = || Token::new(TOKEN).unwrap();
     for bad in [anywhere(), anywhere().cleartext_beyond_loopback(), anywhere().token(token())] {
         let error = Listening::bind(bad).await.unwrap_err();
-        assert_eq!(error.kind(), crate::error::HostErrorKind::Configuration);
+        assert_eq!(error.kind(), cofferdam_core::error::HostErrorKind::Configuration);
     }
     let settings = anywhere().token(token()).cleartext_beyond_loopback();
     assert!(Listening::bind(settings).await.is_ok());

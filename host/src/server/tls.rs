@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
+use cofferdam_core::error::{HostError, HostErrorKind};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-
-use crate::error::{HostError, HostErrorKind};
 
 /// What a server shows of itself over TLS 1.2 and 1.3.
 #[derive(Debug, Clone)]

@@ -1,7 +1,7 @@
 //! The bearer token that requests have to carry. Only its SHA-256 is kept, so that nothing can print it.
 
-use crate::digest::Digest;
-use crate::error::{HostError, HostErrorKind};
+use cofferdam_core::digest::Digest;
+use cofferdam_core::error::{HostError, HostErrorKind};
 
 /// The shortest token. One of random letters and digits of this length cannot be guessed.
 const SHORTEST: usize = 24;

@@ -4,12 +4,12 @@ use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
+use cofferdam_core::failure::safe_line;
 use serde::{Deserialize, Serialize};
 
 use super::key::PublicKey;
 use super::secret::SecretKey;
 use super::statement::Statement;
-use crate::failure::safe_line;
 
 /// The only payload type there is.
 const PAYLOAD_TYPE: &str = "application/vnd.in-toto+json";

@@ -4,10 +4,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::private_file::{self, FileError, FileFault, FileLock, FilePolicy};
+use cofferdam_core::stamp::FileStamp;
+
 use super::keyring::Keyring;
-use crate::error::{HostError, HostErrorKind};
-use crate::private_file::{self, FileError, FileFault, FileLock, FilePolicy};
-use crate::stamp::FileStamp;
 
 /// The keyring decides what runs. It holds public keys, which others may read.
 const POLICY: FilePolicy = FilePolicy::trusted(1024 * 1024);

@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
+use cofferdam_core::document::{Refused, Table};
 use semver::Version;
 
-use crate::document::{Refused, Table};
 use crate::manifest::{ConnectorName, exact_version};
 
 /// Most floors of one keyring.

@@ -4,11 +4,11 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use cofferdam_core::digest::Digest;
+use cofferdam_core::document::{Refused, quoted};
 use ed25519_dalek::{Signature, VerifyingKey};
 
 use super::secret;
-use crate::digest::Digest;
-use crate::document::{Refused, quoted};
 
 /// How public keys are written.
 const PREFIX: &str = "ed25519:";

@@ -1,14 +1,14 @@
 //! The keyring document: which public keys are trusted for which connectors, from when until when, and
 //! which versions are too old.
 
+use cofferdam_core::document::{DocumentError, Refused, Table, quoted, read};
+use cofferdam_core::failure::safe_line;
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::floor::Floors;
 use super::key::{KeyId, PublicKey};
 use super::scope::Scope;
-use crate::document::{DocumentError, Refused, Table, quoted, read};
-use crate::failure::safe_line;
 use crate::manifest::ConnectorName;
 
 /// Most keys of one keyring: each is tried on each signature.

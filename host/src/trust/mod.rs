@@ -15,7 +15,7 @@ mod secret;
 mod statement;
 mod verify;
 
-pub use crate::document::{DocumentError as KeyringError, Refused as KeyError};
+pub use cofferdam_core::document::{DocumentError as KeyringError, Refused as KeyError};
 pub use envelope::{Envelope, EnvelopeError, sign};
 pub use file::KeyringFile;
 pub(crate) use file::KeyringStamp;

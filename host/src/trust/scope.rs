@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::document::{Refused, quoted};
+use cofferdam_core::document::{Refused, quoted};
+
 use crate::manifest::{ConnectorName, check_owner};
 
 /// The connectors a key may sign: `github://acme/*` or exactly `github://acme/slack`.

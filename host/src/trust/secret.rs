@@ -4,11 +4,11 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use cofferdam_core::document::Refused;
 use ed25519_dalek::{Signer as _, SigningKey};
 use zeroize::Zeroizing;
 
 use super::key::PublicKey;
-use crate::document::Refused;
 
 /// How the one line of a secret key file that matters starts.
 pub(super) const PREFIX: &str = "cofferdam-secret-key:";

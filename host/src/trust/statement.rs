@@ -1,9 +1,9 @@
 //! What is signed: an in-toto statement that these bytes are this version of this connector.
 
+use cofferdam_core::digest::Digest;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::digest::Digest;
 use crate::manifest::ConnectorName;
 
 /// The statement's type.

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
+use cofferdam_core::digest::Digest;
+use cofferdam_core::failure::{SignatureCode, safe_line};
 use jiff::Timestamp;
 
 use super::envelope::{Envelope, EnvelopeSignature};
 use super::key::KeyId;
 use super::keyring::{KeyEntry, KeyStatus, Keyring};
 use super::scope::Scope;
-use crate::digest::Digest;
-use crate::failure::{SignatureCode, safe_line};
 use crate::manifest::ConnectorName;
 
 /// The proof that the package `digest` is `version` of the connector `name`, or that somebody chose to

@@ -5,12 +5,12 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
+use cofferdam_core::private_file::{self, FileError, FileFault, FileLock, FilePolicy, StagedFile};
+use cofferdam_core::stamp::FileStamp;
 use zeroize::Zeroizing;
 
 use super::error::VaultError;
 use super::seal::KEY_BYTES;
-use crate::private_file::{self, FileError, FileFault, FileLock, FilePolicy, StagedFile};
-use crate::stamp::FileStamp;
 
 /// The largest vault, in bytes: thousands of bindings.
 pub(super) const MAX_BYTES: u64 = 16 * 1024 * 1024;
@@ -111,7 +111,7 @@ impl VaultLock {
 /// The file's own name: messages reach callers, who have no business with directories.
 pub(super) fn name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    crate::failure::safe_line(&name, 100)
+    cofferdam_core::failure::safe_line(&name, 100)
 }
 
 pub(super) fn unusable(what: &str, how: &str, hint: &str) -> VaultError {

@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 
-use crate::error::{HostError, HostErrorKind};
+use cofferdam_core::error::{HostError, HostErrorKind};
 
 /// Why a vault cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -9,6 +9,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
+use cofferdam_core::failpoint;
+use cofferdam_core::home_state::{HomeState, Loss, Progress, StateError, Stored, VaultMark};
+use cofferdam_core::private_file;
+use cofferdam_core::secret::Secret;
+use cofferdam_core::stamp::FileStamp;
+
 use super::bindings::Bindings;
 use super::disk::{self, VaultLock, unusable};
 use super::error::VaultError;
@@ -16,11 +22,6 @@ use super::header::{Header, HeaderProblem, Kdf};
 use super::seal::Key;
 use super::unlock::{Given, Keys, PassphraseSource};
 use super::{Vault, contents};
-use crate::failpoint;
-use crate::home_state::{HomeState, Loss, Progress, StateError, Stored, VaultMark};
-use crate::private_file;
-use crate::secret::Secret;
-use crate::stamp::FileStamp;
 
 /// Longer than any writer takes, its passphrase's key included.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,8 +1,7 @@
 //! The first bytes of a vault file: how it is locked, in the clear and authenticated with the rest.
 
+use cofferdam_core::home_state::{VAULT_MAGIC as MAGIC, VaultMark};
 use sha2::{Digest as _, Sha256};
-
-use crate::home_state::{VAULT_MAGIC as MAGIC, VaultMark};
 
 /// The versions of the format: since the second one, the header has the counters of [`VaultMark`].
 const WITHOUT_MARK: u16 = 1;

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::document::quoted;
+use cofferdam_core::document::quoted;
+
 use crate::manifest::CredentialKind;
 
 /// The identity where none is named.

@@ -3,12 +3,12 @@
 use argon2::{Algorithm, Argon2, Block, Params, Version};
 use chacha20poly1305::aead::{AeadInOut, KeyInit};
 use chacha20poly1305::{Key as SealKey, XChaCha20Poly1305, XNonce};
+use cofferdam_core::home_state::VaultMark;
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
 use super::header::{CHECK_BYTES, Header, Kdf, NONCE_BYTES, SALT_BYTES};
-use crate::home_state::VaultMark;
 
 /// Length of the seal's tag, in bytes.
 const TAG_BYTES: usize = 16;

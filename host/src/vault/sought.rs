@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use cofferdam_core::privileged::ExposeSecret as _;
+use cofferdam_core::secret::{Scanner, Secret};
+
 use super::binding::{Binding, Material};
-use crate::secret::{Scanner, Secret};
 
 /// A scanner for every secret of `bindings`: each by itself, and user name with password as they travel together.
 pub(crate) fn scanner_for<'b>(bindings: impl IntoIterator<Item = &'b Binding>) -> Scanner {

@@ -16,12 +16,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use cofferdam_core::privileged::ExposeSecret as _;
+use cofferdam_core::secret::Secret;
 use jiff::Timestamp;
 use tempfile::TempDir;
 
 use super::*;
 use crate::manifest::{ConnectorName, HostGrant};
-use crate::secret::Secret;
 
 const SECRET: &str = "xoxb-the-secret-of-slack";
 
@@ -82,7 +83,7 @@ fn refused(vault: &VaultFile, words: &str) {
     let read = vault.bindings().map(drop).unwrap_err();
     let changed = add(vault, &key("api_key/other/x")).unwrap_err();
     for error in [read, changed] {
-        let error = crate::error::HostError::from(error);
+        let error = cofferdam_core::error::HostError::from(error);
         assert!(error.message().contains(words), "{words}: {error}");
         assert!(error.hint_text().is_some(), "{error}");
         assert!(!error.message().contains(vault.path().to_str().unwrap()), "callers see no paths: {error}");

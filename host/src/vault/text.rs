@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
+use cofferdam_core::secret::Secret;
 use zeroize::Zeroizing;
-
-use crate::secret::Secret;
 
 /// Longest secret, in bytes: the longest tokens have a few thousand.
 pub const SECRET_BYTES: usize = 16 * 1024;
 
 /// Below this many characters, a text stands in too many places by chance to be searched for.
-pub const SHORT_SECRET_CHARS: usize = crate::secret::SHORTEST_SOUGHT;
+pub const SHORT_SECRET_CHARS: usize = cofferdam_core::secret::SHORTEST_SOUGHT;
 
 /// How a secret travels, which says what it may consist of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,8 +86,10 @@ pub(super) fn check_text(text: &str, form: SecretForm) -> Result<(), SecretFlaw>
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
-    use super::{SecretFlaw, SecretForm, secret_text};
+    use cofferdam_core::privileged::ExposeSecret as _;
     use zeroize::Zeroizing;
+
+    use super::{SecretFlaw, SecretForm, secret_text};
 
     fn taken(text: &str, form: SecretForm) -> Result<String, SecretFlaw> {
         secret_text(Zeroizing::new(text.to_owned()), form).map(|secret| secret.expose().to_owned())

@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use cofferdam_core::privileged::ExposeSecret as _;
+use cofferdam_core::secret::Secret;
+
 use super::disk;
 use super::error::VaultError;
 use super::header::{ARGON2ID, Header, Kdf, SALT_BYTES};
 use super::seal::{Key, KeyProblem, new_salt};
-use crate::secret::Secret;
 
 /// How often somebody who is asked for the passphrase may answer.
 const ANSWERS: usize = 3;

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
@@ -11,7 +12,6 @@ use crate::audit::evidence::{AuditEvidence, HeldKey, KeptCall, KeptEntry, KeptKe
 use crate::audit::log::StoredEntry;
 use crate::audit::order::CallStatus;
 use crate::audit::seal::Sealed;
-use crate::failure::AuditId;
 
 /// What is read at once: no more entries once they have so many bytes.
 const PAGE_BYTES: usize = 8 * 1024 * 1024;

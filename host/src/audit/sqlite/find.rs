@@ -90,7 +90,7 @@ impl Plan {
         let at = (at(filter.since, i64::MIN), at(filter.until, i64::MAX));
         let since = filter.since.map_or([0; 16], |since| first_id(since.as_millisecond() - SLACK_MS));
         let until = filter.until.map_or([0xff; 16], |until| first_id(until.as_millisecond() + SLACK_MS));
-        let before = filter.before.as_ref().map_or([0xff; 16], crate::failure::AuditId::bytes);
+        let before = filter.before.as_ref().map_or([0xff; 16], cofferdam_core::failure::AuditId::bytes);
         Ok(Self {
             scans: scans(routes.as_ref(), verdicts.as_ref()),
             routes,

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use cofferdam_core::failpoint;
+
 use super::prune::{Lives, Pruning};
 use super::writer::Writer;
 use super::{rollup, schema};
 use crate::audit::error::{AuditError, AuditTrouble};
-use crate::failpoint;
 
 /// How often it is looked whether there is something to prune, where the operator says how long to keep calls.
 const EACH: Duration = Duration::from_secs(60 * 60);

@@ -7,6 +7,7 @@ mod find;
 mod head;
 mod idle;
 mod kept;
+mod loss;
 mod names;
 mod orders;
 mod owners;
@@ -29,9 +30,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use cofferdam_core::home_state::{HomeState, Loss};
+use cofferdam_core::host_key;
+
+use super::anchor::Anchor;
 use super::error::{AuditError, AuditTrouble};
 use super::evidence::AuditEvidence;
 use super::log::{AuditLog, AuditReader};
+use super::note::NoteSigner;
 use super::order::Order;
 
 /// What a record survives.
@@ -151,6 +157,21 @@ impl AuditLog for SqliteLog {
 
     fn reader(&self) -> Result<Box<dyn AuditReader>, AuditError> {
         Ok(Box::new(read::Reader::open(&self.path, self.lives.clone())?))
+    }
+
+    fn loss(&self) -> Result<Option<Loss>, AuditError> {
+        let home = self.path.parent().unwrap_or(Path::new(""));
+        let key = host_key::read(&home.join("host.key")).ok().map(|key| NoteSigner::new(&key).key());
+        let (state, anchor) = (HomeState::of(home), Anchor::of(home));
+        let witnesses = loss::Witnesses { state: &state, anchor: &anchor, key: key.as_ref() };
+        let log = match schema::open_to_read(&self.path) {
+            Err(error) if error.trouble() == AuditTrouble::Absent => None,
+            log => Some(log?),
+        };
+        Ok(match witnesses.compare(log.as_ref())? {
+            loss::Comparison::Lost(loss) => Some(loss),
+            loss::Comparison::Complete | loss::Comparison::NotBegun => None,
+        })
     }
 
     fn evidence(&self) -> Result<Box<dyn AuditEvidence>, AuditError> {

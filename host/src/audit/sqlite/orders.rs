@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use cofferdam_core::failure::AuditId;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::names::Names;
@@ -19,7 +20,6 @@ use crate::audit::order::{
     CallStatus, CloseCall, KeyClaim, KeyEnd, KeyOf, OpenCall, Opened, Order, Pruned, Reply, Standing,
 };
 use crate::audit::seal::Sealed;
-use crate::failure::AuditId;
 
 /// An answer that waits for the commit.
 pub(super) enum Answer {

@@ -10,9 +10,8 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use cofferdam_core::private_file::{self, FileError, FileLock, FilePolicy, StagedFile};
 use rusqlite::Connection;
-
-use crate::private_file::{self, FileError, FileLock, FilePolicy, StagedFile};
 
 const POLICY: FilePolicy = FilePolicy::trusted(u64::MAX);
 

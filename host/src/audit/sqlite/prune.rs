@@ -11,6 +11,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use cofferdam_core::digest::Digest;
+use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, params};
 use serde_json::{Map, Value, json};
@@ -27,8 +29,6 @@ use crate::audit::error::{AuditError, AuditTrouble};
 use crate::audit::log::StoredEntry;
 use crate::audit::order::{Pruned, Reply, Stopped, StoppedBy};
 use crate::audit::verify::Verifier;
-use crate::digest::Digest;
-use crate::failure::AuditId;
 
 /// Entries that one step looks at, and the most where calls overlap so much that no place to cut is among them.
 const STEP: u64 = 256;

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use cofferdam_core::failure::AuditId;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::find::{self, Plan};
@@ -11,7 +12,6 @@ use crate::audit::log::{AuditReader, CallRow, Filter, StoredEntry};
 use crate::audit::order::CallStatus;
 use crate::audit::seal::Sealed;
 use crate::audit::stats::{SealedUsage, Stats};
-use crate::failure::AuditId;
 
 /// A reader of one file.
 pub(super) struct Reader {

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use cofferdam_core::private_file::{self, FilePolicy};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use super::{LogSettings, at_rest};
 use crate::audit::error::{AuditError, AuditTrouble};
-use crate::private_file::{self, FilePolicy};
 
 /// Every version, from the first on: what makes it of the one before. A released one is never edited.
 const VERSIONS: [&str; 2] = [include_str!("v1.sql"), include_str!("v2.sql")];

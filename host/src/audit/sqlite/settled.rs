@@ -1,5 +1,6 @@
 //! What becomes of a call that never ended: it is done again, or it is left as it is.
 
+use cofferdam_core::failure::AuditId;
 use rusqlite::{Connection, OptionalExtension as _, params};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -9,7 +10,6 @@ use super::owners;
 use super::rollup::Ended;
 use crate::audit::entry::{Entry, EventLine};
 use crate::audit::order::{CallStatus, Decision, OpenCall, Verdict};
-use crate::failure::AuditId;
 
 /// That this call does another again, as `actor` says.
 pub(super) fn resumed_by(call: &OpenCall, actor: &str) -> Decision {

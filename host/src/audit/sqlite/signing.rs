@@ -3,10 +3,13 @@
 use std::fs::File;
 use std::io;
 
+use cofferdam_core::failpoint;
+use cofferdam_core::home_state::{HomeState, LogProgress, Loss, Stored};
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
 use serde_json::{Map, Value};
 
+use super::loss::{Comparison, Witnesses, has};
 use super::writer::Head;
 use crate::audit::anchor::Anchor;
 use crate::audit::checkpoint::{Checkpoint, Statement};
@@ -14,8 +17,6 @@ use crate::audit::entry::{Entry, chained};
 use crate::audit::error::{AuditError, AuditTrouble};
 use crate::audit::note::NoteSigner;
 use crate::audit::verify::Accepted;
-use crate::failpoint;
-use crate::home_state::{HomeState, LogProgress, Loss, Stored};
 
 /// A statement at least every so many entries; of each such stretch, the newest is kept.
 pub(super) const EVERY: u64 = 1_000;
@@ -62,54 +63,20 @@ impl Signing {
     /// Compares the log and the vault with what the home remembers of them. A home from before it remembered anything
     /// begins here, with the log as it is.
     pub(super) fn loss(&self, connection: &Connection) -> Result<Option<Loss>, AuditError> {
-        // In this order: each of them may be written meanwhile, and the later ones are never behind the earlier.
-        let newest =
-            newest(connection)?.and_then(|(_, note)| Checkpoint::read(&note, &self.signer.key()).ok());
-        let vault = newest.and_then(|newest| newest.vault);
-        let has_counted_vault = self.state.has_counted_vault().map_err(AuditError::from_state)?;
-        let mut stored = self.state.read().map_err(AuditError::from_state)?;
-        let mut head = super::writer::head(connection)?;
-        let has_begun = match stored {
-            Stored::Missing => has_counted_vault,
-            Stored::Valid(progress) => progress.log.is_some(),
-            Stored::Invalid => true,
-        };
-        if !has_begun && vault.is_none() {
+        let key = self.signer.key();
+        let witnesses = Witnesses { state: &self.state, anchor: &self.anchor, key: Some(&key) };
+        let mut found = witnesses.compare(Some(connection))?;
+        if found == Comparison::NotBegun {
             // Before the first statement of the new form: one that has no memory beside it has lost it.
-            let Head { n, hash } = head;
-            self.state.create(Some(LogProgress { n, hash, highest: n })).map_err(AuditError::from_state)?;
-            self.advance(connection, &Head { n, hash })?;
-            stored = self.state.read().map_err(AuditError::from_state)?;
-            head = super::writer::head(connection)?;
+            let head = super::writer::head(connection)?;
+            let log = LogProgress { n: head.n, hash: head.hash, highest: head.n };
+            self.state.create(Some(log)).map_err(AuditError::from_state)?;
+            self.advance(connection, &head)?;
+            found = witnesses.compare(Some(connection))?;
         }
-        let progress = match stored {
-            Stored::Valid(progress) => progress,
-            Stored::Missing => return Ok(Some(Loss::StateMissing)),
-            Stored::Invalid => return Ok(Some(Loss::StateInvalid)),
-        };
-        let Some(log) = progress.log else { return Ok(Some(Loss::StateOlder)) };
-        if vault.is_some_and(|vault| vault > progress.vault.map_or(0, |vault| vault.highest)) {
-            return Ok(Some(Loss::StateOlder));
-        }
-        if log.n > head.n {
-            return Ok(Some(Loss::LogOlder { remembered: log.n, found: head.n }));
-        }
-        if !self.has(connection, log.n, log.hash)? {
-            return Ok(Some(Loss::LogOther(log.n)));
-        }
-        self.state.vault_loss(&progress).map_err(AuditError::from_state)
-    }
-
-    /// Returns whether this is the hash of the `n`-th entry, or that entry was pruned: entries before
-    /// the signed base are covered by the base alone.
-    fn has(&self, connection: &Connection, n: u64, hash: [u8; 32]) -> Result<bool, AuditError> {
-        let select = "SELECT hash FROM entries WHERE n = ?1";
-        let there: Option<[u8; 32]> =
-            connection.prepare_cached(select)?.query_row([n], |row| row.get(0)).optional()?;
-        let base = base(connection)?.and_then(|(_, note)| Checkpoint::read(&note, &self.signer.key()).ok());
-        Ok(match there {
-            Some(there) => there == hash,
-            None => n == 0 || base.is_some_and(|base| base.n > n || base.n == n && base.hash == hash),
+        Ok(match found {
+            Comparison::Lost(loss) => Some(loss),
+            Comparison::Complete | Comparison::NotBegun => None,
         })
     }
 
@@ -122,15 +89,9 @@ impl Signing {
         self.advance(connection, &Head { n, hash })
     }
 
-    /// Has the home remember this end of the log. The entries are on the disk first: after a power cut `home.state` must
-    /// not be ahead of them.
+    /// Has the home remember this end of the log.
     fn advance(&self, connection: &Connection, head: &Head) -> Result<(), AuditError> {
-        let log = format!("{}-wal", connection.path().unwrap_or_default());
-        match File::open(log).and_then(|log| log.sync_data()) {
-            // SQLite removes the file once its content is in the database, on the disk.
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(AuditError::from_io(error)),
-            _ => {}
-        }
+        sync(connection)?;
         self.state.advance_log(head.n, head.hash).map_err(AuditError::from_state)
     }
 
@@ -150,23 +111,27 @@ impl Signing {
             tracing::error!(target: "cofferdam::audit", n = head.n, "the record was changed: {what}");
             return Err(AuditError::new(AuditTrouble::Corrupt, what));
         }
-        let note = match newest {
-            Some((n, note)) if n == head.n && Checkpoint::read(&note, &self.signer.key()).is_ok() => {
-                self.anchor(&transaction, &head, &note)?;
-                return Ok(note);
-            }
-            _ => self.note(&head, Statement::Head),
-        };
-        let (head, note) = match self.put_back(&transaction, newest.as_ref())? {
+        if let Some((n, note)) = &newest
+            && *n == head.n
+            && Checkpoint::read(note, &self.signer.key()).is_ok()
+        {
+            self.anchor(&transaction, &head, note)?;
+            return Ok(note.clone());
+        }
+        let (transaction, head) = match self.put_back(&transaction, newest.as_ref())? {
             Some(file) => {
                 let payload = Map::from_iter([("file".to_owned(), file.into())]);
-                let head = say(&transaction, &head, "checkpoint_replaced", &payload)?;
+                say(&transaction, &head, "checkpoint_replaced", &payload)?;
+                // The file speaks of nothing that is not committed: a log that is behind it has lost entries.
+                transaction.commit()?;
                 tracing::warn!(target: "cofferdam::audit", "audit.checkpoint was put back from an older copy; an entry of the log has it");
-                let note = self.note(&head, Statement::Head);
-                (head, note)
+                let transaction = begin(connection)?;
+                let head = super::writer::head(&transaction)?;
+                (transaction, head)
             }
-            None => (head, note),
+            None => (transaction, head),
         };
+        let note = self.note(&head, Statement::Head);
         // The file first: whoever finds the statement in the table finds one as new in the file, whatever happens in
         // between. What it speaks of is committed already.
         self.anchor(&transaction, &head, &note)?;
@@ -199,7 +164,7 @@ impl Signing {
         let Some((n, _)) = newest else { return Ok(None) };
         let file = self.anchor.read()?;
         let is_older = |file: &String| match Checkpoint::read(file, &self.signer.key()) {
-            Ok(said) => Ok(said.n < *n && self.has(connection, said.n, said.hash)?),
+            Ok(said) => Ok(said.n < *n && has(connection, Some(&self.signer.key()), said.n, said.hash)?),
             Err(_) => Ok::<_, AuditError>(false),
         };
         match file {
@@ -241,6 +206,7 @@ impl Signing {
                 return Ok(());
             }
         }
+        sync(connection)?;
         self.anchor.write(note, self.power).map_err(AuditError::from_io)
     }
 
@@ -274,6 +240,7 @@ impl Signing {
         transaction.execute(insert, params![head.n, note])?;
         transaction.commit()?;
         failpoint::pass("accept.committed");
+        sync(connection)?;
         self.anchor.write(&note, self.power).map_err(AuditError::from_io)?;
         self.state.accept(head.n, head.hash).map_err(AuditError::from_state)?;
         Ok(note)
@@ -286,6 +253,17 @@ impl Signing {
         };
         Checkpoint { n: head.n, hash: head.hash, at: Timestamp::now(), vault: Some(vault), statement }
             .sign(&self.signer)
+    }
+}
+
+/// Puts the committed entries on the disk: after a power cut neither `home.state` nor `audit.checkpoint` may be ahead of
+/// them.
+fn sync(connection: &Connection) -> Result<(), AuditError> {
+    let log = format!("{}-wal", connection.path().unwrap_or_default());
+    match File::open(log).and_then(|log| log.sync_data()) {
+        // SQLite removes the file once its content is in the database, on the disk.
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(AuditError::from_io(error)),
+        _ => Ok(()),
     }
 }
 
@@ -317,7 +295,7 @@ pub(super) fn hash_at(
 }
 
 /// The newest statement about the end of the chain.
-fn newest(connection: &Connection) -> rusqlite::Result<Option<(u64, String)>> {
+pub(super) fn newest(connection: &Connection) -> rusqlite::Result<Option<(u64, String)>> {
     let select = "SELECT n, note FROM checkpoints WHERE kind = 'head' ORDER BY n DESC LIMIT 1";
     connection.prepare_cached(select)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?))).optional()
 }

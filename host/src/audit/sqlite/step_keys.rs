@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use cofferdam_core::failure::AuditId;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::audit::order::KeyClaim;
-use crate::failure::AuditId;
 
 /// Who has the key of a step, if that is no step of this action, of whatever version.
 pub(super) fn foreign(

@@ -6,6 +6,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use cofferdam_core::failpoint;
+use cofferdam_core::home_state::{HomeState, Loss};
+use cofferdam_core::host_key;
+use cofferdam_core::warnings::Warnings;
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 
@@ -24,10 +28,6 @@ use crate::audit::entry::GENESIS;
 use crate::audit::error::{AuditError, AuditTrouble};
 use crate::audit::note::NoteSigner;
 use crate::audit::order::Order;
-use crate::failpoint;
-use crate::home_state::{HomeState, Loss};
-use crate::host_key;
-use crate::warnings::Warnings;
 
 /// Most orders in one commit.
 const AT_ONCE: usize = 1024;

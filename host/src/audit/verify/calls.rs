@@ -2,11 +2,11 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
+use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 
 use super::body::{Claim, EventOf, KeyFact};
 use super::finding::Flaw;
-use crate::failure::AuditId;
 
 /// Calls that are remembered after their end, so that a second end is known for what it is.
 const REMEMBERED: usize = 65_536;

@@ -1,8 +1,7 @@
 //! What can be wrong with a record, and where.
 
+use cofferdam_core::failure::AuditId;
 use serde::Serialize;
-
-use crate::failure::AuditId;
 
 macro_rules! flaws {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal;)+) => {

@@ -2,14 +2,14 @@
 
 use std::collections::{HashMap, HashSet};
 
+use cofferdam_core::digest::Digest;
+use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 
 use super::body::LogFacts;
 use super::calls::CallFacts;
 use crate::audit::error::AuditError;
 use crate::audit::evidence::{AuditEvidence, KeptCall};
-use crate::digest::Digest;
-use crate::failure::AuditId;
 
 /// Keys that are read at once.
 const AT_ONCE: usize = 1_000;

@@ -11,6 +11,7 @@ mod whole;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
@@ -24,7 +25,6 @@ use super::checkpoint::{Checkpoint, Statement};
 use super::entry::{FORM, GENESIS, chained};
 use super::log::StoredEntry;
 use super::note::{NoteFlaw, NoteKey};
-use crate::failure::AuditId;
 
 /// Most findings that are kept where nothing else is asked for; more are counted.
 pub(crate) const FINDINGS: usize = 1_000;

@@ -1,5 +1,8 @@
 //! The proof of a whole record: its chain, what was signed of it, and that what is derived says the same.
 
+use cofferdam_core::digest::Digest;
+use cofferdam_core::failure::AuditId;
+
 use super::calls::CallFacts;
 use super::finding::Flaw;
 use super::keys::Keys;
@@ -12,8 +15,6 @@ use crate::audit::log::StoredEntry;
 use crate::audit::note::NoteKey;
 use crate::audit::order::CallStatus;
 use crate::audit::seal::{Part, Sealed, Sealer};
-use crate::digest::Digest;
-use crate::failure::AuditId;
 
 /// Entries that are read at once.
 const AT_ONCE: usize = 1_000;

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use cofferdam_core::failure::RepeatRule;
+
 use super::Record;
 use crate::call::key_end::Done;
 use crate::call::report::AttemptReport;
-use crate::failure::RepeatRule;
 use crate::sandbox::UnkeyedWatch;
 
 impl Record {

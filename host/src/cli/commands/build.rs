@@ -4,13 +4,13 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use cofferdam_core::error::{HostError, HostErrorKind};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use super::packaging::{self, Documentation};
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
 use crate::cli::{files, passphrase, runtime, toolchain};
-use crate::error::{HostError, HostErrorKind};
 
 const EXAMPLES: &str = "\
 The directory has Cargo.toml, connector.toml and wit/. The target must be there: `rustup target add \

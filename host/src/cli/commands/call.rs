@@ -5,6 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cofferdam_core::error::{Error, HostError, HostErrorKind};
+use cofferdam_core::failure::safe_line;
+use cofferdam_core::limits::{LimitError, LimitRequest, Usage, parse_time};
+use cofferdam_core::strict_json;
 use serde_json::{Map, Value};
 
 use crate::call::{Call, Cancellation, IfRunning, Report};
@@ -15,10 +19,6 @@ use crate::cli::report::{Stop, exit_code, told_by};
 use crate::cli::session::{Session, resolve};
 use crate::cli::tool_result::ToolResult;
 use crate::cli::{debug, files, progress, retries, runtime};
-use crate::error::{Error, HostError, HostErrorKind};
-use crate::failure::safe_line;
-use crate::limits::{LimitError, LimitRequest, Usage, parse_time};
-use crate::strict_json;
 
 /// Longest text of arguments that is read, in bytes. What a call takes is less, and the call says so.
 const ARGS_BYTES: u64 = 16 * 1024 * 1024;

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use cofferdam_core::document::{DocumentError, Refused, Table, read};
+use cofferdam_core::error::HostError;
 use serde_json::{Map, Value, json};
 
 use crate::call::{Alternate, AttemptReport, Call, ConnectorRef};
 use crate::cli::files;
 use crate::cli::session::resolve;
-use crate::document::{DocumentError, Refused, Table, read};
-use crate::error::HostError;
 use crate::host::Host;
 
 /// Who is asked instead, and when.

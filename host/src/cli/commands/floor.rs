@@ -1,5 +1,6 @@
 //! `trust floor`: the lowest version of a connector that may run here.
 
+use cofferdam_core::error::{HostError, HostErrorKind};
 use semver::Version;
 use serde::Serialize;
 
@@ -7,7 +8,6 @@ use super::key::refusal;
 use crate::cli::page::{Page, Tone};
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
-use crate::error::{HostError, HostErrorKind};
 use crate::manifest::{ConnectorName, exact_version};
 
 const EXAMPLES: &str = "\

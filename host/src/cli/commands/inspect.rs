@@ -4,11 +4,12 @@ mod confinement;
 
 use std::path::PathBuf;
 
+use cofferdam_core::failure::RepeatRule;
+
 use crate::cli::files;
 use crate::cli::page::{self, Page, Tone};
 use crate::cli::report::Stop;
 use crate::cli::session::{Session, is_installed_name, resolve, signature_path};
-use crate::failure::RepeatRule;
 use crate::host::{ImportView, Inspection, LimitView, OperationView};
 use crate::manifest::{EVERYONES_METHODS, Effect, Idempotency};
 

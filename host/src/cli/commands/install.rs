@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
+use cofferdam_core::digest::Digest;
+
 use crate::cli::page::{Page, Tone};
 use crate::cli::report::Stop;
 use crate::cli::session::{Session, signature_path};
 use crate::cli::{files, progress, runtime};
-use crate::digest::Digest;
 use crate::host::{Inspection, InstallOptions, Installed};
 
 const EXAMPLES: &str = "\

@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use cofferdam_core::document::Refused;
+use cofferdam_core::error::{HostError, HostErrorKind};
 use serde::Serialize;
 
 use crate::cli::files;
 use crate::cli::page::Page;
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
-use crate::document::Refused;
-use crate::error::{HostError, HostErrorKind};
 use crate::trust::{KeyId, PublicKey, SecretKey};
 
 /// Makes signing keys.

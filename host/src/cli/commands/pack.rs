@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
+use cofferdam_core::error::HostError;
+
 use super::packaging::{self, Documentation};
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
 use crate::cli::{files, runtime};
-use crate::error::HostError;
 use crate::package;
 
 const EXAMPLES: &str = "\

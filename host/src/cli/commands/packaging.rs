@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::RepeatRule;
 use semver::Version;
 use serde::Serialize;
 
@@ -10,8 +12,6 @@ use crate::cli::page::{self, Page};
 use crate::cli::report::Stop;
 use crate::cli::session::{Session, signature_path};
 use crate::cli::{files, progress};
-use crate::error::{HostError, HostErrorKind};
-use crate::failure::RepeatRule;
 use crate::manifest::{ConnectorName, Manifest};
 use crate::package::{self, Docs, Package, PackageError};
 

@@ -1,9 +1,10 @@
 //! `replay`: the recorded outcome of a call, given again.
 
+use cofferdam_core::error::Error;
+
 use crate::cli::commands::audit;
 use crate::cli::report::{Stop, exit_code};
 use crate::cli::session::Session;
-use crate::error::Error;
 
 const EXAMPLES: &str = "\
 Nothing runs and nothing is loaded: the connector need not be installed any more. What is printed, and \

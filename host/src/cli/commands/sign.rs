@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use cofferdam_core::error::{HostError, HostErrorKind};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -10,7 +11,6 @@ use crate::cli::files;
 use crate::cli::page::Page;
 use crate::cli::report::Stop;
 use crate::cli::session::{Session, signature_path};
-use crate::error::{HostError, HostErrorKind};
 use crate::trust::{self, Envelope, EnvelopeError, KeyId, SecretKey, Statement};
 
 const EXAMPLES: &str = "\
@@ -119,8 +119,8 @@ impl Signed {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
     use super::*;
-    use crate::digest::Digest;
     use crate::manifest::ConnectorName;
+    use cofferdam_core::digest::Digest;
 
     fn statement(name: &str, version: &str, bytes: &[u8]) -> Statement {
         let name = ConnectorName::parse(name).unwrap();

@@ -1,5 +1,6 @@
 //! `trust`: whose connectors may run here, and which.
 
+use cofferdam_core::error::{HostError, HostErrorKind};
 use jiff::civil::{Date, time};
 use jiff::{Timestamp, tz::TimeZone};
 use serde::Serialize;
@@ -8,7 +9,6 @@ use super::key::refusal;
 use crate::cli::page::{Page, Tone};
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
-use crate::error::{HostError, HostErrorKind};
 use crate::trust::{KeyEntry, KeyStatus, Keyring, PublicKey, Scope, TrustChange};
 
 /// Says whose connectors may run here, and which.

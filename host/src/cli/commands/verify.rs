@@ -1,5 +1,6 @@
 //! `verify`: does to installed connectors what a call does before it runs them.
 
+use cofferdam_core::error::Error;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -8,7 +9,6 @@ use crate::cli::page::{Page, Tone};
 use crate::cli::report::{Stop, unlogged};
 use crate::cli::session::{Session, resolve};
 use crate::cli::{progress, runtime};
-use crate::error::Error;
 
 const EXAMPLES: &str = "\
 The bytes are hashed, the signature and the keyring consulted, the manifest, imports and limits checked, and \

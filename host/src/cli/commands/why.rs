@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use cofferdam_core::failure::{Boundary, Denial, FailureClass, GrantLine, Permit};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -10,7 +11,6 @@ use crate::cli::page::{Page, Tone};
 use crate::cli::private::AllowPrivate;
 use crate::cli::report::Stop;
 use crate::cli::session::{Session, is_installed_name, resolve};
-use crate::failure::{Boundary, Denial, FailureClass, GrantLine, Permit};
 use crate::host::Access;
 
 const EXAMPLES: &str = "\

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use cofferdam_core::privileged::ExposeSecret as _;
+use cofferdam_core::secret::Secret;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
-
-use crate::secret::Secret;
 
 /// No token is believed to hold longer than this; what an issuer says beyond it is its mistake.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 60 * 60);

@@ -5,6 +5,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::private_file::FileLock;
+use cofferdam_core::privileged::ExposeSecret as _;
+use cofferdam_core::secret::Secret;
 use tokio::sync::watch;
 
 use super::answer::{Given, NotGiven, Ungiven};
@@ -12,9 +16,6 @@ use super::endpoint::{Question, Unanswered, Way};
 use crate::credentials::broker::{BrokerSettings, blocking};
 use crate::credentials::problem;
 use crate::egress::{Unauthorized, VaultTrouble};
-use crate::error::{HostError, HostErrorKind};
-use crate::private_file::FileLock;
-use crate::secret::Secret;
 use crate::vault::{Binding, BindingName, Bindings, Material, OauthGrant, Tokens, Vault, VaultError};
 
 /// A token that ends within this time is not sent any more: requests take time, and clocks differ.

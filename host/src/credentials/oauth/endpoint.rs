@@ -7,19 +7,20 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use cofferdam_core::clock::Clock;
+use cofferdam_core::failure::Denial;
+use cofferdam_core::privileged::ExposeSecret as _;
+use cofferdam_core::secret::Secret;
 use http::{HeaderValue, Request, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
 use url::form_urlencoded::{Serializer, byte_serialize};
 use zeroize::Zeroizing;
 
 use super::answer::{Given, Ungiven, read};
-use crate::clock::Clock;
 use crate::egress::{
     Authorization, Client, Departure, Policy, PrivateGrant, Resolve, SendError, Target, Timeouts, Tls,
 };
-use crate::failure::Denial;
 use crate::manifest::{HostGrant, Scheme};
-use crate::secret::Secret;
 use crate::vault::OauthGrant;
 
 /// The longest answer that is read, in bytes.

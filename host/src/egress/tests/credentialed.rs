@@ -1,9 +1,9 @@
 //! Requests that carry a credential: what is dropped from them, and which answers are refused.
 
+use cofferdam_core::failure::DenialCode;
 use http::{HeaderName, HeaderValue, header};
 
 use super::*;
-use crate::failure::DenialCode;
 
 fn bearer() -> Authorization {
     let value = HeaderValue::from_static("Bearer t");

@@ -1,10 +1,10 @@
 //! Every way in which a request fails, each with its exact phase, code and `request_sent`.
 
+use cofferdam_core::failure::{DenialCode, LimitKind};
+use cofferdam_core::limits::HEADER_BYTES;
 use tokio::net::TcpSocket;
 
 use super::*;
-use crate::failure::{DenialCode, LimitKind};
-use crate::limits::HEADER_BYTES;
 
 const PORT: &str = "http://service.test:9";
 

@@ -2,14 +2,14 @@
 
 use std::sync::atomic::AtomicBool;
 
+use cofferdam_core::failure::{LimitHit, LimitKind};
+use cofferdam_core::limits::HEADER_BYTES;
 use h2::Reason;
 use http_body_util::Full;
 use tokio_rustls::server::TlsStream;
 
 use super::http2::{Http2, ok};
 use super::*;
-use crate::failure::{LimitHit, LimitKind};
-use crate::limits::HEADER_BYTES;
 
 #[tokio::test]
 async fn a_stream_that_the_server_resets_fails_alone() {

@@ -31,6 +31,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use cofferdam_core::failure::Phase;
 use http::{Request, Response};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Empty};
@@ -39,7 +40,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::failure::Phase;
 use crate::manifest::HostGrant;
 
 /// The granted name of every upstream.

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
+use cofferdam_core::clock::{Clock, Sleep};
+use cofferdam_core::secret::Secret;
 use serde_json::Value;
 
 use super::*;
-use crate::clock::{Clock, Sleep};
 use crate::egress::outgoing::prepare;
-use crate::secret::Secret;
 
 struct Stopped(jiff::Timestamp);
 

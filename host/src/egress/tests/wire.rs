@@ -1,10 +1,10 @@
 //! What a request looks like on the wire, and what a guest sees of the response.
 
+use cofferdam_core::failure::{LimitHit, LimitKind};
 use http::{HeaderName, Method};
 use http_body_util::Full;
 
 use super::*;
-use crate::failure::{LimitHit, LimitKind};
 
 /// An upstream that answers and hands over everything it received, until the client is done.
 async fn recording(response: &'static str) -> (Upstream, mpsc::UnboundedReceiver<String>) {

@@ -1,9 +1,7 @@
 //! The words of the error model (001): eight classes with their codes, and what its implementation adds.
 
 use super::{AUTH, INPUT, LIMITED, MALFORMED, MISSING, NETWORK, OPT_IN, UNAVAILABLE, WALL_TIME, row};
-use crate::error::HostErrorKind;
 use crate::explain::foreign::{Becomes, Document, Foreign, Theirs};
-use crate::failure::FailureClass;
 
 use Becomes::{Cancelled, Failure, Host, Later, Never};
 use Document::ErrorModel;
@@ -13,6 +11,8 @@ use FailureClass::{
 };
 use HostErrorKind::{ContractVersion, KeyringInvalid, Validation};
 use Theirs::{Maybe, No, Silent, Yes};
+use cofferdam_core::error::HostErrorKind;
+use cofferdam_core::failure::FailureClass;
 
 /// Its words.
 pub(super) const ROWS: &[Foreign] = &[

@@ -2,12 +2,12 @@
 
 use super::{AUTH, INTERNAL, LIMITED, NO_SESSION, TIMEOUT, UNAVAILABLE, row};
 use crate::explain::foreign::{Becomes, Document, Foreign, Theirs};
-use crate::failure::FailureClass;
 
 use Becomes::{AsLast, Failure, Never};
 use Document::Failover;
 use FailureClass::{ExternalApiError, NetworkError, ResourceLimitExceeded};
 use Theirs::{Maybe, No, Silent, Yes};
+use cofferdam_core::failure::FailureClass;
 
 /// Its words.
 pub(super) const ROWS: &[Foreign] = &[

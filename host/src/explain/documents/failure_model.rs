@@ -1,15 +1,15 @@
 //! The words of the failure model (004): fourteen codes in six categories, and what its implementation adds.
 
 use super::{AUTH, LIMITED, MALFORMED, NETWORK, OPT_IN, UNKNOWN_OP, WALL_TIME, row};
-use crate::error::HostErrorKind;
 use crate::explain::foreign::{Becomes, Document, Foreign, Theirs};
-use crate::failure::FailureClass;
 
 use Becomes::{AsLast, Cancelled, Failure, Host, Later};
 use Document::FailureModel;
 use FailureClass::{ConnectorRuntimeError, ResourceLimitExceeded};
 use HostErrorKind::{ContractVersion, Validation, VaultUnusable};
 use Theirs::{Maybe, No, Silent, Yes};
+use cofferdam_core::error::HostErrorKind;
+use cofferdam_core::failure::FailureClass;
 
 /// Its words.
 pub(super) const ROWS: &[Foreign] = &[

@@ -4,9 +4,7 @@ use super::{
     AUTH, GRANTED, INPUT, INTERNAL, LIMITED, MALFORMED, MISSING, NETWORK, NO_APPROVALS, NO_SESSION, NO_SPAWN,
     OPT_IN, TIMEOUT, TRAP, UNAVAILABLE, UNKNOWN_OP, UPSTREAM, WALL_TIME, row,
 };
-use crate::error::HostErrorKind;
 use crate::explain::foreign::{Becomes, Document, Foreign, Theirs};
-use crate::failure::FailureClass;
 
 use Becomes::{Cancelled, Failure, Host, Never, Reserved};
 use Document::Handling;
@@ -15,6 +13,8 @@ use FailureClass::{
 };
 use HostErrorKind::Validation;
 use Theirs::{Maybe, No, Yes};
+use cofferdam_core::error::HostErrorKind;
+use cofferdam_core::failure::FailureClass;
 
 /// Its words.
 pub(super) const ROWS: &[Foreign] = &[

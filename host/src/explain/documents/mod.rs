@@ -7,13 +7,13 @@ mod handling;
 mod recovery;
 
 use super::foreign::{Becomes, Document, Foreign, Theirs};
-use crate::error::HostErrorKind;
-use crate::failure::FailureClass;
 
 use Becomes::{Failure, Host};
 use FailureClass::{
     CapabilityDenied, ConnectorRuntimeError, ExternalApiError, NetworkError, ResourceLimitExceeded,
 };
+use cofferdam_core::error::HostErrorKind;
+use cofferdam_core::failure::FailureClass;
 
 /// Every foreign word, document by document.
 pub fn foreign() -> impl Iterator<Item = &'static Foreign> {

@@ -1,15 +1,15 @@
 //! The words of the error recovery record (000): names that it reserves, and codes of its implementation.
 
 use super::{INPUT, INSTALL, NO_APPROVALS, UNKNOWN_OP, row};
-use crate::error::HostErrorKind;
 use crate::explain::foreign::{Becomes, Document, Foreign, Theirs};
-use crate::failure::FailureClass;
 
 use Becomes::{Failure, Host, Later, Reserved};
 use Document::Recovery;
 use FailureClass::{ConnectorRuntimeError, ExternalApiError, SignatureFailure};
 use HostErrorKind::{RegistryUnavailable, Validation};
 use Theirs::{Maybe, No};
+use cofferdam_core::error::HostErrorKind;
+use cofferdam_core::failure::FailureClass;
 
 /// Its words.
 pub(super) const ROWS: &[Foreign] = &[

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use cofferdam_core::failure::AuditId;
 use serde_json::Value;
 
 use crate::call::{Cancellation, IfRunning};
-use crate::failure::AuditId;
 
 /// One run of an action, complete: what is not asked for has a default.
 #[derive(Debug, Clone)]

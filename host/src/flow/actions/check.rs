@@ -4,6 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use cofferdam_core::document::{Findings, Key, Refused};
+use cofferdam_core::error::HostError;
+
 use super::again;
 use super::known::Results;
 use super::packages::{self, Found, Package};
@@ -11,8 +14,6 @@ use super::runnable::{ReadyStep, ReadyTarget, Runnable};
 use super::typed::{Given, Typed};
 use crate::action::{Action, DEFAULT_TIMEOUT, Step, Target, Template};
 use crate::call::Pipeline;
-use crate::document::{Findings, Key, Refused};
-use crate::error::HostError;
 use crate::manifest::Effect;
 use crate::package::Operation;
 
@@ -68,7 +69,7 @@ pub(super) fn fitting(
             alternates: alternates.clone(),
         });
     }
-    findings.finish().map_err(crate::document::DocumentError::into_host_error)?;
+    findings.finish().map_err(cofferdam_core::document::DocumentError::into_host_error)?;
     Ok(Runnable { action, timeout, steps })
 }
 

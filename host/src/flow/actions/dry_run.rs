@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use cofferdam_core::error::{Error, HostError, HostErrorKind};
+use cofferdam_core::failure::RepeatRule;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -12,8 +14,6 @@ use super::runnable::{Once, ReadyTarget, Runnable};
 use super::step::{self, OneStep};
 use crate::action::{Part, Root, Target, Template, Values};
 use crate::call::{ConnectorRef, Foreseen, Pipeline, check_key};
-use crate::error::{Error, HostError, HostErrorKind};
-use crate::failure::RepeatRule;
 use crate::package::Operation;
 use crate::sandbox;
 

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use cofferdam_core::document::{Findings, Key, Refused};
+use cofferdam_core::error::{Error, HostError, HostErrorKind};
+use cofferdam_core::failure::{AuditId, Context};
+use cofferdam_core::spelling;
+
 use super::readiness::Readiness;
 use crate::action::Requirement;
 use crate::call::{ConnectorRef, Pipeline};
-use crate::document::{Findings, Key, Refused};
-use crate::error::{Error, HostError, HostErrorKind};
-use crate::failure::{AuditId, Context};
 use crate::manifest::{HostGrant, Manifest};
 use crate::package::Operation;
-use crate::spelling;
 use crate::vault::BindingName;
 
 /// A connector that is installed and verified.

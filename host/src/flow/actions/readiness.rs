@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use cofferdam_core::error::HostError;
 use serde::Serialize;
 
 use super::check::fitting;
@@ -10,7 +11,6 @@ use super::packages::{self, Found};
 use super::shelf::{Shelf, ShelvedAction};
 use crate::action::Action;
 use crate::call::Pipeline;
-use crate::error::HostError;
 
 /// An action on the shelf, and whether it can run here.
 #[derive(Debug)]

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use cofferdam_core::error::{Error, HostErrorKind};
+use cofferdam_core::failure::AuditId;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use crate::call::Report;
-use crate::error::{Error, HostErrorKind};
-use crate::failure::AuditId;
 
 /// The report of one run of an action, beside its outcome.
 #[derive(Debug, Clone, Serialize)]

@@ -5,6 +5,10 @@
 
 use std::time::{Duration, Instant};
 
+use cofferdam_core::error::{Error, HostError, HostErrorKind};
+use cofferdam_core::failure::{AuditId, Context, Failure, LimitHit, LimitKind, RepeatRule};
+use cofferdam_core::limits::PAYLOAD_BYTES;
+use cofferdam_core::privileged::MakeFailure as _;
 use serde_json::{Map, Value};
 use tracing::Instrument as _;
 
@@ -15,9 +19,6 @@ use super::runnable::Runnable;
 use super::step::{self, OneStep};
 use crate::action::{Action, Values};
 use crate::call::{ActionRecord, Asked, Beginning, KEY_BYTES, PartOf, Pipeline, Running, cancelled};
-use crate::error::{Error, HostError, HostErrorKind};
-use crate::failure::{AuditId, Context, Failure, LimitHit, LimitKind, RepeatRule};
-use crate::limits::PAYLOAD_BYTES;
 use crate::sandbox::json_size_over;
 
 /// The values of all steps together, as JSON text, in bytes.

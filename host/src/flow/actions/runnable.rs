@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use cofferdam_core::failure::RepeatRule;
 use serde::Serialize;
 
 use crate::action::Action;
 use crate::call::ConnectorRef;
-use crate::failure::RepeatRule;
 use crate::manifest::Effect;
 use crate::package::Operation;
 use crate::resilience::Profile;

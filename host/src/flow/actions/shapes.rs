@@ -3,9 +3,10 @@
 //! What only the value tells is left to the call, which refuses it before anything is sent: whether a number is in
 //! range, whether a text is one of an enum's words, and whether something is there that may be missing.
 
-use crate::failure::safe_line;
+use cofferdam_core::failure::safe_line;
+use cofferdam_core::spelling;
+
 use crate::package::{Name, Shape};
-use crate::spelling;
 
 /// Longest type that is written out in a message, in characters.
 const SHOWN: usize = 160;

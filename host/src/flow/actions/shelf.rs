@@ -6,12 +6,13 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use cofferdam_core::document::{DocumentError, Refused};
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::safe_line;
+use cofferdam_core::private_file::{self, FileError, FileFault, FilePolicy};
+use cofferdam_core::spelling;
+
 use crate::action::{Action, action_name};
-use crate::document::{DocumentError, Refused};
-use crate::error::{HostError, HostErrorKind};
-use crate::failure::safe_line;
-use crate::private_file::{self, FileError, FileFault, FilePolicy};
-use crate::spelling;
 
 /// The ending of an action's file.
 const ENDING: &str = ".md";
@@ -44,10 +45,10 @@ impl Shelf {
 
     /// What the files are like now: whether any was added, changed or removed since. None where they cannot be read.
     #[cfg(feature = "server")]
-    pub(crate) fn stamps(&self) -> Vec<(String, crate::stamp::FileStamp)> {
+    pub(crate) fn stamps(&self) -> Vec<(String, cofferdam_core::stamp::FileStamp)> {
         let entries = std::fs::read_dir(&self.dir).into_iter().flatten().flatten();
         let stamped = entries.filter_map(|entry| {
-            let stamp = crate::stamp::FileStamp::from(&entry.metadata().ok()?);
+            let stamp = cofferdam_core::stamp::FileStamp::from(&entry.metadata().ok()?);
             Some((entry.file_name().to_string_lossy().into_owned(), stamp))
         });
         let mut stamps: Vec<_> = stamped.collect();
@@ -198,10 +199,10 @@ pub(super) fn named(name: &str, bytes: &[u8]) -> Result<Action, HostError> {
         return Ok(action);
     }
     let toml = action.text.toml();
-    let mut findings = crate::document::Findings::new(&label, action.text(), &toml);
+    let mut findings = cofferdam_core::document::Findings::new(&label, action.text(), &toml);
     let message = format!("the file is called {label}, and the action in it `{}`", action.name());
     let fix = "call both the same: who asks for one is not to get another";
-    findings.refuse(&[crate::document::Key::Name("name")], &Refused::new(message, fix));
+    findings.refuse(&[cofferdam_core::document::Key::Name("name")], &Refused::new(message, fix));
     match findings.finish() {
         Ok(()) => Ok(action),
         Err(error) => Err(error.into_host_error()),

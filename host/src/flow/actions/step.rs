@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::safe_line;
+use cofferdam_core::limits::LimitRequest;
 use serde_json::{Map, Value};
 
 use super::ask::Run;
 use super::runnable::{ReadyStep, ReadyTarget, Runnable};
 use crate::action::{Action, RenderError, Step, Target, Values};
 use crate::call::{Alternate, Call};
-use crate::error::{HostError, HostErrorKind};
-use crate::failure::safe_line;
-use crate::limits::LimitRequest;
 
 /// A step of an action that was checked.
 #[derive(Clone, Copy)]

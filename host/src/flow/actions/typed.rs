@@ -1,10 +1,11 @@
 //! A step's inputs, held against the types of the operation's parameters before anything runs.
 
+use cofferdam_core::document::{Findings, Key, Refused};
+use cofferdam_core::spelling;
+
 use crate::action::{Action, Part, Template};
-use crate::document::{Findings, Key, Refused};
 use crate::package::{Field, Operation, Shape};
 use crate::sandbox;
-use crate::spelling;
 
 use super::known::{Known, Results, follow};
 use super::shapes::{nested, not_one_of, optional, shown};
@@ -39,7 +40,7 @@ impl Typed<'_, '_, '_> {
                 }
                 None => {
                     let params: Vec<_> = operation.params().iter().map(|it| it.name.json()).collect();
-                    let shown = crate::failure::safe_line(input.name, 64);
+                    let shown = cofferdam_core::failure::safe_line(input.name, 64);
                     let message = format!("`{name}` has no parameter `{shown}`");
                     self.refuse(&input.path, message, nearest(input.name, &params));
                 }
@@ -183,7 +184,7 @@ impl Typed<'_, '_, '_> {
             Part::Literal(_) => None,
         }));
         for reference in references {
-            let shown_it = format!("`${{{}}}`", crate::failure::safe_line(&reference.text, 80));
+            let shown_it = format!("`${{{}}}`", cofferdam_core::failure::safe_line(&reference.text, 80));
             let found = match follow(reference, self.action, self.results) {
                 Ok(found) => found,
                 Err((why, fix)) => {

@@ -7,11 +7,11 @@
 
 use std::time::Duration;
 
+use cofferdam_core::failure::Cause;
 use jiff::Timestamp;
 
 use super::mark;
 use super::policy::{BreakerPolicy, Weight};
-use crate::failure::Cause;
 
 /// Credentials for which one circuit can be open for good; the oldest is forgotten for one more.
 pub(super) const SHUT: usize = 16;

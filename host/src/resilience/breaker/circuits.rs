@@ -9,6 +9,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use cofferdam_core::failure::AuditId;
+use cofferdam_core::private_file::{self, FileLock};
+use cofferdam_core::stamp::FileStamp;
+use cofferdam_core::warnings::Warnings;
 use sha2::{Digest as _, Sha256};
 
 use super::circuit::Circuit;
@@ -17,11 +21,7 @@ use super::kept::{self, Record};
 use super::policy::BreakerPolicy;
 use super::turn::{Turn, Writers};
 use super::visit::Visiting;
-use crate::failure::AuditId;
 use crate::manifest::ConnectorName;
-use crate::private_file::{self, FileLock};
-use crate::stamp::FileStamp;
-use crate::warnings::Warnings;
 
 /// Circuits that are kept in memory; a host has fewer that are not closed.
 const KEPT: usize = 1024;

@@ -4,8 +4,8 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use crate::private_file::{self, FileError, FileLock, FilePolicy, StagedFile};
-use crate::stamp::FileStamp;
+use cofferdam_core::private_file::{self, FileError, FileLock, FilePolicy, StagedFile};
+use cofferdam_core::stamp::FileStamp;
 
 /// The largest file: what 16 refused credentials and 1000 failures take, many times over.
 const POLICY: FilePolicy = FilePolicy::trusted(256 * 1024);

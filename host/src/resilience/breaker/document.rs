@@ -3,11 +3,12 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use cofferdam_core::document::{Located, Refused, Table, quoted};
+use cofferdam_core::failure::Cause;
+use cofferdam_core::limits::parse_time;
+
 use super::kept::MAX_FAILURES;
 use super::policy::BreakerPolicy;
-use crate::document::{Located, Refused, Table, quoted};
-use crate::failure::Cause;
-use crate::limits::parse_time;
 
 /// The longest window and the longest cooldown: beyond that somebody should have looked.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
@@ -111,8 +112,8 @@ mod tests {
     use std::time::Duration;
 
     use super::BreakerPolicy;
-    use crate::document::{DocumentError, read};
-    use crate::failure::Cause;
+    use cofferdam_core::document::{DocumentError, read};
+    use cofferdam_core::failure::Cause;
 
     fn policy(text: &str) -> Result<Option<BreakerPolicy>, DocumentError> {
         read("config.toml", &format!("[breaker]\n{text}"), |root| {

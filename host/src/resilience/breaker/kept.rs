@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use cofferdam_core::failure::Cause;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::circuit::{Circuit, Opening, SHUT, Shut, Why};
-use crate::failure::Cause;
 
 /// What the files of this program say they are.
 const VERSION: u32 = 1;
@@ -142,7 +142,7 @@ mod tests {
             at: Timestamp::new(second, nano.try_into().unwrap()).unwrap(),
             cause: Cause::ALL.get(cause).copied().unwrap(),
             status,
-            audit_id: crate::failure::AuditId::mint().to_string(),
+            audit_id: cofferdam_core::failure::AuditId::mint().to_string(),
         })
     }
 

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use crate::failure::Cause;
+use cofferdam_core::failure::Cause;
 
 /// The longest that an upstream service, or failed probes, can keep a circuit open.
 const LONGEST: Duration = Duration::from_secs(5 * 60);

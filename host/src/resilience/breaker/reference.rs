@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use cofferdam_core::failure::Cause;
 use cofferdam_test_support::committed::assert_committed;
 
 use super::policy::{BreakerPolicy, Weight};
-use crate::failure::Cause;
 
 #[test]
 fn the_page_on_breakers_has_the_reference_table_of_the_policies() {

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
+use cofferdam_core::failure::Cause;
 use jiff::Timestamp;
 use proptest::prelude::*;
 
 use super::policy::BreakerPolicy;
 use super::*;
-use crate::failure::Cause;
 
 const NONE: Option<&str> = None;
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::private_file::FileLock;
+use cofferdam_core::private_file::FileLock;
 
 /// How often, and how long apart, the turn is asked for by a call: a write takes some 0.1 ms, and 2 ms are the most
 /// that a call, and the thread that it runs on, is held up.

@@ -2,13 +2,13 @@
 
 use std::io;
 
+use cofferdam_core::failure::Cause;
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::circuit::{CircuitState, Opening, Shut, Why};
 use super::circuits::Circuits;
 use super::kept::Record;
-use crate::failure::Cause;
 use crate::manifest::ConnectorName;
 
 /// A circuit that has something to remember.

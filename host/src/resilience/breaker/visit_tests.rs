@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
+use cofferdam_core::failure::{AuditId, Cause};
 use jiff::Timestamp;
 
 use super::*;
-use crate::failure::{AuditId, Cause};
 use crate::manifest::ConnectorName;
 
 const HOST: &str = "api.example.com:443";

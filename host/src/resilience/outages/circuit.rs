@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use cofferdam_core::failure::Cause;
 use jiff::Timestamp;
 
-use crate::failure::Cause;
 use crate::resilience::BreakerPolicy;
 use crate::resilience::breaker::{Admission, Circuit, CircuitState, Seen};
 

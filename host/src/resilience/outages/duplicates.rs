@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
+use cofferdam_core::chance::{Chance, SeededChance};
+
 use super::upstream::{Fault, Upstream};
 use super::world::{Scenario, run};
 use super::{arrivals, breakers};
-use crate::chance::{Chance, SeededChance};
 use crate::resilience::{PROFILES, Profile};
 
 /// How many.

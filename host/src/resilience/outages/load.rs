@@ -143,7 +143,7 @@ fn check(rows: &[Row]) {
             assert!(row.per_call * 10.0 < without.per_call, "{profile}, {}: {}", row.breaker, row.per_call);
         }
         let probe = |policy: &BreakerPolicy| {
-            policy.probe_after(policy.cooldown(crate::failure::Cause::Unavailable, None).unwrap())
+            policy.probe_after(policy.cooldown(cofferdam_core::failure::Cause::Unavailable, None).unwrap())
         };
         for (row, policy) in [(at_once, BreakerPolicy::at_once()), (windowed, BreakerPolicy::windowed())] {
             let bound = probe(&policy) + Duration::from_secs(2);

@@ -20,10 +20,10 @@ mod world;
 
 use std::time::Duration;
 
+use cofferdam_core::chance::{Chance, SeededChance};
 use cofferdam_test_support::committed::assert_committed;
 
 use super::BreakerPolicy;
-use crate::chance::{Chance, SeededChance};
 
 /// The breakers that profiles are seen with.
 fn breakers() -> [(&'static str, Option<BreakerPolicy>); 3] {

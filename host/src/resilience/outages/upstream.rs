@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::chance::Chance;
-use crate::failure::Cause;
+use cofferdam_core::chance::Chance;
+use cofferdam_core::failure::Cause;
 
 /// How long one bucket of the load is.
 pub(super) const BUCKET: Duration = Duration::from_millis(100);

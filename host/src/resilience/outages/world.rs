@@ -5,11 +5,12 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
+use cofferdam_core::chance::SeededChance;
+use cofferdam_core::clock::{Clock as _, SystemClock};
+use cofferdam_core::failure::Cause;
+
 use super::circuit::Gate;
 use super::upstream::{Answer, Upstream};
-use crate::chance::SeededChance;
-use crate::clock::{Clock as _, SystemClock};
-use crate::failure::Cause;
 use crate::resilience::{BreakerPolicy, Moment, Next, Profile, decide};
 
 /// What is simulated.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::document::{Refused, Table};
-use crate::limits::parse_time;
+use cofferdam_core::document::{Refused, Table};
+use cofferdam_core::limits::parse_time;
 
 /// The most requests in a period.
 const MOST: u64 = 1_000_000;
@@ -128,7 +128,7 @@ fn refused(error: RateError, fix: &str) -> Refused {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
     use super::*;
-    use crate::document::read;
+    use cofferdam_core::document::read;
 
     fn parse(text: &str) -> Result<RateLimit, String> {
         let read = read("config.toml", text, |root| {

@@ -27,6 +27,8 @@
 //! The wrapper is a pure function of the package's bytes, made after they were verified. Its memory counts
 //! against the guest's (it starts with 256 KiB); its instances do not count against the guest's.
 
+use cofferdam_core::digest::Digest;
+
 mod imports;
 mod modules;
 mod types;
@@ -34,8 +36,6 @@ mod wrap;
 
 #[cfg(test)]
 mod tests;
-
-use crate::digest::Digest;
 
 pub(super) use modules::BASE;
 pub(super) use wrap::{WrapScope, export_name, wrap};

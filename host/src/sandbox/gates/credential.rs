@@ -1,11 +1,11 @@
 //! `cofferdam:connector/credential`: handles for session tokens. A guest holds one and places it; what it
 //! stands for never comes into the sandbox.
 
+use cofferdam_core::failure::{Denial, DenialBoundary, DenialCode};
 use wasmtime::component::LinkerInstance;
 
 use super::ledger::Verdict;
 use crate::egress::Unauthorized;
-use crate::failure::{Denial, DenialBoundary, DenialCode};
 use crate::sandbox::state::State;
 
 /// Defines the interface's function.

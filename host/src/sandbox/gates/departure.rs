@@ -2,10 +2,11 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use cofferdam_core::failure::UnkeyedRequest;
+
 use super::ledger::{Ledger, RequestNumber};
 use super::unkeyed::{SentNumber, UnkeyedWatch};
 use crate::egress::ObserveDeparture;
-use crate::failure::UnkeyedRequest;
 
 /// One admitted request, as the ledger and the watch for unkeyed requests note it.
 pub(super) struct DepartingRequest {

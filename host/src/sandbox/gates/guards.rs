@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cofferdam_core::clock::Clock;
+use cofferdam_core::failure::{Cause, CircuitOpen, LimitHit, LimitKind};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::host_wait::{HostWait, HostWaits};
 use super::unkeyed::UnkeyedWatch;
-use crate::clock::Clock;
 use crate::egress::Target;
 use crate::egress::code;
-use crate::failure::{Cause, CircuitOpen, LimitHit, LimitKind};
 use crate::resilience::{RateLimit, RateLimits, Visit};
 
 /// The guards of one attempt.

@@ -1,9 +1,9 @@
 //! The errors that a guest gets for its requests.
 
+use cofferdam_core::failure::Phase;
 use wasmtime_wasi_http::Error;
 
 use crate::egress::{RequestFlaw, code};
-use crate::failure::Phase;
 
 /// What the guest is told of a request that is never sent.
 pub(super) fn flawed(flaw: RequestFlaw) -> Error {

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use cofferdam_core::failure::Phase;
 use wasmtime_wasi_http::RequestOptions;
 
 use crate::egress::{Timeouts, code};
-use crate::failure::Phase;
 
 /// How long a host must have had before a timeout of the guest's own choice is held against it.
 const FAIR: Duration = Duration::from_secs(10);

@@ -7,9 +7,8 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use cofferdam_core::clock::Clock;
 use http_body::{Body, Frame, SizeHint};
-
-use crate::clock::Clock;
 
 /// The least that a host must have been waited for: callers choose how long a call may take, and must not have the
 /// circuit of a healthy host opened by choosing next to nothing.
@@ -128,7 +127,7 @@ mod tests {
     use std::convert::Infallible;
 
     use super::*;
-    use crate::clock::SystemClock;
+    use cofferdam_core::clock::SystemClock;
 
     /// At each poll a frame, or nothing yet; at last the end.
     struct Script(VecDeque<bool>);

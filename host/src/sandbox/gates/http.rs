@@ -6,6 +6,10 @@
 use std::io;
 use std::sync::Arc;
 
+use cofferdam_core::failpoint;
+use cofferdam_core::failure::{Denial, DenialCode, LimitHit, LimitKind};
+use cofferdam_core::limits;
+use cofferdam_core::secret::{Found, Scanner};
 use http::header::ACCEPT_ENCODING;
 use http::{HeaderName, HeaderValue, Request, Response};
 use http_body_util::BodyExt;
@@ -32,13 +36,9 @@ use crate::egress::{
     PrivateGrant, ReadOnly, Resolve, Scanned, ScannedError, SendError, Target, Tls, Unauthorized,
     find_in_fields, find_in_uri, guest_may_set, header_bytes, line_bytes,
 };
-use crate::failpoint;
-use crate::failure::{Denial, DenialCode, LimitHit, LimitKind};
-use crate::limits;
 use crate::manifest::Manifest;
 use crate::sandbox::limiter::Refused;
 use crate::sandbox::memory::{Charge, REQUEST_BYTES};
-use crate::secret::{Found, Scanner};
 
 /// Bytes of a request's body that are held for a guest in one piece.
 const OUTGOING_CHUNK: usize = 16 * 1024;

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use cofferdam_core::limits;
 use http::HeaderMap;
 use http_body_util::BodyExt;
 use wasmtime::component::{HasData, Resource, ResourceTable};
@@ -23,7 +24,6 @@ use wasmtime_wasi_http::{FieldMap, RequestOptions, WasiHttpCtx, WasiHttpCtxView}
 use super::body::Charged;
 use super::charges::Charges;
 use super::http::{HttpGate, OUTGOING_BODY_BYTES};
-use crate::limits;
 use crate::sandbox::limiter::Refused;
 use crate::sandbox::memory::{Charge, FIELD_BYTES};
 

@@ -8,12 +8,12 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use cofferdam_core::failure::{BindingProblem, CircuitOpen, Denial, LimitHit, Phase};
 use http::Method;
 use serde::Serialize;
 use tokio::sync::Notify;
 
 use crate::egress::{Unauthorized, VaultTrouble};
-use crate::failure::{BindingProblem, CircuitOpen, Denial, LimitHit, Phase};
 use crate::sandbox::memory::MemoryAccount;
 
 /// Why a gate ended the attempt.

@@ -1,14 +1,14 @@
 //! `cofferdam:connector/log`: a guest's own log lines, bounded and made safe, into the operator's log.
 
+use cofferdam_core::event::Speaker;
+use cofferdam_core::failure::{AuditId, safe_line};
+use cofferdam_core::limits;
+use cofferdam_core::secret::Scanner;
 use jiff::Timestamp;
 use wasmtime::StoreContextMut;
 use wasmtime::component::{ComponentType, Lift, LinkerInstance, WasmList, WasmStr};
 
-use crate::event::Speaker;
-use crate::failure::{AuditId, safe_line};
-use crate::limits;
 use crate::sandbox::state::State;
-use crate::secret::Scanner;
 
 #[derive(ComponentType, Lift, Clone, Copy)]
 #[component(enum)]

@@ -2,13 +2,13 @@
 //!
 //! The default implementation refuses in words alone; this one refuses first.
 
+use cofferdam_core::failure::{LimitHit, LimitKind};
+use cofferdam_core::limits;
 use wasmtime::component::HasData;
 use wasmtime_wasi::WasiView;
 use wasmtime_wasi::p2::bindings::random::{insecure, random};
 use wasmtime_wasi::random::WasiRandomCtx;
 
-use crate::failure::{LimitHit, LimitKind};
-use crate::limits;
 use crate::sandbox::limiter::Refused;
 use crate::sandbox::state::State;
 

@@ -11,6 +11,9 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use cofferdam_core::clock::{Clock, SystemClock};
+use cofferdam_core::failure::{Denial, DenialCode};
+use cofferdam_core::secret::{Scanner, Secret};
 use http::{HeaderMap, HeaderValue, Request};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt;
@@ -23,13 +26,10 @@ use super::guards::Guards;
 use super::http::{Egress, EgressSettings, HttpGate};
 use super::ledger::{Ledger, Verdict};
 use super::unkeyed::UnkeyedWatch;
-use crate::clock::{Clock, SystemClock};
 use crate::egress::{
     Authorization, Authorize, Authorizing, Injection, PrivateGrant, Resolution, Resolve, Target, default_tls,
 };
-use crate::failure::{Denial, DenialCode};
 use crate::manifest::Manifest;
-use crate::secret::{Scanner, Secret};
 
 const KEY: &str = "sk_test_4eC39HqLyjWDarjtT1zdp7dc";
 const NAME: &str = "bearer/shop/default";

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use cofferdam_core::failure::{LimitHit, LimitKind};
+use cofferdam_core::limits::HEADER_BYTES;
 use http::HeaderMap;
 
 use super::ledger::{Ledger, Verdict};
 use crate::egress::{Authorize, Client, ReadOnly, header_bytes};
-use crate::failure::{LimitHit, LimitKind};
-use crate::limits::HEADER_BYTES;
 
 /// The rules for one request's trailers: those of the fields before its body.
 pub(super) struct TrailersRule {

@@ -9,11 +9,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use cofferdam_core::failure::UnkeyedRequest;
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, Method, Request};
 
 use crate::egress::is_method_override;
-use crate::failure::UnkeyedRequest;
 
 /// The methods of which HTTP says that twice is as good as once.
 const IDEMPOTENT: [Method; 6] =

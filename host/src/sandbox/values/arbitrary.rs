@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
+use cofferdam_core::failure::safe_line;
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
 use serde_json::Value;
 
 use super::tests::round_trip;
-use crate::failure::safe_line;
 use crate::package::{Case, Field, Name, Shape};
 
 fn names(count: usize) -> Arc<[Name]> {

@@ -72,11 +72,11 @@ pub(super) fn unknown_field<'n>(
     unknown: &str,
     names: impl Iterator<Item = &'n str> + Clone,
 ) -> ArgumentError {
-    let near =
-        crate::spelling::nearest(unknown, names.clone()).map(|near| format!("; did you mean `{near}`?"));
+    let near = cofferdam_core::spelling::nearest(unknown, names.clone())
+        .map(|near| format!("; did you mean `{near}`?"));
     let known = names.collect::<Vec<_>>();
     let known = if known.is_empty() { "none".into() } else { known.join(", ") };
-    let unknown = crate::failure::safe_line(unknown, 64);
+    let unknown = cofferdam_core::failure::safe_line(unknown, 64);
     let near = near.unwrap_or(".".into());
     ArgumentError::new(format!("there is no such field{near} The fields are: {known}"))
         .under(format!(".{unknown}"))

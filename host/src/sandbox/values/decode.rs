@@ -3,6 +3,8 @@
 use std::cell::Cell;
 use std::io;
 
+use cofferdam_core::limits;
+use cofferdam_core::secret::{Found, Scanner};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -10,8 +12,6 @@ use super::image::{Image, Malformed};
 use super::layout::{Kind, Layout, OperationLayout};
 use super::size;
 use super::written::Written;
-use crate::limits;
-use crate::secret::{Found, Scanner};
 
 /// What an operation returned.
 #[derive(Debug, PartialEq)]

@@ -5,11 +5,11 @@
 
 use std::cell::Cell;
 
+use cofferdam_core::limits;
 use wasmtime::component::Val;
 
 use super::image::{Image, Malformed, Refused, Writer};
 use super::layout::{Kind, Layout, OperationLayout, discriminant};
-use crate::limits;
 use crate::package::Name;
 
 /// Why a dynamic value does not become an image.

@@ -4,13 +4,13 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use cofferdam_core::limits::PAYLOAD_BYTES;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::decode::{self, Answer};
 use super::tests::{field, names, option, typed};
 use super::{Layouts, OperationLayout, Returned, Unreadable};
-use crate::limits::PAYLOAD_BYTES;
 use crate::package::{Case, Name, Shape};
 
 fn layout(shape: &Shape) -> OperationLayout {

@@ -2,10 +2,10 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE, URL_SAFE_NO_PAD};
+use cofferdam_core::digest::Digest;
 use serde_json::{Value, json};
 
 use super::{FOREIGN, key, name, now, signed, slack, statement, version};
-use crate::digest::Digest;
 use crate::trust::{Envelope, Statement, sign};
 
 fn wire() -> Value {

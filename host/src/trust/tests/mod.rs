@@ -6,8 +6,9 @@ mod key;
 mod keyring;
 mod verify;
 
+use cofferdam_core::digest::Digest;
+
 use super::{Envelope, Keyring, Scope, SecretKey, Statement, sign};
-use crate::digest::Digest;
 use crate::manifest::ConnectorName;
 
 const PACKAGE: &[u8] = b"a package";

@@ -2,13 +2,13 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use cofferdam_core::digest::Digest;
+use cofferdam_core::failure::SignatureCode::{
+    BadSignature, ExpiredKey, IdentityMismatch, KeyScope, Malformed, RevokedKey, UnknownKey, Unsigned,
+};
 use serde_json::{Value, json};
 
 use super::{FOREIGN, PACKAGE, date, key, name, now, signed, slack, statement, trusting, version};
-use crate::digest::Digest;
-use crate::failure::SignatureCode::{
-    BadSignature, ExpiredKey, IdentityMismatch, KeyScope, Malformed, RevokedKey, UnknownKey, Unsigned,
-};
 use crate::trust::{Envelope, Keyring, Scope, Statement, TrustError, Verified, allow_unsigned, sign, verify};
 
 const ACME: &str = "github://acme/*";
@@ -244,7 +244,7 @@ fn row_63_nothing_below_the_floor_of_its_name_is_accepted() {
     }
     for floor in ["1.2.1-alpha", "1.10.0", "999999.0.0"] {
         let error = with_floor("github://acme/slack", floor).unwrap_err();
-        assert_eq!(error.code(), crate::failure::SignatureCode::BelowFloor);
+        assert_eq!(error.code(), cofferdam_core::failure::SignatureCode::BelowFloor);
         assert!(error.to_string().contains(floor) && error.fix().contains("trust floor"), "{error}");
     }
     let mut keyring = Keyring::empty();

@@ -18,7 +18,7 @@ fn an_older_or_missing_vault_is_refused_until_accepted() {
     refused(&at(&home), "is missing");
     // The state of that time, put back with it, is older than nothing; alone, it is refused.
     fs::rename(&moved, home.path().join("vault")).unwrap();
-    let state = crate::home_state::HomeState::of(home.path());
+    let state = cofferdam_core::home_state::HomeState::of(home.path());
     state.accept(0, [0; 32]).unwrap();
     assert_eq!(at(&home).bindings().unwrap().iter().count(), 1);
     add(&at(&home), &key("api_key/slack/third")).unwrap();

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use super::*;
+use cofferdam_core::home_state::Loss;
+
 use crate::audit::error::AuditTrouble;
 use crate::audit::order::{KeyClaim, KeyOf};
 use crate::audit::{Checkpoint, Statement};
@@ -83,6 +85,47 @@ fn a_deleted_log_frees_no_key() {
 }
 
 #[test]
+fn a_checkpoint_remembers_what_log_and_state_lost() {
+    let checkpoint = |path: &std::path::PathBuf| path.ends_with("audit.checkpoint");
+    for older in [false, true] {
+        let home = tempfile::tempdir().unwrap();
+        fill(home.path(), 3);
+        let state = home.path().join("home.state");
+        let (mut copy, old_state) = (files(home.path()), fs::read(&state).unwrap());
+        assert!(matches!(keyed(&log(home.path()), "k"), Ok(Opened::Begun)));
+        let newest = files(home.path()).into_iter().find(|(path, _)| checkpoint(path)).unwrap();
+        match older {
+            true => fs::write(&state, old_state).unwrap(),
+            false => {
+                copy.clear();
+                fs::remove_file(&state).unwrap();
+            }
+        }
+        copy.insert(newest.0, newest.1);
+        put_back(home.path(), &copy);
+        refused_until_accepted(home.path());
+    }
+}
+
+#[test]
+fn a_reader_finds_every_loss() {
+    let home = tempfile::tempdir().unwrap();
+    fill(home.path(), 3);
+    let copy = files(home.path());
+    assert!(keyed(&log(home.path()), "k").is_ok());
+    assert_eq!(log(home.path()).loss().unwrap(), None);
+    put_back(home.path(), &copy);
+    assert!(matches!(log(home.path()).loss(), Ok(Some(Loss::LogOlder { .. }))));
+    fill(home.path(), 20);
+    assert!(matches!(log(home.path()).loss(), Ok(Some(Loss::LogOther(_)))));
+    put_back(home.path(), &BTreeMap::new());
+    assert!(matches!(log(home.path()).loss(), Ok(Some(Loss::LogOlder { found: 0, .. }))));
+    fs::remove_file(home.path().join("home.state")).unwrap();
+    put_back(home.path(), &copy);
+    assert_eq!(log(home.path()).loss().unwrap(), Some(Loss::StateMissing));
+}
+
+#[test]
 fn an_older_log_with_its_checkpoint_frees_no_key() {
     let home = tempfile::tempdir().unwrap();
     fill(home.path(), 3);
@@ -124,21 +167,27 @@ fn a_missing_or_changed_state_frees_no_key() {
 fn a_missing_vault_stops_keyed_calls() {
     let home = tempfile::tempdir().unwrap();
     assert!(keyed(&log(home.path()), "k").is_ok());
-    crate::home_state::HomeState::of(home.path()).advance_vault(3).unwrap();
+    cofferdam_core::home_state::HomeState::of(home.path()).advance_vault(3).unwrap();
     refused_until_accepted(home.path());
 }
 
 #[test]
 fn a_log_deleted_with_the_state_frees_no_key_where_a_vault_remembers_one() {
     let home = tempfile::tempdir().unwrap();
-    let vault = BTreeMap::from([(home.path().join("vault"), crate::home_state::vault_header(1, 0))]);
-    let state = crate::home_state::HomeState::of(home.path());
+    let vault = BTreeMap::from([(home.path().join("vault"), cofferdam_core::home_state::vault_header(1, 0))]);
+    let state = cofferdam_core::home_state::HomeState::of(home.path());
     state.create(None).unwrap();
     put_back(home.path(), &vault);
     state.advance_vault(1).unwrap();
     assert!(matches!(keyed(&log(home.path()), "k"), Ok(Opened::Begun)));
     put_back(home.path(), &BTreeMap::new());
     fs::remove_file(home.path().join("home.state")).unwrap();
+    let vault = home.path().join("vault");
+    put_back_vault(&vault, 1);
+    fs::set_permissions(&vault, <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o644))
+        .unwrap();
+    assert!(is_lost(&log(home.path())), "it may remember more");
+    put_back_vault(&vault, 1);
     refused_until_accepted(home.path());
 }
 
@@ -221,7 +270,7 @@ fn a_vault_that_others_can_read_is_repaired_and_not_accepted() {
     assert!(keyed(&log(home.path()), "k").is_ok());
     let vault = home.path().join("vault");
     put_back_vault(&vault, 2);
-    crate::home_state::HomeState::of(home.path()).advance_vault(2).unwrap();
+    cofferdam_core::home_state::HomeState::of(home.path()).advance_vault(2).unwrap();
     fs::set_permissions(&vault, <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o644))
         .unwrap();
     assert!(is_lost(&log(home.path())));
@@ -236,7 +285,7 @@ fn a_vault_that_others_can_read_is_repaired_and_not_accepted() {
 
 /// Puts a vault that has come so far in its place.
 fn put_back_vault(path: &Path, counter: u64) {
-    fs::write(path, crate::home_state::vault_header(counter, 0)).unwrap();
+    fs::write(path, cofferdam_core::home_state::vault_header(counter, 0)).unwrap();
     fs::set_permissions(path, <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o600))
         .unwrap();
 }

@@ -15,6 +15,8 @@ mod written;
 use std::path::Path;
 use std::sync::Arc;
 
+use cofferdam_core::failure::AuditId;
+use cofferdam_core::host_key;
 use jiff::Timestamp;
 use rusqlite::Connection;
 use serde_json::{Map, Value, json};
@@ -29,8 +31,6 @@ use crate::audit::{
     AuditError, AuditLog as _, CallStatus, CloseCall, Entry, EventLine, Expected, FINDINGS, Finding, KeyEnd,
     OpenCall, Opened, Order, Outcome, Route, Sealer, Verdict, whole, written as answer,
 };
-use crate::failure::AuditId;
-use crate::host_key;
 
 /// A record in this home that waits for nobody.
 pub(crate) fn log(home: &Path) -> SqliteLog {

@@ -6,7 +6,7 @@ use super::disk::{Act, Disk, Files};
 use super::{close, done, file, findings, log, open, opening};
 use crate::audit::sqlite::{Durability, FILE, LogSettings, SqliteLog};
 use crate::audit::{AuditLog as _, CallStatus, Flaw, Order, written as answer};
-use crate::failure::AuditId;
+use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 
 /// Calls of one run: enough that the write-ahead log is copied into the file and begun anew.

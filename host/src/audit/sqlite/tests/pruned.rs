@@ -186,8 +186,8 @@ fn a_host_prunes_by_itself_what_its_operator_does_not_keep() {
 fn under_a_key(home: &Path, at: Timestamp, is_decided: bool) -> AuditId {
     let log = log(home);
     let id = AuditId::mint();
-    let key = crate::digest::Digest::of(b"k").to_string();
-    let fingerprint = crate::digest::Digest::from_bytes([7; 32]).to_string();
+    let key = cofferdam_core::digest::Digest::of(b"k").to_string();
+    let fingerprint = cofferdam_core::digest::Digest::from_bytes([7; 32]).to_string();
     let lines = [
         line(1, "received", at, json!({"actor": "tester", "connector": "c@1.0.0", "op": "greet"})),
         line(

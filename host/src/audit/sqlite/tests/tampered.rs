@@ -57,7 +57,8 @@ fn a_chain_that_is_made_anew_is_not_the_one_that_was_signed() {
     for n in 1..=40_u64 {
         let select = "SELECT body FROM entries WHERE n = ?1";
         let body: String = connection.query_row(select, [n], |row| row.get(0)).unwrap();
-        hash = crate::audit::chained(&hash, n, crate::digest::Digest::of(body.as_bytes()).as_bytes());
+        hash =
+            crate::audit::chained(&hash, n, cofferdam_core::digest::Digest::of(body.as_bytes()).as_bytes());
         connection.execute("UPDATE entries SET hash = ?2 WHERE n = ?1", params![n, hash]).unwrap();
     }
     drop(connection);
@@ -154,8 +155,8 @@ fn a_key_that_is_gone_renamed_or_another_calls_is_found() {
             at: call.at,
             of: crate::audit::KeyOf::Call,
         });
-        let claim = json!({"key_sha256": crate::digest::Digest::of(key.as_bytes()).to_string(),
-            "fingerprint": crate::digest::Digest::from_bytes(print).to_string()});
+        let claim = json!({"key_sha256": cofferdam_core::digest::Digest::of(key.as_bytes()).to_string(),
+            "fingerprint": cofferdam_core::digest::Digest::from_bytes(print).to_string()});
         let received = json!({"connector": "github://acme/hello@0.1.0", "op": "greet", "actor": "tester"});
         let lines = [
             line(1, "received", call.at, received),

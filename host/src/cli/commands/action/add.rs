@@ -3,13 +3,13 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use cofferdam_core::error::HostError;
 use serde::Serialize;
 
 use crate::cli::page::{Page, Tone};
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
 use crate::cli::{files, progress, runtime};
-use crate::error::HostError;
 use crate::flow::Runnable;
 
 /// Longest file that is read, in bytes; what may be in one is for the parser to say.

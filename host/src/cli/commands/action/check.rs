@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use cofferdam_core::document::DocumentError;
+use cofferdam_core::error::{Error, HostError};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -12,8 +14,6 @@ use crate::cli::page::{Page, Tone};
 use crate::cli::report::{self, Stop};
 use crate::cli::session::Session;
 use crate::cli::{progress, runtime};
-use crate::document::DocumentError;
-use crate::error::{Error, HostError};
 use crate::flow::Runnable;
 use crate::host::Host;
 

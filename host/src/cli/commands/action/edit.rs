@@ -5,14 +5,15 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
+use cofferdam_core::document::{DocumentError, Findings, Key, Refused};
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::safe_line;
+
 use super::add::Kept;
 use crate::action::Action;
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
 use crate::cli::{files, progress, runtime};
-use crate::document::{DocumentError, Findings, Key, Refused};
-use crate::error::{HostError, HostErrorKind};
-use crate::failure::safe_line;
 use crate::flow::Runnable;
 use crate::host::Host;
 

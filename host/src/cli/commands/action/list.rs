@@ -1,12 +1,12 @@
 //! `action list`: the actions that are kept.
 
+use cofferdam_core::failure::safe_line;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::cli::page::Page;
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
-use crate::failure::safe_line;
 use crate::flow::{ListedAction, Readiness};
 
 const EXAMPLES: &str = "\

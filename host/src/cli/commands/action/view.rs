@@ -1,12 +1,12 @@
 //! An action as it is shown: what it needs, what it takes, and what each of its steps is given.
 
+use cofferdam_core::failure::RepeatRule;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::action::{Action, Input, Requirement, Retry, Step, Target, Template};
 use crate::call::ConnectorRef;
 use crate::cli::page::Page;
-use crate::failure::RepeatRule;
 use crate::flow::Once;
 use crate::host::Host;
 

@@ -3,6 +3,8 @@
 use std::io::{self, BufWriter, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::private_file::{FilePolicy, StagedFile};
 use jiff::Timestamp;
 
 use super::when::moment;
@@ -11,8 +13,6 @@ use crate::cli::page::{Page, Tone};
 use crate::cli::progress::Counted;
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
-use crate::error::{HostError, HostErrorKind};
-use crate::private_file::{FilePolicy, StagedFile};
 
 const EXAMPLES: &str = "\
 Each line is an entry, with its hash and the hash of the one before it; signed statements stand between them and \

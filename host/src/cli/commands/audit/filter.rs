@@ -1,17 +1,17 @@
 //! Which calls: the options that `list` and `stats` have in common, and what they mean.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::{FailureClass, safe_line};
+use cofferdam_core::spelling;
 use jiff::Timestamp;
 
 use super::when::moment;
 use crate::audit::{AuditReader, CallStatus, Filter};
 use crate::call::ConnectorRef;
 use crate::cli::report::Stop;
-use crate::error::{HostError, HostErrorKind};
 use crate::explain;
-use crate::failure::{FailureClass, safe_line};
 use crate::manifest::ConnectorName;
-use crate::spelling;
 
 /// The word for calls that were cut short.
 pub(super) const INCOMPLETE: &str = "incomplete";

@@ -1,10 +1,11 @@
 //! The id of a call, as people give it: whole, or its beginning as long as that is one call's alone.
 
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::{AuditId, safe_line};
+
 use super::read;
 use crate::audit::AuditReader;
 use crate::cli::report::Stop;
-use crate::error::{HostError, HostErrorKind};
-use crate::failure::{AuditId, safe_line};
 
 /// Fewest digits of a beginning.
 const DIGITS: usize = 6;

@@ -1,12 +1,12 @@
 //! A call as one line: in a table, in a stream, for people and for programs.
 
+use cofferdam_core::failure::AuditId;
 use serde::Serialize;
 
 use super::filter::INCOMPLETE;
 use super::when;
 use crate::audit::{CallRow, CallStatus};
 use crate::cli::page::Tone;
-use crate::failure::AuditId;
 
 /// A call, for programs.
 #[derive(Debug, Serialize)]

@@ -14,11 +14,12 @@ mod tail;
 mod verify;
 mod when;
 
+use cofferdam_core::failure::AuditId;
+
 use crate::Host;
 use crate::audit::{AuditError, AuditReader};
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
-use crate::failure::AuditId;
 use crate::host::unreadable;
 
 /// Shows what was called, and proves that nobody edited it.

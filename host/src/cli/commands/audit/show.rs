@@ -1,5 +1,6 @@
 //! `audit show`: everything that is on record of one call, for its operator.
 
+use cofferdam_core::error::{HostError, HostErrorKind};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -10,7 +11,6 @@ use crate::audit::{CallRow, StoredEntry};
 use crate::cli::page::Page;
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
-use crate::error::{HostError, HostErrorKind};
 
 const EXAMPLES: &str = "\
 This is the operator's view, with causes and notes that callers and agents are not told.

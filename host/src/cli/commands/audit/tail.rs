@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use cofferdam_core::failure::AuditId;
 use serde::Deserialize;
 
 use super::line::{self, Line};
@@ -13,7 +14,6 @@ use crate::cli::page::Page;
 use crate::cli::report::Stop;
 use crate::cli::runtime;
 use crate::cli::session::Session;
-use crate::failure::AuditId;
 
 const EXAMPLES: &str = "\
 A call is shown when it ends, whichever process made it. With --format json each is a line of its own.

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
+use cofferdam_core::error::HostErrorKind;
+
 use super::NOTHING;
 use crate::audit::{Finding, NoteKey};
 use crate::cli::files;
@@ -12,7 +14,6 @@ use crate::cli::progress::Counted;
 use crate::cli::report::Stop;
 use crate::cli::runtime::block_on;
 use crate::cli::session::Session;
-use crate::error::HostErrorKind;
 use crate::host::{Audit, Proof, PutBack, verify_export};
 
 const EXAMPLES: &str = "\

@@ -3,11 +3,11 @@
 use std::io::{IsTerminal as _, Write as _};
 
 use clap::ArgGroup;
+use cofferdam_core::error::{HostError, HostErrorKind};
 
 use super::{Name, changed, connector, host};
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
-use crate::error::{HostError, HostErrorKind};
 use crate::host::{BindingView, Host};
 use crate::manifest::{ConnectorName, HostGrant};
 use crate::vault::BindingName;

@@ -1,6 +1,7 @@
 //! Where a new binding may go and who may use it: as told, or as the one connector that asks wants it.
 
-use crate::error::{HostError, HostErrorKind};
+use cofferdam_core::error::{HostError, HostErrorKind};
+
 use crate::host::{Asker, Host};
 use crate::manifest::{ConnectorName, HostGrant};
 use crate::vault::BindingName;

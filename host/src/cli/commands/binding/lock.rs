@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use cofferdam_core::error::HostError;
 use serde::Serialize;
 
 use crate::cli::files;
@@ -10,7 +11,6 @@ use crate::cli::page::{Page, Tone};
 use crate::cli::passphrase;
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
-use crate::error::HostError;
 use crate::vault::{LockKind, NewLock};
 
 const EXAMPLES: &str = "\

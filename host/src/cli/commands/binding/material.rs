@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::privileged::ExposeSecret as _;
+use cofferdam_core::secret::Secret;
 use serde::Deserialize;
 use serde::de::{Deserializer, Visitor};
 use zeroize::Zeroizing;
@@ -9,9 +12,7 @@ use zeroize::Zeroizing;
 use crate::cli::report::Stop;
 use crate::cli::secrets::{From, Given, ask};
 use crate::cli::session::Session;
-use crate::error::{HostError, HostErrorKind};
 use crate::manifest::CredentialKind;
-use crate::secret::Secret;
 use crate::vault::{BindingName, Material, OauthGrant, SHORT_SECRET_CHARS, SecretForm, secret_text};
 
 /// The parts that are no secrets.

@@ -2,12 +2,13 @@
 
 use std::ffi::OsString;
 
+use cofferdam_core::error::{HostError, HostErrorKind};
+
 use super::material::{self, Parts};
 use super::{Name, changed, connector, grants, host};
 use crate::cli::report::Stop;
 use crate::cli::secrets;
 use crate::cli::session::Session;
-use crate::error::{HostError, HostErrorKind};
 use crate::host::NewBinding;
 use crate::manifest::{ConnectorName, HostGrant};
 use crate::vault::{BindingName, LockKind};

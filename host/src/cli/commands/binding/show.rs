@@ -1,5 +1,6 @@
 //! `binding list`, `inspect` and `test`: what is bound, and who would get it.
 
+use cofferdam_core::failure::FailureClass;
 use serde::Serialize;
 
 use super::{Name, fields};
@@ -8,7 +9,6 @@ use crate::cli::private::AllowPrivate;
 use crate::cli::report::Stop;
 use crate::cli::runtime;
 use crate::cli::session::Session;
-use crate::failure::FailureClass;
 use crate::host::{BindingInspection, BindingTest, BindingView, STALE_AFTER_DAYS, TestAnswer, Verdict};
 use crate::vault::BindingName;
 

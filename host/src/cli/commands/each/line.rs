@@ -3,12 +3,12 @@
 use std::io::BufRead;
 use std::path::Path;
 
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::safe_line;
+use cofferdam_core::strict_json;
 use serde_json::{Map, Value};
 
 use crate::cli::files;
-use crate::error::{HostError, HostErrorKind};
-use crate::failure::safe_line;
-use crate::strict_json;
 
 /// Longest line, in bytes. What a call takes is less, and the call says so.
 const LINE_BYTES: usize = 16 * 1024 * 1024;

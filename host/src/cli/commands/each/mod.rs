@@ -6,17 +6,17 @@ use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::Path;
 
+use cofferdam_core::error::{Error, HostError, HostErrorKind};
+use cofferdam_core::failpoint;
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio::task::JoinSet;
 use tokio::time::{Duration, MissedTickBehavior, interval};
 
 use crate::call::{Call, Cancellation, Report};
-use crate::cli::report::{Stop, exit_code};
+use crate::cli::report::{Stop, exit_code, is_logged};
 use crate::cli::session::Session;
 use crate::cli::ui::Ui;
 use crate::cli::{files, runtime};
-use crate::error::{Error, HostError, HostErrorKind};
-use crate::failpoint;
 use crate::host::Host;
 use line::Line;
 
@@ -125,7 +125,8 @@ async fn all(
                     let host = host.clone();
                     running.spawn(async move {
                         let (outcome, report) = host.run_text_reported(call).await;
-                        Done { line, outcome, report: Some(report) }
+                        let has_id = outcome.is_ok() || is_logged(&host, &report.audit_id);
+                        Done { line, outcome, report: Some(report).filter(|_| has_id) }
                     });
                 }
             },

@@ -5,14 +5,14 @@ mod word;
 
 use std::sync::Arc;
 
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::{FailureClass, safe_line};
 use serde::Serialize;
 
 use crate::cli::page::{Page, Tone};
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
-use crate::error::{HostError, HostErrorKind};
 use crate::explain::{self, Explanation, Kind, Ours};
-use crate::failure::{FailureClass, safe_line};
 use crate::resilience::{PROFILES, Profile};
 use profile::ProfileView;
 use word::Word;
@@ -79,7 +79,7 @@ fn profile_named(word: &str, session: &Session<'_>) -> Option<Arc<Profile>> {
 
 fn unknown(word: &str) -> HostError {
     let shown = safe_line(word, 100);
-    let near = explain::nearest(word).or_else(|| crate::spelling::nearest(word, PROFILES));
+    let near = explain::nearest(word).or_else(|| cofferdam_core::spelling::nearest(word, PROFILES));
     let hint = match near {
         Some(near) => format!("The nearest word is `{near}`; `cofferdam explain --list` has all of them."),
         None => "`cofferdam explain --list` has all words.".to_owned(),

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use cofferdam_core::failure::Cause;
 use serde::Serialize;
 
 use crate::cli::page::Page;
-use crate::failure::Cause;
 use crate::resilience::{BreakerPolicy, Profile, Schedule};
 
 /// A profile, for people and programs.

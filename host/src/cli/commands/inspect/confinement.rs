@@ -1,13 +1,13 @@
 //! `inspect --host`: what confines servers and the compile worker on this machine.
 
+use cofferdam_core::confine::{Attempt, Confinement, Role, Wall, attempts};
+use cofferdam_core::error::{HostError, HostErrorKind};
 use serde::Serialize;
 
 use crate::cli::page::{Page, Tone};
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
 use crate::cli::settings::Settings;
-use crate::confine::{Attempt, Confinement, Role, Wall, attempts};
-use crate::error::{HostError, HostErrorKind};
 
 /// The findings of the probes.
 #[derive(Serialize)]

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use cofferdam_core::error::{HostError, HostErrorKind};
 use serde_json::{Map, Value, json};
 
 use super::config::pretty;
-use crate::error::{HostError, HostErrorKind};
 
 /// The name of the server in every client.
 const NAME: &str = "cofferdam";

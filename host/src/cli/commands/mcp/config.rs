@@ -1,6 +1,7 @@
 //! `mcp config`: how MCP clients are told to start or reach the server, printed or written where they read it.
 
 use clap::Parser as _;
+use cofferdam_core::error::{HostError, HostErrorKind};
 use serde_json::{Value, json};
 
 use super::clients::{Client, Entry, Merged};
@@ -8,7 +9,6 @@ use crate::cli::args::Cli;
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
 use crate::cli::{files, passphrase};
-use crate::error::{HostError, HostErrorKind};
 
 const EXAMPLES: &str = "\
 What stands after `--` are the options of `cofferdam mcp` that the client is to start it with.

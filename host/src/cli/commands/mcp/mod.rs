@@ -7,14 +7,15 @@ mod tools;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::limits::PAYLOAD_BYTES;
+
 use crate::cli::listen::{Listen, Pace, memory, note_who_can_ask, time};
 use crate::cli::private::AllowPrivate;
 use crate::cli::report::Stop;
 use crate::cli::runtime;
 use crate::cli::session::Session;
-use crate::error::{HostError, HostErrorKind};
 use crate::host::Host;
-use crate::limits::PAYLOAD_BYTES;
 use crate::mcp::{CallNotes, GivenNames, McpSettings, Offer, Offered, Pins, SessionLimits};
 use crate::server::{Listening, Shutdown};
 
@@ -142,7 +143,7 @@ fn serve(args: Serve, session: &Session<'_>) -> Result<(), Stop> {
     }
     // The token and the certificate are read before the process confines itself.
     let settings = match args.http {
-        Some(address) => Some(args.listen.settings(address, TOKEN, &args.pace)?),
+        Some(address) => Some(args.listen.settings(address, TOKEN, &args.pace)?.with_sessions()),
         None => None,
     };
     let host = session.serving_host_with(|builder| {

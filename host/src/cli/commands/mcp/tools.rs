@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use cofferdam_core::error::HostError;
+
 use crate::cli::page::{Page, Tone};
 use crate::cli::report::Stop;
 use crate::cli::runtime;
 use crate::cli::ui::Ui;
-use crate::error::HostError;
 use crate::host::Host;
 use crate::mcp::{Catalog, GivenNames, Listing, Offer, Pins};
 

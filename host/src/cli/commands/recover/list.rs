@@ -1,10 +1,11 @@
 //! `recover list`: the calls that were cut short.
 
+use cofferdam_core::failure::safe_line;
+
 use crate::audit::{CallStatus, Filter};
 use crate::cli::page::{Page, Tone};
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
-use crate::failure::safe_line;
 use crate::flow::Incomplete;
 use crate::host::{Host, unreadable};
 

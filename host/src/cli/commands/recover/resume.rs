@@ -1,5 +1,8 @@
 //! `recover resume`: calls that were cut short are done again, where that is as good as once.
 
+use cofferdam_core::error::{Error, HostErrorKind};
+use cofferdam_core::failpoint;
+use cofferdam_core::failure::AuditId;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -10,9 +13,6 @@ use crate::cli::report::{Stop, exit_code};
 use crate::cli::runtime;
 use crate::cli::session::Session;
 use crate::cli::user::actor;
-use crate::error::{Error, HostErrorKind};
-use crate::failpoint;
-use crate::failure::AuditId;
 use crate::host::Host;
 
 const EXAMPLES: &str = "\

@@ -1,11 +1,11 @@
 //! The arguments of an action as they stand on the command line: each read as its input's type wants it.
 
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::safe_line;
+use cofferdam_core::strict_json;
 use serde_json::{Map, Value};
 
 use crate::action::{Input, InputKind};
-use crate::error::{HostError, HostErrorKind};
-use crate::failure::safe_line;
-use crate::strict_json;
 
 /// Divides `ARG=VALUE`.
 pub(super) fn pair(text: &str) -> Result<(String, String), String> {

@@ -7,6 +7,9 @@ mod told;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cofferdam_core::error::{Error, HostError};
+use cofferdam_core::failure::safe_line;
+
 use super::call::{argument_text, service_and_identity, time};
 use crate::call::Cancellation;
 use crate::cli::private::AllowPrivate;
@@ -14,8 +17,6 @@ use crate::cli::report::{Stop, exit_code, told_by};
 use crate::cli::session::Session;
 use crate::cli::tool_result::ToolResult;
 use crate::cli::{debug, progress, retries, runtime};
-use crate::error::{Error, HostError};
-use crate::failure::safe_line;
 use crate::flow::{ActionReport, ActionValue, Again, Run, StepStatus};
 use crate::host::Host;
 

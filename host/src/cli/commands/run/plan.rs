@@ -1,5 +1,6 @@
 //! `run --dry-run`: what each step would do, for people and for programs.
 
+use cofferdam_core::failure::RepeatRule;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -8,7 +9,6 @@ use crate::cli::page::{Page, Tone};
 use crate::cli::report::Stop;
 use crate::cli::runtime;
 use crate::cli::session::Session;
-use crate::failure::RepeatRule;
 use crate::flow::{DryCall, DryRun, DryStep, Run};
 use crate::host::{Access, Host};
 

@@ -3,9 +3,10 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use cofferdam_core::event::{Event, Listener, Step};
+
 use crate::cli::progress;
 use crate::cli::ui::Ui;
-use crate::event::{Event, Listener, Step};
 
 /// Says on standard error which step an action is at.
 pub(super) struct Steps {

@@ -1,0 +1,93 @@
+//! SHA-256 digests as values: the identity of every package.
+
+use std::fmt;
+
+use sha2::{Digest as _, Sha256};
+
+/// A SHA-256 digest. Its text form is 64 lower-case hexadecimal digits, as `sha256sum` prints it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Digest([u8; 32]);
+
+impl Digest {
+    /// The digest of `bytes`.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+
+    /// Reads 64 lower-case hexadecimal digits, with or without the prefix `sha256:`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let hex = text.strip_prefix("sha256:").unwrap_or(text).as_bytes();
+        let mut digest = [0u8; 32];
+        let (pairs, rest) = hex.as_chunks::<2>();
+        if pairs.len() != digest.len() || !rest.is_empty() {
+            return None;
+        }
+        for (byte, [high, low]) in digest.iter_mut().zip(pairs) {
+            *byte = nibble(*high)? << 4 | nibble(*low)?;
+        }
+        Some(Self(digest))
+    }
+
+    /// The digest with these bytes.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The 32 bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The first 12 digits, for people.
+    #[must_use]
+    pub fn short(&self) -> String {
+        self.to_string().chars().take(12).collect()
+    }
+}
+
+fn nibble(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Every call of a connector looks at its files, whose names are this text.
+        let digit = |nibble: u8| char::from(if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 });
+        let mut text = String::with_capacity(64);
+        for byte in self.0 {
+            text.extend([digit(byte >> 4), digit(byte & 15)]);
+        }
+        f.write_str(&text)
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sha256:{self}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Digest;
+
+    #[test]
+    fn text_form_is_that_of_sha256sum_and_round_trips() {
+        let digest = Digest::of(b"abc");
+        let text = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(digest.to_string(), text);
+        assert_eq!(Digest::parse(text), Some(digest));
+        assert_eq!(Digest::parse(&format!("sha256:{text}")), Some(digest));
+        for wrong in ["", "ba78", &text.to_uppercase(), &format!("{text}00"), &text.replace('b', "g")] {
+            assert_eq!(Digest::parse(wrong), None, "{wrong}");
+        }
+    }
+}

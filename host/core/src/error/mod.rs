@@ -1,0 +1,347 @@
+//! Why the host itself could not do what it was asked: the open error type, for operators and callers.
+//!
+//! Never mixed with [`Failure`]: a call that ran has an outcome, and its failures are the closed nine;
+//! a request that could not be taken up (unknown operation, unreadable manifest, full disk) is one of
+//! these. Its serial form is the second of the two envelopes, `{"error": {code, message, details, request_id}}`.
+
+mod restored;
+
+use std::error::Error as StdError;
+use std::fmt;
+
+use serde::Serialize;
+use serde::ser::{SerializeStruct, Serializer};
+use serde_json::{Map, Value};
+
+use crate::failure::{AuditId, Failure, Prompt};
+pub use restored::WholeHostError;
+
+macro_rules! kinds {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, exit $exit:literal;)+) => {
+        /// What kind of trouble it is; decides the code on the wire and the exit code.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum HostErrorKind {
+            $($(#[doc = $doc])+ $variant,)+
+        }
+
+        impl HostErrorKind {
+            /// Every kind.
+            pub const ALL: &'static [HostErrorKind] = &[$(HostErrorKind::$variant),+];
+
+            /// The stable `code`.
+            #[must_use]
+            pub const fn code(self) -> &'static str {
+                match self { $(HostErrorKind::$variant => $name,)+ }
+            }
+
+            /// What the kind means, in one sentence.
+            #[must_use]
+            pub fn meaning(self) -> &'static str {
+                match self { $(HostErrorKind::$variant => concat!($($doc),+).trim_ascii_start(),)+ }
+            }
+
+            /// The exit code of the command line for it.
+            #[must_use]
+            pub const fn exit_code(self) -> u8 {
+                match self { $(HostErrorKind::$variant => $exit,)+ }
+            }
+
+            /// Whether such an error of a call is about the call, so that its message is for whoever made it. Others
+            /// are for the operator, and may name places of the machine.
+            #[must_use]
+            pub const fn is_about_the_request(self) -> bool {
+                matches!(
+                    self,
+                    Self::Validation
+                        | Self::ConnectorNotFound
+                        | Self::ActionNotFound
+                        | Self::OpNotFound
+                        | Self::Conflict
+                        | Self::Busy
+                        | Self::AuditUnavailable
+                        | Self::OutcomeUnknown
+                        | Self::AuditNotFound
+                        | Self::NotReplayable
+                        | Self::IdempotencyConflict
+                        | Self::InProgress
+                        | Self::Cancelled
+                )
+            }
+        }
+    };
+}
+
+kinds! {
+    /// A document, a component or an argument is not acceptable as it is.
+    Validation = "validation", exit 65;
+    /// The component was made for another version of the connector contract.
+    ContractVersion = "contract_version", exit 65;
+    /// No such connector is installed.
+    ConnectorNotFound = "connector_not_found", exit 66;
+    /// There is no such action.
+    ActionNotFound = "action_not_found", exit 66;
+    /// The connector has no such operation.
+    OpNotFound = "op_not_found", exit 66;
+    /// A named file does not exist or cannot be read.
+    InputUnreadable = "input_unreadable", exit 66;
+    /// Something else already has this name.
+    Conflict = "conflict", exit 67;
+    /// A version older than one that was installed before, without leave to go back.
+    Downgrade = "downgrade", exit 67;
+    /// The component asks for more compile time or memory than the host gives.
+    CompileRefused = "compile_refused", exit 68;
+    /// The keyring cannot be read or is not safe to trust.
+    KeyringInvalid = "keyring_invalid", exit 72;
+    /// Nothing is bound under this name.
+    BindingNotFound = "binding_not_found", exit 66;
+    /// The vault is locked, and what would open it is missing or wrong.
+    VaultLocked = "vault_locked", exit 82;
+    /// The vault cannot be read or written, is damaged, or is not safe to use.
+    VaultUnusable = "vault_unusable", exit 83;
+    /// The package directory or its index cannot be read or written.
+    RegistryUnavailable = "registry_unavailable", exit 74;
+    /// The state of circuits cannot be read or written.
+    CircuitsUnavailable = "circuits_unavailable", exit 74;
+    /// The record cannot be written or read. Nothing runs that is not on record.
+    AuditUnavailable = "audit_unavailable", exit 84;
+    /// A call was run and what came of it is not known here: its end could not be recorded, it never had one, or its
+    /// outcome is not kept.
+    OutcomeUnknown = "outcome_unknown", exit 85;
+    /// The record has no such call.
+    AuditNotFound = "audit_not_found", exit 66;
+    /// The call has no outcome, or no request, that is kept: it cannot be given, or done, again.
+    NotReplayable = "not_replayable", exit 87;
+    /// The idempotency key was given before, with another call.
+    IdempotencyConflict = "idempotency_conflict", exit 67;
+    /// The call with this idempotency key is still running.
+    InProgress = "in_progress", exit 75;
+    /// The record was changed by somebody: it does not hold together.
+    AuditTampered = "audit_tampered", exit 86;
+    /// A file that the command was to make cannot be written.
+    OutputUnwritable = "output_unwritable", exit 74;
+    /// More is asked at once than the host takes; try again.
+    Busy = "busy", exit 75;
+    /// The call was cancelled by whoever asked for it, before it had an outcome.
+    Cancelled = "cancelled", exit 130;
+    /// A tool that the command needs is missing, or failed.
+    Tool = "tool", exit 71;
+    /// The host is configured in a way that cannot work.
+    Configuration = "configuration", exit 64;
+    /// A fault of the host.
+    Internal = "internal", exit 1;
+}
+
+/// An error of the host itself.
+#[derive(Debug)]
+pub struct HostError {
+    inner: Box<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    kind: HostErrorKind,
+    message: String,
+    hint: Option<String>,
+    details: Map<String, Value>,
+    request_id: AuditId,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl HostError {
+    /// An error of `kind`; the message is one full sentence without secrets.
+    pub fn new(kind: HostErrorKind, message: impl Into<String>) -> Self {
+        let inner = Inner {
+            kind,
+            message: message.into(),
+            hint: None,
+            details: Map::new(),
+            request_id: AuditId::mint(),
+            source: None,
+        };
+        Self { inner: Box::new(inner) }
+    }
+
+    /// Says what to do about it.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.inner.hint = Some(hint.into());
+        self
+    }
+
+    /// Adds a machine-readable fact.
+    #[must_use]
+    pub fn detail(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.inner.details.insert(key.to_owned(), value.into());
+        self
+    }
+
+    /// Keeps the cause for the operator; it is not part of the envelope.
+    #[must_use]
+    pub fn because(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.inner.source = Some(source.into());
+        self
+    }
+
+    /// Ties the error to the record of the request it ended.
+    #[must_use]
+    pub fn of_request(mut self, id: &AuditId) -> Self {
+        self.inner.request_id = id.clone();
+        self
+    }
+
+    /// The same error in other words: those of whoever asked for more than what it ended.
+    #[must_use]
+    pub fn reworded(mut self, words: impl FnOnce(&str) -> String) -> Self {
+        self.inner.message = words(&self.inner.message);
+        self
+    }
+
+    /// The kind: what callers branch on.
+    #[must_use]
+    pub fn kind(&self) -> HostErrorKind {
+        self.inner.kind
+    }
+
+    /// The message.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.inner.message
+    }
+
+    /// The next step, where there is one to name.
+    #[must_use]
+    pub fn hint_text(&self) -> Option<&str> {
+        self.inner.hint.as_deref()
+    }
+
+    /// The id under which the operator's log has this request.
+    #[must_use]
+    pub fn request_id(&self) -> &AuditId {
+        &self.inner.request_id
+    }
+
+    /// The machine-readable facts.
+    #[must_use]
+    pub fn details(&self) -> &Map<String, Value> {
+        &self.inner.details
+    }
+}
+
+impl fmt::Display for HostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.inner.message)
+    }
+}
+
+impl StdError for HostError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.inner.source.as_deref().map(|source| source as &(dyn StdError + 'static))
+    }
+}
+
+impl Serialize for HostError {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        struct Body<'a>(&'a Inner);
+        impl Serialize for Body<'_> {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let mut details = self.0.details.clone();
+                if let Some(hint) = &self.0.hint {
+                    details.insert("suggestion".into(), hint.as_str().into());
+                }
+                let mut body = serializer.serialize_struct("HostError", 4)?;
+                body.serialize_field("code", self.0.kind.code())?;
+                body.serialize_field("message", &self.0.message)?;
+                body.serialize_field("details", &details)?;
+                body.serialize_field("request_id", &self.0.request_id)?;
+                body.end()
+            }
+        }
+        let mut envelope = serializer.serialize_struct("Envelope", 1)?;
+        envelope.serialize_field("error", &Body(&self.inner))?;
+        envelope.end()
+    }
+}
+
+/// What can come back instead of a value: the outcome of a call that failed, or the host's own error.
+/// The two keep their types and their envelopes; this only says which it is.
+#[derive(Debug)]
+pub enum Error {
+    /// The call has an outcome, and it is a failure of the closed taxonomy.
+    Failure(Failure),
+    /// The request could not be taken up.
+    Host(HostError),
+}
+
+impl Error {
+    /// The failure, if it is one.
+    #[must_use]
+    pub fn failure(&self) -> Option<&Failure> {
+        match self {
+            Error::Failure(failure) => Some(failure),
+            Error::Host(_) => None,
+        }
+    }
+
+    /// What a person could be asked about it; none where no answer of theirs would help.
+    #[must_use]
+    pub fn prompt(&self) -> Option<Prompt> {
+        match self {
+            Error::Failure(failure) => failure.prompt(),
+            Error::Host(error) => match error.kind() {
+                HostErrorKind::Validation => Some(Prompt::Ask),
+                HostErrorKind::OutcomeUnknown | HostErrorKind::InProgress | HostErrorKind::Busy => {
+                    Some(Prompt::Approve)
+                }
+                _ => None,
+            },
+        }
+    }
+
+    /// The exit code of the command line for it.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Error::Failure(failure) => failure.class().exit_code(),
+            Error::Host(error) => error.kind().exit_code(),
+        }
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        Error::Failure(failure)
+    }
+}
+
+impl From<HostError> for Error {
+    fn from(error: HostError) -> Self {
+        Error::Host(error)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Failure(failure) => failure.fmt(f),
+            Error::Host(error) => error.fmt(f),
+        }
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            Error::Failure(_) => None,
+            Error::Host(error) => error.source(),
+        }
+    }
+}
+
+impl Serialize for Error {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Error::Failure(failure) => failure.serialize(serializer),
+            Error::Host(error) => error.serialize(serializer),
+        }
+    }
+}

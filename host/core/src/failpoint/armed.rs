@@ -1,0 +1,137 @@
+//! What is to happen at the named places, read from a text like `open.committed:3=kill,settle=pause`.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// Every place, in the order in which a call passes them; then those of the writer and of the end of the process.
+pub const NAMES: [&str; 28] = [
+    "received",
+    "admitted",
+    "submitted",
+    "open.durable",
+    "open.unheard",
+    "attempt.begins",
+    "request.answered",
+    "attempt.ended",
+    "append.durable",
+    "close.durable",
+    "step.begins",
+    "step.ended",
+    "outcome.told",
+    "settle",
+    "before.commit",
+    "after.commit",
+    "open.committed",
+    "close.committed",
+    "checkpoint.before",
+    "checkpoint.after",
+    "checkpoint.written",
+    "checkpoint.committed",
+    "state.before",
+    "state.written",
+    "accept.committed",
+    "prune.step",
+    "skip.open",
+    "skip.close",
+];
+
+/// How long a place that pauses does.
+const PAUSE: Duration = Duration::from_secs(3600);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Action {
+    Kill,
+    Pause,
+    Skip,
+    Panic,
+}
+
+#[derive(Debug)]
+struct Armed {
+    name: &'static str,
+    /// How often it is still passed before it acts.
+    left: AtomicU32,
+    action: Action,
+}
+
+static ARMED: OnceLock<Vec<Armed>> = OnceLock::new();
+
+/// Arms the places that `text` names, once a process: `NAME[:N]=ACTION`, separated by commas. The action (`kill`,
+/// `pause`, `panic` or `skip`) is taken when the place is passed for the N-th time (the first unless given); `skip` also ever after.
+///
+/// # Errors
+/// What of it is not understood.
+pub fn arm(text: &str) -> Result<(), String> {
+    let armed = text.split(',').filter(|part| !part.is_empty()).map(parse).collect::<Result<Vec<_>, _>>()?;
+    ARMED.set(armed).map_err(|_| "they are armed already".to_owned())
+}
+
+fn parse(part: &str) -> Result<Armed, String> {
+    let wrong = |what: &str| format!("`{part}`: {what}; write it like open.committed:3=kill");
+    let (place, action) = part.split_once('=').ok_or_else(|| wrong("no action"))?;
+    let (name, count) = place.split_once(':').unwrap_or((place, "1"));
+    let name = NAMES.into_iter().find(|known| *known == name).ok_or_else(|| wrong("no such place"))?;
+    let count: u32 = count.parse().ok().filter(|count| *count > 0).ok_or_else(|| wrong("no such count"))?;
+    let action = match action {
+        "kill" => Action::Kill,
+        "pause" => Action::Pause,
+        "skip" => Action::Skip,
+        "panic" => Action::Panic,
+        _ => return Err(wrong("no such action")),
+    };
+    Ok(Armed { name, left: AtomicU32::new(count), action })
+}
+
+/// Passes a place; whether what stands behind it is to be left out.
+pub(super) fn pass(name: &'static str) -> bool {
+    let Some(armed) = ARMED.get() else { return false };
+    let mut skipped = false;
+    for place in armed.iter().filter(|place| place.name == name) {
+        let before = place.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        match (place.action, before) {
+            (Action::Kill, Ok(1)) => kill(),
+            (Action::Pause, Ok(1)) => std::thread::sleep(PAUSE),
+            (Action::Panic, Ok(1)) => std::panic::resume_unwind(Box::new("a fail point")),
+            (Action::Skip, Ok(1) | Err(_)) => skipped = true,
+            _ => {}
+        }
+    }
+    skipped
+}
+
+/// As an operator's `kill -9`: nothing of the process runs after it.
+fn kill() {
+    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+    // The signal is on its way; this thread must not go on meanwhile.
+    loop {
+        std::thread::sleep(PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::*;
+
+    #[test]
+    fn a_place_is_armed_with_a_count_and_an_action() {
+        for (text, name, left, action) in [
+            ("open.committed:3=kill", "open.committed", 3, Action::Kill),
+            ("settle=pause", "settle", 1, Action::Pause),
+            ("skip.open=skip", "skip.open", 1, Action::Skip),
+        ] {
+            let armed = parse(text).unwrap();
+            let found = (armed.name, armed.left.load(Ordering::SeqCst), armed.action);
+            assert_eq!(found, (name, left, action), "{text}");
+        }
+        for wrong in ["settle", "settled=kill", "settle:0=kill", "settle:x=kill", "settle=maim", "=kill"] {
+            assert!(parse(wrong).unwrap_err().contains("write it like"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn nothing_happens_where_nothing_is_armed() {
+        assert!(!pass("received"));
+    }
+}

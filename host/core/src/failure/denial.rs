@@ -1,0 +1,360 @@
+//! One refused capability as a value: what was asked for, what is granted, and the line that would allow it.
+//!
+//! The gate, the install and `cofferdam why` all answer with it, so that an answer reads the same wherever it is
+//! asked for.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use serde_json::{Map, Value};
+
+use super::class::Boundary;
+use super::grant::GrantLine;
+use super::text::safe_line;
+
+/// The longest text of a request in a decision, in characters.
+pub(super) const REQUESTED_CHARS: usize = 300;
+
+/// Grants that a message lists; `details` has all of them.
+const LISTED: usize = 12;
+
+/// Which of the three checks refused (`boundary`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DenialBoundary {
+    /// The gate, while the guest ran.
+    Sandbox,
+    /// The manifest does not declare it.
+    ConnectorManifest,
+    /// The caller's declared subset does not include it.
+    Action,
+}
+
+impl From<DenialBoundary> for Boundary {
+    fn from(boundary: DenialBoundary) -> Self {
+        match boundary {
+            DenialBoundary::Sandbox => Self::Sandbox,
+            DenialBoundary::ConnectorManifest => Self::ConnectorManifest,
+            DenialBoundary::Action => Self::Action,
+        }
+    }
+}
+
+/// Why it was refused (`details.code`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DenialCode {
+    /// The host:port is not among the granted ones.
+    HostNotGranted,
+    /// The operation is not in the action's subset, or the connector has no such operation to declare.
+    OperationNotGranted,
+    /// The request has a method, or names one in a header, that the manifest does not grant, or that the operation
+    /// is declared not to use.
+    MethodNotGranted,
+    /// The request would go out without TLS, and the grant says TLS.
+    InsecureUrl,
+    /// The request's target is not written in a form that can be checked.
+    InvalidAuthority,
+    /// The name resolves to an address inside the operator's own network.
+    PrivateAddress,
+    /// The request has a query parameter that the host writes, for a credential.
+    CredentialParameter,
+    /// A handle for a credential that the manifest does not ask for.
+    CredentialNotGranted,
+    /// A handle that is unknown or spent, or stands where no credential goes.
+    CredentialHandle,
+    /// The component asks for an interface that its manifest does not name, or that no host has.
+    CapabilityUnavailable,
+    /// What the connector wanted to send holds the secret of a binding.
+    SecretInRequest,
+    /// What a service answered, or the connector returned, holds the secret of a binding.
+    SecretReflected,
+    /// A service answered a request that carries a credential with a part of its answer.
+    PartialResponse,
+}
+
+impl DenialCode {
+    /// The stable word in `details.code`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::HostNotGranted => "host_not_granted",
+            Self::OperationNotGranted => "operation_not_granted",
+            Self::MethodNotGranted => "method_not_granted",
+            Self::InsecureUrl => "insecure_url",
+            Self::InvalidAuthority => "invalid_authority",
+            Self::PrivateAddress => "private_address",
+            Self::CredentialParameter => "credential_parameter",
+            Self::CredentialNotGranted => "credential_not_granted",
+            Self::CredentialHandle => "credential_handle",
+            Self::CapabilityUnavailable => "capability_unavailable",
+            Self::SecretInRequest => "secret_in_request",
+            Self::SecretReflected => "secret_reflected",
+            Self::PartialResponse => "partial_response",
+        }
+    }
+}
+
+/// One refused capability.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Denial {
+    // Boxed, so that a Result that carries it stays small on the way that succeeds.
+    inner: Box<Inner>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Inner {
+    boundary: DenialBoundary,
+    code: DenialCode,
+    requested: String,
+    granted: Vec<String>,
+    action: Option<Declared>,
+    /// The first sentence, where it is not "asked for this; granted is that".
+    statement: Option<String>,
+    remark: String,
+    line: Option<GrantLine>,
+    otherwise: String,
+    address: Option<IpAddr>,
+    declared_at: Option<String>,
+    bindings: Vec<String>,
+}
+
+/// What an action declares of the connector.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Declared {
+    action: String,
+    subset: Vec<String>,
+}
+
+impl Denial {
+    /// `requested` (as `network:host:port`, `import:interface` or `operation:name`) is not among `granted`.
+    pub fn new(boundary: DenialBoundary, code: DenialCode, requested: &str, granted: Vec<String>) -> Self {
+        let requested = safe_line(requested, REQUESTED_CHARS);
+        let (remark, otherwise) = (String::new(), String::new());
+        let inner = Inner {
+            boundary,
+            code,
+            requested,
+            granted,
+            action: None,
+            statement: None,
+            remark,
+            line: None,
+            otherwise,
+            address: None,
+            declared_at: None,
+            bindings: Vec::new(),
+        };
+        Self { inner: Box::new(inner) }
+    }
+
+    /// The secret of one of `bindings` was found in something that was to pass the gate: `passing` says what, as
+    /// `request:host:port`, `response:host:port`, `result` or `failure`. Nothing of the secret, nor where it
+    /// stood, is in it.
+    pub fn of_secret(code: DenialCode, passing: &str, bindings: Vec<String>) -> Self {
+        let advice = match code {
+            DenialCode::SecretInRequest => {
+                "The host adds credentials by itself: leave the secret out of the arguments and of the connector."
+            }
+            _ => {
+                "The service gives back what it is sent; use an operation of it that does not, and rebind the \
+                 credential if anybody else may have seen the answer."
+            }
+        };
+        let mut denial = Self::new(DenialBoundary::Sandbox, code, passing, Vec::new()).otherwise(advice);
+        denial.inner.bindings = bindings;
+        denial
+    }
+
+    /// Says what is granted, where that was not known before.
+    #[must_use]
+    pub fn with_granted(mut self, granted: Vec<String>) -> Self {
+        self.inner.granted = granted;
+        self
+    }
+
+    /// Names the action within which it was asked for, and what that declares of the connector.
+    #[must_use]
+    pub fn within(mut self, action: &str, subset: Vec<String>) -> Self {
+        self.inner.action = Some(Declared { action: action.to_owned(), subset });
+        self
+    }
+
+    /// Says what happened, in place of what was asked for and what is granted.
+    #[must_use]
+    pub fn stating(mut self, sentence: impl Into<String>) -> Self {
+        self.inner.statement = Some(sentence.into());
+        self
+    }
+
+    /// Adds a sentence on the cause.
+    #[must_use]
+    pub fn because(mut self, remark: impl Into<String>) -> Self {
+        self.inner.remark = remark.into();
+        self
+    }
+
+    /// Names the line that would allow it.
+    #[must_use]
+    pub fn allowed_by(mut self, line: GrantLine) -> Self {
+        self.inner.line = Some(line);
+        self
+    }
+
+    /// Adds a sentence on what else can be done.
+    #[must_use]
+    pub fn otherwise(mut self, sentence: impl Into<String>) -> Self {
+        self.inner.otherwise = sentence.into();
+        self
+    }
+
+    /// Notes the address that was refused. It stands in `details` alone: the same denial can be foretold
+    /// without a lookup, and reads the same.
+    #[must_use]
+    pub fn at(mut self, address: IpAddr) -> Self {
+        self.inner.address = Some(address);
+        self
+    }
+
+    /// Notes where what refused it was declared, as `file:line`.
+    #[must_use]
+    pub fn declared_at(mut self, place: String) -> Self {
+        self.inner.declared_at = Some(place);
+        self
+    }
+
+    /// Which check refused it.
+    #[must_use]
+    pub fn boundary(&self) -> DenialBoundary {
+        self.inner.boundary
+    }
+
+    /// Why.
+    #[must_use]
+    pub fn code(&self) -> DenialCode {
+        self.inner.code
+    }
+
+    /// What was asked for.
+    #[must_use]
+    pub fn requested(&self) -> &str {
+        &self.inner.requested
+    }
+
+    /// What is granted, in the same form.
+    #[must_use]
+    pub fn granted(&self) -> &[String] {
+        &self.inner.granted
+    }
+
+    /// The line that would allow it, where one would.
+    #[must_use]
+    pub fn line(&self) -> Option<&GrantLine> {
+        self.inner.line.as_ref()
+    }
+
+    /// The address that was refused, where the name was granted.
+    #[must_use]
+    pub fn address(&self) -> Option<IpAddr> {
+        self.inner.address
+    }
+
+    /// What to do about it, in a sentence or two.
+    #[must_use]
+    pub fn suggestion(&self) -> String {
+        let line = self.inner.line.as_ref().map(|line| format!("To allow it, {}.", line.instruction()));
+        sentences([&self.inner.remark, &line.unwrap_or_default(), &self.inner.otherwise])
+    }
+
+    /// The whole of it for people: what was requested, what is granted, what would allow it.
+    #[must_use]
+    pub fn message(&self) -> String {
+        let Inner { boundary, code, requested, granted, action, bindings, .. } = &*self.inner;
+        if matches!(code, DenialCode::SecretInRequest | DenialCode::SecretReflected) {
+            let (what, of) = requested.split_once(':').unwrap_or((requested, ""));
+            let whose = match bindings.as_slice() {
+                [] => "a binding".to_owned(),
+                names => names.join(" or "),
+            };
+            let what = match (what, of) {
+                ("request", "") => "A request of the connector".to_owned(),
+                ("request", host) => format!("The connector's request to {host}"),
+                ("response", host) => format!("The answer of {host}"),
+                (what, _) => format!("The {what} of the connector"),
+            };
+            return sentences([
+                &format!("{what} holds the secret of {whose}, and was stopped."),
+                &self.suggestion(),
+            ]);
+        }
+        if let Some(statement) = &self.inner.statement {
+            return sentences([statement, &self.suggestion()]);
+        }
+        let what = match (action, boundary) {
+            (Some(Declared { action, subset }), DenialBoundary::Action) => {
+                format!("The action {action} does not include {requested}; it includes {}.", listed(subset))
+            }
+            (Some(Declared { action, .. }), _) => format!(
+                "The action {action} declares {requested}, and the connector has only {}.",
+                listed(granted)
+            ),
+            (None, _) => format!("The connector asked for {requested}; granted is {}.", listed(granted)),
+        };
+        sentences([&what, &self.suggestion()])
+    }
+
+    /// What programs read of it: `details` of the failure that it becomes, but for the names of the call.
+    #[must_use]
+    pub fn details(&self) -> Map<String, Value> {
+        let mut details = Map::new();
+        details.insert("code".into(), self.code().name().into());
+        self.describe(&mut details);
+        details
+    }
+
+    /// Adds what programs read to `details`.
+    pub(crate) fn describe(&self, details: &mut Map<String, Value>) {
+        let Inner { requested, granted, action, line, address, declared_at, bindings, .. } = &*self.inner;
+        if let Some(Declared { action, .. }) = action {
+            details.insert("action".into(), action.as_str().into());
+        }
+        details.insert("requested".into(), requested.as_str().into());
+        details.insert("granted".into(), granted.as_slice().into());
+        if let Some(Declared { subset, .. }) = action {
+            details.insert("declared_subset".into(), subset.as_slice().into());
+        }
+        details.insert("suggestion".into(), self.suggestion().into());
+        if let Some(line) = line {
+            details.insert("allow".into(), line.as_json());
+        }
+        if let Some(place) = declared_at {
+            details.insert("declared_at".into(), place.as_str().into());
+        }
+        if !bindings.is_empty() {
+            details.insert("bindings".into(), bindings.as_slice().into());
+        }
+        if let Some(address) = address {
+            details.insert("ip".into(), address.to_string().into());
+        }
+    }
+}
+
+impl fmt::Display for Denial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message())
+    }
+}
+
+impl std::error::Error for Denial {}
+
+fn sentences<const N: usize>(parts: [&str; N]) -> String {
+    let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    parts.join(" ")
+}
+
+fn listed(granted: &[String]) -> String {
+    let shown = granted.get(..LISTED).unwrap_or(granted).join(", ");
+    match granted.len() {
+        0 => "nothing".to_owned(),
+        all if all > LISTED => format!("{shown} and {} more", all - LISTED),
+        _ => shown,
+    }
+}

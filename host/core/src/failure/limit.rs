@@ -1,0 +1,320 @@
+//! The constructor of `resource_limit_exceeded`, and the closed list of limits it can name.
+
+use std::time::Duration;
+
+use super::cause::Cause;
+use super::class::{Boundary, FailureClass};
+use super::context::Context;
+use super::envelope::Failure;
+
+macro_rules! limits {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, $unit:literal;)+) => {
+        /// A limit of a call (`details.limit`).
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum LimitKind {
+            $($(#[doc = $doc])+ $variant,)+
+        }
+
+        impl LimitKind {
+            /// Every limit.
+            pub const ALL: &'static [LimitKind] = &[$(LimitKind::$variant),+];
+
+            /// The stable name in `details.limit`.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(LimitKind::$variant => $name,)+ }
+            }
+
+            /// The unit of `configured` and `used`.
+            #[must_use]
+            pub const fn unit(self) -> &'static str {
+                match self { $(LimitKind::$variant => $unit,)+ }
+            }
+
+            /// What is counted, in one sentence.
+            #[must_use]
+            pub fn meaning(self) -> &'static str {
+                match self { $(LimitKind::$variant => concat!($($doc),+).trim_ascii_start(),)+ }
+            }
+        }
+    };
+}
+
+limits! {
+    /// Instructions, as wasmtime counts them: the same call uses the same fuel.
+    Fuel = "fuel", "fuel";
+    /// Time from the permit to run until the outcome, waits included.
+    WallTime = "wall_time", "ms";
+    /// Linear memories, tables and what the host holds for the guest, together.
+    Memory = "memory", "bytes";
+    /// The stack of WebAssembly frames.
+    Stack = "stack", "bytes";
+    /// Tables of one instance tree.
+    Tables = "tables", "tables";
+    /// Linear memories of one instance tree.
+    Memories = "memories", "memories";
+    /// Core instances of one component.
+    Instances = "instances", "instances";
+    /// Handles that a guest holds on host resources.
+    Handles = "handles", "handles";
+    /// Bytes that one call into the host, or the result, hands over.
+    HostTransfer = "host_transfer", "bytes";
+    /// Arguments or result as JSON.
+    Payload = "payload", "bytes";
+    /// Outgoing requests of one attempt.
+    Requests = "requests", "requests";
+    /// Bytes of one request's body.
+    RequestBody = "request_body", "bytes";
+    /// Bytes of one response's body.
+    ResponseBody = "response_body", "bytes";
+    /// Bytes of one request's header fields.
+    RequestHeaders = "request_headers", "bytes";
+    /// Bytes of one response's header fields.
+    ResponseHeaders = "response_headers", "bytes";
+    /// Header fields of one response.
+    ResponseFields = "response_fields", "fields";
+    /// Requests to one host in a period that the operator set.
+    Rate = "rate", "requests";
+}
+
+/// The roles that can raise a limit (`details.raised_by`), and the places where they do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LimitOwner {
+    /// `caller`, `action`, `connector` and `operator`; empty where the limit is the same on every host.
+    pub roles: &'static [&'static str],
+    /// The options and keys that raise it, or what to do where nothing does, in a sentence.
+    pub advice: &'static str,
+}
+
+impl LimitKind {
+    /// The roles that can raise the limit, and the place. `of` names the deadline, if time is the limit.
+    #[must_use]
+    pub const fn owner(self, of: TimeOf) -> LimitOwner {
+        const CALLER: &[&str] = &["caller", "connector"];
+        let (roles, advice): (&'static [&'static str], _) = match (self, of) {
+            (Self::Fuel, _) => (
+                CALLER,
+                "The caller can raise it (`--fuel`), and so can the connector's author (`fuel` under [limits] in \
+                 connector.toml), up to the host's ceiling.",
+            ),
+            (Self::Memory, _) => (
+                CALLER,
+                "The caller can raise it (`--memory`), and so can the connector's author (`memory` under [limits] in \
+                 connector.toml), up to the host's ceiling.",
+            ),
+            (Self::WallTime, TimeOf::Call) => (
+                CALLER,
+                "The caller can raise it (`--wall-time`), and so can the connector's author (`wall_time` under \
+                 [limits] in connector.toml), up to the host's ceiling.",
+            ),
+            (Self::WallTime, TimeOf::Attempt) => (
+                &["caller", "operator"],
+                "The caller can raise it (`--attempt-timeout`), and so can the operator (`attempt_timeout` of the \
+                 retry profile in config.toml), up to the time of the call.",
+            ),
+            (Self::WallTime, TimeOf::Action) => {
+                (&["action"], "The action's author can raise it (`timeout` in the action's file).")
+            }
+            (Self::Rate, _) => {
+                (&["operator"], "Only the operator can raise it ([rate_limit] in config.toml).")
+            }
+            (Self::Payload, _) => (
+                &[],
+                "It is the same on every host, and nobody can raise it: the caller has to ask for less in one call \
+                 (pages, or a part).",
+            ),
+            (Self::ResponseBody | Self::ResponseHeaders | Self::ResponseFields, _) => (
+                &[],
+                "It is the same on every host, and nobody can raise it: the caller has to ask for less, or the \
+                 connector's author has to have the service send less.",
+            ),
+            _ => (
+                &[],
+                "It is the same on every host, and nobody can raise it: the connector's author has to have it use \
+                 less in one call.",
+            ),
+        };
+        LimitOwner { roles, advice }
+    }
+}
+
+/// Whose time was over (`details.of`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimeOf {
+    /// The call's: all its attempts and waits.
+    Call,
+    /// One attempt's own, which is less.
+    Attempt,
+    /// That of the action that the call is a part of.
+    Action,
+}
+
+impl TimeOf {
+    /// The stable word in `details.of`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Call => "call",
+            Self::Attempt => "attempt",
+            Self::Action => "action",
+        }
+    }
+}
+
+/// A limit that was hit: which, how much was allowed, and how much was used or asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LimitHit {
+    /// Which limit.
+    pub limit: LimitKind,
+    /// The amount this call was allowed, in the limit's unit.
+    pub configured: u64,
+    /// The amount used, or asked for in the step that was refused; where only the refusal is known, the
+    /// least that it can be: one more than was allowed.
+    pub used: u64,
+    /// When asking again helps, where time alone does.
+    pub retry_after: Option<Duration>,
+    /// Whose time it was, where time is the limit.
+    pub of: TimeOf,
+    /// In what period the amount was allowed, where it was for one.
+    pub per: Option<Duration>,
+}
+
+impl LimitHit {
+    /// A limit that is known to be exceeded, and not by how much.
+    pub fn at_least_one_over(limit: LimitKind, configured: u64) -> Self {
+        Self::new(limit, configured, configured.saturating_add(1))
+    }
+
+    /// A limit that was hit, and by how much.
+    #[must_use]
+    pub fn new(limit: LimitKind, configured: u64, used: u64) -> Self {
+        Self { limit, configured, used, retry_after: None, of: TimeOf::Call, per: None }
+    }
+
+    /// The same, of the call's time or of one attempt's.
+    #[must_use]
+    pub fn of(mut self, of: TimeOf) -> Self {
+        self.of = of;
+        self
+    }
+
+    /// The same, where the amount is for each such period.
+    #[must_use]
+    pub fn per(mut self, period: Duration) -> Self {
+        self.per = Some(period);
+        self
+    }
+
+    /// The same, with when asking again helps.
+    #[must_use]
+    pub fn after(mut self, wait: Duration) -> Self {
+        self.retry_after = Some(wait);
+        self
+    }
+}
+
+impl Failure {
+    /// The call hit a limit.
+    pub(crate) fn resource_limit_exceeded(context: &Context, hit: LimitHit) -> Self {
+        let LimitHit { limit, configured, used, retry_after, of, per } = hit;
+        let code = if limit == LimitKind::Rate { "host_rate_limit" } else { limit.name() };
+        let mut details = context.details(code);
+        details.insert("limit".into(), limit.name().into());
+        details.insert("configured".into(), configured.into());
+        details.insert("used".into(), used.into());
+        details.insert("unit".into(), limit.unit().into());
+        if limit == LimitKind::WallTime {
+            details.insert("of".into(), of.name().into());
+        }
+        if let Some(period) = per {
+            details.insert("period_ms".into(), millis(period).into());
+        }
+        if let Some(wait) = retry_after {
+            details.insert("retry_after_ms".into(), millis(wait).into());
+        }
+        let owner = limit.owner(of);
+        details.insert("raised_by".into(), owner.roles.into());
+        let message = match (retry_after, limit) {
+            (Some(wait), LimitKind::Rate) => format!(
+                "The operator's rate limit of {configured} request{}{} is used up. The next may be sent in {} s, which \
+                 is longer than the call has. {}",
+                if configured == 1 { "" } else { "s" },
+                per.map(|period| format!(" in {}", shown(millis(period), "ms"))).unwrap_or_default(),
+                wait.as_millis().div_ceil(1000),
+                owner.advice
+            ),
+            _ => format!(
+                "The {} exceeded its {} limit of {}, and was ended. {}",
+                of.name(),
+                limit.name(),
+                shown(configured, limit.unit()),
+                owner.advice
+            ),
+        };
+        let cause = if limit == LimitKind::WallTime { Cause::WallTime } else { Cause::Other };
+        Self::new(context, FailureClass::ResourceLimitExceeded, Boundary::Sandbox, false, message, details)
+            .caused_by(cause, None)
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// An amount as people read it.
+fn shown(amount: u64, unit: &str) -> String {
+    const KIB: u64 = 1024;
+    const MIB: u64 = 1024 * KIB;
+    match unit {
+        "bytes" if amount > 0 && amount.is_multiple_of(MIB) => format!("{} MiB", amount / MIB),
+        "bytes" if amount > 0 && amount.is_multiple_of(KIB) => format!("{} KiB", amount / KIB),
+        "ms" if amount > 0 && amount.is_multiple_of(3_600_000) => format!("{} h", amount / 3_600_000),
+        "ms" if amount > 0 && amount.is_multiple_of(1000) => format!("{} s", amount / 1000),
+        "bytes" | "ms" => format!("{amount} {unit}"),
+        // The limit's own name says what is counted.
+        _ => amount.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LimitHit, LimitKind, TimeOf, shown};
+    use crate::failure::{AuditId, Context, Failure};
+
+    #[test]
+    fn every_limit_says_who_can_raise_it_and_where() {
+        for limit in LimitKind::ALL {
+            for of in [TimeOf::Call, TimeOf::Attempt, TimeOf::Action] {
+                let owner = limit.owner(of);
+                let hit = LimitHit::new(*limit, 1, 2).of(of);
+                let failure = Failure::resource_limit_exceeded(&Context::new(AuditId::mint()), hit);
+                assert!(failure.message().ends_with(owner.advice), "{failure}");
+                assert_eq!(failure.details().get("raised_by"), Some(&owner.roles.into()), "{failure}");
+                for (role, word) in [
+                    ("caller", "The caller can raise it (`--"),
+                    ("connector", "in connector.toml"),
+                    ("operator", "in config.toml"),
+                    ("action", "in the action's file"),
+                ] {
+                    let (named, said) = (owner.roles.contains(&role), owner.advice.contains(word));
+                    assert_eq!(named, said, "{limit:?}: {role}: {}", owner.advice);
+                }
+                assert_eq!(owner.roles.is_empty(), owner.advice.contains("nobody can raise it"), "{limit:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn amounts_read_well() {
+        let shown = [
+            (64 << 20, "bytes"),
+            (512 << 10, "bytes"),
+            (1_001, "bytes"),
+            (30_000, "ms"),
+            (300, "ms"),
+            (64, "requests"),
+        ]
+        .map(|(amount, unit)| shown(amount, unit));
+        assert_eq!(shown, ["64 MiB", "512 KiB", "1001 bytes", "30 s", "300 ms", "64"]);
+    }
+}

@@ -1,0 +1,160 @@
+//! Makes text from outside fit to stand in a message: one line, printable, bounded.
+
+use std::borrow::Cow;
+
+/// Keeps the printable characters of the first `max` characters of `text`, as one line.
+///
+/// Control characters, line breaks, and the invisible characters that reorder or hide text
+/// (bidirectional controls, zero-width characters, tags) become spaces or vanish, so that a name from
+/// a component cannot forge a log line or drive a terminal.
+#[must_use]
+pub fn safe_line(text: &str, max: usize) -> String {
+    printable(text, max, false)
+}
+
+/// As [`safe_line`], with its line breaks: for what is shown as several lines, each with a mark of whose words they are.
+pub fn safe_lines(text: &str, max: usize) -> String {
+    printable(text, max, true)
+}
+
+fn printable(text: &str, max: usize, line_breaks: bool) -> String {
+    let mut line = String::with_capacity(text.len().min(max));
+    let mut kept = 0;
+    for c in text.chars() {
+        if is_invisible(c) {
+            continue;
+        }
+        if kept == max {
+            line.push('…');
+            break;
+        }
+        let breaks = c == '\n' && line_breaks;
+        let drives = (c.is_control() && !breaks) || c == '\u{2028}' || c == '\u{2029}';
+        line.push(if drives { ' ' } else { c });
+        kept += 1;
+    }
+    line.trim().to_owned()
+}
+
+/// As [`safe_line`], with every character outside ASCII written as its number: for names whose grammar is ASCII,
+/// where a letter that only looks like another is the very thing to show.
+#[must_use]
+pub fn ascii_line(text: &str, max: usize) -> String {
+    let mut line = String::with_capacity(text.len().min(max));
+    for c in safe_line(text, max).chars() {
+        match c {
+            c if c.is_ascii() || c == '…' => line.push(c),
+            c => line.extend(c.escape_unicode()),
+        }
+    }
+    line
+}
+
+/// `text`, which is JSON, with the characters escaped that drive terminals or hide text; the same value.
+pub fn printable_json(text: &str) -> String {
+    let plain = |c: char| matches!(c, ' '..='~' | '\n');
+    if text.chars().all(plain) {
+        return text.to_owned();
+    }
+    let mut printable = String::with_capacity(text.len());
+    let mut buffer = [0; 4];
+    let mut units = [0; 2];
+    for c in text.chars() {
+        if plain(c) || safe_line(c.encode_utf8(&mut buffer), 1).starts_with(c) {
+            printable.push(c);
+        } else {
+            for unit in c.encode_utf16(&mut units) {
+                printable.push_str(&format!("\\u{unit:04x}"));
+            }
+        }
+    }
+    printable
+}
+
+/// `text`, which is JSON as the host writes it, with every character that a reader cannot see spelled out in the value
+/// itself: what a program reads of it is what a person does.
+pub fn visible_json(text: &str) -> Cow<'_, str> {
+    let hidden = |c: char| c.is_control() || is_invisible(c) || matches!(c, '\u{2028}' | '\u{2029}');
+    if !text.contains("\\u") && !text.contains("\\b") && !text.contains("\\f") && !text.contains(hidden) {
+        return Cow::Borrowed(text);
+    }
+    let mut visible = String::with_capacity(text.len() + text.len() / 8);
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => match chars.next() {
+                Some('b') => visible.push_str("\\\\u0008"),
+                Some('f') => visible.push_str("\\\\u000c"),
+                Some('u') => {
+                    let digits: String = chars.by_ref().take(4).collect();
+                    let number = u32::from_str_radix(&digits, 16).ok();
+                    // Half of a pair is no character by itself, and is spelled out as well.
+                    let shown = number.and_then(char::from_u32).is_some_and(|c| !hidden(c));
+                    visible.push_str(if shown { "\\u" } else { "\\\\u" });
+                    visible.push_str(&digits);
+                }
+                Some(escaped) => visible.extend(['\\', escaped]),
+                None => visible.push('\\'),
+            },
+            // Between values the host writes none.
+            '\n' => visible.push('\n'),
+            c if hidden(c) => match u32::from(c) {
+                short @ ..=0xffff => visible.push_str(&format!("\\\\u{short:04x}")),
+                long => visible.push_str(&format!("\\\\u{{{long:x}}}")),
+            },
+            c => visible.push(c),
+        }
+    }
+    Cow::Owned(visible)
+}
+
+fn is_invisible(c: char) -> bool {
+    matches!(c,
+        '\u{00ad}' | '\u{034f}' | '\u{061c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}'
+        | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::{printable_json, safe_line, safe_lines, visible_json};
+
+    #[test]
+    fn hidden_characters_are_spelled_out_in_the_value() {
+        let value = serde_json::json!({"a\u{202e}": "x\u{200b}\u{e0041}\u{9b}\u{7f}\u{1b}\u{8}\n\t\\u202e\"ä→\u{2028}"});
+        let visible: serde_json::Value = serde_json::from_str(&visible_json(&value.to_string())).unwrap();
+        let spelled = r"x\u200b\u{e0041}\u009b\u007f\u001b\u0008";
+        let expected = format!("{spelled}\n\t\\u202e\"ä→\\u2028");
+        assert_eq!(visible, serde_json::json!({"a\\u202e": expected}));
+        let escaped = r#"["\u202e\u00e9\udb40\udc41\f"]"#;
+        let visible: serde_json::Value = serde_json::from_str(&visible_json(escaped)).unwrap();
+        assert_eq!(visible, serde_json::json!(["\\u202eé\\udb40\\udc41\\u000c"]));
+        let plain = r#"{"a": "ä \\u \n"}"#;
+        assert_eq!(visible_json(plain), plain);
+    }
+
+    #[test]
+    fn control_and_invisible_characters_do_not_survive() {
+        assert_eq!(safe_line("\u{1b}[31mEVIL\u{7}\n FAKE", 80), "[31mEVIL   FAKE");
+        assert_eq!(safe_line("a\u{202e}b\u{200b}c\u{e0041}d", 80), "abcd");
+        assert_eq!(safe_line("abcdef", 3), "abc…");
+        assert_eq!(safe_line("abc", 3), "abc");
+        assert_eq!(safe_lines("\u{1b}[31mone\r\n\u{202e}two\u{85}\n", 80), "[31mone \ntwo");
+    }
+
+    #[test]
+    fn letters_that_only_look_like_others_are_shown_by_their_numbers() {
+        assert_eq!(super::ascii_line("github://\u{430}cme/w", 80), "github://\\u{430}cme/w");
+    }
+
+    #[test]
+    fn json_is_printable_and_the_same_value() {
+        let value = serde_json::json!({"a": "tab\t esc\u{1b}[31m csi\u{9b} del\u{7f} rtl\u{202e} tag\u{e0041} é 漢 😀"});
+        let text = serde_json::to_string(&value).unwrap();
+        let printable = printable_json(&text);
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&printable).unwrap(), value);
+        assert!(!printable.contains(['\u{1b}', '\u{9b}', '\u{7f}', '\u{202e}', '\u{e0041}']), "{printable}");
+        assert!(printable.contains("é 漢 😀"), "{printable}");
+    }
+}

@@ -1,0 +1,22 @@
+//! What every crate of cofferdam stands on: failures, errors, events, limits, private files, secrets. Embedders use the
+//! crate `cofferdam`.
+
+pub mod chance;
+pub mod clock;
+pub mod confine;
+pub mod digest;
+pub mod document;
+pub mod error;
+pub mod event;
+pub mod failpoint;
+pub mod failure;
+pub mod home_state;
+pub mod host_key;
+pub mod limits;
+pub mod private_file;
+pub mod privileged;
+pub mod secret;
+pub mod spelling;
+pub mod stamp;
+pub mod strict_json;
+pub mod warnings;

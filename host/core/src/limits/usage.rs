@@ -1,0 +1,101 @@
+//! What an attempt used of what it was allowed, the good ones too.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::ser::{SerializeStruct, Serializer};
+
+use super::Limits;
+
+/// What an attempt used, whatever came of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// Fuel burnt.
+    pub fuel: u64,
+    /// The most bytes that were in use at once: memories, tables and what the host held for the guest.
+    pub memory: u64,
+    /// The most bytes that the host held for the guest at once: requests and responses, output, handles, values.
+    pub host_memory: u64,
+    /// How often a memory grew after it was made. Each time is a system call that holds up every other
+    /// call of the process: a guest that does so on its common path scales badly over threads.
+    pub memory_grows: u64,
+    /// Time from start to outcome.
+    pub wall_time: Duration,
+    /// Outgoing requests, those that were refused included.
+    pub requests: u64,
+    /// Bytes of the requests' first lines and bodies.
+    pub bytes_out: u64,
+    /// Bytes of response bodies.
+    pub bytes_in: u64,
+    /// Log lines written to the operator's log.
+    pub log_lines: u64,
+    /// Log lines dropped, being over the limit.
+    pub log_lines_dropped: u64,
+    /// Bytes of stdout and stderr that were kept.
+    pub stdio_bytes: u64,
+    /// Bytes of stdout and stderr that were dropped, being over the limit.
+    pub stdio_bytes_dropped: u64,
+    /// What the attempt was allowed.
+    pub limits: Limits,
+}
+
+impl Usage {
+    /// The wall time in whole microseconds.
+    #[must_use]
+    pub fn wall_us(&self) -> u64 {
+        u64::try_from(self.wall_time.as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// The wall time that was allowed, in whole milliseconds.
+    #[must_use]
+    pub fn wall_limit_ms(&self) -> u64 {
+        u64::try_from(self.limits.wall_time().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+impl Serialize for Usage {
+    /// As the record has it: amounts in bytes, `wall_us` in microseconds, `wall_limit_ms` in milliseconds.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("Usage", 15)?;
+        fields.serialize_field("fuel", &self.fuel)?;
+        fields.serialize_field("fuel_limit", &self.limits.fuel())?;
+        fields.serialize_field("memory_bytes", &self.memory)?;
+        fields.serialize_field("host_memory_bytes", &self.host_memory)?;
+        fields.serialize_field("memory_limit_bytes", &self.limits.memory())?;
+        fields.serialize_field("memory_grows", &self.memory_grows)?;
+        fields.serialize_field("wall_us", &self.wall_us())?;
+        fields.serialize_field("wall_limit_ms", &self.wall_limit_ms())?;
+        fields.serialize_field("requests", &self.requests)?;
+        fields.serialize_field("bytes_out", &self.bytes_out)?;
+        fields.serialize_field("bytes_in", &self.bytes_in)?;
+        fields.serialize_field("log_lines", &self.log_lines)?;
+        fields.serialize_field("log_lines_dropped", &self.log_lines_dropped)?;
+        fields.serialize_field("stdio_bytes", &self.stdio_bytes)?;
+        fields.serialize_field("stdio_bytes_dropped", &self.stdio_bytes_dropped)?;
+        fields.end()
+    }
+}
+
+impl fmt::Display for Usage {
+    /// One line for people.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = self.wall_time.as_secs_f64() * 1_000.0;
+        write!(
+            f,
+            "{ms:.1} of {} ms, {} of {} fuel, {} of {} KiB of memory (grown {} times, {} KiB held by the host), {} requests, {} bytes out, {} bytes in",
+            self.wall_limit_ms(),
+            self.fuel,
+            self.limits.fuel(),
+            self.memory.div_ceil(1024),
+            self.limits.memory() / 1024,
+            self.memory_grows,
+            self.host_memory.div_ceil(1024),
+            self.requests,
+            self.bytes_out,
+            self.bytes_in,
+        )?;
+        write!(f, ", {} log lines ({} dropped)", self.log_lines, self.log_lines_dropped)?;
+        write!(f, ", {} bytes of output ({} dropped)", self.stdio_bytes, self.stdio_bytes_dropped)
+    }
+}

@@ -1,0 +1,116 @@
+//! JSON from people and programs, read so that no name stands twice in an object: of two, one would vanish unseen.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+use crate::failure::safe_line;
+
+/// Reads one JSON value and nothing after it.
+pub fn parse(text: &[u8]) -> serde_json::Result<Value> {
+    let mut deserializer = serde_json::Deserializer::from_slice(text);
+    let value = Strict.deserialize(&mut deserializer)?;
+    deserializer.end()?;
+    Ok(value)
+}
+
+#[derive(Clone, Copy)]
+struct Strict;
+
+impl<'de> DeserializeSeed<'de> for Strict {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Strict {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut array = Vec::new();
+        while let Some(item) = items.next_element_seed(self)? {
+            array.push(item);
+        }
+        Ok(Value::Array(array))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
+        let mut object = Map::new();
+        while let Some(name) = fields.next_key::<String>()? {
+            if object.contains_key(&name) {
+                return Err(twice(&name));
+            }
+            object.insert(name, fields.next_value_seed(self)?);
+        }
+        Ok(Value::Object(object))
+    }
+}
+
+/// Returns the error for a name that an object has twice.
+pub fn twice<E: serde::de::Error>(name: &str) -> E {
+    E::custom(format!("the name `{}` stands twice in one object", safe_line(name, 100)))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::parse;
+
+    #[test]
+    fn what_is_read_is_what_serde_reads_unless_a_name_stands_twice() {
+        for text in [
+            r#"{"a": [1, -2, 0.5, 1e300, 18446744073709551615, "x\u00e9", true, null], "b": {"a": {}}}"#,
+            "[]",
+            "7",
+            r#""text""#,
+            "[1,]",
+            "{} {}",
+            "{a: 1}",
+            "",
+            "1e999",
+        ] {
+            let plain = serde_json::from_str::<serde_json::Value>(text);
+            assert_eq!(parse(text.as_bytes()).ok(), plain.ok(), "{text}");
+        }
+        for text in [r#"{"a": 1, "a": 1}"#, r#"{"x": [{"a": 1, "\u0061": 2}]}"#] {
+            let error = parse(text.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains("`a` stands twice") && error.contains("line 1"), "{error}");
+        }
+        assert!(parse("[".repeat(100_000).as_bytes()).is_err());
+    }
+}
