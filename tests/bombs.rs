@@ -15,7 +15,7 @@ use crate::COFFERDAM;
 use crate::envelope::check_host_error;
 use crate::world::run;
 
-#[path = "../host/src/package/bombs.rs"]
+#[path = "../host/model/src/package/bombs.rs"]
 pub(crate) mod generators;
 
 /// The memory that this process has now, in KiB; its peak is taken from here on.

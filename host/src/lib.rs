@@ -2,7 +2,6 @@
 
 #![doc = include_str!("../ARCHITECTURE.md")]
 
-pub mod action;
 pub mod agent;
 pub mod audit;
 pub mod call;
@@ -15,23 +14,20 @@ pub mod flow;
 pub mod host;
 #[cfg(feature = "server")]
 pub mod http_api;
-pub mod manifest;
 #[cfg(feature = "server")]
 pub mod mcp;
 #[cfg(feature = "prometheus")]
 pub mod metrics;
-pub mod package;
-pub mod registry;
 pub mod resilience;
 pub mod sandbox;
 #[cfg(feature = "server")]
 pub mod server;
-pub mod trust;
 pub mod vault;
 
-pub use action::ActionScope;
 pub use call::{Alternate, Call, Cancellation, ConnectorRef, Report};
 pub use cofferdam_core::{chance, clock, digest, error, event, failure, limits, secret};
+pub use cofferdam_model::action::ActionScope;
+pub use cofferdam_model::{action, manifest, package, registry, trust};
 pub use error::{Error, HostError, HostErrorKind};
 pub use failure::{AuditId, Boundary, Failure, FailureClass};
 pub use host::{Host, HostBuilder, InstallOptions, Installed};

@@ -8,11 +8,11 @@ use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::{Cause, Failure, safe_line};
 use cofferdam_core::privileged::MakeFailure as _;
+use cofferdam_model::action::ActionScope;
+use cofferdam_model::manifest::Manifest;
 use serde_json::{Map, Value};
 
 use super::request::{Args, Call, ConnectorRef, KEY_BYTES};
-use crate::action::ActionScope;
-use crate::manifest::Manifest;
 
 /// The most alternates that a call may name: each is loaded and checked before the first is asked.
 const ALTERNATES: usize = 16;

@@ -8,12 +8,12 @@
 use std::collections::BTreeMap;
 
 use cofferdam_core::digest::Digest as FileDigest;
+use cofferdam_model::action::ActionScope;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use super::chain::object;
 use super::request::{Args, Call};
-use crate::action::ActionScope;
 use crate::vault::DEFAULT_IDENTITY;
 
 /// The fingerprint of `call`, asked for by `actor`; none where its arguments are no JSON object, which no operation

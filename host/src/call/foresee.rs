@@ -7,6 +7,7 @@ use std::sync::Arc;
 use cofferdam_core::error::Error;
 use cofferdam_core::failure::{AuditId, Context, Failure};
 use cofferdam_core::limits::Limits;
+use cofferdam_model::manifest::Manifest;
 
 use super::chain::Candidate;
 use super::pipeline::Pipeline;
@@ -14,7 +15,6 @@ use super::request::Call;
 use super::same::{Asked, none_twice};
 use super::vet::of_alternate;
 use crate::credentials::{Choice, Refused};
-use crate::manifest::Manifest;
 use crate::resilience::{CircuitView, Profile};
 
 /// What one candidate of a call would be.

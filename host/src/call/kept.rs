@@ -13,12 +13,12 @@ use cofferdam_core::error::{Error, HostError, WholeHostError};
 use cofferdam_core::failure::{Failure, WholeFailure};
 use cofferdam_core::limits::LimitRequest;
 use cofferdam_core::privileged::MakeFailure as _;
+use cofferdam_model::action::ActionScope;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::chain::Alternate;
 use super::request::{Args, Call, ConnectorRef};
-use crate::action::ActionScope;
 use crate::resilience::Profile;
 use crate::sandbox::Answer;
 

@@ -11,14 +11,14 @@ use cofferdam_core::failure::{Context, Failure, RuntimeFault};
 use cofferdam_core::limits::Ceilings;
 use cofferdam_core::privileged::MakeFailure as _;
 use cofferdam_core::spelling;
+use cofferdam_model::package::Package;
+use cofferdam_model::registry::{Registry, Stamp, Stored, Watch};
+use cofferdam_model::trust::{Keyring, KeyringFile, KeyringStamp};
 use tokio::sync::Semaphore;
 
 use super::request::ConnectorRef;
 use super::verify::{self, Checked};
-use crate::package::Package;
-use crate::registry::{Registry, Stamp, Stored, Watch};
 use crate::sandbox::{Connector, PackageOpener, Sandbox, SandboxError};
-use crate::trust::{Keyring, KeyringFile, KeyringStamp};
 
 /// A connector that can run, with what says that it still may.
 pub(crate) struct Loaded {
@@ -304,7 +304,7 @@ impl Loader {
         &self,
         context: &Context,
         package: &Package,
-        proof: &crate::trust::Verified,
+        proof: &cofferdam_model::trust::Verified,
     ) -> Result<Arc<Connector>, Error> {
         self.sandbox.load(package, proof).await.map_err(|error| match error {
             SandboxError::Compile(error) => error.into(),

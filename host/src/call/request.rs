@@ -9,6 +9,8 @@ use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::{AuditId, safe_line};
 use cofferdam_core::limits::LimitRequest;
+use cofferdam_model::action::ActionScope;
+use cofferdam_model::manifest::ConnectorName;
 use semver::Version;
 use serde_json::Value;
 
@@ -16,9 +18,7 @@ use super::cancellation::Cancellation;
 use super::chain::Alternate;
 use super::part::PartOf;
 use super::redact::Redactor;
-use crate::action::ActionScope;
 use crate::audit::Route;
-use crate::manifest::ConnectorName;
 use crate::resilience::Profile;
 
 /// A connector by its exact identity: name, version and, where it is pinned, the SHA-256 of its package.

@@ -7,11 +7,10 @@ use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::failure::{Context, Failure, SignatureCode};
 use cofferdam_core::limits::{Ceilings, LimitError, LimitRequest, Limits, ProfileTimes};
 use cofferdam_core::privileged::MakeFailure as _;
-
-use crate::action::ActionScope;
-use crate::manifest::{ConnectorName, Manifest};
-use crate::package::{MANIFEST_LABEL, Package};
-use crate::trust::{self, Keyring, TrustError, Verified};
+use cofferdam_model::action::ActionScope;
+use cofferdam_model::manifest::{ConnectorName, Manifest};
+use cofferdam_model::package::{MANIFEST_LABEL, Package};
+use cofferdam_model::trust::{self, Keyring, TrustError, Verified};
 
 /// A package with the proof that it may run.
 #[derive(Debug)]

@@ -8,9 +8,9 @@ use cofferdam_core::document::DocumentError;
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::safe_line;
 use cofferdam_core::private_file::{self, FileError, FileFault, FilePolicy, PrivateFile};
+use cofferdam_model::package;
 use zeroize::Zeroizing;
 
-use crate::package;
 pub(super) use cofferdam_core::private_file::parent;
 
 /// Longest document that is read, in bytes; each kind has its own bound below it.

@@ -8,6 +8,7 @@ use cofferdam_core::confine::{Coverage, Role, ServerFiles, confine};
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::safe_line;
 use cofferdam_core::secret::Secret;
+use cofferdam_model::trust::KeyringFile;
 use etcetera::BaseStrategy as _;
 
 use super::args::Globals;
@@ -20,7 +21,6 @@ use crate::audit::SealedQuota;
 use crate::call::ConnectorRef;
 use crate::host::{Host, HostBuilder};
 use crate::sandbox::{CompileLimits, Compiler, PackageParser};
-use crate::trust::KeyringFile;
 use crate::vault::{Vault, VaultError, VaultFile};
 
 /// Calls at once: a command makes one.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cofferdam_core::error::HostErrorKind;
 use cofferdam_core::failure::{Denial, DenialBoundary, DenialCode};
 use cofferdam_core::secret::{Scanner, Secret};
+use cofferdam_model::manifest::{CredentialKind, Placement};
 use http::{HeaderName, request};
 
 use super::bound::{Bound, Carries, Entry, header};
@@ -17,7 +18,6 @@ use crate::egress::{
     Authorization, Authorize, Authorizing, Injection, Sigv4, Target, Unauthorized, VaultTrouble, aws_region,
     is_read_as,
 };
-use crate::manifest::{CredentialKind, Placement};
 use crate::vault::{Binding, BindingName, Material, Tokens, scanner_for};
 
 /// The credentials of one attempt.

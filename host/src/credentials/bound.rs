@@ -7,13 +7,13 @@ use base64::engine::general_purpose::STANDARD;
 use cofferdam_core::failure::BindingProblem;
 use cofferdam_core::privileged::ExposeSecret as _;
 use cofferdam_core::secret::Secret;
+use cofferdam_model::manifest::{ConnectorName, CredentialGrant, HostGrant, Placement};
 use http::HeaderValue;
 use zeroize::Zeroizing;
 
 use super::choice::{Choice, Chosen};
 use super::problem;
 use crate::egress::{Injection, Target};
-use crate::manifest::{ConnectorName, CredentialGrant, HostGrant, Placement};
 use crate::vault::{Binding, BindingName, Bindings, Material, Tokens};
 
 /// One credential of the manifest; bound to nothing only where it is optional.

@@ -8,6 +8,7 @@ use cofferdam_core::clock::Clock;
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::BindingProblem;
 use cofferdam_core::secret::Scanner;
+use cofferdam_model::manifest::{CredentialGrant, Manifest};
 
 use super::attempt::AttemptCredentials;
 use super::bound::{Entry, entry};
@@ -15,7 +16,6 @@ use super::choice::Choice;
 use super::oauth::TokenDesk;
 use super::problem;
 use crate::egress::{Authorize, PrivateGrant, Resolve, Target, Tls};
-use crate::manifest::{CredentialGrant, Manifest};
 use crate::vault::{Binding, BindingName, Bindings, Material, Vault, VaultError, scanner_for};
 
 /// What is kept ready, for so many connectors and choices; a host has fewer.

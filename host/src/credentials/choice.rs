@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::safe_line;
+use cofferdam_model::action::ActionScope;
+use cofferdam_model::manifest::CredentialGrant;
 
-use crate::action::ActionScope;
-use crate::manifest::CredentialGrant;
 use crate::vault::DEFAULT_IDENTITY;
 
 /// The identities that were chosen, by service. Never guessed: who chose none has `default`.

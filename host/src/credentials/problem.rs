@@ -3,9 +3,9 @@
 use std::fmt::Display;
 
 use cofferdam_core::failure::{BindingCode, BindingProblem, safe_line};
+use cofferdam_model::manifest::{ConnectorName, CredentialGrant, HostGrant, Scheme};
 
 use crate::egress::Target;
-use crate::manifest::{ConnectorName, CredentialGrant, HostGrant, Scheme};
 use crate::vault::{Binding, BindingName};
 
 /// Nothing is bound under `name`; `others` are the identities of this kind and service that are.

@@ -4,10 +4,10 @@ use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use cofferdam_core::failure::Denial;
+use cofferdam_model::manifest::Scheme;
 use http::Uri;
 
 use super::refusal;
-use crate::manifest::Scheme;
 
 /// The longest DNS name, in characters.
 const NAME_CHARS: usize = 253;

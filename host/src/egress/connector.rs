@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam_core::failure::Phase;
+use cofferdam_model::manifest::Scheme;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::sync::{OnceCell, Semaphore};
@@ -23,7 +24,6 @@ use super::progress::Progress;
 use super::resolve::{Resolve, ResolveError};
 use super::stream::Metered;
 use super::tls::{ConnectorTls, H2, NoRoots, Tls};
-use crate::manifest::Scheme;
 
 /// Addresses that are tried for one name. A name with thousands of answers is no name of a service.
 const ADDRESSES: usize = 16;
@@ -189,7 +189,7 @@ async fn first_to_connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
     use super::*;
-    use crate::manifest::HostGrant;
+    use cofferdam_model::manifest::HostGrant;
 
     fn check(answer: &[IpAddr]) -> Result<Vec<SocketAddr>, SendError> {
         let policy = Policy::new(&[HostGrant::parse("service.test:443").unwrap()], &[]);

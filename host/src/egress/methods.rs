@@ -1,10 +1,10 @@
 //! The methods of HTTP that a connector may send: a fixed list, and those that its manifest names.
 
 use cofferdam_core::failure::{Denial, DenialBoundary, DenialCode, GrantLine};
+use cofferdam_model::manifest::{EVERYONES_METHODS, is_forbidden_method, is_method_name};
 use http::{HeaderMap, Method};
 
 use super::headers::is_method_override;
-use crate::manifest::{EVERYONES_METHODS, is_forbidden_method, is_method_name};
 
 /// The methods that one connector may send.
 ///

@@ -3,6 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use cofferdam_core::failure::{Denial, GrantLine, Permit};
+use cofferdam_model::action::ActionScope;
+use cofferdam_model::manifest::{HostGrant, Scheme};
 use http::{HeaderMap, Method, Uri};
 
 use super::address::{PrivateRange, private_range};
@@ -10,8 +12,6 @@ use super::authority::Target;
 use super::methods::Methods;
 use super::private_grant::PrivateGrant;
 use super::refusal;
-use crate::action::ActionScope;
-use crate::manifest::{HostGrant, Scheme};
 
 /// The grants of one connector on one host; empty grants allow nothing.
 ///

@@ -9,6 +9,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use cofferdam_model::manifest::Scheme;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
@@ -16,7 +17,6 @@ use super::authority::Target;
 use super::connection::Connection;
 use super::multiplexed::{Multiplexed, Share};
 use super::progress::Progress;
-use crate::manifest::Scheme;
 
 /// Waiting connections of one connector, all targets together; and as many that are shared. Fewer than its
 /// calls at once, and each of the calls above would connect anew.

@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use cofferdam_core::failure::{Denial, DenialBoundary, DenialCode, GrantLine};
+use cofferdam_model::manifest::{Effect, Manifest};
 use http::{HeaderMap, Method, Request};
 
 use super::headers::is_method_override;
-use crate::manifest::{Effect, Manifest};
 
 /// The methods that pass.
 const SAFE: [Method; 3] = [Method::GET, Method::HEAD, Method::OPTIONS];

@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 
 use cofferdam_core::failure::{Denial, DenialBoundary, DenialCode, GrantLine};
+use cofferdam_model::manifest::{HostGrant, Scheme};
 use http::StatusCode;
 
 use super::address::PrivateRange;
 use super::authority::Target;
 use super::private_grant::PrivateGrant;
-use crate::manifest::{HostGrant, Scheme};
 
 /// The target cannot be checked, for `reason`.
 pub(super) fn invalid_authority(authority: &str, reason: &str) -> Denial {

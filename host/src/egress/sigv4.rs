@@ -19,6 +19,7 @@ use cofferdam_core::failure::{LimitHit, LimitKind, Phase};
 use cofferdam_core::limits::REQUEST_BODY_BYTES;
 use cofferdam_core::privileged::ExposeSecret as _;
 use cofferdam_core::secret::Secret;
+use cofferdam_model::manifest::Scheme;
 use http::{HeaderName, HeaderValue, request};
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -27,7 +28,6 @@ use tracing::subscriber::{NoSubscriber, with_default};
 
 use super::authority::Target;
 use super::fault::{NetworkFaultParts, RequestFlaw, SendError, code};
-use crate::manifest::Scheme;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use cofferdam_core::document::DocumentError;
 use cofferdam_core::error::HostError;
+use cofferdam_model::action::Action;
 
 use super::Host;
-use crate::action::Action;
 use crate::flow::actions::{self, ListedAction, Runnable, ShelvedAction};
 
 impl Host {

@@ -7,6 +7,9 @@ use bytes::Bytes;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::failure::{AuditId, Context, Failure, NetworkFault, UpstreamFault, safe_line};
 use cofferdam_core::privileged::MakeFailure as _;
+use cofferdam_model::manifest::HostGrant;
+use cofferdam_model::package::Package;
+use cofferdam_model::registry::Entry;
 use http::{Request, Uri};
 use http_body_util::Empty;
 use serde::Serialize;
@@ -15,9 +18,6 @@ use super::Host;
 use super::binding_view::BindingInspection;
 use crate::credentials::{Choice, Refused};
 use crate::egress::{Departure, SendError, Timeouts, Unauthorized};
-use crate::manifest::HostGrant;
-use crate::package::Package;
-use crate::registry::Entry;
 use crate::vault::BindingName;
 
 /// How long each part of the exchange may take.

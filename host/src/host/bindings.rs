@@ -7,13 +7,13 @@ use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::AuditId;
 use cofferdam_core::spelling::nearest;
+use cofferdam_model::manifest::{ConnectorName, CredentialKind, HostGrant};
+use cofferdam_model::package::Package;
+use cofferdam_model::registry::{Entry, Stored};
 use semver::Version;
 
 use super::Host;
 use super::binding_view::{BindingInspection, BindingView, verdict, view};
-use crate::manifest::{ConnectorName, CredentialKind, HostGrant};
-use crate::package::Package;
-use crate::registry::{Entry, Stored};
 use crate::vault::{Binding, BindingName, Bindings, Material, VaultError};
 
 /// What is to be bound.

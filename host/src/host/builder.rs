@@ -11,6 +11,8 @@ use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::event::{Listener, together};
 use cofferdam_core::limits::{Ceilings, LimitRequest};
 use cofferdam_core::secret::Secret;
+use cofferdam_model::registry::Registry;
+use cofferdam_model::trust::KeyringFile;
 
 use super::{Audit, Host};
 use crate::audit::{AuditLog, Durability, LogSettings, SealedQuota, SqliteLog};
@@ -18,10 +20,8 @@ use crate::call::{Loader, Pipeline, PipelineParts, RecordSettings, Recording, ac
 use crate::credentials::{Broker, BrokerSettings};
 use crate::egress::{PrivateGrant, Resolve, Roots, SystemResolver, Tls, roots_from_pem};
 use crate::flow::actions::Shelf;
-use crate::registry::Registry;
 use crate::resilience::{Circuits, Settings};
 use crate::sandbox::{CodeStore, CompileLimits, Compiler, EgressSettings, Sandbox};
-use crate::trust::KeyringFile;
 use crate::vault::{Vault, VaultFile};
 
 /// Calls that run at once where nobody says otherwise. Each takes an instance slot: address space, and

@@ -1,10 +1,10 @@
 //! The circuits of a host, as its operator sees and closes them.
 
 use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_model::manifest::ConnectorName;
 
 use super::Host;
 use crate::egress::HostPort;
-use crate::manifest::ConnectorName;
 use crate::resilience::{CircuitView, ResetView};
 
 impl Host {

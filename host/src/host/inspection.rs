@@ -7,13 +7,13 @@ use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{Error, HostError};
 use cofferdam_core::failure::{AuditId, Context, RepeatRule};
 use cofferdam_core::limits::{LimitRequest, Limits};
+use cofferdam_model::manifest::{CredentialGrant, Effect, Idempotency};
+use cofferdam_model::package::{Operation, Package};
+use cofferdam_model::registry::Stored;
 use serde::Serialize;
 
 use super::Host;
 use crate::call::{ConnectorRef, check_limits, check_manifest_limits, check_signature, hash_mismatch};
-use crate::manifest::{CredentialGrant, Effect, Idempotency};
-use crate::package::{Operation, Package};
-use crate::registry::Stored;
 
 /// A package, taken apart without running any of it.
 #[derive(Debug, Clone, Serialize)]
@@ -199,7 +199,7 @@ impl Host {
         let context = Context::new(AuditId::mint()).with_connector(connector, None);
         crate::call::check_imports(&context, &package)?;
         self.limit_views(package.manifest().limits())?;
-        let proof = crate::trust::allow_unsigned(
+        let proof = cofferdam_model::trust::allow_unsigned(
             package.manifest().name().clone(),
             package.manifest().version().clone(),
             *package.digest(),

@@ -3,13 +3,13 @@
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::failure::{AuditId, Context};
+use cofferdam_model::package::Package;
+use cofferdam_model::registry::{InstallOutcome, RegistryError};
 use semver::Version;
 use serde::Serialize;
 
 use super::Host;
 use crate::call::{check_bytes, check_imports, check_manifest_limits, check_signature, pin_mismatch};
-use crate::package::Package;
-use crate::registry::{InstallOutcome, RegistryError};
 
 /// How to install.
 #[derive(Debug, Clone, Default)]

@@ -2,9 +2,9 @@
 
 use cofferdam_core::error::HostError;
 use cofferdam_core::stamp::FileStamp;
+use cofferdam_model::trust::KeyringStamp;
 
 use super::Host;
-use crate::trust::KeyringStamp;
 
 /// What is installed, who is trusted and which actions there are, as far as a `stat` tells whether it changed.
 #[derive(Debug, Clone, PartialEq, Eq)]

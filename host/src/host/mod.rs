@@ -22,6 +22,9 @@ use std::sync::Arc;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::failure::{AuditId, Context, Failure, safe_line};
 use cofferdam_core::spelling;
+use cofferdam_model::manifest::ConnectorName;
+use cofferdam_model::registry::{Entry, Rebuilt};
+use cofferdam_model::trust::KeyringFile;
 use serde_json::Value;
 
 pub(crate) use audit::unreadable;
@@ -41,10 +44,7 @@ pub use why::Access;
 use crate::call::{Call, ConnectorRef, Pipeline, Report};
 use crate::credentials::Refused;
 use crate::flow::actions::Shelf;
-use crate::manifest::ConnectorName;
-use crate::registry::{Entry, Rebuilt};
 use crate::resilience::Profile;
-use crate::trust::KeyringFile;
 use crate::vault::{BindingName, Vault};
 
 /// A host of connectors: cheap to clone, safe to share.

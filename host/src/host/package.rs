@@ -2,10 +2,10 @@
 
 use cofferdam_core::error::Error;
 use cofferdam_core::failure::{AuditId, Context};
+use cofferdam_model::package::Package;
 
 use super::Host;
 use crate::call::ConnectorRef;
-use crate::package::Package;
 
 impl Host {
     /// The package of an installed connector, without its bytes, verified as a call would and not compiled. Reads and

@@ -6,15 +6,15 @@ use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::failure::{
     AuditId, Context, Denial, DenialBoundary, DenialCode, GrantLine, Permit, ascii_line,
 };
+use cofferdam_model::action::ActionScope;
+use cofferdam_model::manifest::{CredentialKind, EVERYONES_METHODS, Effect, HostGrant, Manifest};
+use cofferdam_model::package::{Import, Package, foretell};
+use cofferdam_model::registry::Stored;
 use http::{Method, Uri};
 
 use super::Host;
-use crate::action::ActionScope;
 use crate::call::{ConnectorRef, hash_mismatch};
 use crate::egress::Target;
-use crate::manifest::{CredentialKind, EVERYONES_METHODS, Effect, HostGrant, Manifest};
-use crate::package::{Import, Package, foretell};
-use crate::registry::Stored;
 
 /// Operations that a note names; `inspect` shows all of them.
 const NAMED: usize = 12;

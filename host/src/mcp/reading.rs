@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::stamp::FileStamp;
+use cofferdam_model::action::{Action, Requirement};
 
 use super::catalog::Withheld;
 use super::offer::Offer;
 use super::selection::{self, Ambiguity, Installed, Selection};
 use super::tool::Unnamed;
-use crate::action::{Action, Requirement};
 use crate::call::ConnectorRef;
 use crate::host::{Ground, Host};
 

@@ -4,10 +4,10 @@
 //! `$schema`, no `format`, no `$ref` and nothing of newer drafts that older validators stumble over. Where that cannot
 //! say all that the host checks (which item of a tuple has which type), it says less; the host checks it all the same.
 
+use cofferdam_model::package::{Field, Operation, OperationDocs, Shape};
 use serde_json::{Map, Value, json};
 
 use super::words::{PARAMETER_BYTES, told};
-use crate::package::{Field, Operation, OperationDocs, Shape};
 
 /// The longest schema, in bytes of JSON. A connector's types can be trees of ten thousand nodes, which no agent reads.
 const LONGEST: usize = 32 * 1024;

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::safe_line;
+use cofferdam_model::manifest::ConnectorName;
 
 use super::offer::Offer;
 use crate::call::ConnectorRef;
-use crate::manifest::ConnectorName;
 
 /// A connector that is installed, and its operations; none where it cannot be read.
 pub(super) type Installed = (ConnectorRef, Option<Vec<String>>);

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use cofferdam_core::digest::Digest;
+use cofferdam_model::manifest::Effect;
+use cofferdam_model::package::{Operation, Package};
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 
 use super::names::{Wanted, plain};
 use super::{schema, words};
 use crate::call::ConnectorRef;
 use crate::flow::Runnable;
-use crate::manifest::Effect;
-use crate::package::{Operation, Package};
 
 /// What a tool runs.
 #[derive(Debug, Clone)]

@@ -7,9 +7,9 @@ use allocation_counter::measure;
 use cofferdam_core::chance::SystemChance;
 use cofferdam_core::clock::{Clock as _, SystemClock};
 use cofferdam_core::failure::Cause;
+use cofferdam_model::manifest::ConnectorName;
 
 use super::{Moment, PROFILES, Profile, Settings, decide};
-use crate::manifest::ConnectorName;
 
 #[test]
 fn a_plan_and_every_decision_allocate_nothing() {

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use cofferdam_core::failure::Cause;
 use cofferdam_core::limits::ProfileTimes;
+use cofferdam_model::manifest::ConnectorName;
 
 use super::{Backoff, Jitter, Profile, Schedule, Settings};
-use crate::manifest::ConnectorName;
 
 const GOOD: &str = r#"
 retryable = true

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use cofferdam_core::document::{DocumentError, Located, Refused, Table, read};
+use cofferdam_model::manifest::ConnectorName;
 
 use super::breaker::BreakerPolicy;
 use super::parse::own_name;
@@ -11,7 +12,6 @@ use super::profile::Profile;
 use super::profiles;
 use super::rate::RateLimit;
 use super::settings::{Own, Settings, Switch};
-use crate::manifest::ConnectorName;
 
 /// The key of a block's exceptions.
 const CONNECTORS: &str = "connectors";

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cofferdam_core::document::Refused;
+use cofferdam_model::manifest::ConnectorName;
 
 use super::breaker::BreakerPolicy;
 use super::parse::unknown;
 use super::profile::{Profile, ProfileError};
 use super::profiles::{self, PROFILES};
 use super::rate::RateLimit;
-use crate::manifest::ConnectorName;
 
 /// The operator's settings. Without any, every call has the profile `standard`, no breaker and no rate limit.
 #[derive(Debug, Clone, PartialEq)]

@@ -16,6 +16,7 @@ use cofferdam_core::failure::{
 };
 use cofferdam_core::limits::{self, Limits, Usage};
 use cofferdam_core::privileged::MakeFailure as _;
+use cofferdam_model::action::ActionScope;
 use jiff::Timestamp;
 use wasmtime::Store;
 
@@ -30,7 +31,6 @@ use super::state::State;
 use super::values::{Answer, Arguments, Returned, Unreadable};
 use super::yield_hook::{PollStart, YieldHook};
 use super::{outcome, traps};
-use crate::action::ActionScope;
 use crate::egress::Authorize;
 
 /// Fuel between two looks at the clock: about 0.1 ms of computing.

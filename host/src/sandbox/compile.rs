@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_model::package::{self, PATIENCE, ParseReply};
 use wasmtime::Engine;
 
 use super::bridge;
@@ -19,7 +20,6 @@ use super::cache::TrustedCode;
 use super::compile_limits::Budget;
 use super::values::Layouts;
 use super::worker::{self, COMPILE_WORKER_ARG, Form, Task, WorkerProgram};
-use crate::package::{self, PATIENCE, ParseReply};
 
 /// Where components are compiled. There is no default: the choice is the embedder's.
 #[derive(Debug, Clone)]

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use cofferdam_core::error::{HostError, HostErrorKind};
-
-use crate::package::MAX_BYTES;
+use cofferdam_model::package::MAX_BYTES;
 
 const MIB: u64 = 1024 * 1024;
 const GIB: u64 = 1024 * MIB;

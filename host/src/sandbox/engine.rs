@@ -3,10 +3,10 @@
 use std::num::NonZeroUsize;
 
 use cofferdam_core::limits;
+use cofferdam_model::package::FEATURES;
 use wasmtime::{Config, Enabled, Engine, PoolingAllocationConfig, WasmBacktraceDetails};
 
 use super::room::Totals;
-use crate::package::FEATURES;
 
 /// Memory that a pool slot keeps after a call, so that the next one need not fault it in again. The
 /// price is memory kept after bursts: slots x this.

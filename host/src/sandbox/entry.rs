@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 
+use cofferdam_model::package::Operation;
 use serde_json::Value;
 use wasmtime::Store;
 use wasmtime::component::{Component, ComponentExportIndex, Instance, TypedFunc, Val, WasmList};
@@ -9,7 +10,6 @@ use wasmtime::component::{Component, ComponentExportIndex, Instance, TypedFunc, 
 use super::bridge;
 use super::memory::MemoryAccount;
 use super::values::{Answer, ArgumentError, Arguments, OperationLayout, Returned, Unreadable};
-use crate::package::Operation;
 
 /// The function of an operation, and the layout of its values.
 pub(super) struct Entry {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use cofferdam_core::failure::{LimitHit, LimitKind};
 use cofferdam_core::limits;
+use cofferdam_model::package::{Operation, Package};
 use serde_json::Value;
 use wasmtime::Engine;
 use wasmtime::component::{Component, InstancePre, Linker};
@@ -20,7 +21,6 @@ use super::room::Needs;
 use super::state::State;
 use super::values::{ArgumentError, Arguments, OperationLayout};
 use crate::egress::ReadOnly;
-use crate::package::{Operation, Package};
 
 /// A verified connector, compiled, linked and resolved: immutable, shared by all its calls.
 pub(crate) struct Connector {

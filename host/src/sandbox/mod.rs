@@ -37,6 +37,9 @@ use std::sync::Arc;
 use cofferdam_core::clock::Clock;
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_model::manifest::Manifest;
+use cofferdam_model::package::Package;
+use cofferdam_model::trust::Verified;
 use wasmtime::component::{Component, Linker};
 
 pub(crate) use attempt::{Attempt, AttemptTime, Ended, run};
@@ -54,9 +57,6 @@ pub(crate) use values::{Answer, Arguments, json_fields_over, json_size_over, lit
 pub use worker::{COMPILE_WORKER_ARG, compile_worker};
 
 use crate::egress::{Client, Policy};
-use crate::manifest::Manifest;
-use crate::package::Package;
-use crate::trust::Verified;
 use bridge::WrapScope;
 use components::Components;
 pub(crate) use parser::PackageParser;

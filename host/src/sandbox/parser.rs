@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_model::package::{Operation, Package, check_kind};
 use tokio::sync::Semaphore;
 
 use super::compile::Compiler;
 use super::compile_limits::CompileLimits;
-use crate::package::{Operation, Package, check_kind};
 
 /// Has packages and components parsed by the compile worker; by this process only where the embedder chose to
 /// compile in it.
@@ -44,7 +44,7 @@ impl PackageParser {
     /// The operations of the component `bytes`, which need not be a package.
     ///
     /// # Errors
-    /// As [`package::operations_of`](crate::package::operations_of); and what the worker was ended for.
+    /// As [`package::operations_of`](cofferdam_model::package::operations_of); and what the worker was ended for.
     pub(crate) async fn operations(&self, bytes: Vec<u8>) -> Result<Vec<Operation>, HostError> {
         check_kind(&bytes)?;
         let budget = self.limits.parse_budget(bytes.len());

@@ -10,12 +10,15 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use cofferdam_model::package::{Docs, Import, Standing, embed, verdicts};
 use wasmtime::component::Component;
 use wit_parser::{InterfaceId, Resolve};
 
+#[path = "../../model/src/package/fixture.rs"]
+#[allow(dead_code, reason = "the package's own tests use the rest")]
+mod fixture;
+
 use super::{engine, link};
-use crate::package::fixture::component_of;
-use crate::package::{Import, Standing, verdicts};
 
 const COMMITTED: &str = "../tests/surface.txt";
 
@@ -132,7 +135,7 @@ fn importing(mut resolve: Resolve, interface: InterfaceId, name: &str, function:
     for (id, other) in resolve.interfaces.iter_mut() {
         other.functions.retain(|name, _| id == interface && name == function);
     }
-    component_of(&resolve, world)
+    fixture::component_of(&resolve, world)
 }
 
 /// The WIT of everything that wasmtime-wasi and wasmtime-wasi-http can define, where cargo keeps their sources.

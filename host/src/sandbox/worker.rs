@@ -15,6 +15,7 @@ use std::time::Duration;
 use cofferdam_core::confine::{Coverage, Role, confine};
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::safe_line;
+use cofferdam_model::package::{parse_component, parse_package};
 use rustix::process::{Resource, Rlimit, Signal, setrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use wasmtime::Engine;
@@ -22,7 +23,6 @@ use wasmtime::Engine;
 use super::bridge::WrapScope;
 use super::compile_limits::Budget;
 use super::{compile, engine};
-use crate::package::{parse_component, parse_package};
 
 /// The first argument that makes `cofferdam` a compile worker.
 pub const COMPILE_WORKER_ARG: &str = "__compile-worker";
@@ -55,7 +55,7 @@ const PANICKED: i32 = 101;
 /// What a worker is asked to do with the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Task {
-    /// Parse and validate them as a package; the answer is a [`ParseReply`](crate::package::ParseReply) as JSON.
+    /// Parse and validate them as a package; the answer is a [`ParseReply`](cofferdam_model::package::ParseReply) as JSON.
     ParsePackage,
     /// The same of a bare component.
     ParseComponent,

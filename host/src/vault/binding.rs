@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use cofferdam_core::privileged::ExposeSecret as _;
 use cofferdam_core::secret::Secret;
+use cofferdam_model::manifest::{ConnectorName, CredentialKind, HostGrant};
 use jiff::Timestamp;
 
 use super::error::VaultError;
 use super::name::BindingName;
 use super::text::{SecretForm, check_text};
-use crate::manifest::{ConnectorName, CredentialKind, HostGrant};
 
 /// What stands behind a binding's name. Secrets are shared, so that contents can be copied and changed
 /// without a second copy of any.

@@ -10,6 +10,7 @@ use base64::display::Base64Display;
 use base64::engine::general_purpose::STANDARD;
 use cofferdam_core::privileged::ExposeSecret as _;
 use cofferdam_core::secret::Secret;
+use cofferdam_model::manifest::{ConnectorName, HostGrant};
 use jiff::Timestamp;
 use serde::de::{Error as _, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -18,7 +19,6 @@ use zeroize::Zeroizing;
 use super::binding::{Binding, Material, OauthGrant, Tokens};
 use super::bindings::Bindings;
 use super::name::BindingName;
-use crate::manifest::{ConnectorName, HostGrant};
 
 /// The contents' length is a multiple of this, in bytes, so that the file's does not tell that of a secret.
 const PAD: usize = 1024;

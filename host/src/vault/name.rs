@@ -4,8 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use cofferdam_core::document::quoted;
-
-use crate::manifest::CredentialKind;
+use cofferdam_model::manifest::CredentialKind;
 
 /// The identity where none is named.
 pub const DEFAULT_IDENTITY: &str = "default";

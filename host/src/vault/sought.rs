@@ -37,8 +37,8 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::manifest::{ConnectorName, HostGrant};
     use crate::vault::BindingName;
+    use cofferdam_model::manifest::{ConnectorName, HostGrant};
 
     fn basic(password: &str) -> Binding {
         Binding {

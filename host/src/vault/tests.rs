@@ -18,11 +18,11 @@ use std::time::Duration;
 
 use cofferdam_core::privileged::ExposeSecret as _;
 use cofferdam_core::secret::Secret;
+use cofferdam_model::manifest::{ConnectorName, HostGrant};
 use jiff::Timestamp;
 use tempfile::TempDir;
 
 use super::*;
-use crate::manifest::{ConnectorName, HostGrant};
 
 const SECRET: &str = "xoxb-the-secret-of-slack";
 

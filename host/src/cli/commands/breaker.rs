@@ -1,10 +1,11 @@
 //! `breaker`: which hosts are not asked for a while, and asking them again.
 
+use cofferdam_model::manifest::ConnectorName;
+
 use crate::cli::page::{Page, Tone};
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
 use crate::egress::HostPort;
-use crate::manifest::ConnectorName;
 use crate::resilience::{CauseView, CircuitView};
 
 const STATUS_EXAMPLES: &str = "\

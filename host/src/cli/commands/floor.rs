@@ -1,6 +1,7 @@
 //! `trust floor`: the lowest version of a connector that may run here.
 
 use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_model::manifest::{ConnectorName, exact_version};
 use semver::Version;
 use serde::Serialize;
 
@@ -8,7 +9,6 @@ use super::key::refusal;
 use crate::cli::page::{Page, Tone};
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
-use crate::manifest::{ConnectorName, exact_version};
 
 const EXAMPLES: &str = "\
 A signature says who made a release, not that it still is a good one. A floor holds at install and at every \

@@ -5,13 +5,13 @@ mod confinement;
 use std::path::PathBuf;
 
 use cofferdam_core::failure::RepeatRule;
+use cofferdam_model::manifest::{EVERYONES_METHODS, Effect, Idempotency};
 
 use crate::cli::files;
 use crate::cli::page::{self, Page, Tone};
 use crate::cli::report::Stop;
 use crate::cli::session::{Session, is_installed_name, resolve, signature_path};
 use crate::host::{ImportView, Inspection, LimitView, OperationView};
-use crate::manifest::{EVERYONES_METHODS, Effect, Idempotency};
 
 const EXAMPLES: &str = "\
 Nothing of the package is run or compiled. A file's hash is what `sha256sum` prints.

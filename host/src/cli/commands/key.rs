@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use cofferdam_core::document::Refused;
 use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_model::trust::{KeyId, PublicKey, SecretKey};
 use serde::Serialize;
 
 use crate::cli::files;
 use crate::cli::page::Page;
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
-use crate::trust::{KeyId, PublicKey, SecretKey};
 
 /// Makes signing keys.
 #[derive(Debug, clap::Subcommand)]

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use cofferdam_core::error::HostError;
+use cofferdam_model::package;
 
 use super::packaging::{self, Documentation};
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
 use crate::cli::{files, runtime};
-use crate::package;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::RepeatRule;
+use cofferdam_model::manifest::{ConnectorName, Manifest};
+use cofferdam_model::package::{self, Docs, Package, PackageError};
 use semver::Version;
 use serde::Serialize;
 
@@ -12,8 +14,6 @@ use crate::cli::page::{self, Page};
 use crate::cli::report::Stop;
 use crate::cli::session::{Session, signature_path};
 use crate::cli::{files, progress};
-use crate::manifest::{ConnectorName, Manifest};
-use crate::package::{self, Docs, Package, PackageError};
 
 /// What there is to copy where there is no manifest yet.
 const MINIMAL: &str = "\
@@ -166,7 +166,8 @@ fn advise(session: &Session<'_>, made: &Made, package: &Package) {
     }
     let path = files::shown(&made.path);
     let signature = signature_path(&made.path);
-    let stale = std::fs::read(&signature).ok().and_then(|bytes| crate::trust::Envelope::parse(&bytes).ok());
+    let stale =
+        std::fs::read(&signature).ok().and_then(|bytes| cofferdam_model::trust::Envelope::parse(&bytes).ok());
     let stale =
         stale.is_some_and(|it| it.unverified_statement().is_ok_and(|it| it.digest() != package.digest()));
     let replace = if stale { " --replace" } else { "" };

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_model::trust::{self, Envelope, EnvelopeError, KeyId, SecretKey, Statement};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -11,7 +12,6 @@ use crate::cli::files;
 use crate::cli::page::Page;
 use crate::cli::report::Stop;
 use crate::cli::session::{Session, signature_path};
-use crate::trust::{self, Envelope, EnvelopeError, KeyId, SecretKey, Statement};
 
 const EXAMPLES: &str = "\
 The signature says: these bytes are this version of this connector. It is an in-toto statement in a DSSE \
@@ -119,8 +119,8 @@ impl Signed {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
     use super::*;
-    use crate::manifest::ConnectorName;
     use cofferdam_core::digest::Digest;
+    use cofferdam_model::manifest::ConnectorName;
 
     fn statement(name: &str, version: &str, bytes: &[u8]) -> Statement {
         let name = ConnectorName::parse(name).unwrap();

@@ -1,6 +1,7 @@
 //! `trust`: whose connectors may run here, and which.
 
 use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_model::trust::{KeyEntry, KeyStatus, Keyring, PublicKey, Scope, TrustChange};
 use jiff::civil::{Date, time};
 use jiff::{Timestamp, tz::TimeZone};
 use serde::Serialize;
@@ -9,7 +10,6 @@ use super::key::refusal;
 use crate::cli::page::{Page, Tone};
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
-use crate::trust::{KeyEntry, KeyStatus, Keyring, PublicKey, Scope, TrustChange};
 
 /// Says whose connectors may run here, and which.
 #[derive(Debug, clap::Subcommand)]

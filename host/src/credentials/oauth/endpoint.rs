@@ -11,6 +11,7 @@ use cofferdam_core::clock::Clock;
 use cofferdam_core::failure::Denial;
 use cofferdam_core::privileged::ExposeSecret as _;
 use cofferdam_core::secret::Secret;
+use cofferdam_model::manifest::{HostGrant, Scheme};
 use http::{HeaderValue, Request, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
 use url::form_urlencoded::{Serializer, byte_serialize};
@@ -20,7 +21,6 @@ use super::answer::{Given, Ungiven, read};
 use crate::egress::{
     Authorization, Client, Departure, Policy, PrivateGrant, Resolve, SendError, Target, Timeouts, Tls,
 };
-use crate::manifest::{HostGrant, Scheme};
 use crate::vault::OauthGrant;
 
 /// The longest answer that is read, in bytes.

@@ -32,6 +32,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cofferdam_core::failure::Phase;
+use cofferdam_model::manifest::HostGrant;
 use http::{Request, Response};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Empty};
@@ -40,7 +41,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::manifest::HostGrant;
 
 /// The granted name of every upstream.
 const NAME: &str = "service.test";

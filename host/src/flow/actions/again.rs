@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use cofferdam_core::document::{Findings, Key, Refused};
 use cofferdam_core::failure::{Cause, RepeatRule};
+use cofferdam_model::action::{Retry, Step, Target};
 
 use super::packages::Package;
 use super::runnable::Once;
-use crate::action::{Retry, Step, Target};
 use crate::resilience::{Backoff, Jitter, Profile, Schedule, Settings};
 
 /// The name of the profile that a step's own four fields are.

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use cofferdam_core::document::{Findings, Key, Refused};
 use cofferdam_core::error::HostError;
+use cofferdam_model::action::{Action, DEFAULT_TIMEOUT, Step, Target, Template};
+use cofferdam_model::manifest::Effect;
+use cofferdam_model::package::Operation;
 
 use super::again;
 use super::known::Results;
 use super::packages::{self, Found, Package};
 use super::runnable::{ReadyStep, ReadyTarget, Runnable};
 use super::typed::{Given, Typed};
-use crate::action::{Action, DEFAULT_TIMEOUT, Step, Target, Template};
 use crate::call::Pipeline;
-use crate::manifest::Effect;
-use crate::package::Operation;
 
 /// Checks an action. Connectors are read, verified and compiled as a call would; nothing of them runs.
 ///

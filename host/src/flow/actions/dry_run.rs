@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::failure::RepeatRule;
+use cofferdam_model::action::{Part, Root, Target, Template, Values};
+use cofferdam_model::package::Operation;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -12,9 +14,7 @@ use super::ask::Run;
 use super::run::{allowed, keys_fit};
 use super::runnable::{Once, ReadyTarget, Runnable};
 use super::step::{self, OneStep};
-use crate::action::{Part, Root, Target, Template, Values};
 use crate::call::{ConnectorRef, Foreseen, Pipeline, check_key};
-use crate::package::Operation;
 use crate::sandbox;
 
 /// What an action would do.

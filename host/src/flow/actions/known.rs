@@ -1,9 +1,8 @@
 //! What is known of a reference's value before anything runs: the type of an argument, or of a part of a step's value.
 
 use cofferdam_core::spelling;
-
-use crate::action::{Action, Input, InputKind, Reference, Root, Segment};
-use crate::package::{Operation, Shape};
+use cofferdam_model::action::{Action, Input, InputKind, Reference, Root, Segment};
+use cofferdam_model::package::{Operation, Shape};
 
 use super::shapes::{fits, nested, not_one_of, shown};
 

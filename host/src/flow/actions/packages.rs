@@ -6,12 +6,12 @@ use cofferdam_core::document::{Findings, Key, Refused};
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::failure::{AuditId, Context};
 use cofferdam_core::spelling;
+use cofferdam_model::action::Requirement;
+use cofferdam_model::manifest::{HostGrant, Manifest};
+use cofferdam_model::package::Operation;
 
 use super::readiness::Readiness;
-use crate::action::Requirement;
 use crate::call::{ConnectorRef, Pipeline};
-use crate::manifest::{HostGrant, Manifest};
-use crate::package::Operation;
 use crate::vault::BindingName;
 
 /// A connector that is installed and verified.
@@ -68,7 +68,7 @@ fn named(required: &Requirement) -> (ConnectorRef, Context) {
     (connector, context)
 }
 
-fn found(connector: ConnectorRef, package: &crate::package::Package) -> Found {
+fn found(connector: ConnectorRef, package: &cofferdam_model::package::Package) -> Found {
     let services = package.manifest().credentials().iter().map(|grant| grant.service().to_owned());
     Found::Package(Arc::new(Package {
         services: services.collect(),

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use cofferdam_core::error::HostError;
+use cofferdam_model::action::Action;
 use serde::Serialize;
 
 use super::check::fitting;
 use super::packages::{self, Found};
 use super::shelf::{Shelf, ShelvedAction};
-use crate::action::Action;
 use crate::call::Pipeline;
 
 /// An action on the shelf, and whether it can run here.

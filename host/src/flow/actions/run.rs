@@ -9,6 +9,7 @@ use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::failure::{AuditId, Context, Failure, LimitHit, LimitKind, RepeatRule};
 use cofferdam_core::limits::PAYLOAD_BYTES;
 use cofferdam_core::privileged::MakeFailure as _;
+use cofferdam_model::action::{Action, Values};
 use serde_json::{Map, Value};
 use tracing::Instrument as _;
 
@@ -17,7 +18,6 @@ use super::outcome::ActionValue;
 use super::report::{ActionReport, StepStatus};
 use super::runnable::Runnable;
 use super::step::{self, OneStep};
-use crate::action::{Action, Values};
 use crate::call::{ActionRecord, Asked, Beginning, KEY_BYTES, PartOf, Pipeline, Running, cancelled};
 use crate::sandbox::json_size_over;
 

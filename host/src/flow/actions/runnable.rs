@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam_core::failure::RepeatRule;
+use cofferdam_model::action::Action;
+use cofferdam_model::manifest::Effect;
+use cofferdam_model::package::Operation;
 use serde::Serialize;
 
-use crate::action::Action;
 use crate::call::ConnectorRef;
-use crate::manifest::Effect;
-use crate::package::Operation;
 use crate::resilience::Profile;
 
 /// An action whose every step was checked against the connectors that are installed; only the check makes one.

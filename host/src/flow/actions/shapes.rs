@@ -5,8 +5,7 @@
 
 use cofferdam_core::failure::safe_line;
 use cofferdam_core::spelling;
-
-use crate::package::{Name, Shape};
+use cofferdam_model::package::{Name, Shape};
 
 /// Longest type that is written out in a message, in characters.
 const SHOWN: usize = 160;

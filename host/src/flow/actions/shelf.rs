@@ -11,8 +11,7 @@ use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::safe_line;
 use cofferdam_core::private_file::{self, FileError, FileFault, FilePolicy};
 use cofferdam_core::spelling;
-
-use crate::action::{Action, action_name};
+use cofferdam_model::action::{Action, action_name};
 
 /// The ending of an action's file.
 const ENDING: &str = ".md";

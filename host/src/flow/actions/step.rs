@@ -6,11 +6,11 @@ use std::time::Duration;
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::safe_line;
 use cofferdam_core::limits::LimitRequest;
+use cofferdam_model::action::{Action, RenderError, Step, Target, Values};
 use serde_json::{Map, Value};
 
 use super::ask::Run;
 use super::runnable::{ReadyStep, ReadyTarget, Runnable};
-use crate::action::{Action, RenderError, Step, Target, Values};
 use crate::call::{Alternate, Call};
 
 /// A step of an action that was checked.

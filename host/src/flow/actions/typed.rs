@@ -2,9 +2,9 @@
 
 use cofferdam_core::document::{Findings, Key, Refused};
 use cofferdam_core::spelling;
+use cofferdam_model::action::{Action, Part, Template};
+use cofferdam_model::package::{Field, Operation, Shape};
 
-use crate::action::{Action, Part, Template};
-use crate::package::{Field, Operation, Shape};
 use crate::sandbox;
 
 use super::known::{Known, Results, follow};

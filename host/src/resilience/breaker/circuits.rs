@@ -13,6 +13,7 @@ use cofferdam_core::failure::AuditId;
 use cofferdam_core::private_file::{self, FileLock};
 use cofferdam_core::stamp::FileStamp;
 use cofferdam_core::warnings::Warnings;
+use cofferdam_model::manifest::ConnectorName;
 use sha2::{Digest as _, Sha256};
 
 use super::circuit::Circuit;
@@ -21,7 +22,6 @@ use super::kept::{self, Record};
 use super::policy::BreakerPolicy;
 use super::turn::{Turn, Writers};
 use super::visit::Visiting;
-use crate::manifest::ConnectorName;
 
 /// Circuits that are kept in memory; a host has fewer that are not closed.
 const KEPT: usize = 1024;

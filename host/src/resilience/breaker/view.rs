@@ -3,13 +3,13 @@
 use std::io;
 
 use cofferdam_core::failure::Cause;
+use cofferdam_model::manifest::ConnectorName;
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::circuit::{CircuitState, Opening, Shut, Why};
 use super::circuits::Circuits;
 use super::kept::Record;
-use crate::manifest::ConnectorName;
 
 /// A circuit that has something to remember.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use cofferdam_core::failure::{AuditId, Cause, CircuitOpen};
 use cofferdam_core::private_file::FileLock;
+use cofferdam_model::manifest::ConnectorName;
 use jiff::Timestamp;
 
 use super::circuit::{Admission, Circuit, CircuitState, Seen, Why};
 use super::circuits::{Changed, Circuits, Place, Wait};
 use super::mark;
 use super::policy::{BreakerPolicy, Weight};
-use crate::manifest::ConnectorName;
 
 /// How long to wait for the one request that tries a host: nobody knows, and it is worth asking again soon.
 const WHILE_PROBED: Duration = Duration::from_secs(1);

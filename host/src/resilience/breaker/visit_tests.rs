@@ -8,10 +8,10 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use cofferdam_core::failure::{AuditId, Cause};
+use cofferdam_model::manifest::ConnectorName;
 use jiff::Timestamp;
 
 use super::*;
-use crate::manifest::ConnectorName;
 
 const HOST: &str = "api.example.com:443";
 

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use cofferdam_model::package::{Field, Name, Shape, operations_of};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use wasm_encoder::{
@@ -14,7 +15,6 @@ use wasmtime::{Engine, Store};
 
 use super::types::{Naming, Types};
 use super::wrap::{WrapScope, wrap};
-use crate::package::{Field, Name, Shape, operations_of};
 use crate::sandbox::engine;
 use crate::sandbox::entry::Entry;
 use crate::sandbox::memory::MemoryAccount;
@@ -192,7 +192,7 @@ fn parameters_that_are_too_many_to_be_flat_lie_in_memory() {
 
 #[test]
 fn cases_that_share_slots_keep_their_bits() {
-    use crate::package::Case;
+    use cofferdam_model::package::Case;
     let case = |name: &str, payload| Case { name: Name::from_wit(name), payload };
     let cases = [
         case("narrow", Some(Shape::Float(32))),

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
+use cofferdam_model::package::{Field, Operation, Shape, ShapeKey, failure_shape};
 use wasm_encoder::{
     Component, ComponentImportSection, ComponentTypeRef, ComponentTypeSection, ComponentValType,
     PrimitiveValType, TypeBounds,
 };
 
 use super::wrap::Entry;
-use crate::package::{Field, Operation, Shape, ShapeKey, failure_shape};
 
 /// Writes types into a component. In the bridge each nominal type is imported under a name, as the
 /// component model asks of the types of imported functions; outside, the same walk gives the types that

@@ -1,5 +1,6 @@
 //! Puts the wrapper together: the connector, the bridge, and what ties them.
 
+use cofferdam_model::package::Operation;
 use wasm_encoder::{
     Alias, CanonicalFunctionSection, CanonicalOption, Component, ComponentAliasSection, ComponentExportKind,
     ComponentExportSection, ComponentImportSection, ComponentInstanceSection, ComponentSectionId,
@@ -10,7 +11,6 @@ use wasm_encoder::{
 use super::imports::{self, Uncopyable};
 use super::types::{Naming, Types};
 use super::{INSTANCE, modules};
-use crate::package::Operation;
 use crate::sandbox::values::{OperationLayout, Signature};
 
 /// The name of the function for the operation number `at`.

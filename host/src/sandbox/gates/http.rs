@@ -10,6 +10,8 @@ use cofferdam_core::failpoint;
 use cofferdam_core::failure::{Denial, DenialCode, LimitHit, LimitKind};
 use cofferdam_core::limits;
 use cofferdam_core::secret::{Found, Scanner};
+use cofferdam_model::action::ActionScope;
+use cofferdam_model::manifest::Manifest;
 use http::header::ACCEPT_ENCODING;
 use http::{HeaderName, HeaderValue, Request, Response};
 use http_body_util::BodyExt;
@@ -29,14 +31,12 @@ use super::ledger::{Ledger, SeenFault, SeenStatus, Verdict};
 use super::retry_after::retry_after_ms;
 use super::trailers::TrailersRule;
 use super::without_handles::WithoutHandles;
-use crate::action::ActionScope;
 use crate::egress::ResponseBody;
 use crate::egress::{
     Authorization, Authorize, CheckedTrailers, Client, Counted, CountedError, Departure, Policy,
     PrivateGrant, ReadOnly, Resolve, Scanned, ScannedError, SendError, Target, Tls, Unauthorized,
     find_in_fields, find_in_uri, guest_may_set, header_bytes, line_bytes,
 };
-use crate::manifest::Manifest;
 use crate::sandbox::limiter::Refused;
 use crate::sandbox::memory::{Charge, REQUEST_BYTES};
 

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use cofferdam_core::clock::{Clock, SystemClock};
 use cofferdam_core::failure::{Denial, DenialCode};
 use cofferdam_core::secret::{Scanner, Secret};
+use cofferdam_model::manifest::Manifest;
 use http::{HeaderMap, HeaderValue, Request};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt;
@@ -29,7 +30,6 @@ use super::unkeyed::UnkeyedWatch;
 use crate::egress::{
     Authorization, Authorize, Authorizing, Injection, PrivateGrant, Resolution, Resolve, Target, default_tls,
 };
-use crate::manifest::Manifest;
 
 const KEY: &str = "sk_test_4eC39HqLyjWDarjtT1zdp7dc";
 const NAME: &str = "bearer/shop/default";

@@ -7,13 +7,13 @@
 
 use std::sync::Arc;
 
+use cofferdam_model::package::shut;
 use wasmtime::Engine;
 use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, Linker, ResourceType};
 use wasmtime_wasi::p2::{DynInputStream, DynOutputStream, DynPollable};
 
 use super::ledger::Verdict;
-use crate::package::shut;
 use crate::sandbox::state::State;
 
 const PACKAGE: &str = "wasi:sockets/";

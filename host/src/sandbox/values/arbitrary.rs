@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use cofferdam_core::failure::safe_line;
+use cofferdam_model::package::{Case, Field, Name, Shape};
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
 use serde_json::Value;
 
 use super::tests::round_trip;
-use crate::package::{Case, Field, Name, Shape};
 
 fn names(count: usize) -> Arc<[Name]> {
     (0..count).map(|at| Name::from_wit(&format!("case-{at}"))).collect()

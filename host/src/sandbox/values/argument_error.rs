@@ -2,10 +2,11 @@
 
 use std::fmt;
 
+use cofferdam_model::package::Name;
+
 use super::image::Refused;
 use super::layout::{Case, Kind};
 use super::scalars::Token;
-use crate::package::Name;
 
 /// An argument that does not fit its type: where, and what was expected. It never repeats the value.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,11 +6,11 @@
 use std::cell::Cell;
 
 use cofferdam_core::limits;
+use cofferdam_model::package::Name;
 use wasmtime::component::Val;
 
 use super::image::{Image, Malformed, Refused, Writer};
 use super::layout::{Kind, Layout, OperationLayout, discriminant};
-use crate::package::Name;
 
 /// Why a dynamic value does not become an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::package::{Field, Name, Operation, Shape, failure_shape};
+use cofferdam_model::package::{Field, Name, Operation, Shape, failure_shape};
 
 /// The most flat parameters; with more, the parameters lie in memory.
 const MAX_FLAT: u32 = 16;
@@ -189,7 +189,7 @@ pub(super) fn discriminant(cases: usize) -> u32 {
 /// Makes layouts, each shared shape once.
 #[derive(Default)]
 pub(crate) struct Layouts {
-    known: HashMap<crate::package::ShapeKey, Layout>,
+    known: HashMap<cofferdam_model::package::ShapeKey, Layout>,
 }
 
 impl Layouts {

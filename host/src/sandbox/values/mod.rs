@@ -27,10 +27,10 @@ pub(crate) use layout::{Flat, Layouts, OperationLayout, Signature};
 
 use std::cell::Cell;
 
+use cofferdam_model::package::{Field, Name, Shape};
 use wasmtime::component::Val;
 
 use super::bridge::BASE;
-use crate::package::{Field, Name, Shape};
 
 impl OperationLayout {
     /// The arguments object as an image, checked against the types of the parameters.

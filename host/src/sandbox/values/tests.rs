@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
+use cofferdam_model::package::{Case, Field, Name, Shape};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use wasmtime::component::Val;
 
 use super::{ArgumentError, Arguments, Layouts, OperationLayout, Returned};
-use crate::package::{Case, Field, Name, Shape};
 
 pub(super) fn field(name: &str, shape: Shape) -> Field {
     Field { name: Name::from_wit(name), shape }

@@ -5,13 +5,13 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use cofferdam_core::limits::PAYLOAD_BYTES;
+use cofferdam_model::package::{Case, Name, Shape};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::decode::{self, Answer};
 use super::tests::{field, names, option, typed};
 use super::{Layouts, OperationLayout, Returned, Unreadable};
-use crate::package::{Case, Name, Shape};
 
 fn layout(shape: &Shape) -> OperationLayout {
     Layouts::default().function(&[field("it", shape.clone())], Some(shape))

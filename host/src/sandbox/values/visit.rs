@@ -1,5 +1,6 @@
 //! The walk over what a caller gives: each JSON value is checked against its type and written to its place.
 
+use cofferdam_model::package::Name;
 use serde::Deserializer;
 use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
@@ -7,7 +8,6 @@ use super::argument_error::ArgumentError;
 use super::encode::Encoder;
 use super::layout::{Kind, Layout};
 use super::scalars::{Float, Token, float, one_char, signed, unsigned};
-use crate::package::Name;
 
 /// Where a value goes, and what it has to be.
 pub(super) struct Place<'e, 'l> {

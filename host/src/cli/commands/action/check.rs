@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use cofferdam_core::document::DocumentError;
 use cofferdam_core::error::{Error, HostError};
+use cofferdam_model::action::Action;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::add::read;
-use crate::action::Action;
 use crate::cli::page::{Page, Tone};
 use crate::cli::report::{self, Stop};
 use crate::cli::session::Session;

@@ -8,9 +8,9 @@ use std::process::Command;
 use cofferdam_core::document::{DocumentError, Findings, Key, Refused};
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::safe_line;
+use cofferdam_model::action::Action;
 
 use super::add::Kept;
-use crate::action::Action;
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
 use crate::cli::{files, progress, runtime};

@@ -1,10 +1,10 @@
 //! An action as it is shown: what it needs, what it takes, and what each of its steps is given.
 
 use cofferdam_core::failure::RepeatRule;
+use cofferdam_model::action::{Action, Input, Requirement, Retry, Step, Target, Template};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::action::{Action, Input, Requirement, Retry, Step, Target, Template};
 use crate::call::ConnectorRef;
 use crate::cli::page::Page;
 use crate::flow::Once;

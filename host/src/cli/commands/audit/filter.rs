@@ -4,6 +4,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::{FailureClass, safe_line};
 use cofferdam_core::spelling;
+use cofferdam_model::manifest::ConnectorName;
 use jiff::Timestamp;
 
 use super::when::moment;
@@ -11,7 +12,6 @@ use crate::audit::{AuditReader, CallStatus, Filter};
 use crate::call::ConnectorRef;
 use crate::cli::report::Stop;
 use crate::explain;
-use crate::manifest::ConnectorName;
 
 /// The word for calls that were cut short.
 pub(super) const INCOMPLETE: &str = "incomplete";

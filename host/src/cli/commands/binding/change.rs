@@ -4,12 +4,12 @@ use std::io::{IsTerminal as _, Write as _};
 
 use clap::ArgGroup;
 use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_model::manifest::{ConnectorName, HostGrant};
 
 use super::{Name, changed, connector, host};
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
 use crate::host::{BindingView, Host};
-use crate::manifest::{ConnectorName, HostGrant};
 use crate::vault::BindingName;
 
 const ALLOW_EXAMPLES: &str = "\

@@ -1,9 +1,9 @@
 //! Where a new binding may go and who may use it: as told, or as the one connector that asks wants it.
 
 use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_model::manifest::{ConnectorName, HostGrant};
 
 use crate::host::{Asker, Host};
-use crate::manifest::{ConnectorName, HostGrant};
 use crate::vault::BindingName;
 
 /// Both, decided; neither is empty.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::privileged::ExposeSecret as _;
 use cofferdam_core::secret::Secret;
+use cofferdam_model::manifest::CredentialKind;
 use serde::Deserialize;
 use serde::de::{Deserializer, Visitor};
 use zeroize::Zeroizing;
@@ -12,7 +13,6 @@ use zeroize::Zeroizing;
 use crate::cli::report::Stop;
 use crate::cli::secrets::{From, Given, ask};
 use crate::cli::session::Session;
-use crate::manifest::CredentialKind;
 use crate::vault::{BindingName, Material, OauthGrant, SHORT_SECRET_CHARS, SecretForm, secret_text};
 
 /// The parts that are no secrets.

@@ -11,13 +11,13 @@ use std::ffi::OsStr;
 
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::ErrorKind;
+use cofferdam_model::manifest::{ConnectorName, CredentialKind, HostGrant};
 use serde::Serialize;
 
 use crate::cli::page::{Page, Tone};
 use crate::cli::report::Stop;
 use crate::cli::session::Session;
 use crate::host::BindingView;
-use crate::manifest::{ConnectorName, CredentialKind, HostGrant};
 use crate::vault::BindingName;
 
 /// Binds secrets to connectors: which secret, where it may go, and who may use it.

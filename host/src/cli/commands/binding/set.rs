@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_model::manifest::{ConnectorName, HostGrant};
 
 use super::material::{self, Parts};
 use super::{Name, changed, connector, grants, host};
@@ -10,7 +11,6 @@ use crate::cli::report::Stop;
 use crate::cli::secrets;
 use crate::cli::session::Session;
 use crate::host::NewBinding;
-use crate::manifest::{ConnectorName, HostGrant};
 use crate::vault::{BindingName, LockKind};
 
 const SET_EXAMPLES: &str = "\

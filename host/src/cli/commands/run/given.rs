@@ -3,9 +3,8 @@
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::safe_line;
 use cofferdam_core::strict_json;
+use cofferdam_model::action::{Input, InputKind};
 use serde_json::{Map, Value};
-
-use crate::action::{Input, InputKind};
 
 /// Divides `ARG=VALUE`.
 pub(super) fn pair(text: &str) -> Result<(String, String), String> {

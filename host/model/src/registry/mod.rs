@@ -1,0 +1,210 @@
+//! The local registry: installed packages in a directory, found by name and version, kept by their hash.
+//!
+//! ```text
+//! packages/
+//!   index.json                     name@version -> hash; can be rebuilt from what follows
+//!   highest.json                   the highest version of each name that was removed
+//!   sha256/<hash>/connector.wasm   the package
+//!   sha256/<hash>/signature.dsse.json
+//!   tmp/                           what a writer is about to move into place
+//!   .lock                          held by the one writer
+//! ```
+//!
+//! Paths are made of hashes alone, never of names. Writers hold the lock, write into `tmp/`, sync, and
+//! rename: whoever is killed at any instant leaves the old state or the new one, and a rest in `tmp/`
+//! that the next writer sweeps up. A package that was moved into place before its writer was killed,
+//! but not yet indexed, is not installed; installing it again finishes the work.
+//!
+//! The registry verifies nothing by itself: it hands out bytes as they are on disk, and who loads them
+//! hashes them and checks the signature, each time.
+
+mod error;
+mod files;
+mod highest;
+mod index;
+mod install;
+mod rebuild;
+mod stamp;
+mod watch;
+
+#[cfg(test)]
+mod tests;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cofferdam_core::digest::Digest;
+use cofferdam_core::stamp::FileStamp;
+use semver::Version;
+
+pub use error::{Conflict, Downgrade, RegistryError};
+pub use install::InstallOutcome;
+pub use rebuild::{Rebuilt, Skipped};
+pub use stamp::Stamp;
+pub use watch::Watch;
+
+use crate::manifest::ConnectorName;
+use crate::package::MAX_BYTES;
+use highest::Highest;
+use index::Index;
+
+const STORE: &str = "sha256";
+const PACKAGE: &str = "connector.wasm";
+const SIGNATURE: &str = "signature.dsse.json";
+const INDEX: &str = "index.json";
+const HIGHEST: &str = "highest.json";
+const LOCK: &str = ".lock";
+const TMP: &str = "tmp";
+
+const MAX_INDEX_BYTES: u64 = 16 * 1024 * 1024;
+/// Read up to here; what a signature may have is for its parser to say.
+const MAX_SIGNATURE_BYTES: u64 = 1024 * 1024;
+
+/// The directory of installed packages.
+#[derive(Debug, Clone)]
+pub struct Registry {
+    root: PathBuf,
+}
+
+/// One installed connector.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name.
+    pub name: ConnectorName,
+    /// Its version.
+    pub version: Version,
+    /// The hash of its package.
+    pub digest: Digest,
+}
+
+/// An installed package as it is on disk; nothing about it has been verified.
+#[derive(Debug)]
+pub struct Stored {
+    /// The package's bytes, read once: hash, verify and compile these.
+    pub bytes: Vec<u8>,
+    /// The signature beside it, if there is one.
+    pub signature: Option<Vec<u8>>,
+    /// What the files were like before they were read.
+    pub stamp: Stamp,
+}
+
+impl Registry {
+    /// The registry in the directory `root`. Touches nothing; a directory that does not exist is empty.
+    #[must_use]
+    pub fn open(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// Everything installed, by name, then by version.
+    ///
+    /// # Errors
+    /// An index that cannot be read.
+    pub fn list(&self) -> Result<Vec<Entry>, RegistryError> {
+        let index = self.index()?;
+        let entry = |(name, version, digest): (&ConnectorName, &Version, Digest)| Entry {
+            name: name.clone(),
+            version: version.clone(),
+            digest,
+        };
+        Ok(index.entries().map(entry).collect())
+    }
+
+    /// What the index is like now: whether anything was installed or removed since. None where there is no index.
+    pub fn index_stamp(&self) -> Option<FileStamp> {
+        fs::symlink_metadata(self.root.join(INDEX)).ok().map(|metadata| FileStamp::from(&metadata))
+    }
+
+    /// The hash of what is installed as `name` and `version`.
+    ///
+    /// # Errors
+    /// An index that cannot be read.
+    pub fn find(&self, name: &ConnectorName, version: &Version) -> Result<Option<Digest>, RegistryError> {
+        Ok(self.index()?.get(name, version))
+    }
+
+    /// Whether packages are there and the index that knows them is not.
+    #[must_use]
+    pub fn has_lost_its_index(&self) -> bool {
+        let packages = fs::read_dir(self.store()).is_ok_and(|mut entries| entries.next().is_some());
+        packages && fs::symlink_metadata(self.root.join(INDEX)).is_err()
+    }
+
+    /// The installed versions of `name`, oldest first.
+    ///
+    /// # Errors
+    /// An index that cannot be read.
+    pub fn versions(&self, name: &ConnectorName) -> Result<Vec<Entry>, RegistryError> {
+        let mut entries = self.list()?;
+        entries.retain(|entry| entry.name == *name);
+        Ok(entries)
+    }
+
+    /// The highest version of `name` that is installed or ever was.
+    ///
+    /// # Errors
+    /// An index, or a record of removed versions, that cannot be read.
+    pub fn highest(&self, name: &ConnectorName) -> Result<Option<Version>, RegistryError> {
+        let removed = self.removed()?.get(name).cloned();
+        let installed = self.versions(name)?.pop().map(|entry| entry.version);
+        Ok(installed.max(removed))
+    }
+
+    /// Reads a package and its signature into memory, once, without following links.
+    ///
+    /// # Errors
+    /// A package that is not there, is no regular file, or is larger than one may be.
+    pub fn read(&self, digest: &Digest) -> Result<Stored, RegistryError> {
+        let (bytes, package) = self
+            .read_file(digest, PACKAGE, MAX_BYTES)?
+            .ok_or_else(|| RegistryError::Gone { digest: *digest, path: self.file(digest, PACKAGE) })?;
+        let (signature, signature_stamp) = self.read_file(digest, SIGNATURE, MAX_SIGNATURE_BYTES)?.unzip();
+        Ok(Stored { bytes, signature, stamp: Stamp::new(package, signature_stamp) })
+    }
+
+    fn read_file(
+        &self,
+        digest: &Digest,
+        file: &str,
+        limit: u64,
+    ) -> Result<Option<(Vec<u8>, FileStamp)>, RegistryError> {
+        files::read_below(&self.root, &[STORE, &digest.to_string(), file], limit)
+    }
+
+    fn index(&self) -> Result<Index, RegistryError> {
+        let path = self.root.join(INDEX);
+        let Some((json, _)) = files::read_below(&self.root, &[INDEX], MAX_INDEX_BYTES)? else {
+            return Ok(Index::default());
+        };
+        Index::parse(&json).map_err(|problem| RegistryError::Index { problem, path })
+    }
+
+    fn removed(&self) -> Result<Highest, RegistryError> {
+        let path = self.root.join(HIGHEST);
+        let Some((json, _)) = files::read_below(&self.root, &[HIGHEST], MAX_INDEX_BYTES)? else {
+            return Ok(Highest::default());
+        };
+        Highest::parse(&json).map_err(|problem| RegistryError::Highest { problem, path })
+    }
+
+    fn directory(&self, digest: &Digest) -> PathBuf {
+        self.store().join(digest.to_string())
+    }
+
+    fn file(&self, digest: &Digest, file: &str) -> PathBuf {
+        self.directory(digest).join(file)
+    }
+
+    fn store(&self) -> PathBuf {
+        self.root.join(STORE)
+    }
+
+    fn tmp(&self) -> PathBuf {
+        self.root.join(TMP)
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+}

@@ -1,0 +1,332 @@
+//! From an envelope to the proof that a trusted key vouches for a package, or to the one reason why not.
+
+use std::fmt;
+
+use cofferdam_core::digest::Digest;
+use cofferdam_core::failure::{SignatureCode, safe_line};
+use jiff::Timestamp;
+
+use super::envelope::{Envelope, EnvelopeSignature};
+use super::key::KeyId;
+use super::keyring::{KeyEntry, KeyStatus, Keyring};
+use super::scope::Scope;
+use crate::manifest::ConnectorName;
+
+/// The proof that the package `digest` is `version` of the connector `name`, or that somebody chose to
+/// run it unsigned. Nothing outside this module makes one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verified {
+    name: ConnectorName,
+    version: semver::Version,
+    digest: Digest,
+    signer: Option<KeyId>,
+    not_after: Option<Timestamp>,
+}
+
+impl Verified {
+    /// The connector's name.
+    #[must_use]
+    pub fn name(&self) -> &ConnectorName {
+        &self.name
+    }
+
+    /// The version.
+    #[must_use]
+    pub fn version(&self) -> &semver::Version {
+        &self.version
+    }
+
+    /// The hash of the package's bytes.
+    #[must_use]
+    pub fn digest(&self) -> &Digest {
+        &self.digest
+    }
+
+    /// Whether the signer's key is still within its date at `now`.
+    #[must_use]
+    pub fn in_date(&self, now: Timestamp) -> bool {
+        self.not_after.is_none_or(|end| now <= end)
+    }
+
+    /// The key that vouches for it; none where it was allowed to run unsigned.
+    #[must_use]
+    pub fn signer(&self) -> Option<&KeyId> {
+        self.signer.as_ref()
+    }
+}
+
+/// Why a package's signature was not accepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrustError {
+    code: SignatureCode,
+    reason: String,
+    fix: String,
+}
+
+impl TrustError {
+    fn new(code: SignatureCode, reason: impl AsRef<str>, fix: impl Into<String>) -> Self {
+        Self { code, reason: safe_line(reason.as_ref(), 400), fix: fix.into() }
+    }
+
+    /// The package has no signature at all.
+    pub fn unsigned(name: &ConnectorName) -> Self {
+        let fix = format!(
+            "If you publish {name}, sign it with `cofferdam sign`, or pass --allow-unsigned while you write it; otherwise \
+             get its signature file (.dsse.json) from its publisher."
+        );
+        Self::new(SignatureCode::Unsigned, "the package has no signature", fix)
+    }
+
+    /// The reason as a value.
+    #[must_use]
+    pub fn code(&self) -> SignatureCode {
+        self.code
+    }
+
+    /// The reason in words: the rest of a sentence, without a full stop.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// What to do about it, with the command where there is one.
+    #[must_use]
+    pub fn fix(&self) -> &str {
+        &self.fix
+    }
+}
+
+impl fmt::Display for TrustError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}. {}", self.reason, self.fix)
+    }
+}
+
+impl std::error::Error for TrustError {}
+
+/// Lets the package `digest` stand as `version` of `name` without a signature: for one that *has* none,
+/// and by an explicit choice of the operator's that is put on record.
+pub fn allow_unsigned(name: ConnectorName, version: semver::Version, digest: Digest) -> Verified {
+    Verified { name, version, digest, signer: None, not_after: None }
+}
+
+/// Checks that a key which `keyring` trusts for `name` at `now` signed, in `envelope`, that `digest` is
+/// `version` of `name`.
+///
+/// One good signature suffices, whatever else the envelope holds; what it is about must not lie below the
+/// keyring's floor for the name. Without one the most telling reason
+/// is reported: a signature that names a known key and does not hold, before a revoked key, an expired
+/// key, a key for other names, an unknown key.
+///
+/// # Errors
+/// The reason, with what to do about it.
+pub fn verify(
+    envelope: &[u8],
+    keyring: &Keyring,
+    name: &ConnectorName,
+    version: &semver::Version,
+    digest: &Digest,
+    now: Timestamp,
+) -> Result<Verified, TrustError> {
+    let envelope = Envelope::parse(envelope).map_err(|error| {
+        let reason = format!("its signature file is not a signature envelope: {error}");
+        TrustError::new(SignatureCode::Malformed, reason, again(name))
+    })?;
+    let mut worst: Option<Shortfall<'_>> = None;
+    for signature in envelope.signatures() {
+        match examine(&envelope, signature, keyring, name, now) {
+            Ok(entry) => {
+                let verified = about(&envelope, entry, name, version, digest)?;
+                return check_floor(keyring, name, version).map(|()| verified);
+            }
+            Err(shortfall) => {
+                if worst.as_ref().is_none_or(|worst| shortfall.rank > worst.rank) {
+                    worst = Some(shortfall);
+                }
+            }
+        }
+    }
+    Err(worst.map_or_else(|| TrustError::unsigned(name), |shortfall| shortfall.explain(name)))
+}
+
+/// What `envelope` says of the bytes with this digest, before any of them is parsed. Where a key of `keyring` made
+/// one of its signatures, what it says must hold of these bytes; where none did, nothing is said yet.
+///
+/// # Errors
+/// The name and version that the key signed, and what is wrong.
+pub fn verify_bytes(
+    envelope: &[u8],
+    keyring: &Keyring,
+    digest: &Digest,
+    now: Timestamp,
+) -> Result<(), (String, TrustError)> {
+    let Ok(parsed) = Envelope::parse(envelope) else { return Ok(()) };
+    let known = |signature: &EnvelopeSignature| {
+        keyring.entries().iter().any(|entry| parsed.signed_by(entry.key(), signature))
+    };
+    if !parsed.signatures().any(known) {
+        return Ok(());
+    }
+    let Ok(signed) = parsed.unverified_statement() else { return Ok(()) };
+    match verify(envelope, keyring, signed.name(), signed.version(), digest, now) {
+        // A statement about another connector: the package's own name decides what that is.
+        Err(error) if error.code() == SignatureCode::KeyScope => Ok(()),
+        verified => {
+            verified.map(drop).map_err(|error| (format!("{}@{}", signed.name(), signed.version()), error))
+        }
+    }
+}
+
+/// Refuses a version below the floor that `keyring` holds for `name`, by the order of versions.
+pub fn check_floor(
+    keyring: &Keyring,
+    name: &ConnectorName,
+    version: &semver::Version,
+) -> Result<(), TrustError> {
+    match keyring.floor(name) {
+        Some(floor) if version.cmp_precedence(floor).is_lt() => {
+            let reason = format!("the keyring lets nothing below version {floor} of it run");
+            let fix = format!(
+                "Install {floor} or a later release; if the floor is a mistake, run `cofferdam trust floor {name} \
+                 {version}`."
+            );
+            Err(TrustError::new(SignatureCode::BelowFloor, reason, fix))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// How far a signature is from being good; the later, the more it says.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    UnknownKey,
+    KeyScope,
+    Expired,
+    Revoked,
+    Bad,
+}
+
+/// A signature that is not good: why, and whose it is, or says to be.
+struct Shortfall<'a> {
+    rank: Rank,
+    entry: Option<&'a KeyEntry>,
+    key_id: &'a str,
+}
+
+/// Finds the key that made `signature`. The key id is where to look first and no more than that.
+fn examine<'a>(
+    envelope: &Envelope,
+    signature: &'a EnvelopeSignature,
+    keyring: &'a Keyring,
+    name: &ConnectorName,
+    now: Timestamp,
+) -> Result<&'a KeyEntry, Shortfall<'a>> {
+    let hinted = KeyId::parse(&signature.key_id);
+    let named = keyring.entries().iter().find(|entry| Some(entry.id()) == hinted.as_ref());
+    let others = keyring.entries().iter().filter(|entry| Some(entry.id()) != hinted.as_ref());
+    let maker = named.into_iter().chain(others).find(|entry| envelope.signed_by(entry.key(), signature));
+    let rank = match (maker, named) {
+        (None, Some(_)) => Rank::Bad,
+        (None, None) => Rank::UnknownKey,
+        (Some(entry), _) => match entry.status(now) {
+            KeyStatus::Revoked => Rank::Revoked,
+            KeyStatus::Expired => Rank::Expired,
+            KeyStatus::Trusted if !entry.covers(name) => Rank::KeyScope,
+            KeyStatus::Trusted => return Ok(entry),
+        },
+    };
+    Err(Shortfall { rank, entry: maker.or(named), key_id: &signature.key_id })
+}
+
+impl Shortfall<'_> {
+    fn explain(&self, name: &ConnectorName) -> TrustError {
+        let id = self.entry.map_or_else(|| safe_line(self.key_id, 64), |entry| entry.id().to_string());
+        let key = self.entry.map_or_else(|| "KEY".to_owned(), |entry| entry.key().to_string());
+        let (code, reason, fix) = match self.rank {
+            Rank::UnknownKey => (
+                SignatureCode::UnknownKey,
+                match id.as_str() {
+                    "" => "no key in the keyring made its signature".to_owned(),
+                    id => {
+                        format!("its signature is by a key that is not in the keyring (it says to be {id})")
+                    }
+                },
+                format!(
+                    "If the key is yours, or you trust the publisher whose it is, run `cofferdam trust add {key} --for \
+                     '{}'` with the public key from `cofferdam key generate`, or as the publisher gives it out.",
+                    Scope::of_owner(name)
+                ),
+            ),
+            Rank::KeyScope => (
+                SignatureCode::KeyScope,
+                format!("it is signed by the key {id}, which is not trusted for {name}"),
+                format!("If that key may sign it, run `cofferdam trust add {key} --for '{name}'`."),
+            ),
+            Rank::Expired => (
+                SignatureCode::ExpiredKey,
+                format!("it is signed by the key {id}, whose last day has passed"),
+                format!(
+                    "Get a release that is signed by a current key; to trust this one for longer, run \
+                     `cofferdam trust add {key} --for '{name}' --not-after DATE`."
+                ),
+            ),
+            Rank::Revoked => (
+                SignatureCode::RevokedKey,
+                format!("it is signed by the key {id}, which was revoked"),
+                "Get a release that is signed by another key; `cofferdam trust list` shows those there are."
+                    .to_owned(),
+            ),
+            Rank::Bad => (
+                SignatureCode::BadSignature,
+                format!("its signature says to be by the key {id} and does not hold"),
+                again(name),
+            ),
+        };
+        TrustError::new(code, reason, fix)
+    }
+}
+
+/// Checks that what a trusted key signed is what was asked for. The payload is read here for the first
+/// time: after its signature held.
+fn about(
+    envelope: &Envelope,
+    entry: &KeyEntry,
+    name: &ConnectorName,
+    version: &semver::Version,
+    digest: &Digest,
+) -> Result<Verified, TrustError> {
+    let statement = envelope.unverified_statement().map_err(|error| {
+        let reason =
+            format!("what the key {} signed is not a release statement: {error}", entry.id().short());
+        TrustError::new(SignatureCode::Malformed, reason, again(name))
+    })?;
+    let difference = if statement.name() != name {
+        Some(format!("for {}, not for {name}", statement.name()))
+    } else if statement.version() != version {
+        Some(format!("for version {}, not for {version}", statement.version()))
+    } else if statement.digest() != digest {
+        Some(format!("for a file with the hash {}, and this one has {digest}", statement.digest()))
+    } else {
+        None
+    };
+    match difference {
+        None => Ok(Verified {
+            name: name.clone(),
+            version: version.clone(),
+            digest: *digest,
+            signer: Some(*entry.id()),
+            not_after: entry.not_after(),
+        }),
+        Some(difference) => {
+            let reason = format!("its signature is {difference}");
+            Err(TrustError::new(SignatureCode::IdentityMismatch, reason, again(name)))
+        }
+    }
+}
+
+fn again(name: &ConnectorName) -> String {
+    format!(
+        "If you publish {name}, sign it again with `cofferdam sign`; otherwise get the package and its signature file \
+         (.dsse.json) again from its publisher."
+    )
+}
