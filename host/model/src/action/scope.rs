@@ -19,11 +19,11 @@ const NAME_BYTES: usize = 100;
 /// refused before anything runs.
 ///
 /// ```
-/// use cofferdam::ActionScope;
+/// use cofferdam_model::action::ActionScope;
 ///
 /// let scope = ActionScope::new("notify@1.0.0", ["post_message"], ["slack.com:443"])?;
 /// assert!(ActionScope::new("notify", ["post_message"], ["slack.com:443"]).is_err(), "which version?");
-/// # Ok::<(), cofferdam::action::ScopeError>(())
+/// # Ok::<(), cofferdam_model::action::ScopeError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActionScope {
