@@ -62,8 +62,9 @@ impl Registry {
         signature: Option<&[u8]>,
         any_version: bool,
     ) -> Result<InstallOutcome, RegistryError> {
+        let _lock = self.lock()?;
         let had_tmp = self.tmp().exists();
-        let _lock = self.begin()?;
+        self.prepare()?;
         let outcome = self.write(package, signature, any_version);
         if outcome.is_err() {
             // What was written so far takes room that may be short. Where this fails too, the next writer
@@ -147,13 +148,21 @@ impl Registry {
 
     /// Takes the lock and sweeps up after writers that were killed.
     pub(super) fn begin(&self) -> Result<FileLock, RegistryError> {
+        let lock = self.lock()?;
+        self.prepare()?;
+        Ok(lock)
+    }
+
+    fn lock(&self) -> Result<FileLock, RegistryError> {
         files::make_dir(&self.root)?;
-        let lock = files::lock(&self.root.join(LOCK))?;
-        // Whoever wrote there held the lock, and does so no longer.
+        files::lock(&self.root.join(LOCK))
+    }
+
+    /// Empties the directory of unfinished files; only the holder of the lock writes there.
+    fn prepare(&self) -> Result<(), RegistryError> {
         files::remove(&self.tmp())?;
         files::make_dir(&self.tmp())?;
-        files::make_dir(&self.store())?;
-        Ok(lock)
+        files::make_dir(&self.store())
     }
 
     pub(super) fn write_index(&self, index: &Index) -> Result<(), RegistryError> {

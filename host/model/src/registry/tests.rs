@@ -375,7 +375,7 @@ fn many_installers_at_once_converge() {
     for entry in listed {
         assert_eq!(Digest::of(&home.registry.read(&entry.digest).unwrap().bytes), entry.digest);
     }
-    assert_eq!(fs::read_dir(home.registry.tmp()).map_or(0, Iterator::count), 0);
+    assert_eq!(fs::read_dir(home.registry.tmp()).unwrap().count(), 0);
     let before = contents(home.registry.root());
     home.registry.rebuild_index(open).unwrap();
     assert_eq!(contents(home.registry.root()), before);
@@ -421,7 +421,7 @@ fn processes_that_install_at_once_converge() {
         assert!(child.wait().unwrap().success());
     }
     assert_eq!(home.registry.list().unwrap().len(), 3);
-    assert_eq!(fs::read_dir(home.registry.tmp()).map_or(0, Iterator::count), 0);
+    assert_eq!(fs::read_dir(home.registry.tmp()).unwrap().count(), 0);
 }
 
 #[test]
