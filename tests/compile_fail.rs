@@ -13,8 +13,11 @@ const READS: &str = "pub fn read(f: &Failure) -> (FailureClass, Boundary, &str, 
 }";
 
 /// What does not: the error's code, and the code.
-const REFUSED: [(&str, &str); 30] = [
+const REFUSED: [(&str, &str); 32] = [
     ("E0451", "pub fn make() -> Failure { Failure { inner: todo!() } }"),
+    // The rights of the host's own crates, and the proof that a package may run.
+    ("E0432", "use cofferdam::privileged::MakeFailure;"),
+    ("E0425", "pub fn make() { let _ = cofferdam::trust::allow_unsigned; }"),
     ("E0624", "pub fn make() { let _ = Failure::new; }"),
     ("E0624", "pub fn make() { let _ = Failure::capability_denied; }"),
     ("E0624", "pub fn make() { let _ = Failure::network_error; }"),
