@@ -50,8 +50,8 @@ impl Stop {
     /// Why a call of `host` has no value.
     pub(super) fn of_call(error: Error, host: &Host) -> Self {
         match is_logged(host, id_of(&error)) {
-            true => Self::Recorded(error),
-            false => Self::Error(error),
+            Some(true) => Self::Recorded(error),
+            Some(false) | None => Self::Error(error),
         }
     }
 
@@ -64,10 +64,10 @@ impl Stop {
     }
 }
 
-/// Returns whether the audit log of `host` has a call under `id`. Blocks.
-pub(super) fn is_logged(host: &Host, id: &AuditId) -> bool {
-    let reader = host.audit().existing().ok().flatten();
-    reader.is_some_and(|mut reader| matches!(reader.call(id), Ok(Some(_))))
+/// Returns whether the audit log of `host` has a call under `id`; none if it cannot be read. Blocks.
+pub(super) fn is_logged(host: &Host, id: &AuditId) -> Option<bool> {
+    let Some(mut reader) = host.audit().existing().ok()? else { return Some(false) };
+    Some(reader.call(id).ok()?.is_some())
 }
 
 /// The id under which the audit log has the call that ended so, if it has it.
@@ -85,22 +85,20 @@ pub(super) fn stopped(ui: &Ui, stop: Stop) -> ExitCode {
             show(ui, &error);
             ExitCode::from(exit_code(&error))
         }
+        Stop::Recorded(error) if ui.json() => {
+            // An envelope is strings and numbers: nothing in it can fail.
+            show_envelope(&serde_json::to_string(&error).unwrap_or_default());
+            ExitCode::from(exit_code(&error))
+        }
         Stop::Recorded(error) => {
-            let id = id_of(&error).clone();
-            let kind = match &error {
-                Error::Host(error) => Some(error.kind().code()),
+            show(ui, &error);
+            let id = id_of(&error);
+            let code = match &error {
+                Error::Host(error) => Some(("code", error.kind().code())),
                 Error::Failure(_) => None,
             };
-            match ui.json() {
-                // An envelope is strings and numbers: nothing in it can fail.
-                true => show_envelope(&serde_json::to_string(&error).unwrap_or_default()),
-                false => show(ui, &error),
-            }
-            if !ui.json() {
-                let facts = kind.map(|kind| ("code", kind)).into_iter().chain([("record", id.as_str())]);
-                show_facts(&facts.collect::<Vec<_>>());
-                err_line("  more: ", DIM, &format!("cofferdam audit show {id}"));
-            }
+            show_facts(&code.into_iter().chain([("record", id.as_str())]).collect::<Vec<_>>());
+            err_line("  more: ", DIM, &format!("cofferdam audit show {id}"));
             ExitCode::from(exit_code(&error))
         }
         Stop::Shown(code) => ExitCode::from(code),

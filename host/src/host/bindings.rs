@@ -241,19 +241,15 @@ impl Host {
         let bindings = self.vault.bindings()?;
         let binding = bindings.get(name).ok_or_else(|| not_bound(name, &bindings))?;
         let askers = self.askers(name.kind(), name.service())?;
-        // The connectors that use another identity of the service do not lack this one.
-        let others = |asker: &&Asker| {
-            let same = |other: &&Binding| {
-                other.name != *name
-                    && other.name.kind() == name.kind()
-                    && other.name.service() == name.service()
-            };
-            let mut others = bindings.iter().filter(same);
-            !binding.connectors.contains(&asker.connector)
-                && others.any(|other| other.connectors.contains(&asker.connector))
+        // A connector that uses another identity of the service alone does not lack this one.
+        let identities = bindings
+            .iter()
+            .filter(|other| other.name.kind() == name.kind() && other.name.service() == name.service());
+        let elsewhere: Vec<_> = identities.flat_map(|other| &other.connectors).collect();
+        let uses = |asker: &&Asker| {
+            binding.connectors.contains(&asker.connector) || !elsewhere.contains(&&asker.connector)
         };
-        let askers = askers.iter().filter(|asker| !others(asker));
-        let connectors = askers.map(|asker| verdict(binding, asker)).collect();
+        let connectors = askers.iter().filter(uses).map(|asker| verdict(binding, asker)).collect();
         Ok(BindingInspection { binding: view(binding, self.pipeline.loader.clock.timestamp()), connectors })
     }
 

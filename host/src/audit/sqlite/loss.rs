@@ -26,6 +26,15 @@ pub(super) enum Comparison {
     NotBegun,
 }
 
+impl Comparison {
+    pub(super) fn loss(self) -> Option<Loss> {
+        match self {
+            Self::Lost(loss) => Some(loss),
+            Self::Complete | Self::NotBegun => None,
+        }
+    }
+}
+
 /// The files beside the log that say how far it had come.
 pub(super) struct Witnesses<'a> {
     pub(super) state: &'a HomeState,

@@ -168,10 +168,7 @@ impl AuditLog for SqliteLog {
             Err(error) if error.trouble() == AuditTrouble::Absent => None,
             log => Some(log?),
         };
-        Ok(match witnesses.compare(log.as_ref())? {
-            loss::Comparison::Lost(loss) => Some(loss),
-            loss::Comparison::Complete | loss::Comparison::NotBegun => None,
-        })
+        Ok(witnesses.compare(log.as_ref())?.loss())
     }
 
     fn evidence(&self) -> Result<Box<dyn AuditEvidence>, AuditError> {

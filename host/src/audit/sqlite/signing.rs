@@ -74,10 +74,7 @@ impl Signing {
             self.advance(connection, &head)?;
             found = witnesses.compare(Some(connection))?;
         }
-        Ok(match found {
-            Comparison::Lost(loss) => Some(loss),
-            Comparison::Complete | Comparison::NotBegun => None,
-        })
+        Ok(found.loss())
     }
 
     /// Has the home remember the log as it is, before the beginning of it goes.
