@@ -1,5 +1,5 @@
 //! The build script of the crates with fail points: sets the cfg `cofferdam_failpoints` in unoptimised builds of this
-//! repository. A cfg and not a feature, so that no dependent can switch them on.
+//! repository. A cfg and not a feature: features unify, so that any dependent could switch them on.
 #![allow(clippy::print_stdout, reason = "how a build script speaks to cargo")]
 
 use std::env;

@@ -1,5 +1,5 @@
-//! What the protocol adds to a call, and what the confinement of the server costs: `tools/call` over stdio and HTTP on
-//! warm servers, confined and not, beside the same call through the crate.
+//! The cost of the protocol and of the server's confinement: `tools/call` over stdio and HTTP on warm servers, confined
+//! and not, beside the same call through the crate.
 //!
 //! All with the record, on one machine, in one run. Over stdio 8 clients are 8 requests under way on one pair of pipes;
 //! over HTTP they are 8 connections that stay open, of the version without sessions.

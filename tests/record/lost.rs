@@ -44,7 +44,7 @@ fn a_deleted_log_frees_a_key_only_when_accepted() {
     let error = refused(run(host().run(post(path, Some("k")))));
     assert_eq!((error.kind(), count()), (HostErrorKind::AuditUnavailable, 1));
     assert!(error.message().contains("the audit log is missing or older"), "{error}");
-    // True if a call was cut short cannot be told.
+    // A call that was interrupted may be missing from what is left.
     for recover in [&["recover", "list"][..], &["recover", "resume", "--all"]] {
         cli.run(recover).fails(84).said("the audit log is missing or older");
     }

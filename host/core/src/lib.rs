@@ -1,5 +1,5 @@
-//! What every crate of cofferdam stands on: failures, errors, events, limits, private files, secrets. Embedders use the
-//! crate `cofferdam`.
+//! The base of every crate of cofferdam: failures, errors, events, limits, private files, secrets. Embedders use the crate
+//! `cofferdam`.
 
 pub mod chance;
 pub mod clock;

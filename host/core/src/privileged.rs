@@ -22,7 +22,7 @@ pub trait MakeFailure: Sized {
     /// The circuit is open. `anything_sent` is whether the attempt had sent a request elsewhere before.
     fn circuit_open(context: &Context, open: &CircuitOpen, anything_sent: bool) -> Self;
 
-    /// What opened the circuit, where it is a circuit that is open.
+    /// The cause that opened the circuit, if the failure is an open circuit.
     fn circuit_cause(&self) -> Option<Cause>;
 
     /// Adds what only the operator's record may say. It is never serialised.
@@ -43,7 +43,7 @@ pub trait MakeFailure: Sized {
     /// The bytes on disk hash to `got`, and were verified as `expected`.
     fn hash_mismatch(context: &Context, connector: &str, expected: &str, got: &str) -> Self;
 
-    /// The package's hash is `got`, and whoever asked for it pinned `expected`. Nothing was changed by anybody.
+    /// The package's hash is `got`, and the caller pinned `expected`. The package was not changed.
     fn pin_mismatch(context: &Context, what: &str, expected: &str, got: &str) -> Self;
 
     /// The signature of `connector` does not hold, for the reason in `code`; `fix` names the next step.

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 const MAX_BYTES: usize = 4 * 1024 * 1024;
 const POLICY: FilePolicy = FilePolicy::trusted(MAX_BYTES as u64);
 
-/// How long a writer waits for another, which names and writes a few thousand tools.
+/// The time that a writer waits for another one, which names and writes a few thousand tools.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// One of these files.
@@ -22,12 +22,12 @@ pub(super) struct HomeFile {
     about: &'static About,
 }
 
-/// What the errors about a file say.
+/// The texts of the errors about a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct About {
-    /// What the file is: "a file of pins".
+    /// The kind of the file: "a file of pins".
     pub(super) what: &'static str,
-    /// What follows where it cannot be used: "no tool can keep its name".
+    /// The consequence if it cannot be used: "no tool can keep its name".
     pub(super) consequence: &'static str,
     pub(super) hint: &'static str,
 }

@@ -52,7 +52,7 @@ pub(super) struct Shared {
     pub(super) tls: Option<ServerTls>,
     pub(super) patience: Duration,
     pub(super) budget: RequestBudget,
-    /// Whether a request may name the session that it belongs to.
+    /// True if a request may name the session that it belongs to.
     pub(super) has_sessions: bool,
     /// Makes a number of a session's name that no client can predict.
     pub(super) salt: RandomState,

@@ -94,7 +94,7 @@ impl Failure {
             .caused_by(Cause::CircuitOpen, None)
     }
 
-    /// What opened the circuit, where it is a circuit that is open.
+    /// The cause that opened the circuit, if the failure is an open circuit.
     pub(crate) fn circuit_cause(&self) -> Option<Cause> {
         let name = self.details().get("circuit")?.get("cause_code")?.as_str()?;
         Cause::ALL.into_iter().find(|cause| cause.name() == name)

@@ -63,7 +63,7 @@ impl Failure {
         Self::new(context, FailureClass::HashMismatch, Boundary::Runtime, false, message, details)
     }
 
-    /// The package's hash is `got`, and whoever asked for it pinned `expected`. Nothing was changed by anybody.
+    /// The package's hash is `got`, and the caller pinned `expected`. The package was not changed.
     pub(crate) fn pin_mismatch(context: &Context, what: &str, expected: &str, got: &str) -> Self {
         let mut details = context.details("hash");
         // Before the package is read nobody knows its name.

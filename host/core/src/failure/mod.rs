@@ -2,7 +2,7 @@
 //!
 //! A [`Failure`] is the outcome of a call for callers and agents. Its fields are private, its
 //! constructors are one per class and the host's own ([`privileged`](crate::privileged)), and it serialises to
-//! exactly the envelope of the contract. Nobody else can make a class, and nobody can change one: a layer that passes a
+//! exactly the envelope of the contract. No embedder can make or change one: a layer that passes a
 //! failure on passes it on as it is. What the pipeline did about it (`retried`, `retry_stopped`,
 //! `retry_after_ms`, `chain`) is the one thing that is added.
 

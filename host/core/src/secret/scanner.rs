@@ -145,7 +145,7 @@ pub struct Reading<'s> {
     place: Option<Place>,
 }
 
-/// Where a `Reading` stands, for those that cannot keep the borrow.
+/// The position of a `Reading`, for callers that cannot keep the borrow.
 #[derive(Debug, Clone, Copy)]
 pub struct Bookmark(Option<Place>);
 

@@ -39,7 +39,7 @@ pub struct Action {
     pub(crate) inputs: Vec<Input>,
     /// Its calls, in order.
     pub steps: Vec<Step>,
-    /// What it declares of its output.
+    /// The declaration of its output.
     pub output: Option<Output>,
     /// The SHA-256 of the file.
     pub hash: Digest,

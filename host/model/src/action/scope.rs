@@ -12,7 +12,7 @@ use crate::manifest::{HostGrant, Scheme};
 /// Longest name of an action or an operation, in bytes.
 const NAME_BYTES: usize = 100;
 
-/// What an action declares of one connector; given with a call by `Call::within`.
+/// The part of one connector that an action declares; given with a call by `Call::within`.
 ///
 /// Nothing is in it that was not put there: an action that names no hosts reaches none, though the
 /// connector be granted some. It can only narrow: one that declares more than the connector has is

@@ -90,7 +90,7 @@ impl Registry {
             }
             highest => (highest?, false),
         };
-        // What is not in the index any more was there all the same: an older version stays a downgrade.
+        // A version that leaves the index was installed all the same: an older one stays a downgrade.
         for (name, version, _) in old.entries() {
             is_news |= index.get(name, version).is_none() && highest.remember(name, version);
         }

@@ -77,7 +77,7 @@ impl Flaw {
         )
     }
 
-    /// Returns whether it goes away only where somebody restores the text that it was found in. Others go away as the
+    /// Returns whether it goes away only if the text that it was found in is restored. Others go away as the
     /// log goes on from an accepted loss.
     pub(super) const fn can_be_put_back(self) -> bool {
         matches!(
