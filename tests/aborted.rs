@@ -1,7 +1,7 @@
 //! Requests that are under way when a connector returns: aborted, on record, and never taken for a whole value.
 
-use cofferdam::audit::{AuditLog, LogSettings, SqliteLog};
 use cofferdam::{Call, Error, HostErrorKind, Report};
+use cofferdam_audit::{AuditLog, LogSettings, SqliteLog};
 use cofferdam_test_support::{Cli, Home, Signer};
 use serde_json::{Value, json};
 

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use cofferdam::digest::Digest;
-use cofferdam::manifest::ConnectorName;
 use cofferdam::{Error, InstallOptions};
+use cofferdam_core::digest::Digest;
+use cofferdam_model::manifest::ConnectorName;
 use cofferdam_test_support::{Home, Signer, connector, package};
 use semver::Version;
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! The three boundaries: what each refuses, that a denial is the last word, and that `why` says the same.
 
-use cofferdam::host::Access;
 use cofferdam::{ActionScope, Boundary, Call, Error, Failure, Host};
+use cofferdam_runtime::host::Access;
 use cofferdam_test_support::{Cli, Home, Signer, package};
 use serde_json::{Value, json};
 

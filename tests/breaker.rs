@@ -11,9 +11,9 @@ mod stage;
 
 use std::time::Duration;
 
-use cofferdam::limits::LimitRequest;
-use cofferdam::resilience::Profile;
 use cofferdam::{Call, FailureClass};
+use cofferdam_core::limits::LimitRequest;
+use cofferdam_egress::resilience::Profile;
 use serde_json::json;
 
 use crate::world::{begin, example, failed, run};
@@ -252,7 +252,7 @@ fn a_circuit_that_others_open_stops_the_retries_of_a_call() {
         .home()
         .builder()
         .listener(slow.clone())
-        .clock(std::sync::Arc::new(cofferdam::clock::SystemClock));
+        .clock(std::sync::Arc::new(cofferdam_core::clock::SystemClock));
     let host = host.allow_private(stage.upstream.host_port()).build().unwrap();
     let call = stage.fetch("/status/503/mine");
     let failure = run(async {

@@ -9,8 +9,8 @@ mod refused;
 #[path = "chain/stage.rs"]
 mod stage;
 
-use cofferdam::resilience::Profile;
 use cofferdam::{Call, FailureClass};
+use cofferdam_egress::resilience::Profile;
 use cofferdam_test_support::connector;
 use serde_json::{Value, json};
 
@@ -175,7 +175,7 @@ fn an_alternate_that_is_gone_when_it_is_needed_does_not_hide_what_came_before() 
 #[test]
 fn a_connector_that_is_gone_when_its_call_is_attempted_again_says_so() {
     let stage = Stage::with_listener(|step, stage| {
-        if matches!(step, cofferdam::event::Step::RetryScheduled { failure, .. } if failure.details()["connector"] == "github://acme/leaving@0.1.0")
+        if matches!(step, cofferdam_core::event::Step::RetryScheduled { failure, .. } if failure.details()["connector"] == "github://acme/leaving@0.1.0")
         {
             stage.remove("leaving");
         }

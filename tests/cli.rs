@@ -450,8 +450,8 @@ fn tampered_copy() -> Home {
     home.trust(&signer.public(), "github://acme/*");
     let docs = r#"{"operations":{"run":{"docs":"Harmless."}}}"#;
     let manifest = package::manifest("github://acme/quiet", "1.0.0");
-    let docs = cofferdam::package::Docs::parse(docs.as_bytes()).unwrap();
-    let bytes = cofferdam::package::embed(&package::quiet(), &manifest, &docs).unwrap();
+    let docs = cofferdam_model::package::Docs::parse(docs.as_bytes()).unwrap();
+    let bytes = cofferdam_model::package::embed(&package::quiet(), &manifest, &docs).unwrap();
     crate::world::run(home.install(&bytes, &signer)).unwrap();
     let at = bytes.windows(9).position(|window| window == b"Harmless.").unwrap();
     let mut changed = bytes.clone();

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use cofferdam::limits::LimitRequest;
 use cofferdam::{Call, Compiler, Host, HostErrorKind};
+use cofferdam_core::limits::LimitRequest;
 use cofferdam_test_support::package::{component, guest_package, manifest, pack};
 use cofferdam_test_support::{Home, Signer, Upstream, connector, process};
 use serde_json::json;

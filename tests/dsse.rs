@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use cofferdam::InstallOptions;
-use cofferdam::trust::PublicKey;
+use cofferdam_model::trust::PublicKey;
 use cofferdam_test_support::{Home, Signer, package};
 use serde_json::{Value, json};
 
@@ -87,7 +87,7 @@ fn securesystemslib_verifies_our_signature() {
     let Some(payload) = other_side(&["verify", &public, &id], &envelope) else { return };
     let statement: Value = serde_json::from_str(&payload.unwrap()).unwrap();
     assert_eq!(statement["_type"], "https://in-toto.io/Statement/v1");
-    let digest = cofferdam::digest::Digest::of(&bytes).to_string();
+    let digest = cofferdam_core::digest::Digest::of(&bytes).to_string();
     assert_eq!(statement["subject"], json!([{"name": "github://acme/quiet", "digest": {"sha256": digest}}]));
     assert_eq!(statement["predicate"]["version"], "1.0.0");
 }
@@ -109,11 +109,11 @@ fn securesystemslib_refuses_what_we_did_not_sign() {
 #[test]
 fn we_verify_the_signature_of_securesystemslib() {
     let bytes = quiet();
-    let digest = cofferdam::digest::Digest::of(&bytes).to_string();
+    let digest = cofferdam_core::digest::Digest::of(&bytes).to_string();
     let statement = json!({
         "_type": "https://in-toto.io/Statement/v1",
         "subject": [{"name": "github://acme/quiet", "digest": {"sha256": digest}}],
-        "predicateType": cofferdam::trust::PREDICATE_TYPE,
+        "predicateType": cofferdam_model::trust::PREDICATE_TYPE,
         "predicate": {"version": "1.0.0", "signedAt": "2026-01-02T03:04:05Z", "builder": "not ours"},
     });
     let Some(answer) = other_side(&["sign"], statement.to_string().as_bytes()) else { return };

@@ -3,8 +3,8 @@
 
 use std::sync::LazyLock;
 
-use cofferdam::host::Access;
 use cofferdam::{Alternate, Boundary, Call, ConnectorRef, FailureClass};
+use cofferdam_runtime::host::Access;
 use cofferdam_test_support::{Turn, connector};
 use serde_json::{Value, json};
 

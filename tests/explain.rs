@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use cofferdam::explain::{self, Becomes, Document, Kind};
 use cofferdam::{FailureClass, HostErrorKind};
+use cofferdam_cli::explain;
+use cofferdam_cli::explain::{Becomes, Document, Kind};
 use cofferdam_test_support::package::repository;
 
 use crate::cli::desk;
@@ -67,7 +68,7 @@ fn produced() -> BTreeSet<String> {
             }
         }
     }
-    let text = fs::read_to_string(repository().join("host/src/egress/fault.rs")).unwrap();
+    let text = fs::read_to_string(repository().join("host/egress/src/egress/fault.rs")).unwrap();
     let words = text.split("pub mod code {").nth(1).unwrap().split("\n}\n").next().unwrap();
     found.extend(words.split("&str = \"").skip(1).map(|rest| rest.split('"').next().unwrap().to_owned()));
     // The words of phases, limits' units, requests and whose time it was are no codes.
@@ -94,15 +95,16 @@ fn every_word_that_the_host_can_say_is_explained() {
     for kind in HostErrorKind::ALL {
         assert!(ours(kind.code()), "{}", kind.code());
     }
-    for limit in cofferdam::failure::LimitKind::ALL {
+    for limit in cofferdam_core::failure::LimitKind::ALL {
         assert!(ours(limit.name()) || limit.name() == "rate", "{}", limit.name());
     }
 }
 
 #[test]
 fn every_reason_of_replay_and_recovery_is_explained() {
-    let read =
-        |file: &str| fs::read_to_string(repository().join(format!("host/src/flow/{file}.rs"))).unwrap();
+    let read = |file: &str| {
+        fs::read_to_string(repository().join(format!("host/runtime/src/flow/{file}.rs"))).unwrap()
+    };
     let words = |text: &str, before: &str| -> BTreeSet<String> {
         text.split(before).skip(1).map(|rest| rest.split('"').next().unwrap().to_owned()).collect()
     };
@@ -127,7 +129,7 @@ fn every_reason_of_replay_and_recovery_is_explained() {
 fn codes_that_nothing_produces_are_not_explained_as_ours() {
     let produced = produced();
     for ours in explain::ours().iter().filter(|ours| ours.kind == Kind::Code) {
-        let limit = cofferdam::failure::LimitKind::ALL.iter().any(|limit| limit.name() == ours.word);
+        let limit = cofferdam_core::failure::LimitKind::ALL.iter().any(|limit| limit.name() == ours.word);
         assert!(limit || produced.contains(ours.word), "{} is explained and never said", ours.word);
     }
     for row in explain::foreign() {

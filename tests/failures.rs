@@ -336,7 +336,7 @@ fn an_answer_that_does_not_come_in_time_ends_the_call_and_the_request() {
 
 #[test]
 fn limits_above_the_ceiling_are_refused_by_name_and_never_clamped() {
-    let limits = cofferdam::limits::LimitRequest::parse(None, Some("6m"), None).unwrap();
+    let limits = cofferdam_core::limits::LimitRequest::parse(None, Some("6m"), None).unwrap();
     let call = cofferdam::Call::new(example("hello"), "nothing", json!({})).limits(limits);
     let error = crate::world::refused(run(world().host.run(call)));
     assert!(error.message().contains("wall_time"), "{}", error.message());
@@ -346,7 +346,8 @@ fn limits_above_the_ceiling_are_refused_by_name_and_never_clamped() {
 fn many_guests_that_never_end_do_not_keep_one_that_does_from_ending() {
     let world = world();
     run(async {
-        let limits = cofferdam::limits::LimitRequest::parse(Some(200_000_000_000), Some("1s"), None).unwrap();
+        let limits =
+            cofferdam_core::limits::LimitRequest::parse(Some(200_000_000_000), Some("1s"), None).unwrap();
         let spins: Vec<_> = (0..8)
             .map(|_| {
                 let (host, limits) = (world.host.clone(), limits);

@@ -164,7 +164,7 @@ fn the_page_of_faults_is_the_rows() {
         "# What goes wrong on the way\n\n\
          Made from the rows of `tests/faults_between.rs`, which a test plays through: a real connector posts to a real \
          server, and a proxy between the two does one thing wrong with every connection, or does not listen at all. \
-         The server counts the requests that it has had whole. `COFFERDAM_BLESS=1 cargo test -p cofferdam --test \
+         The server counts the requests that it has had whole. `COFFERDAM_BLESS=1 cargo test -p cofferdam-cli --test \
          integration faults_between` writes the page anew.\n\n\
          Each is a `network_error` with this code, phase and `request_sent`. What may be repeated is retriable, and \
          attempted four times by the profile `standard`, under one key in all attempts ([retries.md](retries.md)). \

@@ -1,13 +1,13 @@
-//! What is built when nobody asks for more: none of the features that the tests have.
+//! The dependencies of an embedder, and of a command that asks for no feature.
 
 use std::process::Command;
 
 use cofferdam_test_support::package::repository;
 
-/// The host and what it is built of, each with its features, as `cargo build -p cofferdam` has them.
-fn built() -> String {
+/// The packages that `cargo build -p PACKAGE` compiles, one a line, each with its features.
+fn built(package: &str) -> String {
     let out = Command::new(env!("CARGO"))
-        .args(["tree", "--locked", "--offline", "-p", "cofferdam", "-e", "normal", "--prefix", "none"])
+        .args(["tree", "--locked", "--offline", "-p", package, "-e", "normal", "--prefix", "none"])
         .args(["-f", "{p} [{f}]"])
         .current_dir(repository())
         .output()
@@ -16,12 +16,26 @@ fn built() -> String {
     String::from_utf8(out.stdout).unwrap()
 }
 
-#[test]
-fn nothing_is_built_that_was_not_asked_for() {
-    let built = built();
-    let host = built.lines().find(|line| line.starts_with("cofferdam v")).unwrap();
-    assert!(host.ends_with("[default,server]"), "{host}");
-    for optional in ["opentelemetry", "prometheus-client", "tracing-opentelemetry"] {
-        assert!(!built.lines().any(|line| line.starts_with(optional)), "{optional} is built by default");
+#[track_caller]
+fn lacks(built: &str, packages: &[&str]) {
+    for package in packages {
+        let name = format!("{package} v");
+        assert!(!built.lines().any(|line| line.starts_with(&name)), "{package} is built");
     }
+}
+
+#[test]
+fn an_embedder_compiles_no_terminal_and_no_server() {
+    let built = built("cofferdam");
+    assert!(built.lines().any(|line| line.starts_with("wasmtime v")), "{built}");
+    let terminal = ["clap", "indicatif", "comfy-table", "rpassword", "clap_mangen", "anstream"];
+    lacks(&built, &terminal);
+    lacks(&built, &["axum", "rmcp", "schemars", "tower-http", "tracing-subscriber", "prometheus-client"]);
+}
+
+#[test]
+fn the_command_has_servers_and_no_telemetry_by_default() {
+    let built = built("cofferdam-cli");
+    assert!(built.lines().any(|line| line.starts_with("rmcp v")), "{built}");
+    lacks(&built, &["opentelemetry", "prometheus-client", "tracing-opentelemetry"]);
 }

@@ -58,7 +58,7 @@ fn every_example_guest_is_called_by_a_test() {
 fn every_operation_of_an_example_guest_is_called_by_a_test() {
     let tests = tests();
     for (guest, package) in &crate::world::world().packages {
-        let package = cofferdam::package::Package::open(package.clone()).unwrap();
+        let package = cofferdam_model::package::Package::open(package.clone()).unwrap();
         for operation in package.operations() {
             let name = operation.name().json();
             assert!(tests.contains(&format!("\"{name}\"")), "no test calls {name} of examples/{guest}");

@@ -12,9 +12,9 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use cofferdam::limits::LimitRequest;
-use cofferdam::package::Package;
 use cofferdam::{Call, Compiler, ConnectorRef, Error, Host, InstallOptions};
+use cofferdam_core::limits::LimitRequest;
+use cofferdam_model::package::Package;
 use cofferdam_test_support::{Home, Signer, connector, package};
 use serde_json::{Value, json};
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use cofferdam::limits::LimitRequest;
 use cofferdam::{Call, Error, FailureClass, Host};
+use cofferdam_core::limits::LimitRequest;
 use cofferdam_test_support::package::{guest_package, repository};
 use cofferdam_test_support::{Home, Signer, Upstream, process, records};
 use serde_json::{Value, json};

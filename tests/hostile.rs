@@ -40,7 +40,7 @@ fn every_hostile_component_ends_as_it_says() {
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let reference = signed(&host, &signer, &name, &package::component(&text)).unwrap();
             let (fuel, wall_time) = limits(code);
-            let limits = cofferdam::limits::LimitRequest::parse(fuel, wall_time, None).unwrap();
+            let limits = cofferdam_core::limits::LimitRequest::parse(fuel, wall_time, None).unwrap();
             let args =
                 if text.contains(r#"(param "text" string)"#) { json!({"text": "x"}) } else { json!({}) };
             let failure = failed(run(host.run(Call::new(reference, "run", args).limits(limits))));

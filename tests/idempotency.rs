@@ -9,9 +9,9 @@ mod ends;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cofferdam::call::IfRunning;
-use cofferdam::resilience::Profile;
 use cofferdam::{Call, Error, Host, HostBuilder, HostError, HostErrorKind, Report};
+use cofferdam_egress::resilience::Profile;
+use cofferdam_runtime::call::IfRunning;
 use cofferdam_test_support::{Skipping, connector};
 use serde_json::{Value, json};
 

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use cofferdam::digest::Digest;
-use cofferdam::manifest::ConnectorName;
 use cofferdam::{Boundary, Call, ConnectorRef, Error, Failure, FailureClass, Host, InstallOptions};
+use cofferdam_core::digest::Digest;
+use cofferdam_model::manifest::ConnectorName;
 use cofferdam_test_support::{Home, Signer, connector, package};
 use semver::Version;
 use serde_json::{Value, json};

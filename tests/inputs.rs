@@ -5,12 +5,12 @@
 
 use std::fs;
 
-use cofferdam::action::{Action, Values};
-use cofferdam::manifest::Manifest;
-use cofferdam::package::{Docs, Package, Sections, embed, extract, strip};
-use cofferdam::resilience::Settings;
-use cofferdam::trust::{Envelope, Keyring, PublicKey, Scope};
 use cofferdam::{ConnectorRef, Error, HostErrorKind};
+use cofferdam_egress::resilience::Settings;
+use cofferdam_model::action::{Action, Values};
+use cofferdam_model::manifest::Manifest;
+use cofferdam_model::package::{Docs, Package, Sections, embed, extract, strip};
+use cofferdam_model::trust::{Envelope, Keyring, PublicKey, Scope};
 use cofferdam_test_support::{Cli, Home, Signer, package};
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestCaseResult, TestRunner};

@@ -353,7 +353,7 @@ fn an_index_that_was_edited_is_not_believed() {
     run(home.install(&other, &signer)).unwrap();
     let index = home.path().join("packages/index.json");
     let text = fs::read_to_string(&index).unwrap();
-    let [a, b] = [&quiet, &other].map(|bytes| cofferdam::digest::Digest::of(bytes).to_string());
+    let [a, b] = [&quiet, &other].map(|bytes| cofferdam_core::digest::Digest::of(bytes).to_string());
     fs::write(&index, text.replace(&a, "A").replace(&b, &a).replace('A', &b)).unwrap();
     let outcome = run(home.host().call(&connector("github://acme/quiet@1.0.0"), "run", json!({})));
     check_host_error(&crate::world::refused(outcome));

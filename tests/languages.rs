@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-use cofferdam::digest::Digest;
 use cofferdam::{Host, InstallOptions};
+use cofferdam_core::digest::Digest;
 use cofferdam_test_support::services::Tools;
 use cofferdam_test_support::{Home, Signer, Upstream, package};
 use serde_json::{Value, json};
@@ -225,7 +225,7 @@ impl Text {
 #[test]
 fn a_connector_in_python_is_installed_called_and_held() {
     let Some(text) = Text::installed(&PYTHON) else { return };
-    let verdicts = cofferdam::package::Package::open(text.bytes.clone()).unwrap().import_verdicts();
+    let verdicts = cofferdam_model::package::Package::open(text.bytes.clone()).unwrap().import_verdicts();
     let shut = verdicts.iter().filter(|it| it.standing().name() == "shut");
     assert!(shut.clone().count() > 0 && shut.clone().all(|it| it.name().starts_with("wasi:sockets/")));
     text.does_its_operations();

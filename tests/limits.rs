@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use cofferdam::failure::LimitKind;
-use cofferdam::limits::{self, LimitRequest};
-use cofferdam::resilience::{RateLimit, Settings};
 use cofferdam::{ActionScope, Call, ConnectorRef, Failure, Host, HostErrorKind, Usage};
+use cofferdam_core::failure::LimitKind;
+use cofferdam_core::limits;
+use cofferdam_core::limits::LimitRequest;
+use cofferdam_egress::resilience::{RateLimit, Settings};
 use cofferdam_test_support::{Home, Signer, connector, package, records};
 use serde_json::{Value, json};
 

@@ -268,7 +268,8 @@ fn a_machine_without_authorities_is_told_what_to_do() {
 fn the_tests_that_the_page_names_exist() {
     let root = cofferdam_test_support::package::repository();
     let page = std::fs::read_to_string(root.join("docs/network.md")).unwrap();
-    let (mut sources, mut folders) = (String::new(), vec![root.join("tests"), root.join("host/src/egress")]);
+    let (mut sources, mut folders) =
+        (String::new(), vec![root.join("tests"), root.join("host/egress/src/egress")]);
     while let Some(folder) = folders.pop() {
         for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
             match path.extension() {

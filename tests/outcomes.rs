@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use cofferdam::limits::LimitRequest;
-use cofferdam::resilience::{PROFILES, Profile, Settings};
 use cofferdam::{Call, Error};
+use cofferdam_core::limits::LimitRequest;
+use cofferdam_egress::resilience::{PROFILES, Profile, Settings};
 use cofferdam_test_support::{Turn, Upstream, package};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
@@ -69,7 +69,7 @@ impl Case {
 
     /// The attempts that are made if no wait is too long: by what the profile says of each cause, and nothing else.
     fn attempts(&self) -> usize {
-        use cofferdam::failure::Cause;
+        use cofferdam_core::failure::Cause;
         for n in 1.. {
             let cause = match self.does(n) {
                 Does::Answers(status, _) if *status < 400 => return n,

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use cofferdam::clock::{Clock, Sleep, SystemClock};
-use cofferdam::egress::{Resolve, ResolveError};
 use cofferdam::{Boundary, Call, Error, FailureClass, Host};
+use cofferdam_core::clock::{Clock, Sleep, SystemClock};
+use cofferdam_egress::egress::{Resolve, ResolveError};
 use cofferdam_test_support::{Home, Signer, package, records};
 use serde_json::{Value, json};
 

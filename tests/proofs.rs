@@ -5,8 +5,8 @@ use std::fs;
 use std::io::BufReader;
 use std::path::Path;
 
-use cofferdam::audit::{Flaw, NoteKey};
-use cofferdam::host::{Proof, verify_export};
+use cofferdam_audit::{Flaw, NoteKey};
+use cofferdam_runtime::host::{Proof, verify_export};
 use cofferdam_test_support::{Cli, Home, Signer, package};
 use rusqlite::Connection;
 use serde_json::Value;

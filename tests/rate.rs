@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cofferdam::call::AttemptOutcome;
-use cofferdam::clock::Clock;
-use cofferdam::limits::LimitRequest;
-use cofferdam::resilience::{RateLimit, Settings};
 use cofferdam::{Call, Host};
+use cofferdam_core::clock::Clock;
+use cofferdam_core::limits::LimitRequest;
+use cofferdam_egress::resilience::{RateLimit, Settings};
+use cofferdam_runtime::call::AttemptOutcome;
 use cofferdam_test_support::{Skipping, records};
 use serde_json::json;
 

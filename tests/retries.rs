@@ -5,9 +5,9 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use cofferdam::limits::LimitRequest;
-use cofferdam::resilience::{Backoff, Jitter, Profile, Schedule, Settings};
 use cofferdam::{Call, Error};
+use cofferdam_core::limits::LimitRequest;
+use cofferdam_egress::resilience::{Backoff, Jitter, Profile, Schedule, Settings};
 use cofferdam_test_support::{Cli, Home, Signer, Skipping};
 use serde_json::{Value, json};
 
@@ -324,7 +324,7 @@ fn r18_only_an_attempt_that_took_too_long_is_repeated_and_only_while_the_call_ha
 fn embedders_set_profiles_for_all_calls_for_one_connector_and_for_one_call() {
     let second = Duration::from_secs(1);
     let schedule = Schedule::new(3, Backoff::Linear, second, second * 9, Jitter::None).unwrap();
-    let own = Profile::new("own", schedule, &[cofferdam::failure::Cause::Unavailable]).unwrap();
+    let own = Profile::new("own", schedule, &[cofferdam_core::failure::Cause::Unavailable]).unwrap();
     let settings = Settings::default()
         .with_own_profile(own.into())
         .unwrap()

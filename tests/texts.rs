@@ -1,7 +1,7 @@
 //! Calls from JSON text to JSON text: the same as with values, in what comes back and in what is refused.
 
-use cofferdam::limits::LimitRequest;
 use cofferdam::{Call, Error, HostErrorKind};
+use cofferdam_core::limits::LimitRequest;
 use serde_json::{Value, json};
 
 use crate::envelope;

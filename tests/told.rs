@@ -34,7 +34,7 @@ fn s23_three_of_five_are_a_partial_value_and_never_plain_success() {
     assert_eq!(errors.len(), 2, "{value}");
     assert!(errors.iter().all(|error| error["class"].is_string() && error["code"].is_string()), "{value}");
     assert_eq!(report.partial, Some(2));
-    let told = cofferdam::agent::value("fetch_all", "probe", &value.to_string(), &report, usize::MAX);
+    let told = cofferdam_runtime::agent::value("fetch_all", "probe", &value.to_string(), &report, usize::MAX);
     assert!(
         told.text().starts_with("Action 'fetch_all' answered in part: 2 of its items failed.\n"),
         "{}",

@@ -2,10 +2,10 @@
 
 use std::sync::LazyLock;
 
-use cofferdam::failure::UnkeyedRequest;
-use cofferdam::limits::LimitRequest;
-use cofferdam::resilience::Profile;
 use cofferdam::{Alternate, Call, Cancellation, ConnectorRef, HostErrorKind};
+use cofferdam_core::failure::UnkeyedRequest;
+use cofferdam_core::limits::LimitRequest;
+use cofferdam_egress::resilience::Profile;
 use cofferdam_test_support::{Cli, Home, Signer, Turn, Upstream, connector, package};
 use serde_json::json;
 

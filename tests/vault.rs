@@ -7,9 +7,9 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use cofferdam::HostErrorKind;
-use cofferdam::host::NewBinding;
-use cofferdam::secret::Secret;
-use cofferdam::vault::Material;
+use cofferdam_core::secret::Secret;
+use cofferdam_egress::vault::Material;
+use cofferdam_runtime::host::NewBinding;
 use cofferdam_test_support::{Cli, Home};
 use serde_json::Value;
 
@@ -216,7 +216,7 @@ fn an_embedder_binds_without_a_command_line() {
     let both = home
         .builder()
         .vault_key_file("k")
-        .vault(std::sync::Arc::new(cofferdam::vault::VaultFile::new("v")))
+        .vault(std::sync::Arc::new(cofferdam_egress::vault::VaultFile::new("v")))
         .build();
     assert_eq!(both.err().unwrap().kind(), HostErrorKind::Configuration);
     host.revoke_binding(&name).unwrap();

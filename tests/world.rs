@@ -110,7 +110,7 @@ impl World {
         args: Value,
         (fuel, wall_time, memory): (Option<u64>, Option<&str>, Option<&str>),
     ) -> Failure {
-        let limits = cofferdam::limits::LimitRequest::parse(fuel, wall_time, memory).unwrap();
+        let limits = cofferdam_core::limits::LimitRequest::parse(fuel, wall_time, memory).unwrap();
         failed(run(self.host.run(Call::new(example(guest), op, args).limits(limits))))
     }
 }

@@ -3,8 +3,8 @@
 
 use std::sync::LazyLock;
 
-use cofferdam::limits::LimitRequest;
-use cofferdam::package::Package;
+use cofferdam_core::limits::LimitRequest;
+use cofferdam_model::package::Package;
 use cofferdam::{Call, Compiler, ConnectorRef, Host, InstallOptions};
 use libfuzzer_sys::fuzz_target;
 use tempfile::TempDir;

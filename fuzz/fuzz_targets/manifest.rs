@@ -2,8 +2,8 @@
 #![no_main]
 
 use cofferdam::ConnectorRef;
-use cofferdam::manifest::Manifest;
-use cofferdam::trust::{Keyring, PublicKey, Scope};
+use cofferdam_model::manifest::Manifest;
+use cofferdam_model::trust::{Keyring, PublicKey, Scope};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

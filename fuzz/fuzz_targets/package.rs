@@ -1,7 +1,7 @@
 //! Any bytes as a package: opened, its sections taken out and put back.
 #![no_main]
 
-use cofferdam::package::{Docs, Package, embed, strip};
+use cofferdam_model::package::{Docs, Package, embed, strip};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

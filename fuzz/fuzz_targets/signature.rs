@@ -3,9 +3,9 @@
 
 use std::sync::LazyLock;
 
-use cofferdam::digest::Digest;
-use cofferdam::manifest::ConnectorName;
-use cofferdam::trust::{Envelope, Keyring, SecretKey, verify};
+use cofferdam_core::digest::Digest;
+use cofferdam_model::manifest::ConnectorName;
+use cofferdam_model::trust::{Envelope, Keyring, SecretKey, verify};
 use libfuzzer_sys::fuzz_target;
 
 static KEYRING: LazyLock<Keyring> = LazyLock::new(|| {

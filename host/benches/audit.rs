@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cofferdam::audit::{
+use cofferdam_audit::{
     AuditLog as _, CloseCall, Durability, LogSettings, OpenCall, Order, SqliteLog, written,
 };
 use cofferdam_test_support::traffic::Calls;

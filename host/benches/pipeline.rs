@@ -18,12 +18,12 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use allocation_counter::measure;
-use cofferdam::chance::SystemChance;
-use cofferdam::event::{Event, Listener, Step};
-use cofferdam::failure::Cause;
-use cofferdam::manifest::ConnectorName;
-use cofferdam::resilience::{Moment, Profile, Settings, decide};
 use cofferdam::{Call, Compiler, ConnectorRef, Host};
+use cofferdam_core::chance::SystemChance;
+use cofferdam_core::event::{Event, Listener, Step};
+use cofferdam_core::failure::Cause;
+use cofferdam_egress::resilience::{Moment, Profile, Settings, decide};
+use cofferdam_model::manifest::ConnectorName;
 use cofferdam_test_support::package::guest_package;
 use cofferdam_test_support::{Home, Signer, connector};
 use criterion::Criterion;

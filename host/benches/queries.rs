@@ -1,13 +1,13 @@
 //! How long it takes to find calls in a record of a million: every kind of query, and the worst of each kind.
 //!
-//! `cargo bench -p cofferdam --bench queries` fills a record once (about a minute, 1.5 GB below `target`), and keeps it
+//! `cargo bench --bench queries` fills a record once (about a minute, 1.5 GB below `target`), and keeps it
 //! for the next time. `COFFERDAM_BENCH_CALLS=20000` makes a smaller one.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::indexing_slicing, reason = "a benchmark")]
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cofferdam::audit::{AuditLog as _, AuditReader, CallStatus, Filter, LogSettings, SqliteLog};
+use cofferdam_audit::{AuditLog as _, AuditReader, CallStatus, Filter, LogSettings, SqliteLog};
 use cofferdam_test_support::traffic;
 use jiff::{SignedDuration, Timestamp};
 

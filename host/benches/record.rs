@@ -10,8 +10,8 @@ mod discard;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cofferdam::audit::Durability;
 use cofferdam::{Call, Compiler, ConnectorRef, Host};
+use cofferdam_audit::Durability;
 use cofferdam_test_support::package::guest_package;
 use cofferdam_test_support::{Home, Signer, connector};
 use discard::Discard;

@@ -1,11 +1,11 @@
 //! What the search for secrets costs: to make it ready, a megabyte of body, and the headers of a request.
 //!
-//! `cargo bench -p cofferdam --bench secrets`
+//! `cargo bench --bench secrets`
 #![allow(clippy::unwrap_used, reason = "a benchmark")]
 
 use std::hint::black_box;
 
-use cofferdam::secret::{Scanner, Secret};
+use cofferdam_core::secret::{Scanner, Secret};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 
 const MEGABYTE: usize = 1 << 20;

@@ -13,8 +13,8 @@ mod floor;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cofferdam::limits::LimitRequest;
 use cofferdam::{Call, Compiler, ConnectorRef, Error, Host};
+use cofferdam_core::limits::LimitRequest;
 use cofferdam_test_support::package::guest_package;
 use cofferdam_test_support::{Home, Signer, Upstream, connector, process};
 use criterion::{BenchmarkId, Criterion, Throughput};

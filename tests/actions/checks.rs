@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use cofferdam::action::{Action, Problem};
-use cofferdam::digest::Digest;
-use cofferdam::flow::Runnable;
 use cofferdam::{HostError, HostErrorKind};
+use cofferdam_core::digest::Digest;
+use cofferdam_model::action::{Action, Problem};
+use cofferdam_runtime::flow::Runnable;
 use serde_json::Value;
 
 use crate::world::{run, world};
@@ -428,7 +428,7 @@ fn a_retry_of_what_must_not_be_repeated_is_refused_and_not_passed_over() {
     for none in [format!("retry = \"none\"\n{once}"), "retry = \"none\"\n".to_owned()] {
         let ready = checked(&triage().replacen(once, &none, 1));
         let ready = ready.unwrap_or_else(|error| panic!("{:#?}", problems(&error)));
-        assert_eq!(ready.steps()[1].once(), Some(cofferdam::flow::Once::Manifest));
+        assert_eq!(ready.steps()[1].once(), Some(cofferdam_runtime::flow::Once::Manifest));
     }
 }
 
@@ -453,7 +453,7 @@ fn all_that_is_wrong_is_told_at_once_in_order() {
     );
     assert!(error.message().starts_with("triage.md:") && error.message().ends_with("(4 more)."), "{error}");
     let shown: &Problem = std::error::Error::source(&error)
-        .and_then(|it| it.downcast_ref::<cofferdam::action::ActionError>())
+        .and_then(|it| it.downcast_ref::<cofferdam_model::action::ActionError>())
         .and_then(|it| it.problems().first())
         .unwrap();
     assert_eq!(shown.file(), "triage.md");

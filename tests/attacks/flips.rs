@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use cofferdam::manifest::ConnectorName;
-use cofferdam::trust::{KeyStatus, Keyring};
 use cofferdam::{Boundary, Error, FailureClass, InstallOptions};
+use cofferdam_model::manifest::ConnectorName;
+use cofferdam_model::trust::{KeyStatus, Keyring};
 use cofferdam_test_support::Signer;
 use serde_json::Value;
 

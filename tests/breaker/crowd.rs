@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cofferdam::Cancellation;
-use cofferdam::egress::{Resolve, ResolveError};
+use cofferdam_egress::egress::{Resolve, ResolveError};
 use serde_json::json;
 use tokio::task::JoinSet;
 

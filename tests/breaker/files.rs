@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use cofferdam::limits::LimitRequest;
-use cofferdam::resilience::Profile;
+use cofferdam_core::limits::LimitRequest;
+use cofferdam_egress::resilience::Profile;
 use cofferdam_test_support::{Cli, Home, Signer, Upstream, package};
 
 use super::stage::{Stage, stage};

@@ -4,8 +4,8 @@ use std::io::{Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use cofferdam::resilience::Profile;
 use cofferdam::{Call, Compiler, Error, Host};
+use cofferdam_egress::resilience::Profile;
 use cofferdam_test_support::{Cli, Home, Signer, Upstream, package};
 use serde_json::{Value, json};
 

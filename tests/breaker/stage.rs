@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use cofferdam::egress::HostPort;
-use cofferdam::resilience::{CircuitView, Profile};
 use cofferdam::{Call, Error, Failure, Host, HostBuilder};
+use cofferdam_egress::egress::HostPort;
+use cofferdam_egress::resilience::{CircuitView, Profile};
 use cofferdam_test_support::{Home, Signer, Skipping, Upstream, package, records};
 use serde_json::{Value, json};
 

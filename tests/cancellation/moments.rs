@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use cofferdam::clock::SystemClock;
-use cofferdam::event::{Event, Listener, Step};
-use cofferdam::limits::LimitRequest;
-use cofferdam::resilience::{RateLimit, Settings};
 use cofferdam::{
     Alternate, Call, Cancellation, Compiler, Error, Host, HostBuilder, HostErrorKind as ErrorKind,
 };
+use cofferdam_core::clock::SystemClock;
+use cofferdam_core::event::{Event, Listener, Step};
+use cofferdam_core::limits::LimitRequest;
+use cofferdam_egress::resilience::{RateLimit, Settings};
 use cofferdam_test_support::package::{component, manifest, pack};
 use cofferdam_test_support::{Home, Kept, Signer, Turn, connector, records};
 use serde_json::{Map, Value, json};

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use cofferdam::limits::LimitRequest;
-use cofferdam::resilience::Profile;
 use cofferdam::{Cancellation, FailureClass, HostErrorKind};
+use cofferdam_core::limits::LimitRequest;
+use cofferdam_egress::resilience::Profile;
 use serde_json::{Value, json};
 
 use super::stage::{Stage, alternate, ask};

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
-use cofferdam::event::{Event, Listener, Step};
-use cofferdam::resilience::Profile;
 use cofferdam::{Alternate, Call, ConnectorRef, Host};
+use cofferdam_core::event::{Event, Listener, Step};
+use cofferdam_egress::resilience::Profile;
 use cofferdam_test_support::{Home, Seen, Signer, Skipping, Upstream, connector, package};
 use serde_json::json;
 

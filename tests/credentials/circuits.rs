@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use cofferdam::Call;
-use cofferdam::resilience::{CircuitView, Profile};
-use cofferdam::vault::{Binding, Material};
+use cofferdam_egress::resilience::{CircuitView, Profile};
+use cofferdam_egress::vault::{Binding, Material};
 use cofferdam_test_support::vault::{binding, oauth, secret};
 use serde_json::{Value, json};
 
@@ -66,7 +66,7 @@ fn c23_a_refused_credential_stops_its_own_calls_until_it_is_bound_anew() {
     rebound.changed = jiff::Timestamp::now();
     service.vault.bind(rebound);
     let another =
-        service.home.builder().vault(Arc::clone(&service.vault) as Arc<dyn cofferdam::vault::Vault>);
+        service.home.builder().vault(Arc::clone(&service.vault) as Arc<dyn cofferdam_egress::vault::Vault>);
     let another = another.allow_private(service.upstream.host_port()).build().unwrap();
     let service = Service { host: another, ..service };
     service.guarded("/text/a", "default").unwrap();

@@ -1,7 +1,7 @@
 //! Session tokens by handle: replaced once, at its own host, in headers and URL; everything else ends the call.
 
-use cofferdam::vault::Material;
 use cofferdam::{Error, FailureClass};
+use cofferdam_egress::vault::Material;
 use cofferdam_test_support::vault::{binding, secret};
 use serde_json::{Value, json};
 

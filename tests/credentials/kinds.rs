@@ -1,7 +1,7 @@
 //! Fixed keys: where they stand, who gets them, and what stops a call that has none.
 
-use cofferdam::vault::{Material, OauthGrant};
 use cofferdam::{ActionScope, Boundary, Call, FailureClass, HostErrorKind};
+use cofferdam_egress::vault::{Material, OauthGrant};
 use cofferdam_test_support::vault::{binding, secret};
 use serde_json::json;
 
@@ -320,7 +320,7 @@ fn w32_a_signed_request_carries_scope_hash_and_length() {
 fn inspect_and_why_say_what_goes_where_and_what_is_missing() {
     let service = with_key("query = \"api_key\"\noptional = false", "k-1");
     let why = |access: &str| {
-        let access = cofferdam::host::Access::parse(access).unwrap();
+        let access = cofferdam_runtime::host::Access::parse(access).unwrap();
         service.host.why(&example("probe"), &access, None).unwrap()
     };
     let permit = why(&service.upstream.url("/")).unwrap();
@@ -346,7 +346,7 @@ fn inspect_and_why_say_what_goes_where_and_what_is_missing() {
     service.vault.set_locked(true);
     assert!(why(&service.upstream.url("/")).unwrap().notes().join(" ").contains("The vault is locked."));
     // Asked for the credential itself, it is no yes: a call would end with this.
-    let access = cofferdam::host::Access::parse("api_key/slack").unwrap();
+    let access = cofferdam_runtime::host::Access::parse("api_key/slack").unwrap();
     let error = service.host.why(&example("probe"), &access, None).unwrap_err();
     assert!(error.to_string().contains("The vault is locked."), "{error}");
     let shown = &service.host.inspect(&example("probe")).unwrap().credentials[0];

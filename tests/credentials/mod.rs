@@ -10,8 +10,8 @@ mod tokens;
 
 use std::sync::Arc;
 
-use cofferdam::vault::Binding;
 use cofferdam::{Call, Error, Failure, Host, HostBuilder};
+use cofferdam_egress::vault::Binding;
 use cofferdam_test_support::{Home, MemoryVault, Signer, Upstream, package};
 use serde_json::{Value, json};
 

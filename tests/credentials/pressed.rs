@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cofferdam::Call;
-use cofferdam::vault::{Bindings, Vault, VaultError};
+use cofferdam_egress::vault::{Bindings, Vault, VaultError};
 use cofferdam_test_support::vault::{binding, oauth};
 use cofferdam_test_support::{MemoryVault, Upstream};
 use serde_json::json;

@@ -3,8 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
-use cofferdam::host::NewBinding;
-use cofferdam::vault::{Material, OauthGrant};
+use cofferdam_egress::vault::{Material, OauthGrant};
+use cofferdam_runtime::host::NewBinding;
 use cofferdam_test_support::vault::secret;
 use cofferdam_test_support::{Cli, Home, Signer, Upstream, package};
 use serde_json::{Value, json};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cofferdam::vault::{Binding, Material, OauthGrant};
 use cofferdam::{Call, FailureClass, Host, HostErrorKind};
+use cofferdam_egress::vault::{Binding, Material, OauthGrant};
 use cofferdam_test_support::vault::{binding, oauth, secret};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -180,7 +180,7 @@ fn a_caller_that_gives_up_does_not_end_the_renewal_of_the_others() {
 fn a_waiter_waits_no_longer_than_its_call_has() {
     let issuer = Issuer::start(false, |_| (200, String::new(), Duration::from_secs(60)));
     let service = with(&issuer, None);
-    let limits = cofferdam::limits::LimitRequest::parse(None, Some("300ms"), None).unwrap();
+    let limits = cofferdam_core::limits::LimitRequest::parse(None, Some("300ms"), None).unwrap();
     let failure = failed(run(service.host.run(service.call_to("/text/a").limits(limits))));
     assert_eq!((failure.class(), failure.code()), (FailureClass::ResourceLimitExceeded, "wall_time"));
 }

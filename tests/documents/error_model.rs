@@ -88,7 +88,7 @@ fn s2_s9_s19_the_table_of_classes() {
         assert_eq!((told.attempts(), told.waits()), (1, vec![]), "{op}");
     }
     // ToolTransient (ExecutionTimeout): the time was all that there is.
-    let limits = cofferdam::limits::LimitRequest::parse(None, Some("200ms"), None).unwrap();
+    let limits = cofferdam_core::limits::LimitRequest::parse(None, Some("200ms"), None).unwrap();
     let sleep = probe("sleep", json!({"ms": 60_000})).retry(profile("patient")).limits(limits);
     let told = stage.call(sleep);
     check(told.failure(), limit("wall_time"));

@@ -4,10 +4,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use cofferdam::chance::SeededChance;
-use cofferdam::event::{Event, Listener, Step};
-use cofferdam::limits::LimitRequest;
 use cofferdam::{Call, Error};
+use cofferdam_core::chance::SeededChance;
+use cofferdam_core::event::{Event, Listener, Step};
+use cofferdam_core::limits::LimitRequest;
 use cofferdam_test_support::{Skipping, Turn, records};
 use serde_json::{Value, json};
 

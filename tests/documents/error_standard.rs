@@ -1,8 +1,8 @@
 //! The error handling standard (003): what is retryable and what is fatal, and its waits without jitter, which are the
 //! profile `deterministic`. Rows R6, R7, R14, R15, R17, R18, R23 and R25.
 
-use cofferdam::call::AttemptOutcome;
-use cofferdam::limits::LimitRequest;
+use cofferdam_core::limits::LimitRequest;
+use cofferdam_runtime::call::AttemptOutcome;
 use cofferdam_test_support::Turn;
 use serde_json::json;
 

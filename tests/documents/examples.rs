@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cofferdam::event::{Event, Listener, Step};
+use cofferdam_core::event::{Event, Listener, Step};
 use cofferdam_test_support::{Fault, Faulty, MemoryVault, Turn, records, vault};
 use serde_json::json;
 
@@ -70,7 +70,7 @@ fn a50_a_credential_that_is_refused() {
         let token = vault::secret("t0k3n-t0k3n-t0k3n");
         let bound = vault::binding(
             "bearer/shop",
-            cofferdam::vault::Material::Bearer { token },
+            cofferdam_egress::vault::Material::Bearer { token },
             &["github://cofferdam/probe"],
             &[own.upstream.grant()],
         );

@@ -2,7 +2,7 @@
 //! retries are the profile `none`. Scenarios 3 and 4 (fallback) are in `chain`.
 
 use cofferdam::Error;
-use cofferdam::limits::LimitRequest;
+use cofferdam_core::limits::LimitRequest;
 use cofferdam_test_support::Turn;
 use serde_json::json;
 

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use cofferdam::Alternate;
-use cofferdam::chance::SeededChance;
-use cofferdam::limits::LimitRequest;
+use cofferdam_core::chance::SeededChance;
+use cofferdam_core::limits::LimitRequest;
 use cofferdam_test_support::{Turn, Upstream, package};
 use serde_json::{Map, Value};
 

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use cofferdam::limits::LimitRequest;
+use cofferdam_core::limits::LimitRequest;
 use cofferdam_test_support::Turn;
 use serde_json::json;
 
@@ -43,7 +43,7 @@ fn c8_and_s13_what_fits_is_waited_and_spread() {
 #[test]
 fn c8_a_date_is_waited_for() {
     let (stage, upstream) = (Stage::new(), &world().upstream);
-    use cofferdam::clock::Clock as _;
+    use cofferdam_core::clock::Clock as _;
     let then = stage.clock.timestamp() + Duration::from_secs(9);
     let date = then.to_zoned(jiff::tz::TimeZone::UTC).strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
     let (url, _) = script(upstream, [Turn::after(503, date), Turn::status(200)]);

@@ -3,9 +3,9 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use cofferdam::chance::SeededChance;
-use cofferdam::resilience::Profile;
 use cofferdam::{Call, Error, Failure, Host, HostBuilder, Report};
+use cofferdam_core::chance::SeededChance;
+use cofferdam_egress::resilience::Profile;
 use cofferdam_test_support::{Home, Kept, Signer, Skipping, Turn, Upstream, package};
 use serde_json::{Value, json};
 

@@ -83,7 +83,8 @@ fn what_its_time_cut_off_while_its_request_was_out_is_unknown_and_listed() {
     let it = listed.iter().find(|it| it.audit_id == report.audit_id).unwrap();
     assert_eq!((it.resumable, it.reason, it.may_have_sent), (false, "execution_incomplete", true), "{it:?}");
     // The operator has looked, and it is not there: the key is free.
-    let skip = cofferdam::flow::Skip { actor: "ada".into(), reason: "looked".into(), frees_key: true };
+    let skip =
+        cofferdam_runtime::flow::Skip { actor: "ada".into(), reason: "looked".into(), frees_key: true };
     run(host().skip(&report.audit_id, skip)).unwrap();
     let (again, _) = reported(&host(), post(path).limits(wall()));
     assert_eq!((crate::world::failed(again).code(), count(path)), ("wall_time", 2));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cofferdam::AuditId;
-use cofferdam::audit::{GENESIS, chained};
+use cofferdam_audit::{GENESIS, chained};
 use rusqlite::{Connection, OpenFlags};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use cofferdam::AuditId;
-use cofferdam::flow::Skip;
+use cofferdam_runtime::flow::Skip;
 use cofferdam_test_support::{Cli, Home, Signer, Upstream, package};
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::{Command, Stdio};
 
-use cofferdam::egress::is_private;
+use cofferdam_egress::egress::is_private;
 
 const SCRIPT: &str = "import sys, ipaddress\n\
     for line in sys.stdin: print(int(ipaddress.ip_address(line.strip()).is_global))";

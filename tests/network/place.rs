@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cofferdam::egress::{Resolution, Resolve, ResolveError};
-use cofferdam::resilience::Profile;
 use cofferdam::{Call, Error, Failure, Host};
+use cofferdam_egress::egress::{Resolution, Resolve, ResolveError};
+use cofferdam_egress::resilience::Profile;
 use cofferdam_test_support::{Home, Signer, package};
 use rcgen::{CertificateParams, CertifiedIssuer, KeyPair, date_time_ymd};
 use rustls::pki_types::PrivateKeyDer;
@@ -76,7 +76,7 @@ impl Place {
     }
 
     pub(super) fn failure_within(&self, op: &str, args: Value, wall_time: &str) -> Failure {
-        let limits = cofferdam::limits::LimitRequest::parse(None, Some(wall_time), None).unwrap();
+        let limits = cofferdam_core::limits::LimitRequest::parse(None, Some(wall_time), None).unwrap();
         failed(run(self.host.run(Call::new(example("probe"), op, args).limits(limits))))
     }
 }

@@ -5,10 +5,10 @@ use std::fs;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use cofferdam::audit::{AuditLog, CallStatus, LogSettings, SqliteLog};
-use cofferdam::call::IfRunning;
-use cofferdam::clock::{Clock, Sleep, SystemClock};
 use cofferdam::{Call, Host, HostErrorKind};
+use cofferdam_audit::{AuditLog, CallStatus, LogSettings, SqliteLog};
+use cofferdam_core::clock::{Clock, Sleep, SystemClock};
+use cofferdam_runtime::call::IfRunning;
 use cofferdam_test_support::{Home, Signer};
 use rusqlite::Connection;
 use serde_json::json;

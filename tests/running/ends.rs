@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cofferdam::event::{Event, Listener, Step};
-use cofferdam::flow::Run;
 use cofferdam::{Cancellation, Error, HostErrorKind};
+use cofferdam_core::event::{Event, Listener, Step};
+use cofferdam_runtime::flow::Run;
 use serde_json::{Value, json};
 
 use super::stage::{Stage, input, statuses, step};
@@ -69,7 +69,7 @@ fn a_fallback_answers_for_its_step_and_says_so() {
     assert_eq!((&value.steps["ask"]["body"], &value.output["body"]), (&json!("instead"), &json!("then")));
     let of_step = report.steps[0].report.as_ref().unwrap();
     assert_eq!(of_step.answered_instead().unwrap().candidate, 1);
-    let told = cofferdam::agent::action_value("instead", &value, &report, usize::MAX);
+    let told = cofferdam_runtime::agent::action_value("instead", &value, &report, usize::MAX);
     assert!(told.text().contains("answered_by: in step ask alternate 1, fetch of"), "{}", told.text());
 }
 
@@ -216,7 +216,7 @@ fn what_cannot_go_on_half_way_says_what_is_done_and_gives_no_value() {
     assert_eq!((&error.details()["step"], &error.details()["done"]), (&json!("two"), &json!(["one"])));
     assert_eq!(error.details()["action_audit_id"], report.audit_id.as_str());
     assert_eq!((statuses(&report), stage.asked("/text/half-3")), (vec!["value", "refused", "not_run"], 0));
-    let told = cofferdam::agent::action_error("half", &Error::Host(error), &report);
+    let told = cofferdam_runtime::agent::action_error("half", &Error::Host(error), &report);
     assert!(told.text().starts_with("Action 'half' failed: validation (Step two: "), "{}", told.text());
     assert!(
         told.text().contains("It ended in step 'two'. Done before, and not undone: 'one'."),
@@ -237,7 +237,7 @@ fn r21_an_output_that_is_not_what_the_file_says_is_no_success_and_nothing_runs_a
     assert!(error.message().contains("Every step of it is done"), "{error}");
     assert_eq!((error.details()["done"].clone(), stage.asked("/text/schema")), (json!(["one"]), 1));
     assert_eq!(statuses(&report), ["value"]);
-    let told = cofferdam::agent::action_error("schema", &Error::Host(error), &report);
+    let told = cofferdam_runtime::agent::action_error("schema", &Error::Host(error), &report);
     assert!(
         told.is_error() && told.text().starts_with("Action 'schema' failed: validation ("),
         "{}",

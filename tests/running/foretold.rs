@@ -4,8 +4,8 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use cofferdam::digest::Digest;
-use cofferdam::trust::{Keyring, Scope};
+use cofferdam_core::digest::Digest;
+use cofferdam_model::trust::{Keyring, Scope};
 use cofferdam_test_support::{Cli, Home, Signer, Upstream, package};
 use jiff::{Timestamp, ToSpan as _};
 use serde_json::Value;

@@ -59,7 +59,7 @@ fn a_value_stays_what_it_is_wherever_it_stands() {
         // What the second one answered goes on as it is, whatever is in it.
         assert!(mine(value.steps["two"]["body"].as_str().unwrap()), "{hostile:?}");
         assert!(!bodies.iter().any(|body| body.contains("SECRET-OTHER")), "{hostile:?}: {bodies:?}");
-        let told = cofferdam::agent::action_value("hostile", &value, &report, usize::MAX);
+        let told = cofferdam_runtime::agent::action_value("hostile", &value, &report, usize::MAX);
         assert!(!told.text().contains('\u{202e}') && !told.text().contains('\u{200b}'), "{hostile:?}");
     }
 }

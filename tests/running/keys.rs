@@ -1,7 +1,7 @@
 //! An action under a key: what is done of it is not done again, whoever asks and however it ended.
 
-use cofferdam::flow::Run;
 use cofferdam::{Error, HostErrorKind};
+use cofferdam_runtime::flow::Run;
 use serde_json::{Value, json};
 
 use super::stage::{Stage, input, statuses, write};
@@ -93,7 +93,7 @@ fn who_gives_the_key_of_an_action_that_runs_waits_for_it_or_is_refused() {
     while stage.asked(path) == 0 {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    let (outcome, _) = stage.asks("both", asked().if_running(cofferdam::call::IfRunning::Refuse));
+    let (outcome, _) = stage.asks("both", asked().if_running(cofferdam_runtime::call::IfRunning::Refuse));
     assert_eq!(refused(outcome.map(|_| Value::Null)).kind(), HostErrorKind::InProgress);
     let (value, report) = stage.asks("both", asked());
     let (first, of) = crate::world::run(running).unwrap();

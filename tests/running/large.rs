@@ -1,6 +1,6 @@
 //! The values of all steps together: what is within the bound is given whole, and of what is beyond it nothing.
 
-use cofferdam::flow::Run;
+use cofferdam_runtime::flow::Run;
 use serde_json::{Value, json};
 
 use super::stage::{Stage, statuses, step};
@@ -45,7 +45,7 @@ fn what_all_steps_return_has_sixteen_mebibytes_and_no_more() {
     assert_eq!(["first", "last"].map(|it| stage.asked(&format!("/text/large-{it}"))), [1, 0]);
     let text = serde_json::to_string(&failure).unwrap();
     assert!(text.len() < 2_000, "nothing of the values: {} bytes", text.len());
-    let told = cofferdam::agent::action_error("beyond", &failure.clone().into(), &report);
+    let told = cofferdam_runtime::agent::action_error("beyond", &failure.clone().into(), &report);
     let line = "Done before, and not undone: 'first', 'a', 'b', 'c', 'd', 'e'. 'first' must not be repeated";
     assert!(told.text().contains(line), "{}", told.text());
     // What was done is not done again, and what ended it ends it again.

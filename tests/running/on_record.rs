@@ -1,8 +1,8 @@
 //! What stands on record of an action: a place of its own, its steps with their calls, and one end.
 
-use cofferdam::failure::Prompt;
-use cofferdam::flow::Run;
 use cofferdam::{AuditId, Host};
+use cofferdam_core::failure::Prompt;
+use cofferdam_runtime::flow::Run;
 use serde_json::{Value, json};
 
 use super::stage::{Ground, Stage, input, step};
@@ -47,7 +47,10 @@ fn an_action_has_a_row_that_names_its_calls_and_they_name_it() {
         (&json!("action://on-record@1.0.0"), &json!("run"), &json!("on-record@1.0.0"), &json!("svc:ship"))
     );
     let text = args.to_string();
-    assert_eq!(payload(1)["arguments"]["sha256"], cofferdam::digest::Digest::of(text.as_bytes()).to_string());
+    assert_eq!(
+        payload(1)["arguments"]["sha256"],
+        cofferdam_core::digest::Digest::of(text.as_bytes()).to_string()
+    );
     assert!(payload(1)["hash"].as_str().unwrap().starts_with("sha256:"));
     assert_eq!((&payload(1)["idempotent"], &payload(1)["steps"]), (&json!(false), &json!(3)));
     let end = payload(6);

@@ -3,9 +3,9 @@
 
 use std::sync::{Arc, LazyLock};
 
-use cofferdam::action::Action;
-use cofferdam::digest::Digest;
-use cofferdam::flow::{Run, Runnable};
+use cofferdam_core::digest::Digest;
+use cofferdam_model::action::Action;
+use cofferdam_runtime::flow::{Run, Runnable};
 use serde_json::{Value, json};
 
 use super::stage::{Stage, input, step};

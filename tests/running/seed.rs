@@ -2,10 +2,10 @@
 
 use std::sync::LazyLock;
 
-use cofferdam::digest::Digest;
-use cofferdam::flow::{ActionReport, ActionValue, Run};
-use cofferdam::vault::Material;
 use cofferdam::{Error, Host};
+use cofferdam_core::digest::Digest;
+use cofferdam_egress::vault::Material;
+use cofferdam_runtime::flow::{ActionReport, ActionValue, Run};
 use cofferdam_test_support::services::{Front, Route};
 use cofferdam_test_support::vault::{MemoryVault, binding, secret};
 use cofferdam_test_support::{Home, Signer, Upstream, package};
@@ -150,7 +150,7 @@ fn a38_a39_a40_the_first_step_that_fails_ends_it_and_what_was_done_stays_done() 
     let call = report.ended_in().unwrap().report.as_ref().unwrap();
     assert_eq!(failure.audit_id(), &call.audit_id, "the failure is the step's own");
     assert_ne!(failure.audit_id(), &report.audit_id);
-    let told = cofferdam::agent::action_error("ship-update", &failure.clone().into(), &report);
+    let told = cofferdam_runtime::agent::action_error("ship-update", &failure.clone().into(), &report);
     // It is the step's envelope, and whole in the details: but the action may have posted, and is not to be run again.
     let own = serde_json::to_value(&failure).unwrap()["error"].clone();
     let error = &told.structured()["error"];
@@ -166,7 +166,7 @@ fn a38_a39_a40_the_first_step_that_fails_ends_it_and_what_was_done_stays_done() 
     let failure = failed(outcome.map(|_| Value::Null));
     assert_eq!(failure.details()["upstream_code"], "invalid_name");
     assert_eq!((statuses(&report), stage.asked("third")), (vec!["value", "value", "failure"], [1, 1, 1]));
-    let told = cofferdam::agent::action_error("ship-update", &failure.into(), &report);
+    let told = cofferdam_runtime::agent::action_error("ship-update", &failure.into(), &report);
     let line = "It ended in step 'react'. Done before, and not undone: 'find_pr', 'post'. 'post' must not be repeated";
     assert!(told.text().contains(line), "{}", told.text());
 }

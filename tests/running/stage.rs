@@ -5,9 +5,9 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
-use cofferdam::digest::Digest;
-use cofferdam::flow::{ActionReport, ActionValue, Run};
 use cofferdam::{Error, Host, HostBuilder};
+use cofferdam_core::digest::Digest;
+use cofferdam_runtime::flow::{ActionReport, ActionValue, Run};
 use cofferdam_test_support::{Cli, Home, Signer, Skipping, Upstream, package};
 use serde_json::Value;
 

@@ -46,7 +46,7 @@ inputs = {{ url = "${{args.url}}" }}
 +++
 Posts a text, and gets a page.
 "#,
-        hash = cofferdam::digest::Digest::of(&bytes),
+        hash = cofferdam_core::digest::Digest::of(&bytes),
         host = stage.upstream.grant(),
         url = stage.upstream.url("/text/posted"),
     );

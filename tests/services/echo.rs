@@ -1,7 +1,7 @@
 //! Tokens from a real authorisation server, on their way to httpbin, which wants credentials and repeats them.
 
-use cofferdam::vault::{Binding, Material};
 use cofferdam::{Error, FailureClass, Host};
+use cofferdam_egress::vault::{Binding, Material};
 use cofferdam_test_support::services::{OAuth, Server, httpbin};
 use cofferdam_test_support::vault::{binding, oauth, secret};
 use cofferdam_test_support::{Home, MemoryVault, Signer, package};

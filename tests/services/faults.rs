@@ -34,7 +34,7 @@ fn an_unknown_authority_a_reset_and_a_close_are_told_apart() {
         assert_eq!(found, (FailureClass::NetworkError, &json!("response"), &json!(true)), "{path} {failure}");
         assert!(failure.retriable(), "{path} {failure}");
     }
-    let limits = cofferdam::limits::LimitRequest::parse(None, Some("2s"), None).unwrap();
+    let limits = cofferdam_core::limits::LimitRequest::parse(None, Some("2s"), None).unwrap();
     let hanging = cofferdam::Call::new(example("probe"), "fetch", fetch("/hang")).limits(limits);
     let failure = failed(run(trusting.run(hanging)));
     assert_eq!(failure.class(), FailureClass::ResourceLimitExceeded, "{failure}");

@@ -2,8 +2,8 @@
 
 use std::sync::LazyLock;
 
-use cofferdam::vault::{Binding, Material};
 use cofferdam::{Call, Error, Failure, Host};
+use cofferdam_egress::vault::{Binding, Material};
 use cofferdam_test_support::services::{Description, Front, Moto, Route, Server, Tools, openapi};
 use cofferdam_test_support::vault::{MemoryVault, binding, secret};
 use cofferdam_test_support::{Home, Seen, Signer, package};

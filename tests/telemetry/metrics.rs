@@ -6,10 +6,10 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cofferdam::call::Alternate;
-use cofferdam::metrics::Metrics;
-use cofferdam::resilience::{BreakerPolicy, Profile, RateLimit, Settings};
 use cofferdam::{Call, Host};
+use cofferdam_egress::resilience::{BreakerPolicy, Profile, RateLimit, Settings};
+use cofferdam_runtime::call::Alternate;
+use cofferdam_runtime::metrics::Metrics;
 use cofferdam_test_support::Skipping;
 use cofferdam_test_support::package::repository;
 use serde_json::json;

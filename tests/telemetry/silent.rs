@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use cofferdam::metrics::Metrics;
 use cofferdam::{Call, ConnectorRef};
+use cofferdam_runtime::metrics::Metrics;
 use serde_json::json;
 
 use super::stage::{TRACES, collector, ran};

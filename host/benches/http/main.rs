@@ -1,7 +1,7 @@
 //! What a request through the gate costs beside the same client called by native code: latency and
 //! requests a second, with 1 and 64 callers on 1 and 2 threads, against a keep-alive server on loopback.
 //!
-//! `cargo bench -p cofferdam --bench http`
+//! `cargo bench --bench http`
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -19,11 +19,11 @@ mod server;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cofferdam::egress::{
+use cofferdam::{Compiler, ConnectorRef, Host};
+use cofferdam_egress::egress::{
     Authorization, Client, Departure, Policy, PrivateGrant, SystemResolver, Timeouts, default_tls,
 };
-use cofferdam::manifest::HostGrant;
-use cofferdam::{Compiler, ConnectorRef, Host};
+use cofferdam_model::manifest::HostGrant;
 use cofferdam_test_support::package::guest_package;
 use cofferdam_test_support::{Home, Signer, connector};
 use discard::Discard;

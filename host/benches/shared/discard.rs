@@ -1,6 +1,6 @@
 //! A host's calls without what recording them costs.
 
-use cofferdam::audit::{AuditError, AuditLog, AuditReader, AuditTrouble, Opened, Order, Standing};
+use cofferdam_audit::{AuditError, AuditLog, AuditReader, AuditTrouble, Opened, Order, Standing};
 
 /// An audit log that says of everything that it is written, and writes nothing.
 pub(crate) struct Discard;

@@ -4,7 +4,7 @@
 //! The guest gives back the list that it is given without looking at it, so that all there is to measure is
 //! the way in and out. The typed call has types that are known when the host is compiled, and no limits.
 //!
-//! `cargo bench -p cofferdam --bench values -- items/1000000` for one of them, `-- table` for the ratios alone.
+//! `cargo bench --bench values -- items/1000000` for one of them, `-- table` for the ratios alone.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,

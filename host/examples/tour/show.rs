@@ -122,7 +122,7 @@ impl Show {
             if nothing_left { "the temporary home is gone" } else { "but the temporary home is still there" }
         );
         anstream::println!(
-            "{DIM}Next: README.md, `cargo run -p cofferdam -- --help`, and the connectors in examples/.{DIM:#}"
+            "{DIM}Next: README.md, `cargo run -p cofferdam-cli -- --help`, and the connectors in examples/.{DIM:#}"
         );
         all
     }

@@ -1,7 +1,7 @@
 //! What the tour needs before the first call: packages, a key, a home that trusts it, two servers.
 
-use cofferdam::digest::Digest;
 use cofferdam::{Compiler, ConnectorRef, Host};
+use cofferdam_core::digest::Digest;
 use cofferdam_test_support::{Home, Signer, Upstream, connector, package};
 
 use crate::show::Show;

@@ -3,8 +3,8 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use cofferdam::clock::{Clock, Sleep, SystemClock};
-use cofferdam::event::{Event, Listener, Step};
+use cofferdam_core::clock::{Clock, Sleep, SystemClock};
+use cofferdam_core::event::{Event, Listener, Step};
 
 thread_local! {
     /// When the wait between two attempts that was last announced on this thread is over, at the latest.

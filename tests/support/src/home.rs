@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cofferdam::digest::Digest;
-use cofferdam::trust::{KeyringFile, PublicKey, Scope};
 use cofferdam::{Compiler, ConnectorRef, Error, Host, HostBuilder, InstallOptions, Installed};
+use cofferdam_core::digest::Digest;
+use cofferdam_model::trust::{KeyringFile, PublicKey, Scope};
 use jiff::Timestamp;
 use tempfile::TempDir;
 
@@ -118,7 +118,7 @@ impl Home {
     /// The keyring refuses it.
     pub fn trust(&self, key: &PublicKey, scope: &str) {
         let scope = Scope::parse(scope).expect("a scope");
-        let change = |keyring: &mut cofferdam::trust::Keyring| {
+        let change = |keyring: &mut cofferdam_model::trust::Keyring| {
             keyring.trust(key, &[scope], Timestamp::now(), None, None).expect("a key to trust");
             Ok(())
         };
@@ -130,7 +130,7 @@ impl Home {
     /// # Panics
     /// The keyring cannot be written.
     pub fn revoke(&self, key: &PublicKey) {
-        let change = |keyring: &mut cofferdam::trust::Keyring| {
+        let change = |keyring: &mut cofferdam_model::trust::Keyring| {
             keyring.revoke(key, Timestamp::now(), None).expect("a key to revoke");
             Ok(())
         };

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cofferdam::package::{Docs, embed, operations_of};
+use cofferdam_model::package::{Docs, embed, operations_of};
 
 /// The root of the repository.
 #[must_use]

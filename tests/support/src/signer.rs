@@ -1,9 +1,9 @@
 //! A signing key of a test, and what it signs.
 
-use cofferdam::digest::Digest;
-use cofferdam::manifest::ConnectorName;
-use cofferdam::package::Package;
-use cofferdam::trust::{PublicKey, SecretKey, Statement, sign};
+use cofferdam_core::digest::Digest;
+use cofferdam_model::manifest::ConnectorName;
+use cofferdam_model::package::Package;
+use cofferdam_model::trust::{PublicKey, SecretKey, Statement, sign};
 use jiff::Timestamp;
 use semver::Version;
 

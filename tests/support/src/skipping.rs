@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use cofferdam::clock::{Clock, Sleep, SystemClock};
-use cofferdam::event::{Event, Listener, Step};
+use cofferdam_core::clock::{Clock, Sleep, SystemClock};
+use cofferdam_core::event::{Event, Listener, Step};
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use cofferdam::digest::Digest;
+use cofferdam_core::digest::Digest;
 
 /// Every file and directory below a place: its mode, and the hash of its content.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cofferdam::AuditId;
-use cofferdam::audit::{
+use cofferdam_audit::{
     AuditLog as _, CallStatus, CloseCall, Entry, EventLine, KeyEnd, LogSettings, OpenCall, Order, Route,
     SqliteLog, Verdict, written,
 };

@@ -2,9 +2,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cofferdam::manifest::HostGrant;
-use cofferdam::secret::Secret;
-use cofferdam::vault::{Binding, BindingName, Bindings, Material, OauthGrant, Tokens, Vault, VaultError};
+use cofferdam_core::secret::Secret;
+use cofferdam_egress::vault::{
+    Binding, BindingName, Bindings, Material, OauthGrant, Tokens, Vault, VaultError,
+};
+use cofferdam_model::manifest::HostGrant;
 use jiff::Timestamp;
 
 /// Bindings in memory. It can be told to refuse writes, or everything.

@@ -408,7 +408,7 @@ fn truncation_and_flipped_bits_never_panic() {
     }
 }
 
-/// Not a test: `cargo test --release -p cofferdam open_costs -- --ignored --nocapture FILE` by hand,
+/// Not a test: `cargo test --release -p cofferdam-model open_costs -- --ignored --nocapture FILE` by hand,
 /// with the component's path in `COFFERDAM_MEASURE`.
 #[test]
 #[ignore = "a measurement"]

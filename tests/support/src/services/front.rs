@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use cofferdam::egress::{Resolution, Resolve, ResolveError};
+use cofferdam_egress::egress::{Resolution, Resolve, ResolveError};
 use rustls::ServerConfig;
 use tokio::sync::oneshot;
 use tokio_rustls::TlsAcceptor;

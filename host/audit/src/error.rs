@@ -1,0 +1,226 @@
+//! Why the record cannot be written or read.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+use cofferdam_core::home_state::StateError;
+use cofferdam_core::host_key::KeyError;
+use cofferdam_core::private_file::{FileError, FileFault};
+
+/// What kind of trouble the record has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AuditTrouble {
+    /// Another process holds it for longer than is waited.
+    Locked,
+    /// There is no room for it.
+    Full,
+    /// It may not be written.
+    ReadOnly,
+    /// It may not be written, and so cannot be read: what was written last stands in its log still.
+    Unmerged,
+    /// The file system failed, or refuses for a reason of its own: a quota, a limit, a disk that fails.
+    Io,
+    /// Others than its owner can read or write it.
+    Exposed,
+    /// It is damaged, or no record at all.
+    Corrupt,
+    /// It does not hold together: somebody changed it.
+    Tampered,
+    /// There is none: nothing was recorded yet.
+    Absent,
+    /// A newer version of this program made it.
+    TooNew,
+    /// It was removed or replaced while a host used it; or what a call is added to is not in it any more.
+    Replaced,
+    /// It, the vault or the memory of both is missing or older than it was, and the operator did not accept that.
+    Lost,
+    /// Somebody else decided about the call.
+    Decided,
+    /// The host's key, which seals and signs, cannot be used.
+    Key,
+    /// The host's key is missing, and the record that was made under it is there.
+    KeyMissing,
+    /// Something else.
+    Other,
+}
+
+impl AuditTrouble {
+    /// What it is, in a few words that name no place of the machine.
+    #[must_use]
+    pub const fn says(self) -> &'static str {
+        match self {
+            Self::Locked => "another process holds it",
+            Self::Full => "there is no room for it",
+            Self::ReadOnly => "it may not be written",
+            Self::Unmerged => {
+                "its last entries stand in its log, which cannot be read where nothing can be written"
+            }
+            Self::Exposed => "others can read or write it",
+            Self::Corrupt => "it is damaged",
+            Self::Tampered => "it does not hold together",
+            Self::Absent => "there is none yet",
+            Self::TooNew => "a newer version of cofferdam made it",
+            Self::Replaced => "it was removed or replaced while a host used it",
+            Self::Lost => "it or the vault is missing, or older than this home remembers",
+            Self::Decided => "somebody else decided about the call meanwhile",
+            Self::Key => "host.key cannot be used",
+            Self::KeyMissing => "host.key is missing",
+            Self::Io | Self::Other => "it cannot be written",
+        }
+    }
+
+    /// Whether it may pass, so that what could not be written is worth to be tried again.
+    #[must_use]
+    pub const fn may_pass(self) -> bool {
+        !matches!(self, Self::Corrupt | Self::Tampered | Self::TooNew | Self::Decided)
+    }
+
+    /// What is to be done about it.
+    #[must_use]
+    pub const fn fix(self) -> &'static str {
+        match self {
+            Self::Locked => "See which process holds `audit.db` of the home directory, and call again.",
+            Self::Full => "Make room on the disk of the home directory, and call again.",
+            Self::ReadOnly => {
+                "Make the home directory, and `audit.db` in it, writable for this user, and call again."
+            }
+            Self::Unmerged => {
+                "Copy `audit.db`, `audit.db-wal`, `audit.checkpoint`, `home.state` and `host.key` to a directory of your own that can \
+                 be written, and name that with --home."
+            }
+            Self::Io => {
+                "See that the disk of the home directory works and that no quota is used up, and call again."
+            }
+            Self::Exposed => {
+                "If nobody else has changed it: make it, and the directories on the way to it, this user's alone \
+                 (`chown`, `chmod 600` for the file, `chmod go-w` for a directory), under one name."
+            }
+            Self::Replaced => {
+                "Put the record back while no host runs, if it is there still; `cofferdam audit verify` looks at what is \
+                 there now."
+            }
+            Self::Lost => {
+                "Put the newest copy back. If there is none, look at the services for what was done under your keys; then \
+                 `cofferdam audit verify --accept-loss` goes on with what is there."
+            }
+            Self::Decided => "`cofferdam audit show` has who decided, and why.",
+            Self::Corrupt => {
+                "Keep what is there as evidence: move `audit.db`, those beside it and `audit.checkpoint` out of the \
+                 home directory while no host runs. The next call begins a new record, and `cofferdam audit verify \
+                 --accept-loss` lets calls under idempotency keys go on."
+            }
+            Self::Tampered => "`cofferdam audit verify` says all that is wrong; nothing of it is removed.",
+            Self::Absent => "The first call begins it.",
+            Self::TooNew => "Use a cofferdam that is as new.",
+            Self::Key => {
+                "Where nobody else has read it: `chmod 600 host.key`. Else move it away as evidence, and with it \
+                 `audit.db`, those beside it, `audit.checkpoint` and `home.state`: the next call makes a new key and a new \
+                 record, in which every idempotency key is free."
+            }
+            Self::KeyMissing => {
+                "Put it back from a backup. Where it is lost: move `audit.db`, those beside it, `audit.checkpoint` and \
+                 `home.state` out of the home directory as evidence; the next call makes a new key and a new record, in \
+                 which every idempotency key is free."
+            }
+            Self::Other => "The log says more; `cofferdam audit verify` looks at the record.",
+        }
+    }
+}
+
+/// An error of the record. Cheap to clone: one failed commit is told to everybody who waited for it.
+#[derive(Debug, Clone)]
+pub struct AuditError {
+    trouble: AuditTrouble,
+    detail: std::sync::Arc<str>,
+}
+
+impl AuditError {
+    /// Trouble of this kind; `detail` is for the operator.
+    #[must_use]
+    pub fn new(trouble: AuditTrouble, detail: impl fmt::Display) -> Self {
+        Self { trouble, detail: detail.to_string().into() }
+    }
+
+    /// Why there is no key.
+    pub fn from_key(error: KeyError) -> Self {
+        match error {
+            KeyError::Missing => Self::new(AuditTrouble::KeyMissing, error),
+            KeyError::Unsafe(fault) => Self::new(AuditTrouble::Key, format_args!("host.key {fault}")),
+            KeyError::Size | KeyError::Io(_) => Self::new(AuditTrouble::Key, error),
+        }
+    }
+
+    /// Why the file called `name` in the home directory cannot be used.
+    pub(crate) fn from_file(name: &str, error: FileError) -> Self {
+        match error {
+            FileError::Refused(fault @ (FileFault::SymbolicLink | FileFault::NotRegular)) => {
+                Self::new(AuditTrouble::Corrupt, format_args!("{name} {fault}"))
+            }
+            FileError::Refused(fault) => Self::new(AuditTrouble::Exposed, format_args!("{name} {fault}")),
+            error => Self::from_io(error.into()),
+        }
+    }
+
+    /// Why the memory of the home cannot be used.
+    pub fn from_state(error: StateError) -> Self {
+        match error {
+            StateError::Key(error) => Self::from_key(error),
+            StateError::Io(error) => Self::from_io(error),
+            StateError::VaultRefused(fault) => Self::from_file("the vault", FileError::Refused(fault)),
+            StateError::VaultDamaged => Self::new(AuditTrouble::Lost, error),
+            StateError::Unusable => Self::new(AuditTrouble::Lost, error),
+        }
+    }
+
+    /// What the file system says.
+    pub(crate) fn from_io(error: std::io::Error) -> Self {
+        use std::io::ErrorKind;
+        let trouble = match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => AuditTrouble::Full,
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => AuditTrouble::ReadOnly,
+            _ => AuditTrouble::Io,
+        };
+        Self::new(trouble, error)
+    }
+
+    /// The kind.
+    #[must_use]
+    pub fn trouble(&self) -> AuditTrouble {
+        self.trouble
+    }
+
+    /// Describes the error without any path of the machine: of a file that is not this user's alone or is missing,
+    /// which one and why.
+    pub fn says(&self) -> &str {
+        match self.trouble {
+            AuditTrouble::Exposed | AuditTrouble::Key | AuditTrouble::Lost => &self.detail,
+            trouble => trouble.says(),
+        }
+    }
+}
+
+impl fmt::Display for AuditError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.trouble.says(), self.detail)
+    }
+}
+
+impl StdError for AuditError {}
+
+impl From<rusqlite::Error> for AuditError {
+    fn from(error: rusqlite::Error) -> Self {
+        use rusqlite::ErrorCode as Code;
+        let trouble = match error.sqlite_error_code() {
+            Some(Code::DatabaseBusy | Code::DatabaseLocked | Code::FileLockingProtocolFailed) => {
+                AuditTrouble::Locked
+            }
+            Some(Code::DiskFull) => AuditTrouble::Full,
+            Some(Code::SystemIoFailure) => AuditTrouble::Io,
+            Some(Code::ReadOnly | Code::CannotOpen | Code::PermissionDenied) => AuditTrouble::ReadOnly,
+            Some(Code::DatabaseCorrupt | Code::NotADatabase) => AuditTrouble::Corrupt,
+            _ => AuditTrouble::Other,
+        };
+        Self::new(trouble, error)
+    }
+}

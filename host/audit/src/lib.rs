@@ -1,0 +1,40 @@
+//! The record of calls: what is asked to be written, how it is chained and sealed, and where it is kept.
+//!
+//! A call is on record before anything of it runs, and its outcome is on record before anybody hears of it. The
+//! record is a chain of entries, each with the hash of the one before it, so that nobody edits it unseen.
+
+mod anchor;
+mod checkpoint;
+mod entry;
+mod error;
+mod evidence;
+mod export;
+mod histogram;
+mod log;
+mod note;
+mod order;
+mod seal;
+mod sqlite;
+mod stats;
+mod verify;
+
+pub use anchor::Anchor;
+pub use checkpoint::{Checkpoint, ORIGIN, Statement};
+pub use entry::{Entry, EventLine, GENESIS, chained};
+pub use error::{AuditError, AuditTrouble};
+pub use evidence::{AuditEvidence, HeldKey, KeptCall, KeptEntry, KeptKey, KeptNote, KeyOfPruned};
+pub use export::{ExportError, Exporter, check, hex};
+pub use histogram::Histogram;
+pub use log::{AuditLog, AuditReader, CallRow, Filter, StoredEntry};
+pub use note::NoteSigner;
+pub use note::{NoteFlaw, NoteKey};
+pub use order::{
+    CallStatus, CloseCall, Decision, KeyClaim, KeyEnd, KeyOf, OpenCall, Opened, Order, Pruned, Reply, Route,
+    Standing, Stopped, StoppedBy, Verdict, Written, written,
+};
+pub use seal::Part;
+pub use seal::{Sealed, Sealer};
+pub use sqlite::{Durability, LogSettings, SealedQuota, SqliteLog};
+pub use stats::{SealedUsage, Stats, StatsGroup};
+pub use verify::{Accepted, Finding, Flaw};
+pub use verify::{Expected, FINDINGS, Outcome, Verifier, nothing, whole};

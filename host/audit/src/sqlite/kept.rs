@@ -1,0 +1,80 @@
+//! Ends of calls that could not be written and that nobody asks for again: kept, and written first as soon as it goes.
+//!
+//! A disk that is full for a minute must not leave calls without an end that have one. What is kept is kept in memory:
+//! where the process ends first, those calls are incomplete, which is true of what is on record.
+
+use std::collections::VecDeque;
+
+use crate::order::Order;
+use crate::seal::Sealed;
+
+/// Most orders that are kept, and most bytes of theirs.
+const ORDERS: usize = 4_096;
+const BYTES: usize = 32 * 1024 * 1024;
+
+/// The orders, in the order they were given.
+#[derive(Default)]
+pub(super) struct Kept {
+    orders: VecDeque<Order>,
+    bytes: usize,
+}
+
+/// What of an order would be lost with it: all that has no reply, and ends, whose callers give up after a while.
+pub(super) fn worth_keeping(order: &Order) -> Option<Order> {
+    match order {
+        Order::Append { audit_id, entry, reply: None } => {
+            Some(Order::Append { audit_id: audit_id.clone(), entry: entry.clone(), reply: None })
+        }
+        Order::Close { open, call, .. } => {
+            Some(Order::Close { open: open.clone(), call: call.clone(), reply: None })
+        }
+        _ => None,
+    }
+}
+
+/// Whether an order has the beginning of a call in it.
+pub(super) fn begins(order: &Order) -> bool {
+    matches!(order, Order::Close { open: Some(_), .. })
+}
+
+impl Kept {
+    pub(super) fn is_empty(&self) -> bool {
+        self.orders.is_empty()
+    }
+
+    /// Keeps an order that is worth it. An end that is given again meanwhile is kept once.
+    pub(super) fn keep(&mut self, order: Order) {
+        let bytes = size(&order);
+        if let Order::Close { call: end, .. } = &order {
+            let again =
+                |kept: &Order| matches!(kept, Order::Close { call, .. } if call.audit_id == end.audit_id);
+            if self.orders.iter().any(again) {
+                return;
+            }
+        }
+        if self.orders.len() >= ORDERS || self.bytes.saturating_add(bytes) > BYTES {
+            tracing::error!(target: "cofferdam::audit", "too much waits to be written: the end of a call is lost, and the call is incomplete");
+            return;
+        }
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.orders.push_back(order);
+    }
+
+    /// All of them, to be tried; what fails again is to be kept again.
+    pub(super) fn take(&mut self) -> Vec<Order> {
+        self.bytes = 0;
+        std::mem::take(&mut self.orders).into()
+    }
+}
+
+fn size(order: &Order) -> usize {
+    let sealed = |sealed: &Option<Sealed>| sealed.as_ref().map_or(0, |sealed| sealed.bytes().len());
+    match order {
+        Order::Append { entry, .. } => entry.body().len(),
+        Order::Close { open, call, .. } => {
+            let open = open.as_ref().map_or(0, |open| open.entry.body().len() + sealed(&open.request));
+            call.entry.body().len() + sealed(&call.outcome) + open
+        }
+        _ => 0,
+    }
+}

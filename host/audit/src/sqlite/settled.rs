@@ -1,0 +1,402 @@
+//! What becomes of a call that never ended: it is done again, or it is left as it is.
+
+use cofferdam_core::failure::AuditId;
+use rusqlite::{Connection, OptionalExtension as _, params};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::orders::At;
+use super::owners;
+use super::rollup::Ended;
+use crate::entry::{Entry, EventLine};
+use crate::order::{CallStatus, Decision, OpenCall, Verdict};
+
+/// That this call does another again, as `actor` says.
+pub(super) fn resumed_by(call: &OpenCall, actor: &str) -> Decision {
+    let facts = [("by", call.audit_id.as_str()), ("actor", actor)];
+    let facts = facts.map(|(name, fact)| (name.to_owned(), Value::from(fact)));
+    Decision { status: CallStatus::Resumed, at: call.at, facts: Map::from_iter(facts), frees_key: true }
+}
+
+impl At<'_> {
+    /// Decides about a call that never ended, or that ended without anybody knowing what was done under its key; false
+    /// where that was done, or there is nothing to decide, or its host lives.
+    pub(super) fn settle(
+        &mut self,
+        connection: &Connection,
+        id: [u8; 16],
+        decision: &Decision,
+    ) -> rusqlite::Result<bool> {
+        if !self.is_incomplete(connection, id)? {
+            return self.settle_key(connection, id, decision);
+        }
+        let prev = self.last(connection, id)?.unwrap_or(0);
+        let line = EventLine {
+            at: decision.at,
+            seq: last_event(connection, prev)?.saturating_add(1),
+            name: decision.status.name(),
+            payload: decision.facts.clone(),
+        };
+        let entry = Entry::new(&AuditId::from_bytes(id), &[line]);
+        let n = self.entry(connection, prev, &entry, None)?;
+        let verdict = Verdict { status: decision.status, class: None, code: None };
+        let verdict = self.names.verdict(connection, &verdict)?;
+        let (at, route) = connection
+            .prepare_cached("UPDATE calls SET last = ?2, verdict = ?3 WHERE id = ?1 RETURNING at, route")?
+            .query_row(params![id, n, verdict], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        self.ended(connection, Ended { id, at, route, verdict, duration: None })?;
+        let key = match decision.frees_key {
+            true => "DELETE FROM keys WHERE call = ?1",
+            // What was done under it is as unknown as before.
+            false => "UPDATE keys SET state = 3, until = NULL WHERE call = ?1",
+        };
+        connection.prepare_cached(key)?.execute([id])?;
+        Ok(true)
+    }
+
+    /// Decides about the key of a call that was cancelled, or whose end was not recorded in time: the call has an end,
+    /// so that what is decided is an entry of the record itself.
+    fn settle_key(
+        &mut self,
+        connection: &Connection,
+        id: [u8; 16],
+        decision: &Decision,
+    ) -> rusqlite::Result<bool> {
+        let change = match decision.frees_key {
+            // Also one of which it was decided that it stays: whoever looked again may know better.
+            true => "DELETE FROM keys WHERE call = ?1 AND state IN (2, 3)",
+            false => "UPDATE keys SET state = 3 WHERE call = ?1 AND state = 2",
+        };
+        if decision.status != CallStatus::Skipped || connection.prepare_cached(change)?.execute([id])? == 0 {
+            return Ok(false);
+        }
+        let mut facts = decision.facts.clone();
+        facts.insert("call".into(), AuditId::from_bytes(id).as_str().into());
+        let entry = Entry::of_the_log("key_decided", decision.at, &facts);
+        self.entry(connection, 0, &entry, None)?;
+        Ok(true)
+    }
+
+    /// Whether this call, which has no end yet, does again one that was cut short: that was settled just before it.
+    pub(super) fn does_again(&self, connection: &Connection, id: [u8; 16]) -> rusqlite::Result<bool> {
+        let select =
+            "SELECT entries.body FROM calls JOIN entries ON entries.n = calls.first - 1 WHERE calls.id = ?1";
+        let mut select = connection.prepare_cached(select)?;
+        let before: Option<String> = select.query_row([id], |row| row.get(0)).optional()?;
+        let before = before.and_then(|before| serde_json::from_str::<Body>(&before).ok());
+        let id = AuditId::from_bytes(id);
+        let settled = |event: &Event| event.name == "resumed" && event.payload.by == id.as_str();
+        Ok(before.is_some_and(|before| before.events.iter().any(settled)))
+    }
+
+    /// A call that was to do another again, and did nothing or was cancelled, has no end: what is not known of that one
+    /// is not known of this one, and somebody decides about it. It is nobody's from now on, so that it counts as
+    /// incomplete although its host lives.
+    pub(super) fn cut_short(
+        &mut self,
+        connection: &Connection,
+        id: [u8; 16],
+        prev: u64,
+        entry: &Entry,
+    ) -> rusqlite::Result<()> {
+        let entry = entry.without_its_end();
+        // A commit that failed may have been durable all the same.
+        let n = match self.stands(connection, prev, &entry)? {
+            true => prev,
+            false => self.entry(connection, prev, &entry, None)?,
+        };
+        let insert = "INSERT INTO owners (name) VALUES (?1) ON CONFLICT DO NOTHING";
+        connection.prepare_cached(insert)?.execute([owners::NOBODY])?;
+        let update =
+            "UPDATE calls SET last = ?2, owner = (SELECT id FROM owners WHERE name = ?3) WHERE id = ?1";
+        connection.prepare_cached(update)?.execute(params![id, n, owners::NOBODY])?;
+        self.open.remove(&id);
+        Ok(())
+    }
+
+    /// The call without an end that has this key.
+    pub(super) fn holder(&self, connection: &Connection, key: &str) -> rusqlite::Result<Option<[u8; 16]>> {
+        let mut select = connection.prepare_cached("SELECT call FROM keys WHERE key = ?1 AND state = 0")?;
+        select.query_row([key], |row| row.get(0)).optional()
+    }
+}
+
+/// What is looked at of an entry.
+#[derive(Deserialize)]
+struct Body {
+    events: Vec<Event>,
+}
+
+#[derive(Deserialize)]
+struct Event {
+    seq: u32,
+    #[serde(rename = "type")]
+    name: String,
+    #[serde(default)]
+    payload: Payload,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Payload {
+    by: Value,
+}
+
+/// The number of the last event of a call whose last entry is the `n`-th.
+fn last_event(connection: &Connection, n: u64) -> rusqlite::Result<u32> {
+    let mut select = connection.prepare_cached("SELECT body, prev FROM entries WHERE n = ?1")?;
+    let mut next = n;
+    while next > 0 {
+        let found: Option<(String, u64)> =
+            select.query_row([next], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+        let Some((body, prev)) = found else { break };
+        let events = serde_json::from_str::<Body>(&body).map(|body| body.events).unwrap_or_default();
+        if let Some(last) = events.iter().map(|event| event.seq).max() {
+            return Ok(last);
+        }
+        // Backwards and nowhere else: a record that was tampered with has no loops either.
+        next = prev.min(next.saturating_sub(1));
+    }
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{
+        AuditLog, CloseCall, Filter, KeyClaim, KeyEnd, LogSettings, Opened, Order, Route, SqliteLog,
+        Standing, Written, written,
+    };
+
+    fn log(home: &Path) -> SqliteLog {
+        SqliteLog::new(home, LogSettings::default()).unwrap()
+    }
+
+    fn call(key: Option<&str>, resumes: Option<&AuditId>) -> OpenCall {
+        let audit_id = AuditId::mint();
+        let text = |text: &str| Arc::from(text);
+        let line = |seq, name| EventLine { at: jiff::Timestamp::UNIX_EPOCH, seq, name, payload: Map::new() };
+        OpenCall {
+            entry: Entry::new(&audit_id, &[line(1, "received"), line(2, "attempt_started")]),
+            at: jiff::Timestamp::UNIX_EPOCH,
+            route: Route {
+                connector: text("github://acme/a@1.0.0"),
+                op: text("b"),
+                action: None,
+                step: None,
+            },
+            actor: text("ada"),
+            idempotent: true,
+            key: key.map(|key| KeyClaim {
+                key: text(key),
+                fingerprint: [7; 32],
+                at: jiff::Timestamp::UNIX_EPOCH,
+                of: crate::KeyOf::Call,
+            }),
+            resumes: resumes.map(|before| (before.clone(), text("bob"))),
+            request: None,
+            audit_id,
+        }
+    }
+
+    fn done<T>(answer: Written<T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(answer.done()).unwrap()
+    }
+
+    fn opened(log: &SqliteLog, call: &OpenCall) -> Opened {
+        let (reply, answer) = written();
+        log.submit(Order::Open { call: Box::new(call.clone()), reply });
+        done(answer)
+    }
+
+    fn skip(log: &SqliteLog, audit_id: &AuditId, frees_key: bool) -> bool {
+        let decision = Decision {
+            status: CallStatus::Skipped,
+            at: jiff::Timestamp::UNIX_EPOCH,
+            facts: Map::from_iter([("reason".to_owned(), "it is there".into())]),
+            frees_key,
+        };
+        let (reply, answer) = written();
+        log.submit(Order::Settle { audit_id: audit_id.clone(), decision: Box::new(decision), reply });
+        done(answer)
+    }
+
+    fn status(log: &SqliteLog, audit_id: &AuditId) -> (CallStatus, String) {
+        let mut reader = log.reader().unwrap();
+        let events: String =
+            reader.entries_of(audit_id).unwrap().into_iter().map(|entry| entry.body).collect();
+        (reader.call(audit_id).unwrap().unwrap().status, events)
+    }
+
+    /// What a host leaves behind that was killed: calls without an end, and nobody who holds its lock.
+    fn left_behind(home: &Path, calls: &[&OpenCall]) {
+        let gone = log(home);
+        for call in calls {
+            assert!(matches!(opened(&gone, call), Opened::Begun));
+        }
+        assert!(!skip(&gone, &calls[0].audit_id, false), "its own host lives");
+        assert!(!skip(&log(home), &calls[0].audit_id, false), "another host sees that it lives");
+    }
+
+    #[test]
+    fn a_call_is_done_again_by_one_other_call() {
+        let home = tempfile::tempdir().unwrap();
+        let before = call(None, None);
+        left_behind(home.path(), &[&before]);
+        let log = log(home.path());
+        let incomplete = Filter { incomplete: true, ..Filter::default() };
+        assert_eq!(log.reader().unwrap().list(&incomplete).unwrap().len(), 1);
+        let (first, second) = (call(None, Some(&before.audit_id)), call(None, Some(&before.audit_id)));
+        assert!(matches!(opened(&log, &first), Opened::Begun));
+        assert!(matches!(opened(&log, &second), Opened::Decided));
+        assert_eq!(log.reader().unwrap().call(&second.audit_id).unwrap(), None);
+        let (now, events) = status(&log, &before.audit_id);
+        assert_eq!(now, CallStatus::Resumed);
+        let said =
+            format!("{{\"actor\":\"bob\",\"by\":\"{}\"}},\"seq\":3,\"type\":\"resumed\"", first.audit_id);
+        assert!(events.contains(&said), "{events}");
+        assert!(!skip(&log, &before.audit_id, true), "it is decided");
+        assert_eq!(log.reader().unwrap().list(&incomplete).unwrap(), []);
+    }
+
+    #[test]
+    fn who_gives_the_key_of_a_call_that_was_cut_short_does_it_again() {
+        let home = tempfile::tempdir().unwrap();
+        let before = call(Some("k"), None);
+        left_behind(home.path(), &[&before]);
+        let log = log(home.path());
+        let (by_key, resumption) = (call(Some("k"), None), call(Some("k"), Some(&before.audit_id)));
+        assert!(matches!(opened(&log, &by_key), Opened::Begun));
+        assert_eq!(status(&log, &before.audit_id).0, CallStatus::Resumed);
+        match opened(&log, &resumption) {
+            Opened::Taken(Standing::Running { audit_id }) => assert_eq!(audit_id, by_key.audit_id),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The call ends without having done anything, as one that is cancelled does.
+    fn cancelled(log: &SqliteLog, call: &OpenCall) {
+        let payload =
+            Map::from_iter([("status".to_owned(), "cancelled".into()), ("attempts".to_owned(), 0.into())]);
+        let line = EventLine { at: jiff::Timestamp::UNIX_EPOCH, seq: 3, name: "final", payload };
+        for _ in 0..2 {
+            let end = CloseCall {
+                audit_id: call.audit_id.clone(),
+                at: jiff::Timestamp::UNIX_EPOCH,
+                duration_us: 1,
+                attempts: 0,
+                verdict: Verdict { status: CallStatus::Cancelled, class: None, code: None },
+                key: KeyEnd::Free,
+                entry: Entry::new(&call.audit_id, std::slice::from_ref(&line)),
+                outcome: None,
+            };
+            let open = Some(Box::new(OpenCall { key: None, resumes: None, ..call.clone() }));
+            let (reply, answer) = written();
+            log.submit(Order::Close { open, call: Box::new(end), reply: Some(reply) });
+            done(answer);
+        }
+    }
+
+    #[test]
+    fn a_call_that_does_nothing_leaves_open_what_it_was_to_do_again() {
+        // By its id, and by its key.
+        for key in [None, Some("k")] {
+            let home = tempfile::tempdir().unwrap();
+            let mut before = call(key, None);
+            left_behind(home.path(), &[&before]);
+            let log = log(home.path());
+            let incomplete = Filter { incomplete: true, ..Filter::default() };
+            // As often as it is cancelled.
+            for _ in 0..3 {
+                let again = call(key, key.is_none().then_some(&before.audit_id));
+                assert!(matches!(opened(&log, &again), Opened::Begun));
+                assert_eq!(log.reader().unwrap().list(&incomplete).unwrap(), []);
+                cancelled(&log, &again);
+                assert_eq!(status(&log, &before.audit_id).0, CallStatus::Resumed);
+                let listed = log.reader().unwrap().list(&incomplete).unwrap();
+                let listed: Vec<_> = listed.into_iter().map(|row| row.audit_id).collect();
+                assert_eq!(listed, std::slice::from_ref(&again.audit_id));
+                let (_, events) = status(&log, &again.audit_id);
+                assert!(events.contains("cut_short") && !events.contains("final"), "{events}");
+                assert_eq!(events.matches("cut_short").count(), 1, "{events}");
+                before = again;
+            }
+            // One that had nothing to do again has its end.
+            let other = call(None, None);
+            assert!(matches!(opened(&log, &other), Opened::Begun));
+            cancelled(&log, &other);
+            assert_eq!(status(&log, &other.audit_id).0, CallStatus::Cancelled);
+            assert!(skip(&log, &before.audit_id, true));
+            assert_eq!(log.reader().unwrap().list(&incomplete).unwrap(), []);
+            drop(log);
+            assert_eq!(crate::sqlite::tests::findings(home.path()), []);
+        }
+    }
+
+    #[test]
+    fn the_key_of_a_call_that_was_cancelled_is_decided_about_once() {
+        for frees_key in [false, true] {
+            let home = tempfile::tempdir().unwrap();
+            let log = log(home.path());
+            let before = call(Some("k"), None);
+            assert!(matches!(opened(&log, &before), Opened::Begun));
+            let (reply, answer) = written();
+            let end = CloseCall {
+                audit_id: before.audit_id.clone(),
+                at: jiff::Timestamp::UNIX_EPOCH,
+                duration_us: 1,
+                attempts: 1,
+                verdict: Verdict { status: CallStatus::Cancelled, class: None, code: None },
+                key: KeyEnd::Unknown,
+                entry: Entry::new(&before.audit_id, &[]),
+                outcome: None,
+            };
+            log.submit(Order::Close { open: None, call: Box::new(end), reply: Some(reply) });
+            done(answer);
+            let mut reader = log.reader().unwrap();
+            assert_eq!(reader.undecided_keys(None).unwrap(), std::slice::from_ref(&before.audit_id));
+            assert!(matches!(opened(&log, &call(None, Some(&before.audit_id))), Opened::Decided));
+            assert!(skip(&log, &before.audit_id, frees_key));
+            assert!(!skip(&log, &before.audit_id, false));
+            assert_eq!(reader.undecided_keys(Some(&before.audit_id)).unwrap(), []);
+            let last = reader.length().unwrap();
+            let last = reader.entries(last, 1).unwrap().remove(0).body;
+            assert!(last.contains("key_decided") && last.contains(before.audit_id.as_str()), "{last}");
+            assert_eq!(status(&log, &before.audit_id).0, CallStatus::Cancelled);
+            let again = opened(&log, &call(Some("k"), None));
+            assert_eq!(frees_key, matches!(again, Opened::Begun), "{again:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_skipped_keeps_its_key_unless_it_is_freed() {
+        for frees_key in [false, true] {
+            let home = tempfile::tempdir().unwrap();
+            let before = call(Some("k"), None);
+            left_behind(home.path(), &[&before]);
+            let log = log(home.path());
+            assert!(skip(&log, &before.audit_id, frees_key));
+            let (now, events) = status(&log, &before.audit_id);
+            assert_eq!(now, CallStatus::Skipped);
+            assert!(events.contains("it is there") && events.contains("\"seq\":3"), "{events}");
+            match (frees_key, opened(&log, &call(Some("k"), None))) {
+                (true, Opened::Begun) => {}
+                (false, Opened::Taken(Standing::Unknown { audit_id })) => {
+                    assert_eq!(audit_id, before.audit_id);
+                    assert!(!skip(&log, &before.audit_id, false), "that was decided");
+                    assert!(skip(&log, &before.audit_id, true), "and may be freed");
+                    assert!(!skip(&log, &before.audit_id, true), "once");
+                    assert!(matches!(opened(&log, &call(Some("k"), None)), Opened::Begun));
+                    drop(log);
+                    assert_eq!(crate::sqlite::tests::findings(home.path()), []);
+                }
+                (_, other) => panic!("{other:?}"),
+            }
+        }
+    }
+}

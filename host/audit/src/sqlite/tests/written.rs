@@ -1,0 +1,130 @@
+//! What is written: many in one commit, by several at once, once each, and again after an error.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::*;
+use crate::AuditTrouble;
+
+/// How many commits the log beside the file has: frames that say how large the file is afterwards.
+fn commits(home: &Path) -> usize {
+    let wal = fs::read(home.join("audit.db-wal")).unwrap();
+    let number = |at: usize| u32::from_be_bytes(wal[at..at + 4].try_into().unwrap());
+    let frame = 24 + number(8) as usize;
+    (32..wal.len()).step_by(frame).filter(|at| number(at + 4) > 0).count()
+}
+
+#[test]
+fn orders_that_wait_are_written_in_one_transaction() {
+    let home = tempfile::tempdir().unwrap();
+    let log = SqliteLog::new(home.path(), LogSettings::default()).unwrap();
+    open(&log, &AuditId::mint()).unwrap();
+    let before = commits(home.path());
+    // Somebody else holds the file; meanwhile orders gather.
+    let other = file(home.path());
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let answers: Vec<_> = (0..300)
+        .map(|_| {
+            let (reply, opened) = answer();
+            log.submit(Order::Open { call: Box::new(opening(&AuditId::mint(), Timestamp::now())), reply });
+            opened
+        })
+        .collect();
+    other.execute_batch("ROLLBACK").unwrap();
+    for opened in answers {
+        assert!(matches!(done(opened).unwrap(), Opened::Begun));
+    }
+    let commits = commits(home.path()) - before;
+    assert!(commits <= 3, "{commits} for 300 calls");
+    assert_eq!(count(home.path(), "entries"), 301);
+    drop(log);
+    assert!(findings(home.path()).is_empty());
+}
+
+#[test]
+fn several_hosts_write_one_chain() {
+    let home = tempfile::tempdir().unwrap();
+    let logs: Vec<_> = (0..4).map(|_| SqliteLog::new(home.path(), LogSettings::default()).unwrap()).collect();
+    std::thread::scope(|scope| {
+        for log in &logs {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    let id = AuditId::mint();
+                    open(log, &id).unwrap();
+                    close(log, &id).unwrap();
+                }
+            });
+        }
+    });
+    drop(logs);
+    let proof = proof(home.path());
+    assert_eq!((proof.n, proof.tally.calls), (400, 200));
+    assert!(proof.findings.is_empty(), "{:?}", proof.findings);
+}
+
+#[test]
+fn what_is_asked_twice_is_written_once() {
+    let home = tempfile::tempdir().unwrap();
+    let log = log(home.path());
+    let id = AuditId::mint();
+    open(&log, &id).unwrap();
+    assert!(matches!(open(&log, &id).unwrap(), Opened::Begun));
+    close(&log, &id).unwrap();
+    close(&log, &id).unwrap();
+    drop(log);
+    assert_eq!((count(home.path(), "entries"), count(home.path(), "calls")), (2, 1));
+    assert!(findings(home.path()).is_empty());
+}
+
+#[test]
+fn the_files_are_their_owners_alone() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("deep");
+    let log = log(&dir);
+    open(&log, &AuditId::mint()).unwrap();
+    sign(&log).unwrap();
+    for name in ["audit.db", "audit.db-wal", "audit.db-shm", "audit.checkpoint", "host.key"] {
+        let mode = fs::metadata(dir.join(name)).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{name}");
+    }
+    assert_eq!(fs::metadata(dir.join("running")).unwrap().permissions().mode() & 0o777, 0o700);
+}
+
+#[test]
+fn an_end_that_nobody_waits_for_outlives_trouble() {
+    let home = tempfile::tempdir().unwrap();
+    let log = log(home.path());
+    let (ended, given_up) = (AuditId::mint(), AuditId::mint());
+    open(&log, &ended).unwrap();
+    open(&log, &given_up).unwrap();
+    let other = file(home.path());
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    log.submit(Order::Close { open: None, call: Box::new(closing(&ended, Timestamp::now())), reply: None });
+    // Asked for three times, as a call does, and then given up.
+    for _ in 0..3 {
+        assert_eq!(close(&log, &given_up).unwrap_err().trouble(), AuditTrouble::Locked);
+    }
+    other.execute_batch("ROLLBACK").unwrap();
+    // Whatever comes next finds them written.
+    let (reply, flushed) = answer();
+    log.submit(Order::Flush { reply });
+    done(flushed).unwrap();
+    assert_eq!(count(home.path(), "calls WHERE verdict = 1"), 2);
+    drop(log);
+    assert!(findings(home.path()).is_empty());
+}
+
+#[test]
+fn a_writer_that_ends_in_trouble_leaves_an_incomplete_call() {
+    let home = tempfile::tempdir().unwrap();
+    let log = log(home.path());
+    let id = AuditId::mint();
+    open(&log, &id).unwrap();
+    let other = file(home.path());
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    log.submit(Order::Close { open: None, call: Box::new(closing(&id, Timestamp::now())), reply: None });
+    drop(log);
+    other.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(count(home.path(), "calls WHERE verdict = 0"), 1);
+    assert!(findings(home.path()).is_empty());
+}

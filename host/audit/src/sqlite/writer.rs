@@ -1,0 +1,497 @@
+//! The writer: takes all orders that wait, carries them out in one transaction, and answers when it is committed.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use cofferdam_core::failpoint;
+use cofferdam_core::home_state::{HomeState, Loss};
+use cofferdam_core::host_key;
+use cofferdam_core::warnings::Warnings;
+use rusqlite::Connection;
+use rusqlite::config::DbConfig;
+
+use super::caught::caught;
+pub(super) use super::head::{Head, head};
+use super::kept::{Kept, begins, worth_keeping};
+use super::names::Names;
+use super::orders::{Answer, At, carry_out};
+use super::owners::{self, Life};
+use super::place::{Place, replaced};
+use super::prune::Pruning;
+use super::signing::{self, Signing};
+use super::{Durability, LogSettings, rollup, schema, sealed};
+use crate::anchor::Anchor;
+use crate::entry::GENESIS;
+use crate::error::{AuditError, AuditTrouble};
+use crate::note::NoteSigner;
+use crate::order::Order;
+
+/// Most orders in one commit.
+const AT_ONCE: usize = 1024;
+
+/// How long nothing must have been asked for before what can wait is done.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// Steps of a pruning that a host makes that ends.
+const STEPS_AT_THE_END: usize = 4;
+
+/// Writes the record of one host, on a thread of its own.
+pub(super) struct Writer {
+    home: PathBuf,
+    pub(super) lives: PathBuf,
+    pub(super) settings: LogSettings,
+    /// As long as this host lives, whatever becomes of the file or of this thread: its calls are its own until then.
+    life: Arc<Mutex<Option<Life>>>,
+    pub(super) signing: Option<Signing>,
+    pub(super) book: Option<Book>,
+    /// Whether a book was open before this one, so that calls may be open that this one does not know.
+    was_open: bool,
+    /// Calls that got an end since they were last counted.
+    pub(super) ended: usize,
+    kept: Kept,
+    pub(super) pruning: Option<Pruning>,
+    /// When it was last looked whether there is something to prune.
+    pub(super) pruned: Option<jiff::Timestamp>,
+    /// The last entry that this host wrote, and up to where it knows of a signed statement.
+    pub(super) own: Option<Head>,
+    signed: u64,
+    /// Whether nobody can give an order any more.
+    pub(super) is_ending: bool,
+    warnings: Warnings,
+    /// The clients without room for more sealed bytes.
+    full: sealed::Full,
+}
+
+/// The open record.
+pub(super) struct Book {
+    pub(super) connection: Connection,
+    pub(super) names: Names,
+    /// The calls of this host that have no end: their last entries.
+    pub(super) open: HashMap<[u8; 16], u64>,
+    /// This host's number.
+    pub(super) owner: i64,
+    pub(super) place: Place,
+    /// The end of the chain, as it was last seen.
+    seen: u64,
+    /// The loss that was found when the home was last checked.
+    loss: Option<Loss>,
+}
+
+impl Writer {
+    pub(super) fn new(
+        home: PathBuf,
+        lives: PathBuf,
+        settings: LogSettings,
+        life: Arc<Mutex<Option<Life>>>,
+    ) -> Self {
+        Self {
+            home,
+            lives,
+            settings,
+            life,
+            signing: None,
+            book: None,
+            was_open: false,
+            ended: 0,
+            kept: Kept::default(),
+            pruning: None,
+            pruned: None,
+            own: None,
+            signed: 0,
+            is_ending: false,
+            warnings: Warnings::default(),
+            full: sealed::Full::default(),
+        }
+    }
+
+    /// Carries out orders until nobody can give any.
+    pub(super) fn run(mut self, orders: &Receiver<Order>) {
+        loop {
+            let first = match (self.pruning.is_some(), self.has_more_to_do()) {
+                (true, _) => orders.recv_timeout(Duration::ZERO),
+                (false, true) => orders.recv_timeout(IDLE),
+                (false, false) => orders.recv().map_err(RecvTimeoutError::from),
+            };
+            match first {
+                Ok(first) => {
+                    let batch = std::iter::once(first).chain(orders.try_iter().take(AT_ONCE - 1)).collect();
+                    self.guarded(|own| own.carry_out(batch));
+                }
+                Err(RecvTimeoutError::Timeout) if self.pruning.is_none() => self.guarded(Self::tidy),
+                Err(RecvTimeoutError::Timeout) => self.hold(),
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            // Calls and steps take turns.
+            self.guarded(Self::prune);
+        }
+        self.is_ending = true;
+        self.guarded(Self::tidy);
+        // A process that makes one call prunes a little; the next one goes on.
+        for _ in 0..STEPS_AT_THE_END {
+            self.guarded(Self::prune);
+        }
+        // Commands make one call each: who finds that there are many counts them.
+        let behind = |book: &Book| rollup::is_behind(&book.connection, rollup::CALLS).unwrap_or(false);
+        if self.ended > 0 && self.book.as_ref().is_some_and(behind) {
+            self.count(2 * rollup::CALLS);
+        }
+        self.end_life();
+        if !self.kept.is_empty() {
+            tracing::error!(target: "cofferdam::audit", "the ends of some calls could not be written: they are incomplete");
+        }
+    }
+
+    /// Does it; where it panics, lets go of all that may be half done.
+    fn guarded(&mut self, what: impl FnOnce(&mut Self)) {
+        if caught(|| what(self)).is_err() {
+            self.pruning = None;
+            self.drop_book();
+        }
+    }
+
+    fn carry_out(&mut self, mut batch: Vec<Order>) {
+        let own: Vec<_> = batch.extract_if(.., |order| order.is_of_the_log()).collect();
+        self.refuse_keyed(&mut batch);
+        self.write(&mut batch);
+        own.into_iter().for_each(|order| self.do_own(order));
+        if self.unsigned() >= signing::EVERY {
+            self.sign();
+        }
+        if self.ended >= rollup::CALLS {
+            self.count(2 * rollup::CALLS);
+        }
+    }
+
+    /// Refuses what depends on keys and calls that the log may have forgotten, until the operator accepts the loss.
+    fn refuse_keyed(&mut self, batch: &mut Vec<Order>) {
+        if !batch.iter().any(Order::depends_on_the_past) || self.open().is_err() {
+            return;
+        }
+        let (Some(book), Some(signing)) = (&mut self.book, &self.signing) else { return };
+        if book.loss.is_none() {
+            return;
+        }
+        // Another process may have accepted it.
+        let error = match signing.loss(&book.connection) {
+            Ok(loss) => {
+                book.loss = loss;
+                loss.map(|loss| AuditError::new(AuditTrouble::Lost, loss))
+            }
+            Err(error) => Some(error),
+        };
+        if let Some(error) = error {
+            let refused = batch.extract_if(.., |order| order.depends_on_the_past());
+            refused.for_each(|order| Answer::refused(order).tell(Some(&error)));
+        }
+    }
+
+    fn has_more_to_do(&self) -> bool {
+        self.unsigned() > 0 || !self.kept.is_empty() || self.has_open_calls()
+    }
+
+    /// Whether calls of this host may be open, so that its sign of life must stand.
+    fn has_open_calls(&self) -> bool {
+        self.was_open || self.book.as_ref().is_some_and(|book| !book.open.is_empty())
+    }
+
+    fn hold(&self) {
+        if let Err(error) = self.live()
+            && self.warnings.is_news("life", &error)
+        {
+            tracing::warn!(target: "cofferdam::audit", %error, "this host has no sign of life");
+        }
+    }
+
+    /// Has the sign of life of this host stand.
+    fn live(&self) -> Result<(), AuditError> {
+        let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = match &mut *life {
+            Some(life) => life.hold(),
+            None => Life::begin(&self.lives).map(|begun| *life = Some(begun)),
+        };
+        held.map_err(AuditError::from_io)
+    }
+
+    /// Leaves the sign of life behind where a call is open: that nobody holds it says that the call has no end.
+    fn end_life(&mut self) {
+        let Some(life) = self.life.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        let has_open_calls = match &self.book {
+            Some(book) => owners::has_open_calls(&book.connection, life.name()),
+            None => self.was_open,
+        };
+        if !has_open_calls {
+            life.end();
+        }
+    }
+
+    /// Lets go of the file: what is open may be what is wrong.
+    fn drop_book(&mut self) {
+        let Some(book) = self.book.take() else { return };
+        self.was_open = true;
+        if book.place.check().is_err() {
+            // What stands there now is not this one's to be tidied up.
+            let kept_as_it_is = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+            let _ = book.connection.set_db_config(kept_as_it_is, true);
+        }
+    }
+
+    /// Carries out what is of the record itself, and has transactions of its own.
+    fn do_own(&mut self, order: Order) {
+        let order =
+            match order {
+                Order::Prune { before, dry_run, reply } => {
+                    match (self.open(), &self.pruning) {
+                        (Err(error), _) => drop(reply.send(Err(error))),
+                        (Ok(()), Some(_)) => {
+                            drop(reply.send(Err(AuditError::new(
+                                AuditTrouble::Other,
+                                "it is being pruned already",
+                            ))));
+                        }
+                        (Ok(()), None) => self.pruning = Some(Pruning::new(before, dry_run, Some(reply))),
+                    }
+                    return;
+                }
+                order => order,
+            };
+        let done = self.open().and_then(|()| match (&self.book, &self.signing) {
+            (Some(book), Some(signing)) => Ok((book, signing)),
+            _ => Err(AuditError::new(AuditTrouble::Other, "it is not open")),
+        });
+        let mut is_accepted = false;
+        let (note, reply) = match order {
+            Order::Sign { reply } => {
+                let own = self.own.as_ref();
+                (done.and_then(|(book, signing)| signing.sign(&book.connection, own)), reply)
+            }
+            Order::Accept { flaws, reply } => {
+                let note = done.and_then(|(book, signing)| signing.accept(&book.connection, flaws));
+                // What this host wrote before may be what is lost.
+                self.own = None;
+                self.signed = 0;
+                is_accepted = note.is_ok();
+                (note, reply)
+            }
+            _ => return,
+        };
+        if let (true, Some(book)) = (is_accepted, &mut self.book) {
+            book.loss = None;
+        }
+        let _ = reply.send(note);
+    }
+
+    /// What can wait until nobody does.
+    fn tidy(&mut self) {
+        if !self.kept.is_empty() {
+            self.write(&mut Vec::new());
+        }
+        if self.unsigned() > 0 {
+            self.sign();
+        }
+        if self.has_open_calls() {
+            self.hold();
+        }
+        self.prune_by_itself();
+    }
+
+    fn unsigned(&self) -> u64 {
+        self.own.as_ref().map_or(0, |own| own.n.saturating_sub(self.signed))
+    }
+
+    /// Signs for what was written. Where that fails it is tried again with the next entry.
+    pub(super) fn sign(&mut self) {
+        let Self { book: Some(book), signing: Some(signing), own, .. } = self else { return };
+        self.signed = own.as_ref().map_or(0, |own| own.n);
+        failpoint::pass("checkpoint.before");
+        let signed = book.place.check().and_then(|()| signing.sign(&book.connection, own.as_ref()));
+        if let Err(error) = signed
+            && self.warnings.is_news("checkpoint", &error)
+        {
+            tracing::warn!(target: "cofferdam::audit", %error, "no checkpoint was signed");
+        }
+        failpoint::pass("checkpoint.after");
+    }
+
+    fn write(&mut self, batch: &mut Vec<Order>) {
+        let orders = std::mem::take(batch);
+        let kept = self.kept.take();
+        if !kept.is_empty() {
+            // In a transaction of their own: what cannot be written at all must not hold up what can.
+            if let Err(error) = self.write_again(kept) {
+                orders.iter().filter_map(worth_keeping).for_each(|order| self.kept.keep(order));
+                orders.into_iter().map(Answer::refused).for_each(|answer| answer.tell(Some(&error)));
+                return;
+            }
+        }
+        if !orders.is_empty() {
+            // Whoever waits was told.
+            let _ = self.write_down(orders);
+        }
+    }
+
+    /// Carries out what was kept. Where it is not the record that fails but one of these orders, the others go without
+    /// it, and it is lost.
+    fn write_again(&mut self, kept: Vec<Order>) -> Result<(), AuditError> {
+        let alone: Vec<_> = kept.iter().filter_map(worth_keeping).collect();
+        match self.write_down(kept) {
+            Err(error) if error.trouble() == AuditTrouble::Other => {}
+            outcome => return outcome,
+        }
+        drop(self.kept.take());
+        for order in alone {
+            match self.write_down(vec![order]) {
+                Err(error) if error.trouble() == AuditTrouble::Other => {
+                    drop(self.kept.take());
+                    tracing::error!(target: "cofferdam::audit", %error, "what came of a call cannot be written: it is incomplete");
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Carries out these orders and answers them.
+    fn write_down(&mut self, orders: Vec<Order>) -> Result<(), AuditError> {
+        let mut answers = Vec::with_capacity(orders.len());
+        // Copied before it is known whether they must be; what is long in them is shared.
+        let ends: Vec<_> = orders.iter().filter_map(worth_keeping).collect();
+        let outcome = caught(|| self.commit(orders, &mut answers)).flatten();
+        if let Err(error) = &outcome {
+            // It is tried again, and every call that waits for it says so itself.
+            if self.warnings.is_news("written", error) {
+                tracing::warn!(target: "cofferdam::audit", %error, "the record was not written");
+            }
+            // What is open may be what is wrong: a file that was replaced, a disk that was mounted anew.
+            self.drop_book();
+            if error.trouble().may_pass() {
+                // What began in no file that is known begins in no other one.
+                let is_replaced = error.trouble() == AuditTrouble::Replaced;
+                let ends = ends.into_iter().filter(|order| !is_replaced || !begins(order));
+                ends.for_each(|order| self.kept.keep(order));
+            }
+        }
+        if outcome.is_ok() && self.warnings.is_over("written") {
+            tracing::info!(target: "cofferdam::audit", "the record is written again");
+        }
+        answers.into_iter().for_each(|answer| answer.tell(outcome.as_ref().err()));
+        outcome
+    }
+
+    fn commit(&mut self, orders: Vec<Order>, answers: &mut Vec<Answer>) -> Result<(), AuditError> {
+        if let Err(error) = self.open() {
+            answers.extend(orders.into_iter().map(Answer::refused));
+            return Err(error);
+        }
+        let Self { lives, book: Some(book), own, ended, full, settings, warnings, .. } = self else {
+            return Err(AuditError::new(AuditTrouble::Other, "it is not open"));
+        };
+        let Book { connection, names, open, owner, place, seen, .. } = book;
+        // Who asks again and again how a key stands holds up no writer.
+        let orders = if orders.iter().all(|order| matches!(order, Order::Look { .. } | Order::Flush { .. })) {
+            let head = Head { n: 0, hash: GENESIS };
+            let at = At::new(names, open, *owner, lives, head, full);
+            let left = at.look(connection, orders, answers);
+            place.check()?;
+            if left.is_empty() {
+                return Ok(());
+            }
+            left
+        } else {
+            orders
+        };
+        let begun = signing::begin(connection).and_then(|transaction| {
+            let head = head(&transaction)?;
+            names.refresh(&transaction)?;
+            Ok((transaction, head))
+        });
+        let (transaction, head) = match begun {
+            Ok(begun) => begun,
+            Err(error) => {
+                answers.extend(orders.into_iter().map(Answer::refused));
+                return Err(error.into());
+            }
+        };
+        if head.n < *seen {
+            answers.extend(orders.into_iter().map(Answer::refused));
+            return Err(replaced("it is shorter than it was"));
+        }
+        let before = head.n;
+        let mut at = At::new(names, open, *owner, lives, head, full);
+        let mut failed = None;
+        for order in orders {
+            let (answer, outcome) = match failed {
+                None => carry_out(&transaction, &mut at, order),
+                Some(_) => (Answer::refused(order), Ok(())),
+            };
+            answers.push(answer);
+            failed = failed.or(outcome.err());
+        }
+        let At { head, ended: ended_now, sealed, .. } = at;
+        match failed.map_or_else(|| sealed.settle(&transaction, settings.sealed, full), Err) {
+            Err(error) => Err(error.into()),
+            Ok(dropped) => {
+                *ended += ended_now;
+                if dropped > 0 && warnings.is_news("sealed", "dropped") {
+                    tracing::warn!(target: "cofferdam::audit", dropped, "the quota of sealed bytes is used up: outcomes of the oldest calls are not given again; `cofferdam audit stats` says whose");
+                }
+                failpoint::pass("before.commit");
+                transaction.commit()?;
+                *seen = head.n;
+                // What is told to be on record is in the file that is found there.
+                place.check()?;
+                failpoint::pass("after.commit");
+                failpoint::pass_if("open.committed", || answers.iter().any(Answer::is_of_open));
+                failpoint::pass_if("close.committed", || answers.iter().any(Answer::is_of_more));
+                if head.n > before {
+                    *own = Some(head);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn open(&mut self) -> Result<(), AuditError> {
+        self.live()?;
+        if let Some(book) = &self.book {
+            let there = book.place.check();
+            if there.is_err() {
+                self.drop_book();
+            }
+            return there;
+        }
+        if self.signing.is_none() {
+            let key = host_key::read_or_make(&self.home.join("host.key"));
+            let key = key.map_err(AuditError::from_key)?;
+            let power = self.settings.durability == Durability::Power;
+            let (signer, anchor) = (NoteSigner::new(&key), Anchor::of(&self.home));
+            let state = HomeState::of(&self.home);
+            self.signing = Some(Signing { signer, anchor, state, power });
+        }
+        let connection = schema::open(&self.home.join(super::FILE), &self.settings)?;
+        let mut loss = None;
+        if let Some(signing) = &self.signing {
+            loss = signing.loss(&connection)?;
+            signing.begin(&connection)?;
+        }
+        if let Some(loss) = loss {
+            tracing::error!(target: "cofferdam::audit", "{loss}. Nothing is run under an idempotency key until the loss is accepted: `cofferdam audit verify` says more");
+        }
+        let name = {
+            let life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
+            life.as_ref().map(|life| life.name().to_owned()).unwrap_or_default()
+        };
+        connection.execute("INSERT INTO owners (name) VALUES (?1) ON CONFLICT DO NOTHING", [&name])?;
+        let owner = "SELECT id FROM owners WHERE name = ?1";
+        let owner = connection.query_row(owner, [&name], |row| row.get(0))?;
+        let place = Place::of(&self.home).map_err(AuditError::from_io)?;
+        if !self.was_open {
+            owners::sweep(&self.lives, |name| owners::has_open_calls(&connection, name));
+        }
+        let (names, open) = (Names::default(), HashMap::new());
+        self.book = Some(Book { connection, names, open, owner, place, seen: 0, loss });
+        Ok(())
+    }
+}

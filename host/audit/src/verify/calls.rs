@@ -1,0 +1,187 @@
+//! The calls of a chain, as their entries go by: numbers without gaps, one end, nothing after it.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use cofferdam_core::failure::AuditId;
+use jiff::Timestamp;
+
+use super::body::{Claim, EventOf, KeyFact};
+use super::finding::Flaw;
+
+/// Calls that are remembered after their end, so that a second end is known for what it is.
+const REMEMBERED: usize = 65_536;
+
+/// What the chain says of a call.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CallFacts {
+    /// When it was received.
+    pub(crate) at: Timestamp,
+    /// The connector that it was asked of.
+    pub(crate) connector: Option<String>,
+    /// The operation.
+    pub(crate) op: Option<String>,
+    /// Who asked.
+    pub(crate) actor: Option<String>,
+    /// The action and the step of it.
+    pub(crate) action: Option<String>,
+    pub(crate) step: Option<String>,
+    /// Whether it may be repeated, as it was when it first ran.
+    pub(crate) idempotent: Option<bool>,
+    /// How it ended.
+    pub(crate) status: Option<String>,
+    /// The failure's class.
+    pub(crate) class: Option<String>,
+    /// The failure's or the error's code.
+    pub(crate) code: Option<String>,
+    /// The SHA-256 of the key that its caller gave, and of all that the key stands for, in hexadecimal.
+    pub(crate) claim: Option<(String, String)>,
+    /// What becomes of that key, and until when.
+    pub(crate) key_end: Option<(String, Option<Timestamp>)>,
+    /// Whether that key may be used again, as somebody decided who skipped the call.
+    pub(crate) frees_key: Option<bool>,
+    /// How many attempts were begun.
+    pub(crate) attempts: u32,
+    /// The SHA-256 of its arguments, in hexadecimal.
+    pub(crate) arguments: Option<String>,
+    /// The SHA-256 of its value or envelope, in hexadecimal.
+    pub(crate) outcome: Option<String>,
+    /// The number of its first entry,
+    pub(crate) first: u64,
+    /// and of its last.
+    pub(crate) last: u64,
+    /// The number of its last event.
+    seq: u32,
+}
+
+/// What is wrong with an entry of a call, and with which event.
+type Wrong = (Flaw, Option<u32>, String);
+
+/// What an entry does to its call.
+pub(super) enum Step {
+    /// It goes on.
+    Open,
+    /// It is over, and this is all of it.
+    Ended(Box<CallFacts>),
+}
+
+/// The calls that have no end yet, and those that ended a while ago at most.
+#[derive(Default)]
+pub(super) struct Calls {
+    pub(super) open: HashMap<[u8; 16], CallFacts>,
+    /// Whether calls may have begun before.
+    pub(super) is_a_part: bool,
+    ended: HashSet<[u8; 16]>,
+    order: VecDeque<[u8; 16]>,
+}
+
+impl Calls {
+    /// One more entry of a call: what it does to it, and what is wrong.
+    pub(super) fn entry(
+        &mut self,
+        n: u64,
+        id: &AuditId,
+        events: Vec<EventOf>,
+        prev: Option<u64>,
+    ) -> (Step, Option<Wrong>) {
+        let id = id.bytes();
+        if self.ended.contains(&id) {
+            return match events.first() {
+                // What was begun and ended in one entry may have another for what is sealed alone.
+                None => (Step::Open, None),
+                Some(event) => {
+                    let what = format!("the call has an event `{}` after its end", event.name);
+                    (Step::Open, Some((Flaw::AfterTheEnd, Some(event.seq), what)))
+                }
+            };
+        }
+        let mut call = self.open.remove(&id).unwrap_or_else(|| {
+            let first_here = events.first().filter(|_| self.is_a_part).map_or(1, |event| event.seq);
+            CallFacts { first: n, seq: first_here.saturating_sub(1), ..CallFacts::default() }
+        });
+        let before = std::mem::replace(&mut call.last, n);
+        let mut wrong = prev.filter(|prev| *prev != before).map(|prev| {
+            let what = format!("the entry before it of the same call is entry {before}, and not {prev}");
+            (Flaw::Calls, None, what)
+        });
+        let mut ended = false;
+        for event in events {
+            let due = call.seq.saturating_add(1);
+            if ended {
+                let what = format!("the call has an event `{}` after its end", event.name);
+                wrong = wrong.or(Some((Flaw::AfterTheEnd, Some(event.seq), what)));
+            } else if event.seq != due {
+                let what = format!("event {} of the call stands where its event {due} is due", event.seq);
+                wrong = wrong.or(Some((Flaw::Sequence, Some(event.seq), what)));
+            }
+            call.seq = event.seq;
+            ended |= call.event(event);
+        }
+        if ended {
+            self.remember(id);
+        } else {
+            self.open.insert(id, call.clone());
+        }
+        let step = if ended { Step::Ended(Box::new(call)) } else { Step::Open };
+        (step, wrong)
+    }
+
+    fn remember(&mut self, id: [u8; 16]) {
+        self.ended.insert(id);
+        self.order.push_back(id);
+        if self.order.len() > REMEMBERED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.ended.remove(&oldest);
+        }
+    }
+}
+
+impl CallFacts {
+    /// Whether it was cut short, and another call does it again.
+    pub(crate) fn is_resumed(&self) -> bool {
+        self.status.as_deref() == Some("resumed")
+    }
+
+    /// Takes over what an event says; whether it is the end.
+    fn event(&mut self, event: EventOf) -> bool {
+        let facts = event.payload;
+        match event.name.as_str() {
+            "received" => {
+                self.at = event.at.parse().unwrap_or_default();
+                (self.connector, self.op) = (facts.connector.text(), facts.op.text());
+                (self.action, self.step) = (facts.action.text(), facts.step.text());
+                self.actor = facts.actor.text();
+            }
+            "admitted" => {
+                if self.attempts == 0 {
+                    self.idempotent = facts.idempotent.is();
+                }
+                if let Claim::Of { key_sha256, fingerprint } = facts.claim {
+                    self.claim = self.claim.take().or(key_sha256.text().zip(fingerprint.text()));
+                }
+                self.arguments = self.arguments.take().or(facts.arguments.sha256());
+            }
+            // A call that was given another's outcome says of itself what that one says.
+            "replayed" => self.idempotent = facts.idempotent.is(),
+            "attempt_started" => self.attempts = self.attempts.saturating_add(1),
+            "final" => {
+                (self.status, self.class) = (facts.status.text(), facts.class.text());
+                (self.code, self.outcome) = (facts.code.text(), facts.result.sha256());
+                // An attempt that was announced is not made where the announcement itself is what is cut short.
+                self.attempts = facts.attempts.number().unwrap_or(self.attempts);
+                if let KeyFact::Of { state, until } = facts.key_end {
+                    let until = until.text().and_then(|until| until.parse().ok());
+                    self.key_end = state.text().map(|state| (state, until));
+                }
+                return true;
+            }
+            // What is decided about a call that never ended.
+            "resumed" | "skipped" => {
+                (self.status, self.frees_key) = (Some(event.name), facts.frees_key.is());
+                return true;
+            }
+            _ => {}
+        }
+        false
+    }
+}

@@ -1,0 +1,105 @@
+//! `action check`: actions held against what is installed, with every problem in its line.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use cofferdam_core::document::DocumentError;
+use cofferdam_core::error::{Error, HostError};
+use cofferdam_model::action::Action;
+use cofferdam_runtime::flow::Runnable;
+use cofferdam_runtime::host::Host;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::add::read;
+use crate::page::{Page, Tone};
+use crate::report::{self, Stop};
+use crate::session::Session;
+use crate::{progress, runtime};
+
+const EXAMPLES: &str = "\
+Everything that is wrong is told at once, each problem with its line, its key and what to do. Nothing runs, and \
+nothing is changed. The exit code is that of the first action that does not fit.
+
+Examples:
+  cofferdam action check
+  cofferdam action check ship-update
+  cofferdam action check ./ship-update.md --format json";
+
+/// Checks actions against the connectors that are installed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Files (with a `/` or the ending .md, or - for standard input), or names of actions that are kept [default: all
+    /// that are kept].
+    #[arg(value_name = "FILE|NAME")]
+    actions: Vec<String>,
+}
+
+/// One action's result.
+#[derive(Debug, Serialize)]
+struct Checked {
+    action: String,
+    ok: bool,
+    /// What stands under `error` in the envelope; its `details` have every problem.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Value>,
+}
+
+pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
+    let host = session.host()?;
+    let wanted = match args.actions.is_empty() {
+        true => host.actions()?.into_iter().map(|shelved| shelved.name).collect(),
+        false => args.actions.clone(),
+    };
+    let mut first_failure = None;
+    let checked = runtime::block_on(async {
+        let mut checked = Vec::new();
+        for text in &wanted {
+            let what = format!("checking {text}");
+            let outcome = progress::during(session.ui, &what, check(&host, text)).await.map_err(Error::Host);
+            if let Err(error) = &outcome {
+                first_failure.get_or_insert(error.exit_code());
+                if !session.ui.json() {
+                    report::show(session.ui, error);
+                }
+            }
+            checked.push(Checked {
+                action: text.clone(),
+                ok: outcome.is_ok(),
+                // An envelope is strings and numbers: nothing in it can fail.
+                error: outcome
+                    .err()
+                    .and_then(|error| serde_json::to_value(&error).ok()?.get_mut("error").map(Value::take)),
+            });
+        }
+        Ok(checked)
+    })?;
+    session.ui.result(&checked, || page(&checked))?;
+    if checked.is_empty() {
+        session.ui.note("No action is kept.");
+    }
+    first_failure.map_or(Ok(()), |code| Err(Stop::Shown(code)))
+}
+
+async fn check(host: &Host, text: &str) -> Result<Runnable, HostError> {
+    let is_file = text == "-" || text.contains('/') || (text.ends_with(".md") && Path::new(text).exists());
+    let action = if is_file {
+        let (label, bytes) = read(Path::new(text))?;
+        Arc::new(Action::parse(&label, &bytes).map_err(DocumentError::into_host_error)?)
+    } else {
+        host.action(text.strip_suffix(".md").unwrap_or(text))?
+    };
+    host.check_action(action).await
+}
+
+fn page(checked: &[Checked]) -> Page {
+    let mut page = Page::default();
+    for Checked { action, ok, .. } in checked {
+        match ok {
+            true => page.toned_field("ok", Tone::Good, action),
+            false => page.toned_field("NOT OK", Tone::Bad, action),
+        };
+    }
+    page
+}

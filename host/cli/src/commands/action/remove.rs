@@ -1,0 +1,33 @@
+//! `action remove`: takes an action away.
+
+use serde::Serialize;
+
+use crate::page::Page;
+use crate::report::Stop;
+use crate::session::Session;
+
+const EXAMPLES: &str = "\
+Examples:
+  cofferdam action remove ship-update";
+
+/// Removes an action. What it did stays on record.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The action's name.
+    #[arg(value_name = "NAME")]
+    name: String,
+}
+
+pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
+    #[derive(Serialize)]
+    struct Removed<'a> {
+        removed: &'a str,
+    }
+    session.host()?.remove_action(&args.name)?;
+    session.ui.result(&Removed { removed: &args.name }, || {
+        let mut page = Page::default();
+        page.field("removed", &args.name);
+        page
+    })
+}

@@ -1,0 +1,26 @@
+//! `action show`: one action, taken apart for whoever reviews it.
+
+use super::view::ActionView;
+use crate::report::Stop;
+use crate::session::Session;
+
+const EXAMPLES: &str = "\
+Examples:
+  cofferdam action show ship-update
+  cofferdam action show ship-update --format json";
+
+/// Shows an action: what it needs, what it takes, and what each of its steps is given.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The action's name.
+    #[arg(value_name = "NAME")]
+    name: String,
+}
+
+pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
+    let host = session.host()?;
+    let action = host.action(&args.name)?;
+    let view = ActionView::of(&action, &host);
+    session.ui.result(&view, || view.page())
+}

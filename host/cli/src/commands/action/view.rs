@@ -1,0 +1,225 @@
+//! An action as it is shown: what it needs, what it takes, and what each of its steps is given.
+
+use cofferdam_core::failure::RepeatRule;
+use cofferdam_model::action::{Action, Input, Requirement, Retry, Step, Target, Template};
+use cofferdam_runtime::call::ConnectorRef;
+use cofferdam_runtime::flow::Once;
+use cofferdam_runtime::host::Host;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::page::Page;
+
+/// An action, for people and programs.
+#[derive(Debug, Serialize)]
+pub(super) struct ActionView {
+    name: String,
+    version: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<String>,
+    description: String,
+    /// The SHA-256 of the file.
+    hash: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timeout_ms: Option<u64>,
+    requires: Vec<RequirementView>,
+    input_schema: Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_schema: Option<Value>,
+    steps: Vec<StepView>,
+    /// For people.
+    #[serde(skip)]
+    inputs: Vec<[String; 4]>,
+}
+
+#[derive(Debug, Serialize)]
+struct RequirementView {
+    connector: String,
+    hash: String,
+    operations: Vec<String>,
+    hosts: Vec<String>,
+    identity: Map<String, Value>,
+}
+
+#[derive(Debug, Serialize)]
+struct StepView {
+    id: String,
+    #[serde(flatten)]
+    target: TargetView,
+    /// Whether it must not be repeated; null where the file does not say so, and its connector is not there to ask.
+    not_idempotent: Option<bool>,
+    /// The rule for repeating it; null where its connector is not there to ask.
+    repeat: Option<RepeatRule>,
+    /// Who says that it must not be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    once: Option<Once>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timeout_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry: Option<Value>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    fallback: Vec<TargetView>,
+}
+
+#[derive(Debug, Serialize)]
+struct TargetView {
+    connector: String,
+    op: String,
+    inputs: Map<String, Value>,
+}
+
+impl ActionView {
+    pub(super) fn of(action: &Action, host: &Host) -> Self {
+        Self {
+            name: action.name().to_owned(),
+            version: action.version().to_string(),
+            title: action.title().map(ToOwned::to_owned),
+            description: action.description().to_owned(),
+            hash: format!("sha256:{}", action.hash()),
+            source: action.source().map(ToOwned::to_owned),
+            timeout_ms: action.timeout().map(millis),
+            requires: action.requires().iter().map(requirement).collect(),
+            input_schema: action.input_schema(),
+            output_schema: action.output().map(|output| output.schema().clone()),
+            steps: action.steps().iter().map(|step| self::step(action, step, host)).collect(),
+            inputs: action.inputs().iter().map(input).collect(),
+        }
+    }
+
+    pub(super) fn page(&self) -> Page {
+        let mut page = Page::default();
+        page.heading(&format!("{}@{}", self.name, self.version));
+        if let Some(title) = &self.title {
+            page.field("title", title);
+        }
+        page.field("does", &self.description).field("hash", &self.hash);
+        if let Some(source) = &self.source {
+            page.field("source", source);
+        }
+        if let Some(ms) = self.timeout_ms {
+            page.field("timeout", &format!("{ms} ms"));
+        }
+        page.heading("needs");
+        for required in &self.requires {
+            page.field("connector", &required.connector).field("", &required.hash);
+            page.field("operations", &required.operations.join(", "));
+            let hosts = if required.hosts.is_empty() { "none".to_owned() } else { required.hosts.join(", ") };
+            page.field("hosts", &hosts);
+            for (service, identity) in &required.identity {
+                page.field("identity", &format!("{service} = {identity}"));
+            }
+        }
+        if !self.inputs.is_empty() {
+            page.heading("takes");
+            page.table(["INPUT", "TYPE", "", "IS"], self.inputs.clone());
+        }
+        page.heading("does, in this order");
+        for (step, number) in self.steps.iter().zip(1..) {
+            page.line(&format!("{number}. {}: {}", step.id, step.target.call()));
+            for (name, value) in &step.target.inputs {
+                page.block(5, &format!("{name} = {value}"));
+            }
+            for fact in step.facts() {
+                page.block(5, &fact);
+            }
+        }
+        page
+    }
+}
+
+impl TargetView {
+    fn of(action: &Action, target: &Target) -> Self {
+        let connector = action.requires().get(target.requirement()).map(|it| it.connector().to_string());
+        let written = |(name, value): &(String, Template)| (name.clone(), value.written());
+        Self {
+            connector: connector.unwrap_or_default(),
+            op: target.op().to_owned(),
+            inputs: target.inputs().iter().map(written).collect(),
+        }
+    }
+
+    fn call(&self) -> String {
+        format!("`{}` of {}", self.op, self.connector)
+    }
+}
+
+impl StepView {
+    fn facts(&self) -> Vec<String> {
+        let mut facts = Vec::new();
+        facts.extend(self.once.map(|once| format!("must not be repeated, {}", once.says())));
+        if self.repeat == Some(RepeatRule::UnlessUnkeyed) {
+            facts.push(
+                "not declared idempotent: repeated until it sends a request that may take effect twice"
+                    .into(),
+            );
+        }
+        facts.extend(self.timeout_ms.map(|ms| format!("{ms} ms at most")));
+        facts.extend(self.retry.as_ref().map(|retry| format!("retry {retry}")));
+        facts.extend(self.fallback.iter().map(|other| format!("else {}", other.call())));
+        facts
+    }
+}
+
+fn requirement(required: &Requirement) -> RequirementView {
+    let scope = required.scope();
+    RequirementView {
+        connector: format!("{}@{}", required.connector(), required.version()),
+        hash: format!("sha256:{}", required.hash()),
+        operations: scope.operations().to_vec(),
+        hosts: scope.hosts().iter().map(ToString::to_string).collect(),
+        identity: scope
+            .identities()
+            .iter()
+            .map(|(service, it)| (service.clone(), it.clone().into()))
+            .collect(),
+    }
+}
+
+fn input(input: &Input) -> [String; 4] {
+    let standing = match (input.required(), input.default()) {
+        (true, _) => "required".to_owned(),
+        (false, None) => "optional".to_owned(),
+        (false, Some(default)) => format!("default {default}"),
+    };
+    [input.name().to_owned(), input.kind().name().to_owned(), standing, input.description().to_owned()]
+}
+
+/// What the manifest of the very package that the step names says of repeating its operation; none where that package is
+/// not there.
+fn repeat_rule(action: &Action, target: &Target, host: &Host) -> Option<RepeatRule> {
+    let required = action.requires().get(target.requirement())?;
+    let connector = ConnectorRef::new(required.connector().clone(), required.version().clone());
+    let package = host.package(&connector).ok().filter(|package| package.digest() == required.hash())?;
+    Some(package.manifest().repeat_rule(target.op()))
+}
+
+fn step(action: &Action, step: &Step, host: &Host) -> StepView {
+    let rule = repeat_rule(action, step.target(), host);
+    let once = match (rule, step.once) {
+        (Some(RepeatRule::Never), _) => Some(Once::Manifest),
+        (_, true) => Some(Once::File),
+        _ => None,
+    };
+    let retry = step.retry().map(|retry| match retry {
+        Retry::Profile(name) => name.as_str().into(),
+        Retry::Own { max, initial, max_delay, jitter } => serde_json::json!({
+            "max": max, "initial_ms": millis(*initial), "max_delay_ms": millis(*max_delay), "jitter": jitter,
+        }),
+    });
+    StepView {
+        id: step.id().to_string(),
+        target: TargetView::of(action, step.target()),
+        not_idempotent: once.map(|_| true).or(rule.map(|_| false)),
+        repeat: if once.is_some() { Some(RepeatRule::Never) } else { rule },
+        once,
+        timeout_ms: step.timeout().map(millis),
+        retry,
+        fallback: step.fallback().iter().map(|target| TargetView::of(action, target)).collect(),
+    }
+}
+
+fn millis(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,109 @@
+//! How long calls took, as bars: a row for each range of a 1-2-5 series.
+
+use std::io::IsTerminal as _;
+
+use cofferdam_audit::Histogram;
+
+use super::when;
+use crate::page::Page;
+
+/// The longest bar, in columns.
+const WIDTH: u64 = 40;
+
+/// Adds the chart of `durations` to the page. Bars are blocks on a terminal, and `#` elsewhere.
+pub(super) fn add(page: &mut Page, durations: &Histogram) {
+    let ranges = ranges(durations);
+    let most = ranges.iter().map(|(_, calls)| *calls).max().unwrap_or(0);
+    if most == 0 {
+        return;
+    }
+    page.heading("how long calls took, from");
+    let blocks = std::io::stdout().is_terminal();
+    for (from, calls) in &ranges {
+        let bar = if blocks { blocks_of(*calls, most) } else { signs_of(*calls, most) };
+        let width = usize::try_from(WIDTH).unwrap_or(0);
+        page.block(0, &format!("{:>8}  {bar:<width$} {calls}", when::length(*from)));
+    }
+}
+
+/// The ranges from the shortest duration to the longest, and how many calls are in each.
+pub(super) fn ranges(durations: &Histogram) -> Vec<(u64, u64)> {
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    let mut series = series().peekable();
+    let mut from = 0;
+    for (micros, calls) in durations.steps() {
+        while let Some(next) = series.next_if(|next| *next <= micros) {
+            // No empty ranges before the first.
+            if !ranges.is_empty() {
+                ranges.push((next, 0));
+            }
+            from = next;
+        }
+        match ranges.last_mut() {
+            Some((_, sum)) => *sum = sum.saturating_add(calls),
+            None => ranges.push((from, calls)),
+        }
+    }
+    ranges
+}
+
+/// 1, 2, 5, 10, 20, 50, ... as far as numbers go.
+fn series() -> impl Iterator<Item = u64> {
+    let decades = std::iter::successors(Some(1u64), |decade| decade.checked_mul(10));
+    decades.flat_map(|decade| [1, 2, 5].into_iter().filter_map(move |step| decade.checked_mul(step)))
+}
+
+/// The share of [`WIDTH`], in eighths, at least one.
+fn eighths(calls: u64, most: u64) -> u64 {
+    let share = u128::from(calls) * u128::from(WIDTH) * 8 / u128::from(most.max(1));
+    u64::try_from(share).unwrap_or(u64::MAX).max(u64::from(calls > 0))
+}
+
+fn blocks_of(calls: u64, most: u64) -> String {
+    let eighths = eighths(calls, most);
+    let last = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let last = usize::try_from(eighths % 8).ok().and_then(|at| last.get(at)).copied();
+    "█".repeat(usize::try_from(eighths / 8).unwrap_or(0)) + last.unwrap_or_default()
+}
+
+fn signs_of(calls: u64, most: u64) -> String {
+    "#".repeat(usize::try_from(eighths(calls, most).div_ceil(8)).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_go_from_the_shortest_to_the_longest_and_miss_nothing() {
+        let mut durations = Histogram::default();
+        assert_eq!(ranges(&durations), []);
+        for micros in [0, 3, 3, 12, 120] {
+            durations.record(micros);
+        }
+        assert_eq!(ranges(&durations), [(0, 1), (1, 0), (2, 2), (5, 0), (10, 1), (20, 0), (50, 0), (100, 1)]);
+        let mut long = Histogram::default();
+        long.record(u64::MAX);
+        assert_eq!(ranges(&long).len(), 1);
+    }
+
+    #[test]
+    fn bars_begin_in_the_same_column() {
+        let mut durations = Histogram::default();
+        for micros in [3, 1_500, 700_000] {
+            durations.record(micros);
+        }
+        let mut page = Page::default();
+        add(&mut page, &durations);
+        let text = page.into_text();
+        let bars: Vec<_> = text.lines().filter_map(|line| line.find('#')).collect();
+        assert!(bars.len() >= 3 && bars.iter().all(|at| *at == 10), "{text}");
+    }
+
+    #[test]
+    fn bars_are_as_long_as_what_they_stand_for() {
+        assert_eq!(signs_of(1, 1).len(), 40);
+        assert_eq!((blocks_of(40, 40).chars().count(), blocks_of(1, 40).as_str()), (40, "█"));
+        assert_eq!((blocks_of(1, 100_000).as_str(), blocks_of(0, 9).as_str()), ("▏", ""));
+    }
+}

@@ -1,0 +1,120 @@
+//! `audit export`: the record as lines of JSON, to be kept and checked elsewhere.
+
+use std::io::{self, BufWriter, ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::private_file::{FilePolicy, StagedFile};
+use jiff::Timestamp;
+
+use super::when::moment;
+use crate::files;
+use crate::page::{Page, Tone};
+use crate::progress::Counted;
+use crate::report::Stop;
+use crate::session::Session;
+
+const EXAMPLES: &str = "\
+Each line is an entry, with its hash and the hash of the one before it; signed statements stand between them and \
+at the end. `cofferdam audit verify --export` checks it on any machine, without the record. What is sealed \
+(whole requests and outcomes) stays at home. A record that does not hold together is not exported.
+
+Examples:
+  cofferdam audit export calls.jsonl
+  cofferdam audit export --since 2026-11-01 --until 2026-12-01 -o november.jsonl
+  cofferdam audit export -o calls.jsonl --force
+  cofferdam audit export - | zstd > calls.jsonl.zst";
+
+/// Writes the record as lines of JSON that can be verified without it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The file to make; `-` for standard output.
+    #[arg(value_name = "FILE", required_unless_present = "output", conflicts_with = "output")]
+    file: Option<PathBuf>,
+
+    /// The same.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Replaces the file if it is there; it stays what it was until all of the new one is written.
+    #[arg(long)]
+    force: bool,
+
+    /// Only what was written at this time or later, like `2026-11-01`, `2026-11-01T12:00Z` or `30d`.
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    since: Option<Timestamp>,
+
+    /// Only what was written before this time.
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    until: Option<Timestamp>,
+}
+
+pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
+    let host = session.host()?;
+    if host.audit().is_new()? {
+        let message = "Nothing was called yet: there is nothing to export.";
+        return Err(HostError::new(HostErrorKind::AuditNotFound, message)
+            .hint("The first call begins it.")
+            .into());
+    }
+    let mut counted = Counted::start(session.ui, "entries exported");
+    let mut progress = |done, of| counted.at(done, of);
+    // One of the two is there.
+    let path = args.file.as_ref().or(args.output.as_ref()).map_or(Path::new("-"), PathBuf::as_path);
+    if path.as_os_str() == "-" {
+        let mut out = BufWriter::new(std::io::stdout().lock());
+        host.audit().export(args.since, args.until, &mut out, &mut progress)?;
+        return out.flush().map_err(|error| match error.kind() {
+            std::io::ErrorKind::BrokenPipe => Stop::PipeClosed,
+            _ => unwritable("Standard output", error).into(),
+        });
+    }
+    check_place(path, args.force)?;
+    let wrong = |error| files::unwritable(path, error);
+    // Nobody else's to read, and in its place when it is whole: half an export is none.
+    let staged =
+        StagedFile::begin(path, &FilePolicy::private_output()).map_err(|error| wrong(error.into()))?;
+    let mut out = BufWriter::new(staged);
+    let exported = host.audit().export(args.since, args.until, &mut out, &mut progress)?;
+    let staged = out.into_inner().map_err(|error| wrong(error.into_error()))?;
+    let placed = if args.force { staged.replace() } else { staged.create_new() };
+    placed.map_err(|error| match io::Error::from(error) {
+        error if error.kind() == ErrorKind::AlreadyExists => there_already(path),
+        error => wrong(error),
+    })?;
+    drop(counted);
+    session.ui.result(&exported, || {
+        let mut page = Page::default();
+        page.toned_field("exported", Tone::Good, &files::shown(path));
+        page.field("entries", &format!("{} (number {} to {})", exported.entries, exported.from, exported.to));
+        page
+    })?;
+    Ok(())
+}
+
+/// Refuses what is there, before anything is read; with `force`, what is no file: `/dev/null` is nothing to replace.
+fn check_place(path: &Path, force: bool) -> Result<(), HostError> {
+    match path.symlink_metadata() {
+        Ok(there) if force && there.is_file() => Ok(()),
+        Ok(_) if force => {
+            let message =
+                format!("{} is not a file that could be replaced; nothing was changed.", files::shown(path));
+            let hint = "Name a file, or `-` for standard output.";
+            Err(HostError::new(HostErrorKind::OutputUnwritable, message).hint(hint))
+        }
+        Ok(_) => Err(there_already(path)),
+        // What is wrong with the place, making the file says.
+        Err(_) => Ok(()),
+    }
+}
+
+fn there_already(path: &Path) -> HostError {
+    let message = format!("{} is there already; nothing was changed.", files::shown(path));
+    HostError::new(HostErrorKind::Conflict, message).hint("Name another file, or replace it with --force.")
+}
+
+fn unwritable(what: &str, error: std::io::Error) -> HostError {
+    let message = format!("{what} cannot be written: {}.", files::reason(&error));
+    HostError::new(HostErrorKind::OutputUnwritable, message).because(error)
+}

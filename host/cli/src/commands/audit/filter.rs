@@ -1,0 +1,127 @@
+//! Which calls: the options that `list` and `stats` have in common, and what they mean.
+
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+use cofferdam_audit::{AuditReader, CallStatus, Filter};
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::{FailureClass, safe_line};
+use cofferdam_core::spelling;
+use cofferdam_model::manifest::ConnectorName;
+use cofferdam_runtime::call::ConnectorRef;
+use jiff::Timestamp;
+
+use super::when::moment;
+use crate::explain;
+use crate::report::Stop;
+
+/// The word for calls that were cut short.
+pub(super) const INCOMPLETE: &str = "incomplete";
+
+/// Which calls.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(super) struct Which {
+    /// Those that failed, were refused or cancelled, or were cut short and decided about.
+    #[arg(long, conflicts_with = "status")]
+    failed: bool,
+
+    /// Those with this status; `incomplete` are those that were cut short and that nobody decided about yet.
+    #[arg(long, value_name = "STATUS", value_parser = PossibleValuesParser::new(statuses()))]
+    status: Option<String>,
+
+    /// Those whose failure is of this class.
+    #[arg(long, value_name = "CLASS", value_parser = PossibleValuesParser::new(classes()))]
+    class: Option<String>,
+
+    /// Those whose failure or error has this code.
+    #[arg(long, value_name = "CODE")]
+    code: Option<String>,
+
+    /// Those of this connector: NAME of all versions, or NAME@VERSION.
+    #[arg(long, value_name = "CONNECTOR", value_parser = clap::builder::StringValueParser::new().try_map(connector))]
+    connector: Option<String>,
+
+    /// Those of this operation.
+    #[arg(long, value_name = "OP")]
+    op: Option<String>,
+
+    /// This action, NAME or NAME@VERSION: its runs, and the calls that are its steps.
+    #[arg(long, value_name = "ACTION")]
+    action: Option<String>,
+
+    /// Those received at or after: so long ago (90s, 30m, 2h, 7d), a date, or RFC 3339. In UTC.
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    since: Option<Timestamp>,
+
+    /// Those received before.
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    until: Option<Timestamp>,
+}
+
+impl Which {
+    /// As the record is asked.
+    ///
+    /// # Errors
+    /// `validation`: the code is none that a call could have, or no time is left.
+    pub(super) fn filter(self) -> Result<Filter, Stop> {
+        if let (Some(since), Some(until)) = (self.since, self.until)
+            && since >= until
+        {
+            let message = "No time is between --since and --until.";
+            return Err(HostError::new(HostErrorKind::Validation, message)
+                .hint("Give --since the earlier one.")
+                .into());
+        }
+        let status = self.status.as_deref();
+        Ok(Filter {
+            failed: self.failed,
+            incomplete: status == Some(INCOMPLETE),
+            status: CallStatus::ALL.into_iter().find(|known| Some(known.name()) == status),
+            class: self.class,
+            code: self.code,
+            connector: self.connector,
+            op: self.op,
+            action: self.action,
+            since: self.since,
+            until: self.until,
+            before: None,
+            limit: 0,
+        })
+    }
+}
+
+/// Refuses a code that no call has, unless cofferdam has it: a connector may bring codes of its own.
+pub(super) fn check_code(filter: &Filter, reader: Option<&mut dyn AuditReader>) -> Result<(), Stop> {
+    let Some(code) = &filter.code else { return Ok(()) };
+    let ours = explain::ours().iter().map(|ours| ours.word);
+    if ours.clone().any(|known| known == code) {
+        return Ok(());
+    }
+    let recorded = match reader {
+        Some(reader) => super::read(reader.codes())?,
+        None => Vec::new(),
+    };
+    if recorded.contains(code) {
+        return Ok(());
+    }
+    let message = format!("No call has the code `{}`, and cofferdam knows none.", safe_line(code, 100));
+    let hint = match spelling::nearest(code, ours.chain(recorded.iter().map(String::as_str))) {
+        Some(near) => format!("Did you mean `{}`?", safe_line(near, 100)),
+        None => "docs/failures.md lists them; `cofferdam explain WORD` explains one.".to_owned(),
+    };
+    Err(HostError::new(HostErrorKind::Validation, message).hint(hint).into())
+}
+
+fn statuses() -> impl Iterator<Item = &'static str> {
+    CallStatus::ALL.iter().map(|status| status.name()).chain([INCOMPLETE])
+}
+
+fn classes() -> impl Iterator<Item = &'static str> {
+    FailureClass::ALL.iter().map(|class| class.name())
+}
+
+fn connector(text: String) -> Result<String, String> {
+    let read = match text.contains('@') {
+        true => ConnectorRef::parse(&text).map(drop).map_err(|refused| refused.to_string()),
+        false => ConnectorName::parse(&text).map(drop).map_err(|refused| refused.to_string()),
+    };
+    read.map(|()| text)
+}

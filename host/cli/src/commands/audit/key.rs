@@ -1,0 +1,64 @@
+//! `audit key` and `audit checkpoint`: what an operator keeps elsewhere, to know later that nothing was changed.
+
+use serde::Serialize;
+
+use crate::page::Page;
+use crate::report::Stop;
+use crate::runtime::block_on;
+use crate::session::Session;
+
+const KEY_EXAMPLES: &str = "\
+The key is derived from host.key, and is in the form that tools for signed notes read. Keep it where whoever \
+can write the record cannot: an export is verified with it on any machine.
+
+Examples:
+  cofferdam audit key
+  cofferdam audit verify --export calls.jsonl --key \"$(cat audit.key)\"";
+
+const CHECKPOINT_EXAMPLES: &str = "\
+Mail it, print it, or write it to another machine. `cofferdam audit verify --checkpoint FILE` checks later \
+that all that is on record now is there still, unchanged.
+
+Examples:
+  cofferdam audit checkpoint > 2026-11-22.checkpoint";
+
+/// Prints the public key that the record is signed with.
+#[derive(Debug, clap::Args)]
+#[command(after_help = KEY_EXAMPLES)]
+pub(crate) struct KeyArgs {}
+
+/// Signs for the record as it is now, and prints the statement.
+#[derive(Debug, clap::Args)]
+#[command(after_help = CHECKPOINT_EXAMPLES)]
+pub(crate) struct CheckpointArgs {}
+
+#[derive(Debug, Serialize)]
+struct Key {
+    key: String,
+    id: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Checkpoint {
+    checkpoint: String,
+}
+
+pub(super) fn key(session: &Session<'_>) -> Result<(), Stop> {
+    let key = session.host()?.audit().key()?;
+    let shown = Key { key: key.to_string(), id: key.id() };
+    session.ui.result(&shown, || {
+        let mut page = Page::default();
+        page.line(&shown.key);
+        page
+    })
+}
+
+pub(super) fn checkpoint(session: &Session<'_>) -> Result<(), Stop> {
+    let host = session.host()?;
+    let checkpoint = block_on(async { Ok(host.audit().checkpoint().await?) })?;
+    if session.ui.json() {
+        return session.ui.line_of_json(&Checkpoint { checkpoint });
+    }
+    // To the byte: the signature is over it.
+    session.ui.raw(checkpoint.as_bytes())
+}

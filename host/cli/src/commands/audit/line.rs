@@ -1,0 +1,88 @@
+//! A call as one line: in a table, in a stream, for people and for programs.
+
+use cofferdam_audit::{CallRow, CallStatus};
+use cofferdam_core::failure::AuditId;
+use serde::Serialize;
+
+use super::filter::INCOMPLETE;
+use super::when;
+use crate::page::Tone;
+
+/// A call, for programs.
+#[derive(Debug, Serialize)]
+pub(super) struct Line<'r> {
+    audit_id: &'r AuditId,
+    at: String,
+    connector: &'r str,
+    op: &'r str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    action: Option<&'r str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step: Option<&'r str>,
+    actor: &'r str,
+    idempotent: bool,
+    status: &'static str,
+    class: Option<&'r str>,
+    code: Option<&'r str>,
+    duration_us: Option<u64>,
+    attempts: Option<u32>,
+}
+
+impl<'r> Line<'r> {
+    pub(super) fn new(row: &'r CallRow) -> Self {
+        Self {
+            audit_id: &row.audit_id,
+            at: format!("{:.6}", row.at),
+            connector: &row.connector,
+            op: &row.op,
+            action: row.action.as_deref(),
+            step: row.step.as_deref(),
+            actor: &row.actor,
+            idempotent: row.idempotent,
+            status: status(row),
+            class: row.class.as_deref(),
+            code: row.code.as_deref(),
+            duration_us: row.duration_us,
+            attempts: row.attempts,
+        }
+    }
+}
+
+/// Where a call stands, in the words of `--status`.
+pub(super) fn status(row: &CallRow) -> &'static str {
+    if row.incomplete { INCOMPLETE } else { row.status.name() }
+}
+
+/// How good that is.
+pub(super) fn tone(row: &CallRow) -> Tone {
+    match row.status {
+        CallStatus::Value => Tone::Good,
+        CallStatus::Failure | CallStatus::Refused => Tone::Bad,
+        CallStatus::Running if !row.incomplete => Tone::Good,
+        _ => Tone::Doubtful,
+    }
+}
+
+/// The class and the code, as far as there are any.
+pub(super) fn why(row: &CallRow) -> String {
+    let words: Vec<_> = [&row.class, &row.code].into_iter().flatten().map(String::as_str).collect();
+    words.join(".")
+}
+
+/// What the columns are.
+pub(super) const HEADER: [&str; 8] =
+    ["TIME", "ID", "CONNECTOR", "OP", "STATUS", "WHY", "DURATION", "ATTEMPTS"];
+
+/// A call, for people.
+pub(super) fn cells(row: &CallRow) -> [String; 8] {
+    [
+        when::shown(row.at),
+        row.audit_id.to_string(),
+        row.connector.clone(),
+        row.op.clone(),
+        status(row).to_owned(),
+        why(row),
+        row.duration_us.map(when::length).unwrap_or_default(),
+        row.attempts.map(|attempts| attempts.to_string()).unwrap_or_default(),
+    ]
+}

@@ -1,0 +1,76 @@
+//! `audit`: what was called, and the proof that nobody edited it.
+
+mod chart;
+mod export;
+mod filter;
+mod id;
+mod key;
+mod line;
+mod list;
+mod prune;
+mod show;
+mod stats;
+mod tail;
+mod verify;
+mod when;
+
+use cofferdam_audit::{AuditError, AuditReader};
+use cofferdam_core::failure::AuditId;
+use cofferdam_runtime::host::unreadable;
+
+use crate::report::Stop;
+use crate::session::Session;
+use cofferdam_runtime::host::Host;
+
+/// Shows what was called, and proves that nobody edited it.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    List(list::Args),
+    Show(show::Args),
+    Tail(tail::Args),
+    Stats(stats::Args),
+    Verify(verify::Args),
+    Export(export::Args),
+    Prune(prune::Args),
+    Key(key::KeyArgs),
+    Checkpoint(key::CheckpointArgs),
+}
+
+/// Does one of them.
+pub(crate) fn run(command: Command, session: &Session<'_>) -> Result<(), Stop> {
+    match command {
+        Command::List(args) => list::run(args, session),
+        Command::Show(args) => show::run(&args, session),
+        Command::Tail(args) => tail::run(&args, session),
+        Command::Stats(args) => stats::run(args, session),
+        Command::Verify(args) => verify::run(&args, session),
+        Command::Export(args) => export::run(&args, session),
+        Command::Prune(args) => prune::run(&args, session),
+        Command::Key(key::KeyArgs {}) => key::key(session),
+        Command::Checkpoint(key::CheckpointArgs {}) => key::checkpoint(session),
+    }
+}
+
+/// The call that `text` means: its ID, or the beginning of one that no other call has.
+pub(crate) fn named(host: &Host, text: &str) -> Result<AuditId, Stop> {
+    match id::whole(text) {
+        Some(id) => Ok(id),
+        None => match existing(host)? {
+            Some(mut reader) => id::find(Some(&mut *reader), text),
+            None => id::find(None, text),
+        },
+    }
+}
+
+/// What is said where there is no record yet.
+const NOTHING: &str = "Nothing was called yet.";
+
+/// A reader of the record; none where nothing was called yet.
+fn existing(host: &Host) -> Result<Option<Box<dyn AuditReader>>, Stop> {
+    Ok(host.audit().existing()?)
+}
+
+/// What was read.
+fn read<T>(answer: Result<T, AuditError>) -> Result<T, Stop> {
+    Ok(answer.map_err(unreadable)?)
+}

@@ -1,0 +1,58 @@
+//! `audit prune`: the oldest calls go, and the rest can be proved still.
+
+use jiff::Timestamp;
+
+use super::when::{moment, shown};
+use crate::page::{Page, Tone};
+use crate::progress::during;
+use crate::report::Stop;
+use crate::runtime::block_on;
+use crate::session::Session;
+
+const EXAMPLES: &str = "\
+What goes are whole calls, from the oldest on, up to the first that is younger, has no end, or holds an \
+idempotency key that is not free yet; that one is named. A signed statement takes their place, so that \
+`cofferdam audit verify` knows a record that was pruned from one that was cut. Export first what you want to keep. \
+`retention` in config.toml has a host do the same by itself.
+
+Examples:
+  cofferdam audit prune --older-than 90d --dry-run
+  cofferdam audit prune --older-than 2026-01-01";
+
+/// Removes the oldest calls from the record.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Calls that were received longer ago, like `90d`, or before a date, like `2026-01-01`.
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    older_than: Timestamp,
+
+    /// Only says what would go.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
+    let host = session.host()?;
+    let pruned = block_on(during(session.ui, "pruning the record", async {
+        Ok(host.audit().prune(args.older_than, args.dry_run).await?)
+    }))?;
+    session.ui.result(&pruned, || {
+        let mut page = Page::default();
+        let word = if args.dry_run { "would go" } else { "removed" };
+        page.toned_field(word, Tone::Good, &format!("{} calls, {} entries", pruned.calls, pruned.entries));
+        if let Some(until) = pruned.until {
+            page.field("up to", &format!("{} (entry {})", shown(until), pruned.through));
+        }
+        if let Some(stopped) = &pruned.stopped {
+            page.toned_field("stopped by", Tone::Doubtful, stopped.audit_id.as_str());
+            page.field("why", stopped.why.says());
+            if let Some(decide) = &stopped.decide {
+                page.field("decide", decide);
+            }
+        } else if pruned.calls == 0 {
+            page.field("why", "no call is older, or those that are overlap calls that stay");
+        }
+        page
+    })
+}

@@ -1,0 +1,199 @@
+//! `audit show`: everything that is on record of one call, for its operator.
+
+use cofferdam_audit::{CallRow, StoredEntry};
+use cofferdam_core::error::{HostError, HostErrorKind};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::line::{self, Line};
+use super::{existing, id, read, when};
+use crate::page::Page;
+use crate::report::Stop;
+use crate::session::Session;
+
+const EXAMPLES: &str = "\
+This is the operator's view, with causes and notes that callers and agents are not told.
+
+Examples:
+  cofferdam audit show audit-0193b5c8-7d3e-7c4a-9f21-3e5d8a1b6c70
+  cofferdam audit show 0193b5c8-7d3e
+  cofferdam audit show 0193b5c8-7d3e --format json | jq .error";
+
+/// Shows what is on record of one call: every step with its time, and its failure with its causes.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The call's ID; `audit-` may be left out, and so may the end where no other call begins the same.
+    #[arg(value_name = "ID")]
+    id: String,
+}
+
+/// One event, as it is on record.
+#[derive(Debug, Serialize, Deserialize)]
+struct EventOf {
+    seq: u32,
+    at: String,
+    #[serde(rename = "type")]
+    name: String,
+    payload: Map<String, Value>,
+}
+
+/// Everything, for programs.
+#[derive(Debug, Serialize)]
+struct Shown<'r> {
+    #[serde(flatten)]
+    call: Line<'r>,
+    error: Option<Value>,
+    events: &'r [EventOf],
+}
+
+/// Shows it.
+pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
+    let host = session.host()?;
+    let Some(mut reader) = existing(&host)? else { return id::find(None, &args.id).map(drop) };
+    let id = id::find(Some(&mut *reader), &args.id)?;
+    let gone = || HostError::new(HostErrorKind::AuditNotFound, "The call is not on record any more.");
+    let row = read(reader.call(&id))?.ok_or_else(gone)?;
+    let events = read(reader.entries_of(&id))?.iter().map(events).collect::<Result<Vec<_>, _>>()?;
+    let events: Vec<_> = events.into_iter().flatten().collect();
+    let error = error(&row, &events);
+    let shown = Shown { call: Line::new(&row), error: error.clone(), events: &events };
+    session.ui.result(&shown, || page(&row, error.as_ref(), &events))
+}
+
+/// The events of an entry.
+fn events(entry: &StoredEntry) -> Result<Vec<EventOf>, HostError> {
+    #[derive(Deserialize)]
+    struct Body {
+        events: Vec<EventOf>,
+    }
+    let body = serde_json::from_str::<Body>(&entry.body);
+    body.map(|body| body.events).map_err(|error| {
+        HostError::new(HostErrorKind::AuditTampered, format!("Entry {} of the record is damaged.", entry.n))
+            .hint("`cofferdam audit verify` says where it was changed first.")
+            .because(error)
+    })
+}
+
+/// The failure or the error that the call ended with, with all that the record has of it.
+fn error(row: &CallRow, events: &[EventOf]) -> Option<Value> {
+    row.code.as_ref()?;
+    let told = events.iter().rev().find_map(|event| {
+        let told = ["failure", "error"].iter().find_map(|key| event.payload.get(*key));
+        told.filter(|told| told.is_object())
+    });
+    let known = || {
+        let known = [("class", &row.class), ("code", &row.code)];
+        let known = known.into_iter().filter_map(|(key, word)| Some((key.to_owned(), word.clone()?.into())));
+        Value::Object(known.collect())
+    };
+    Some(told.cloned().unwrap_or_else(known))
+}
+
+fn page(row: &CallRow, error: Option<&Value>, events: &[EventOf]) -> Page {
+    let mut page = Page::default();
+    page.field("call", row.audit_id.as_str());
+    page.toned_field("status", line::tone(row), &format!("{} {}", line::status(row), line::why(row)));
+    page.field("connector", &row.connector);
+    page.field("operation", &row.op);
+    if let Some(action) = &row.action {
+        let step = row.step.as_ref().map(|step| format!(", step {step}")).unwrap_or_default();
+        page.field("action", &format!("{action}{step}"));
+    }
+    page.field("asked by", &row.actor);
+    page.field("received", &when::shown(row.at));
+    if let Some(micros) = row.duration_us {
+        let attempts = match row.attempts {
+            Some(0) => ", nothing was attempted".to_owned(),
+            None | Some(1) => String::new(),
+            Some(attempts) => format!(", {attempts} attempts"),
+        };
+        page.field("took", &format!("{}{attempts}", when::length(micros)));
+    }
+    if row.incomplete {
+        let next = "its host is gone, and it has no end: `cofferdam recover list` says what can be done";
+        page.field("incomplete", next);
+    }
+    page.heading("what happened");
+    for event in events {
+        let at = event.at.parse::<Timestamp>().unwrap_or(row.at);
+        let since = u64::try_from(at.duration_since(row.at).as_micros()).map(when::length);
+        let since = since.unwrap_or_default();
+        page.block(0, &format!("{:>3}  {since:>9}  {}", event.seq, event.name));
+        for (key, value) in &event.payload {
+            match value {
+                // All of the last one is said below.
+                Value::Object(failure) if key == "failure" => page.block(18, &in_short(failure)),
+                value => add(&mut page, 18, key, value),
+            };
+        }
+    }
+    if let Some(Value::Object(error)) = error {
+        page.heading("why it failed");
+        for (key, value) in error {
+            add(&mut page, 2, key, value);
+        }
+    }
+    page
+}
+
+/// A failure in a line.
+fn in_short(failure: &Map<String, Value>) -> String {
+    let word = |key: &str| failure.get(key).and_then(Value::as_str);
+    let words: Vec<_> = ["class", "code"].into_iter().filter_map(word).collect();
+    format!("failure: {}: {}", words.join("."), word("message").unwrap_or_default())
+}
+
+/// A fact, set in by `indent` columns; what it consists of is set in further.
+fn add<'p>(page: &'p mut Page, indent: usize, key: &str, value: &Value) -> &'p mut Page {
+    let further = indent.saturating_add(2).min(40);
+    let key = if key.is_empty() { "-".to_owned() } else { format!("{key}:") };
+    match value {
+        Value::Null => {}
+        Value::Object(fields) if fields.is_empty() => {}
+        Value::Array(items) if items.is_empty() => {}
+        Value::Object(fields) if fields.values().all(is_small) => {
+            let facts = fields.iter().filter(|(_, value)| !value.is_null());
+            let facts: Vec<_> = facts.map(|(key, value)| format!("{key} {}", plain(value))).collect();
+            page.block(indent, &format!("{key} {}", facts.join(", ")));
+        }
+        Value::Object(fields) => {
+            page.block(indent, &key);
+            for (key, value) in fields {
+                add(page, further, key, value);
+            }
+        }
+        Value::Array(items) => {
+            page.block(indent, &key);
+            for item in items {
+                add(page, further, "", item);
+            }
+        }
+        value => {
+            let text = plain(value);
+            let mut lines = text.lines();
+            page.block(indent, &format!("{key} {}", lines.next().unwrap_or_default()));
+            lines.for_each(|line| {
+                page.block(further, line);
+            });
+        }
+    }
+    page
+}
+
+/// Whether it fits on a line with others.
+fn is_small(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => true,
+        Value::String(text) => text.len() <= 40 && !text.contains('\n'),
+        Value::Array(_) | Value::Object(_) => false,
+    }
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,142 @@
+//! `audit tail`: the last calls, and those that come.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use cofferdam_audit::{AuditReader, CallRow, CallStatus, Filter};
+use cofferdam_core::failure::AuditId;
+use serde::Deserialize;
+
+use super::line::{self, Line};
+use super::{NOTHING, existing, read, when};
+use crate::page::Page;
+use crate::report::Stop;
+use crate::runtime;
+use crate::session::Session;
+use cofferdam_runtime::host::Host;
+
+const EXAMPLES: &str = "\
+A call is shown when it ends, whichever process made it. With --format json each is a line of its own.
+
+Examples:
+  cofferdam audit tail
+  cofferdam audit tail -f
+  cofferdam audit tail -f -n 0 --format json | jq -c 'select(.status == \"failure\")'";
+
+/// How often the record is looked at.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Most entries that are read at once.
+const ENTRIES: usize = 500;
+
+/// Shows the last calls, the newest last; and with -f those that end from now on.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Goes on until it is told to end (Ctrl-C).
+    #[arg(short, long)]
+    follow: bool,
+
+    /// Begins with so many of the last calls.
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
+    lines: usize,
+}
+
+/// Shows them.
+pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
+    let host = session.host()?;
+    let mut reader = existing(&host)?;
+    let mut place = Place::default();
+    if let Some(reader) = &mut reader {
+        place.n = read(reader.length())?;
+        if args.lines > 0 {
+            let filter = Filter { limit: args.lines, ..Filter::default() };
+            for row in read(reader.list(&filter))?.iter().rev() {
+                show(session, row)?;
+                if row.status != CallStatus::Running {
+                    place.shown.insert(row.audit_id.clone());
+                }
+            }
+        }
+    } else if !args.follow {
+        session.ui.note(NOTHING);
+    }
+    if !args.follow {
+        return Ok(());
+    }
+    session.ui.note("waiting for calls; Ctrl-C ends it");
+    match runtime::block_on(follow(session, &host, reader, place)) {
+        // That is how it is meant to end.
+        Err(Stop::Interrupted) => Ok(()),
+        outcome => outcome,
+    }
+}
+
+/// How far the record was looked through.
+#[derive(Default)]
+struct Place {
+    /// The last entry.
+    n: u64,
+    /// Calls that were shown with their end, though that may be after it.
+    shown: HashSet<AuditId>,
+}
+
+async fn follow(
+    session: &Session<'_>,
+    host: &Host,
+    mut reader: Option<Box<dyn AuditReader>>,
+    mut place: Place,
+) -> Result<(), Stop> {
+    loop {
+        match &mut reader {
+            // Others write as we read: whatever came is shown before the next look.
+            Some(reader) => {
+                while further(session, &mut **reader, &mut place)? {
+                    tokio::task::yield_now().await;
+                }
+            }
+            None => reader = existing(host)?,
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Shows the calls that end in the next entries; whether there were any.
+fn further(session: &Session<'_>, reader: &mut dyn AuditReader, place: &mut Place) -> Result<bool, Stop> {
+    #[derive(Deserialize)]
+    struct Of {
+        audit_id: String,
+    }
+    let entries = read(reader.entries(place.n.saturating_add(1), ENTRIES))?;
+    let Some(last) = entries.last() else { return Ok(false) };
+    place.n = last.n;
+    for entry in entries {
+        let of = serde_json::from_str::<Of>(&entry.body).ok();
+        let Some(id) = of.and_then(|of| AuditId::parse(&of.audit_id)) else { continue };
+        let ended = read(reader.call(&id))?;
+        let ended = ended.filter(|row| row.status != CallStatus::Running && row.last == entry.n);
+        if let Some(row) = ended
+            && !place.shown.remove(&id)
+        {
+            show(session, &row)?;
+        }
+    }
+    Ok(true)
+}
+
+fn show(session: &Session<'_>, row: &CallRow) -> Result<(), Stop> {
+    session.ui.result(&Line::new(row), || {
+        let attempts = match row.attempts {
+            None | Some(1) => String::new(),
+            Some(attempts) => format!("{attempts} attempts"),
+        };
+        let took = row.duration_us.map(when::length).unwrap_or_default();
+        let (at, why) = (when::shown(row.at), line::why(row));
+        let words =
+            [&at, row.audit_id.as_str(), &row.connector, &row.op, line::status(row), &why, &took, &attempts];
+        let words: Vec<_> = words.into_iter().filter(|word| !word.is_empty()).collect();
+        let mut page = Page::default();
+        page.toned(line::tone(row), &words.join("  "));
+        page
+    })
+}

@@ -1,0 +1,187 @@
+//! `audit verify`: whether the record holds together.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+use cofferdam_audit::{Finding, NoteKey};
+use cofferdam_core::error::HostErrorKind;
+use cofferdam_runtime::host::{Audit, Proof, PutBack, verify_export};
+
+use super::NOTHING;
+use crate::files;
+use crate::page::{Page, Tone};
+use crate::progress::Counted;
+use crate::report::Stop;
+use crate::runtime::block_on;
+use crate::session::Session;
+
+const EXAMPLES: &str = "\
+The record is a chain: each entry has the hash of the one before it, and the host signs for its end. So an \
+entry that was edited, removed, inserted or moved shows, and so does an end that was cut off. Whoever can \
+read host.key can sign anew: only a checkpoint kept elsewhere (`cofferdam audit checkpoint`) shows that.
+
+Examples:
+  cofferdam audit verify
+  cofferdam audit verify --checkpoint 2026-11-22.checkpoint
+  cofferdam audit verify --export calls.jsonl --key \"$(cat audit.key)\"
+  cofferdam audit verify --format json";
+
+/// Findings that are shown to people where nothing else is asked for.
+const SHOWN: usize = 20;
+
+/// Findings that are listed for programs then, and kept in memory.
+const LISTED: usize = 1_000;
+
+/// Most that can be asked for: some 200 MiB.
+const MOST: u64 = 1_000_000;
+
+/// Longest statement, in bytes.
+const NOTE_BYTES: u64 = 64 * 1024;
+
+/// Checks that nothing in the record was edited, removed, inserted or put in another order.
+///
+/// Looks at every entry, every signed statement, what is sealed, and the lists that are derived from the entries. The
+/// exit code is 0 where all of it holds together, and 86 where it does not.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// A checkpoint that was kept elsewhere: what it speaks of must be on record, unchanged.
+    #[arg(long, value_name = "FILE")]
+    checkpoint: Vec<PathBuf>,
+
+    /// Checks this export instead of the record; `-` for standard input. Nothing else is needed for it.
+    #[arg(long, value_name = "FILE")]
+    export: Option<PathBuf>,
+
+    /// The public key that must have signed the export, as `cofferdam audit key` prints it.
+    ///
+    /// Without it the key is the one that the export names itself: then it holds together, and whose it is you judge
+    /// by the key that is shown.
+    #[arg(long, value_name = "KEY", requires = "export", value_parser = note_key)]
+    key: Option<NoteKey>,
+
+    /// Puts on record, signed, that you know of what is found, and goes on from there.
+    ///
+    /// A flaw that is still there stays in every later proof, as accepted; an accepted loss is an entry of the log. A
+    /// change after that is a new finding.
+    #[arg(long, conflicts_with = "export")]
+    accept_loss: bool,
+
+    /// Lists up to so many findings; of an export up to 1,000. Without it 20, and 1,000 in JSON.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST))]
+    findings: Option<u64>,
+}
+
+pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
+    let kept = args.checkpoint.iter().map(|path| files::bounded("The checkpoint", path, NOTE_BYTES));
+    // What is no text is no statement either, and is found to be none.
+    let kept = kept.map(|note| note.map(|note| String::from_utf8_lossy(&note).into_owned()));
+    let kept = kept.collect::<Result<Vec<_>, _>>()?;
+    if let Some(path) = &args.export {
+        let proof = exported(path, args.key.as_ref(), &kept, session)?;
+        return shown(&proof, args.findings(), session);
+    }
+    let host = session.host()?;
+    let audit = host.audit();
+    if kept.is_empty() && audit.is_new()? {
+        session.ui.result(&Proof::nothing(), Page::default)?;
+        session.ui.note(NOTHING);
+        return Ok(());
+    }
+    let mut proof = proved(audit, &kept, args, session)?;
+    if args.accept_loss {
+        let new: Vec<Finding> = proof.findings.iter().filter(|finding| !finding.accepted).cloned().collect();
+        block_on(async { Ok(audit.accept(&new).await?) })?;
+        proof = proved(audit, &kept, args, session)?;
+    }
+    shown(&proof, args.findings(), session)
+}
+
+impl Args {
+    fn findings(&self) -> Option<usize> {
+        self.findings.map(|findings| usize::try_from(findings).unwrap_or(usize::MAX))
+    }
+}
+
+fn proved(audit: &Audit, kept: &[String], args: &Args, session: &Session<'_>) -> Result<Proof, Stop> {
+    let mut counted = Counted::start(session.ui, "entries verified");
+    let listed = args.findings().unwrap_or(LISTED).max(LISTED);
+    Ok(audit.verify_listing(kept, listed, &mut |done, of| counted.at(done, of))?)
+}
+
+fn exported(
+    path: &Path,
+    key: Option<&NoteKey>,
+    kept: &[String],
+    session: &Session<'_>,
+) -> Result<Proof, Stop> {
+    let mut counted = Counted::start(session.ui, "entries verified");
+    let mut progress = |done| counted.at(done, done);
+    if path.as_os_str() == "-" {
+        return Ok(verify_export(&mut std::io::stdin().lock(), key, kept, &mut progress)?);
+    }
+    let file = File::open(path).map_err(|error| files::unreadable("The export", path, error))?;
+    Ok(verify_export(&mut BufReader::new(file), key, kept, &mut progress)?)
+}
+
+fn note_key(text: &str) -> Result<NoteKey, String> {
+    NoteKey::parse(text).ok_or_else(|| "it is not a key as `cofferdam audit key` prints it".to_owned())
+}
+
+/// Shows a proof; one that fails ends the command.
+fn shown(proof: &Proof, findings: Option<usize>, session: &Session<'_>) -> Result<(), Stop> {
+    session.ui.result(proof, || page(proof, findings.unwrap_or(SHOWN)))?;
+    match proof.holds {
+        true => Ok(()),
+        false => Err(Stop::Shown(HostErrorKind::AuditTampered.exit_code())),
+    }
+}
+
+fn page(proof: &Proof, most: usize) -> Page {
+    let mut page = Page::default();
+    match proof.holds {
+        true => page.toned_field("verified", Tone::Good, "the record holds together"),
+        false => page.toned_field("changed", Tone::Bad, "the record does not hold together"),
+    };
+    let entries = match proof.entries {
+        0 => "none".to_owned(),
+        some => format!("{some} (number {} to {})", proof.from, proof.to),
+    };
+    page.field("entries", &entries);
+    if proof.part {
+        page.toned_field("part", Tone::Doubtful, "there is more of the record than this export has");
+    }
+    let times = match (&proof.since, &proof.until) {
+        (Some(since), Some(until)) => format!(", received {since} to {until}"),
+        _ => String::new(),
+    };
+    page.field("calls", &format!("{}{times}", proof.calls));
+    let checkpoints = match proof.checkpoints {
+        0 => "none: nothing signed says where the record ends".to_owned(),
+        some => format!("{some} that hold"),
+    };
+    page.field("checkpoints", &checkpoints);
+    page.field("signed by", &proof.key);
+    page.field("head", &proof.head);
+    for finding in proof.findings.iter().take(most) {
+        let call = finding.audit_id.as_ref().map(|id| match finding.seq {
+            Some(seq) => format!(" ({}, event {seq})", id.as_str()),
+            None => format!(" ({})", id.as_str()),
+        });
+        let text = format!("{}{}", finding.what, call.unwrap_or_default());
+        match finding.accepted {
+            true => page.toned_field("accepted", Tone::Doubtful, &text),
+            false => page.toned_field(finding.flaw.name(), Tone::Bad, &text),
+        };
+    }
+    let more = (proof.findings.len().saturating_sub(most) as u64).saturating_add(proof.more_findings);
+    if more > 0 {
+        page.line(&format!("and {more} more: `--findings N` lists up to N"));
+    }
+    for PutBack { n, flaw } in proof.put_back.iter().take(most) {
+        let what = format!("entry {n}: {} was accepted, and is again as the host wrote it", flaw.name());
+        page.toned_field("put back", Tone::Doubtful, &what);
+    }
+    page
+}

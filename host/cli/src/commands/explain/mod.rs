@@ -1,0 +1,195 @@
+//! `explain`: what a word of a failure means, whether to try again, who mends it and how, and what others call it.
+
+mod profile;
+mod word;
+
+use std::sync::Arc;
+
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::{FailureClass, safe_line};
+use cofferdam_egress::resilience::{PROFILES, Profile};
+use serde::Serialize;
+
+use crate::explain::{self, Explanation, Kind, Ours};
+use crate::page::{Page, Tone};
+use crate::report::Stop;
+use crate::session::Session;
+use profile::ProfileView;
+use word::Word;
+
+const EXAMPLES: &str = "\
+A word is a class, a code (`details.code`), an error of the host, the name of a retry profile, or \
+what another document about failures says; docs/failures.md says which documents these are.
+
+Examples:
+  cofferdam explain network_error
+  cofferdam explain rate_limited
+  cofferdam explain AGENT_TIMEOUT
+  cofferdam explain patient
+  cofferdam explain --list --format json";
+
+/// Says what a word of a failure means, whether to try again, who can mend it, and what others call it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The class, code, error, profile or foreign word.
+    #[arg(value_name = "WORD", value_parser = Word, hide_possible_values = true, required_unless_present = "list")]
+    word: Option<String>,
+
+    /// Lists every word instead.
+    #[arg(long, conflicts_with = "word")]
+    list: bool,
+}
+
+/// All that is known of a word, a profile of this name included.
+#[derive(Serialize)]
+struct Answer<'a> {
+    #[serde(flatten)]
+    explanation: Option<&'a Explanation>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<&'a ProfileView>,
+    /// The built-in profiles that repeat it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    repeated_by: Vec<&'static str>,
+}
+
+/// Explains.
+pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
+    let Some(word) = args.word else { return list(session) };
+    let explanation = explain::explain(&word);
+    let profile = match &explanation {
+        None => profile_named(&word, session),
+        Some(_) => Profile::named(&word),
+    };
+    let profile = profile.as_deref().map(ProfileView::of);
+    if explanation.is_none() && profile.is_none() {
+        return Err(unknown(&word).into());
+    }
+    let ours = explanation.iter().flat_map(|found| found.ours.iter());
+    let repeats = |name: &&str| ours.clone().any(|ours| repeaters(ours).any(|repeater| repeater == *name));
+    let repeated_by: Vec<_> = PROFILES.into_iter().filter(repeats).collect();
+    let answer = Answer { explanation: explanation.as_ref(), profile: profile.as_ref(), repeated_by };
+    session.ui.result(&answer, || page(&answer))
+}
+
+/// The profile of this name: a built-in one, or the operator's own where the home can be read.
+fn profile_named(word: &str, session: &Session<'_>) -> Option<Arc<Profile>> {
+    Profile::named(word).or_else(|| session.host().ok()?.profile(word).ok())
+}
+
+fn unknown(word: &str) -> HostError {
+    let shown = safe_line(word, 100);
+    let near = explain::nearest(word).or_else(|| cofferdam_core::spelling::nearest(word, PROFILES));
+    let hint = match near {
+        Some(near) => format!("The nearest word is `{near}`; `cofferdam explain --list` has all of them."),
+        None => "`cofferdam explain --list` has all words.".to_owned(),
+    };
+    let message =
+        format!("`{shown}` is no class, code, error, profile or word of a document that is followed here.");
+    HostError::new(HostErrorKind::Validation, message).hint(hint)
+}
+
+/// The built-in profiles that repeat what this word means.
+fn repeaters(ours: &Ours) -> impl Iterator<Item = &'static str> {
+    let cause = ours.cause;
+    PROFILES.into_iter().filter(move |name| {
+        cause.is_some_and(|cause| {
+            Profile::named(name).is_some_and(|profile| profile.schedule(cause).is_some())
+        })
+    })
+}
+
+fn page(answer: &Answer<'_>) -> Page {
+    let mut page = Page::default();
+    if let Some(found) = answer.explanation {
+        for ours in &found.ours {
+            describe(&mut page, ours);
+        }
+        for row in &found.foreign {
+            page.heading(&format!("{} - in the {}", row.word, row.document.name()));
+            page.field("there", &format!("{}; try again: {}", row.group, word::theirs(row.theirs)));
+            page.field("here", &row.becomes.text());
+            if !row.note.is_empty() {
+                page.field("", row.note);
+            }
+            for own in row.becomes.words() {
+                page.field("", &format!("see `cofferdam explain {own}`"));
+            }
+        }
+        if !found.elsewhere.is_empty() {
+            page.heading("CALLED ELSEWHERE");
+            let row = |row: &&explain::Foreign| {
+                [row.word.to_owned(), row.group.to_owned(), row.document.name().to_owned()]
+            };
+            page.table(["WORD", "AMONG", "DOCUMENT"], found.elsewhere.iter().map(row).collect());
+        }
+    }
+    if let Some(profile) = answer.profile {
+        profile.describe(&mut page);
+    }
+    page
+}
+
+fn describe(page: &mut Page, ours: &Ours) {
+    let kind = match ours.class {
+        Some(class) => format!("a code of {}", class.name()),
+        None => ours.kind.text().to_owned(),
+    };
+    page.heading(&format!("{} - {kind}", ours.word));
+    page.field("meaning", ours.meaning);
+    if !ours.boundary.is_empty() {
+        let names: Vec<_> = ours.boundary.iter().map(|boundary| boundary.name()).collect();
+        page.field("boundary", &names.join(", "));
+    }
+    let tone = if ours.again == explain::Again::No { Tone::Bad } else { Tone::Good };
+    page.toned_field("try again", tone, ours.again.advice());
+    if ours.cause.is_some() {
+        let repeated_by: Vec<_> = repeaters(ours).collect();
+        let who = if repeated_by.is_empty() { "no profile".to_owned() } else { repeated_by.join(", ") };
+        page.field("repeated by", &who);
+    }
+    page.field("mended by", ours.mended_by.text());
+    page.field("what to do", ours.remedy);
+    if let Some(code) = ours.exit_code {
+        page.field("exit code", &code.to_string());
+    }
+    if ours.kind == Kind::Class {
+        let codes: Vec<_> = explain::ours()
+            .iter()
+            .filter(|code| code.class.map(FailureClass::name) == Some(ours.word))
+            .map(|code| code.word)
+            .collect();
+        page.field("codes", &codes.join(", "));
+    }
+}
+
+/// Every word of ours and of the others, and the profiles.
+fn list(session: &Session<'_>) -> Result<(), Stop> {
+    #[derive(Serialize)]
+    struct All {
+        ours: &'static [Ours],
+        foreign: Vec<&'static explain::Foreign>,
+        profiles: Vec<ProfileView>,
+    }
+    let profiles =
+        PROFILES.iter().filter_map(|name| Profile::named(name)).map(|profile| ProfileView::of(&profile));
+    let all =
+        All { ours: explain::ours(), foreign: explain::foreign().collect(), profiles: profiles.collect() };
+    session.ui.result(&all, || {
+        let mut page = Page::default();
+        page.heading("OURS");
+        let own = |ours: &Ours| {
+            let of = ours.class.map_or(ours.kind.text(), FailureClass::name);
+            [ours.word.to_owned(), of.to_owned(), ours.again.word().to_owned(), ours.meaning.to_owned()]
+        };
+        page.table(["WORD", "OF", "AGAIN", "MEANING"], all.ours.iter().map(own).collect());
+        page.heading("IN OTHER DOCUMENTS");
+        let row = |row: &&explain::Foreign| {
+            [row.word.to_owned(), row.group.to_owned(), row.document.name().to_owned(), row.becomes.text()]
+        };
+        page.table(["WORD", "AMONG", "DOCUMENT", "HERE"], all.foreign.iter().map(row).collect());
+        page.heading("RETRY PROFILES");
+        page.table(["PROFILE", "REPEATS"], all.profiles.iter().map(ProfileView::row).collect());
+        page
+    })
+}

@@ -1,0 +1,229 @@
+//! `inspect`: the page that a security reviewer reads before trusting a connector.
+
+mod confinement;
+
+use std::path::PathBuf;
+
+use cofferdam_core::failure::RepeatRule;
+use cofferdam_model::manifest::{EVERYONES_METHODS, Effect, Idempotency};
+use cofferdam_runtime::host::{ImportView, Inspection, LimitView, OperationView};
+
+use crate::files;
+use crate::page::{self, Page, Tone};
+use crate::report::Stop;
+use crate::session::{Session, is_installed_name, resolve, signature_path};
+
+const EXAMPLES: &str = "\
+Nothing of the package is run or compiled. A file's hash is what `sha256sum` prints.
+
+Examples:
+  cofferdam inspect slack-1.2.0.wasm
+  cofferdam inspect github://acme/slack@1.2.0
+  cofferdam inspect slack-1.2.0.wasm --format json
+  cofferdam inspect --host";
+
+/// Shows what a connector is, who signed it, what it asks for and what it would get.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// A package file, or an installed connector: NAME@VERSION, or NAME where one version is installed.
+    #[arg(value_name = "FILE|CONNECTOR", required_unless_present = "host")]
+    what: Option<String>,
+
+    /// The signature of a package file [default: <FILE>.dsse.json, if it is there].
+    #[arg(long, value_name = "FILE")]
+    signature: Option<PathBuf>,
+
+    /// Shows instead what confines servers and the compile worker on this machine: each wall is raised around a
+    /// thread, which then tries to leave.
+    #[arg(long, conflicts_with_all = ["what", "signature"])]
+    host: bool,
+}
+
+/// Takes it apart and shows it.
+pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
+    let Args { what, signature, host: _ } = args;
+    let Some(what) = what else { return confinement::run(session) };
+    let host = session.host()?;
+    let inspection = if is_installed_name(&what) {
+        host.inspect(&resolve(&host, &what)?)?
+    } else {
+        let path = PathBuf::from(what);
+        let bytes = files::read_package(&path)?;
+        let signature = match signature {
+            Some(path) => Some(files::read_signature(&path)?),
+            None => files::read_if_there("The signature file", &signature_path(&path))?,
+        };
+        host.inspect_package(bytes, signature.as_deref())?
+    };
+    session.ui.result(&inspection, || page(&inspection))
+}
+
+fn page(inspection: &Inspection) -> Page {
+    let mut page = Page::default();
+    page.heading(&format!("{}@{}", inspection.name, inspection.version));
+    if let Some(description) = &inspection.description {
+        page.line(description);
+    }
+    identity(&mut page, inspection);
+    reach(&mut page, inspection);
+    page.heading("IMPORTS");
+    page.table(["IMPORT", "STANDING", "MEANS"], inspection.imports.iter().map(import).collect());
+    for unused in &inspection.unused_imports {
+        page.toned(Tone::Doubtful, &format!("{unused}: declared, and not imported; more than it needs"));
+    }
+    page.heading("LIMITS OF A CALL");
+    let limits = inspection.limits.iter().map(|(name, limit)| {
+        let asked = limit.manifest.map_or_else(|| "-".to_owned(), |amount| shown(amount, limit));
+        [(*name).to_owned(), shown(limit.effective, limit), asked, shown(limit.ceiling, limit)]
+    });
+    page.table(["LIMIT", "A CALL GETS", "MANIFEST ASKS", "CEILING"], limits.collect());
+    page.heading("OPERATIONS");
+    for operation in &inspection.operations {
+        describe(&mut page, operation, !inspection.network.is_empty());
+    }
+    page
+}
+
+fn identity(page: &mut Page, inspection: &Inspection) {
+    page.heading("IDENTITY");
+    page.field("hash", &inspection.hash);
+    page.field("size", &page::bytes(inspection.size));
+    match inspection.hash_matches {
+        Some(true) => page.toned_field("integrity", Tone::Good, "the installed bytes are those of the hash"),
+        Some(false) => {
+            page.toned_field("integrity", Tone::Bad, "CHANGED: the installed bytes are not those of the hash")
+        }
+        None => page,
+    };
+    let signature = &inspection.signature;
+    match &signature.signer {
+        Some(signer) => {
+            page.toned_field("signature", Tone::Good, &format!("{}, by the key {signer}", signature.status))
+        }
+        None => page.toned_field("signature", Tone::Bad, &format!("NOT TRUSTED ({})", signature.status)),
+    };
+    if let Some(reason) = &signature.reason {
+        page.field("", reason);
+    }
+    if let Some(publisher) = &inspection.publisher {
+        page.field(
+            "publisher",
+            &format!("{publisher} (what the manifest says; the signature is what counts)"),
+        );
+    }
+}
+
+fn reach(page: &mut Page, inspection: &Inspection) {
+    page.heading("NETWORK");
+    match inspection.network.is_empty() {
+        true => page.toned(Tone::Good, "none: it cannot reach any host"),
+        false => page,
+    };
+    for host in &inspection.network {
+        let clear = host.starts_with("http://");
+        let tone = if clear { Tone::Bad } else { Tone::Doubtful };
+        page.toned(tone, &if clear { format!("{host} (not encrypted)") } else { host.clone() });
+    }
+    if !inspection.methods.is_empty() {
+        let (extra, everyones) = (inspection.methods.join(", "), EVERYONES_METHODS.join(", "));
+        page.toned(Tone::Doubtful, &format!("methods: {extra}, besides {everyones}"));
+    }
+    page.heading("CREDENTIALS");
+    match inspection.credentials.is_empty() {
+        true => page.toned(Tone::Good, "none"),
+        false => page,
+    };
+    for credential in &inspection.credentials {
+        page.toned(Tone::Doubtful, &credential.to_string());
+        for host in credential.hosts.iter().filter(|host| host.starts_with("http://")) {
+            page.toned(Tone::Bad, &format!("  {host} gets it unencrypted"));
+        }
+    }
+}
+
+fn import(import: &ImportView) -> [String; 3] {
+    let means = match import.standing {
+        "plumbing" => "every connector may have it: no authority comes with it",
+        "declared" => "the manifest asks for it, and the host grants it",
+        "shut" => "the manifest names it: there to link against, and every use is denied",
+        "undeclared" => "REFUSED: the manifest does not ask for it",
+        _ => "REFUSED: this host does not have it",
+    };
+    [import.name.clone(), import.standing.to_owned(), means.to_owned()]
+}
+
+/// An amount in a unit that people read.
+fn shown(amount: u64, limit: &LimitView) -> String {
+    match limit.unit {
+        "bytes" => page::bytes(amount),
+        "ms" if amount.is_multiple_of(1000) => format!("{} s", amount / 1000),
+        "ms" => format!("{amount} ms"),
+        _ => thousands(amount),
+    }
+}
+
+/// `30_000_000_000`, as the manifest may write it.
+fn thousands(amount: u64) -> String {
+    let digits = amount.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push('_');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn describe(page: &mut Page, operation: &OperationView, reaches: bool) {
+    page.line(&operation.signature);
+    if let Some(docs) = &operation.docs {
+        page.block(4, docs);
+    }
+    page.block(
+        4,
+        match operation.effect {
+            Some(Effect::ReadOnly) => {
+                "Declared read_only: changes nothing; the host lets it send GET, HEAD and OPTIONS alone."
+            }
+            Some(Effect::Additive) => "Declared additive: adds, and neither overwrites nor removes.",
+            Some(Effect::Convergent) => {
+                "Declared convergent: may overwrite or remove; the same arguments again change nothing more."
+            }
+            Some(Effect::Destructive) => "Declared destructive: may overwrite or remove.",
+            None if reaches => "Its effect is not declared: take it for destructive.",
+            None => "Its effect is not declared; it reaches no host.",
+        },
+    );
+    page.block(4, idempotency(operation));
+    if operation.partial {
+        page.block(4, "May answer in part: `errors` has the items that failed.");
+    }
+}
+
+/// What the manifest says of repeating it, and what the host does about that.
+fn idempotency(operation: &OperationView) -> &'static str {
+    match (operation.idempotency, operation.repeat) {
+        (Idempotency::Declared, _) => "Declared idempotent: repeated by the host, whatever it sends.",
+        (Idempotency::NotIdempotent, _) => "Not idempotent: never repeated by the host.",
+        (Idempotency::Undeclared, RepeatRule::Always) => {
+            "Idempotency undeclared: repeated by the host, since it only reads."
+        }
+        (Idempotency::Undeclared, _) => {
+            "Idempotency undeclared: not repeated by the host once it sent anything but GET, HEAD, OPTIONS, TRACE, PUT or \
+             DELETE without the call's idempotency key."
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::thousands;
+
+    #[test]
+    fn large_amounts_are_grouped() {
+        let shown = [0, 999, 1_000, 123_456, 30_000_000_000].map(thousands);
+        assert_eq!(shown, ["0", "999", "1_000", "123_456", "30_000_000_000"]);
+    }
+}

@@ -1,0 +1,53 @@
+//! `list`: the connectors that are installed.
+
+use cofferdam_runtime::call::REBUILD;
+use serde::Serialize;
+
+use crate::page::Page;
+use crate::report::Stop;
+use crate::session::Session;
+
+const EXAMPLES: &str = "\
+Examples:
+  cofferdam list
+  cofferdam list --format json";
+
+/// Lists the installed connectors.
+///
+/// Nothing is verified: that is `cofferdam verify`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {}
+
+#[derive(Debug, Serialize)]
+struct Line {
+    name: String,
+    version: String,
+    hash: String,
+}
+
+/// Lists.
+pub(crate) fn run(Args {}: Args, session: &Session<'_>) -> Result<(), Stop> {
+    let host = session.host()?;
+    let entries = host.list()?;
+    let lines = entries.iter().map(|entry| Line {
+        name: entry.name.to_string(),
+        version: entry.version.to_string(),
+        hash: format!("sha256:{}", entry.digest),
+    });
+    let lines: Vec<_> = lines.collect();
+    session.ui.result(&lines, || {
+        let mut page = Page::default();
+        let row = |line: &Line| [format!("{}@{}", line.name, line.version), line.hash.clone()];
+        if !lines.is_empty() {
+            page.table(["CONNECTOR", "HASH"], lines.iter().map(row).collect());
+        }
+        page
+    })?;
+    if host.has_lost_its_index() {
+        session.ui.warn(REBUILD);
+    } else if lines.is_empty() {
+        session.ui.note("No connector is installed. `cofferdam install PACKAGE` installs one.");
+    }
+    Ok(())
+}

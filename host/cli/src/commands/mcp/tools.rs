@@ -1,0 +1,90 @@
+//! `mcp --list-tools` and `mcp --pin`: what agents would read, for the operator to read first.
+
+use std::sync::Arc;
+
+use cofferdam_core::error::HostError;
+use cofferdam_runtime::host::Host;
+use cofferdam_server::mcp::{Catalog, GivenNames, Listing, Offer, Pins};
+
+use crate::page::{Page, Tone};
+use crate::report::Stop;
+use crate::runtime;
+use crate::ui::Ui;
+
+/// Shows the tools.
+pub(super) fn list(
+    host: &Host,
+    offer: &Offer,
+    pins: Result<Pins, (HostError, Pins)>,
+    names: &GivenNames,
+    ui: &Ui,
+) -> Result<(), Stop> {
+    let (pins, unusable) = match pins {
+        Ok(pins) => (pins, None),
+        Err((error, none)) => (none, Some(error)),
+    };
+    let pins = &pins;
+    let listing = read(host, offer, pins, names)?.listing();
+    ui.result(&listing, || page(&listing))?;
+    if let Some(error) = unusable {
+        let message = error.message().trim_end_matches('.');
+        ui.warn(&format!(
+            "{message}. These are the tools without their pins; no server starts before that is repaired. {}",
+            error.hint_text().unwrap_or_default()
+        ));
+    } else if listing.tools.is_empty() {
+        ui.note(nothing(&listing));
+    } else if let Some(count) = pins.count() {
+        ui.note(&format!("{count} tools are pinned; --pin pins those that are asked for now."));
+    }
+    Ok(())
+}
+
+/// Why there is nothing to offer.
+pub(super) fn nothing(listing: &Listing) -> &'static str {
+    match listing.withheld.is_empty() {
+        true => "No tool is offered: name operations with --operations, or add an action.",
+        false => {
+            "No tool is offered: `cofferdam mcp --list-tools` with the same options says what is left out and why."
+        }
+    }
+}
+
+/// Pins the tools, whatever was pinned before.
+pub(super) fn pin(host: &Host, offer: &Offer, pins: Pins, names: GivenNames, ui: &Ui) -> Result<(), Stop> {
+    let all = read(host, offer, &pins.forgotten(), &names)?;
+    let before = read(host, offer, &pins, &names)?;
+    all.pin(&pins, names)?;
+    let listing = all.listing();
+    ui.result(&listing, || {
+        let mut page = Page::default();
+        for tool in &listing.tools {
+            let known = before.listing().tools.iter().any(|one| one.name == tool.name);
+            let was = if known && pins.count().is_some() { "as it was" } else { "pinned" };
+            page.line(&format!("{}: {}, {was}", tool.name, tool.runs));
+        }
+        page
+    })?;
+    ui.note(&format!("{} tools are pinned.", listing.tools.len()));
+    Ok(())
+}
+
+fn read(host: &Host, offer: &Offer, pins: &Pins, names: &GivenNames) -> Result<Catalog, Stop> {
+    let offer = Arc::new(offer.clone());
+    runtime::block_on_with(host, async { Ok(Catalog::read(host, &offer, pins, names).await?) })
+}
+
+fn page(listing: &Listing) -> Page {
+    let mut page = Page::default();
+    if !listing.tools.is_empty() {
+        let row = |tool: &cofferdam_server::mcp::ListedTool| [tool.name.clone(), tool.runs.clone()];
+        page.table(["TOOL", "RUNS"], listing.tools.iter().map(row).collect());
+    }
+    if !listing.withheld.is_empty() {
+        page.heading("Not offered");
+        for one in &listing.withheld {
+            page.toned(Tone::Doubtful, &format!("{}: {}", one.name, one.why));
+        }
+    }
+    page
+}

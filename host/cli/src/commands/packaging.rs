@@ -1,0 +1,214 @@
+//! What `build` and `pack` have in common: from a component, a manifest and WIT to a package on disk.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::RepeatRule;
+use cofferdam_model::manifest::{ConnectorName, Manifest};
+use cofferdam_model::package::{self, Docs, Package, PackageError};
+use semver::Version;
+use serde::Serialize;
+
+use crate::page::{self, Page};
+use crate::report::Stop;
+use crate::session::{Session, signature_path};
+use crate::{files, progress};
+
+/// What there is to copy where there is no manifest yet.
+const MINIMAL: &str = "\
+[connector]
+name = \"github://OWNER/REPOSITORY\"
+version = \"0.1.0\"
+
+# Only if it talks to a server:
+# [capabilities.network]
+# hosts = [\"api.example.com:443\"]
+# [capabilities.runtime]
+# imports = [\"wasi:http/outgoing-handler\"]";
+
+/// What was made.
+#[derive(Debug, Serialize)]
+struct Made {
+    path: PathBuf,
+    name: ConnectorName,
+    version: Version,
+    hash: String,
+    size: u64,
+    operations: Vec<Operation>,
+    /// What the manifest names and the component does not import.
+    unused_imports: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Operation {
+    name: String,
+    signature: String,
+    documented: bool,
+}
+
+/// Reads a manifest.
+pub(super) fn read_manifest(path: &Path) -> Result<Manifest, HostError> {
+    if !path.exists() {
+        let message = format!("There is no manifest: {} does not exist.", files::shown(path));
+        let hint = format!("Make one, with what is true of your connector:\n{MINIMAL}");
+        return Err(HostError::new(HostErrorKind::InputUnreadable, message).hint(hint));
+    }
+    let text = files::read_text("The manifest", path)?;
+    Manifest::parse(&files::shown(path), &text).map_err(files::document_error)
+}
+
+/// Reads WIT files, each with the name that messages call it by.
+pub(super) fn read_wit(paths: &[PathBuf]) -> Result<Vec<(String, String)>, HostError> {
+    let read = |path: &PathBuf| Ok((files::shown(path), files::read_text("The WIT file", path)?));
+    paths.iter().map(read).collect()
+}
+
+/// The file name of a package: `slack-1.2.0.wasm`.
+pub(super) fn file_name(name: &ConnectorName, version: &Version) -> String {
+    let name = name.to_string();
+    let last = name.rsplit('/').next().unwrap_or_default();
+    format!("{last}-{version}.wasm")
+}
+
+/// Where the documentation of the operations comes from.
+pub(super) enum Documentation {
+    /// WIT files, each with the name that messages call it by.
+    Wit(Vec<(String, String)>),
+    /// The package that it was made of.
+    Kept(Docs),
+}
+
+/// Refuses an output that cannot be written, before the work is done and not after.
+pub(super) fn check_output(output: &Path) -> Result<(), HostError> {
+    match files::parent(output).metadata() {
+        Ok(parent) if parent.is_dir() => Ok(()),
+        Ok(_) => Err(files::unwritable(output, io::ErrorKind::NotADirectory.into())),
+        Err(error) => Err(files::unwritable(output, error)),
+    }
+}
+
+/// Makes the package, checks it as an install would, writes it, and says what it is.
+pub(super) async fn finish(
+    session: &Session<'_>,
+    component: &[u8],
+    manifest: &Manifest,
+    docs: Documentation,
+    output: &Path,
+) -> Result<(), Stop> {
+    let operations = session.parser()?.operations(component.to_vec()).await?;
+    let docs = match docs {
+        Documentation::Wit(sources) if sources.is_empty() => Docs::default(),
+        Documentation::Wit(sources) => Docs::from_wit(&sources, &operations).map_err(HostError::from)?,
+        Documentation::Kept(docs) => docs,
+    };
+    let bytes = package::embed(component, manifest.text(), &docs).map_err(|error| match error {
+        PackageError::SectionPresent { .. } => {
+            HostError::from(error).hint("To give it another manifest, use `cofferdam pack --replace`.")
+        }
+        error => error.into(),
+    })?;
+    // Nothing is kept of the compiled code: a package that is being written is compiled often, installed once.
+    let host = session.host_with(|builder| builder.without_code_cache())?;
+    let checking = host.checked_package(bytes);
+    let package = progress::during(session.ui, "checking the package (compiling it)", checking).await?;
+    files::write_whole(output, package.bytes())?;
+    let made = Made {
+        path: output.to_owned(),
+        name: manifest.name().clone(),
+        version: manifest.version().clone(),
+        hash: format!("sha256:{}", package.digest()),
+        size: package.bytes().len() as u64,
+        operations: package.operations().iter().map(|it| operation(it, package.docs())).collect(),
+        unused_imports: package.unused_imports().into_iter().map(ToOwned::to_owned).collect(),
+    };
+    session.ui.result(&made, || made.page())?;
+    advise(session, &made, &package);
+    Ok(())
+}
+
+fn operation(operation: &package::Operation, docs: &Docs) -> Operation {
+    let name = operation.name().json();
+    let documented = docs.operation(name).is_some();
+    Operation { name: name.to_owned(), signature: operation.to_string(), documented }
+}
+
+/// What to do next, and what could be better.
+fn advise(session: &Session<'_>, made: &Made, package: &Package) {
+    let unused = &made.unused_imports;
+    if !unused.is_empty() {
+        session.ui.warn(&format!(
+            "connector.toml asks for more than the component imports: {}; take it out of [capabilities.runtime] imports",
+            unused.join(", ")
+        ));
+    }
+    let bare: Vec<_> =
+        made.operations.iter().filter(|it| !it.documented).map(|it| it.name.as_str()).collect();
+    if !bare.is_empty() {
+        session.ui.warn(&format!(
+            "no documentation: {}; comments (///) before the functions in wit/*.wit are shown to people and agents",
+            bare.join(", ")
+        ));
+    }
+    let manifest = package.manifest();
+    let undeclared: Vec<_> = made
+        .operations
+        .iter()
+        .map(|it| it.name.as_str())
+        .filter(|name| manifest.repeat_rule(name) == RepeatRule::UnlessUnkeyed)
+        .collect();
+    if !undeclared.is_empty() {
+        session.ui.warn(&format!(
+            "may it be repeated? Not said of: {}; write \"idempotent\" or \"not_idempotent\" for each under \
+             [connector.idempotency.operations], or \"read_only\" under [connector.effects.operations]",
+            undeclared.join(", ")
+        ));
+    }
+    let path = files::shown(&made.path);
+    let signature = signature_path(&made.path);
+    let stale =
+        std::fs::read(&signature).ok().and_then(|bytes| cofferdam_model::trust::Envelope::parse(&bytes).ok());
+    let stale =
+        stale.is_some_and(|it| it.unverified_statement().is_ok_and(|it| it.digest() != package.digest()));
+    let replace = if stale { " --replace" } else { "" };
+    session.ui.note(&format!("next: cofferdam sign {path} --key YOUR.key{replace}"));
+}
+
+impl Made {
+    fn page(&self) -> Page {
+        let mut page = Page::default();
+        page.field("package", &format!("{} ({})", files::shown(&self.path), page::bytes(self.size)));
+        page.field("connector", &format!("{}@{}", self.name, self.version));
+        page.field("hash", &self.hash);
+        for (at, operation) in self.operations.iter().enumerate() {
+            page.field(if at == 0 { "operations" } else { "" }, &operation.signature);
+        }
+        page
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::*;
+
+    #[test]
+    fn the_manifest_to_copy_is_one_once_its_name_is_filled_in() {
+        let text = MINIMAL.replace("OWNER/REPOSITORY", "acme/slack");
+        assert!(Manifest::parse("connector.toml", &text).is_ok());
+        assert!(Manifest::parse("connector.toml", &text.replace("# ", "").replace("Only", "# Only")).is_ok());
+        assert!(Manifest::parse("connector.toml", MINIMAL).is_err());
+    }
+
+    #[test]
+    fn packages_are_named_after_the_connector_and_its_version() {
+        let name = ConnectorName::parse("github://acme/tools/slack").unwrap();
+        assert_eq!(file_name(&name, &"1.2.0-rc.1".parse().unwrap()), "slack-1.2.0-rc.1.wasm");
+    }
+
+    #[test]
+    fn a_missing_manifest_is_answered_with_one_to_copy() {
+        let error = read_manifest(Path::new("/no/such/connector.toml")).unwrap_err();
+        assert!(error.hint_text().unwrap().contains("[connector]\nname = "), "{error}");
+    }
+}

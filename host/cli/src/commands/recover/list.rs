@@ -1,0 +1,102 @@
+//! `recover list`: the calls that were cut short.
+
+use cofferdam_audit::{CallStatus, Filter};
+use cofferdam_core::failure::safe_line;
+use cofferdam_runtime::flow::Incomplete;
+use cofferdam_runtime::host::{Host, unreadable};
+
+use crate::page::{Page, Tone};
+use crate::report::Stop;
+use crate::session::Session;
+
+/// So much of the arguments is shown to people, in characters: all that the record has is in the JSON.
+const SHOWN_CHARS: usize = 400;
+
+/// And so much of a key.
+const KEY_CHARS: usize = 40;
+
+const EXAMPLES: &str = "\
+A call that is listed has no outcome: it cannot be replayed. One whose operation may be repeated can \
+be resumed; for one that must not be, look at the service first.
+
+Examples:
+  cofferdam recover list
+  cofferdam recover list --format json";
+
+/// Shows the calls that a crash cut short, and what is known of each.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {}
+
+pub(super) fn run(Args {}: &Args, session: &Session<'_>) -> Result<(), Stop> {
+    let host = session.host()?;
+    // Before the others: a host that ends in between leaves calls that are listed.
+    let running = running(&host)?;
+    let found = host.incomplete()?;
+    session.ui.result(&found, || page(&found))?;
+    match found.iter().filter(|call| call.resumable).count() {
+        _ if found.is_empty() && running > 0 => session.ui.note(&format!(
+            "No call is known to be cut short. {running} without an end: their host lives, or its file in `running` has \
+             been missing for less than 10 s. Look again then."
+        )),
+        _ if found.is_empty() => session.ui.note("No call was cut short."),
+        0 => session.ui.note("Look at the services; then: cofferdam recover skip ID --reason TEXT"),
+        _ => session.ui.note("Do again what may be repeated: cofferdam recover resume --all"),
+    }
+    Ok(())
+}
+
+/// The number of calls without an end that do not count as interrupted.
+fn running(host: &Host) -> Result<usize, Stop> {
+    let Some(mut reader) = host.audit().existing()? else { return Ok(0) };
+    let filter = Filter { status: Some(CallStatus::Running), ..Filter::default() };
+    Ok(reader.list(&filter).map_err(unreadable)?.len())
+}
+
+fn page(found: &[Incomplete]) -> Page {
+    let mut page = Page::default();
+    for call in found {
+        page.heading(call.audit_id.as_str());
+        page.field("received", &format!("{:.3}", call.at));
+        page.field("call", &format!("{} {}", call.connector, call.op));
+        if let Some(action) = &call.action {
+            page.field("action", &[action.as_str(), call.step.as_deref().unwrap_or_default()].join(" "));
+        }
+        if let Some(arguments) = &call.arguments {
+            page.field("arguments", &safe_line(arguments, SHOWN_CHARS));
+        }
+        if let Some(key) = &call.idempotency_key {
+            page.field("key", &safe_line(key, KEY_CHARS));
+        }
+        page.field("asked by", &call.actor);
+        page.field("why", if call.reason == "cancelled" { "cancelled" } else { "its host is gone" });
+        page.field("attempts", &call.attempts.to_string());
+        let (tone, sent) = match call.may_have_sent {
+            true => (Tone::Doubtful, "not known: it may have had its effect"),
+            false => (Tone::Good, "no request had left"),
+        };
+        page.toned_field("effect", tone, sent);
+        let (tone, next) = match call.not_resumable {
+            None => (Tone::Good, "may be repeated: recover resume"),
+            Some("not_kept") => {
+                (Tone::Doubtful, "may be repeated, but what was asked for is not kept: recover skip")
+            }
+            Some("sealed_under_another_key") => {
+                (Tone::Doubtful, "may be repeated, but what was asked for does not open with this host.key")
+            }
+            Some("not_installed") => {
+                (Tone::Doubtful, "may be repeated once its package is installed again; or recover skip")
+            }
+            Some("undeclared") => (
+                Tone::Bad,
+                "not declared idempotent, and what it sent is not known: look at the service, then recover skip",
+            ),
+            Some(_) => (Tone::Bad, "must not be repeated: look at the service, then recover skip"),
+        };
+        match call.hint {
+            Some(hint) => page.toned_field("next", Tone::Doubtful, hint),
+            None => page.toned_field("next", tone, next),
+        };
+    }
+    page
+}

@@ -1,0 +1,102 @@
+//! `recover resume`: calls that were cut short are done again, where that is as good as once.
+
+use cofferdam_core::error::{Error, HostErrorKind};
+use cofferdam_core::failpoint;
+use cofferdam_core::failure::AuditId;
+use cofferdam_runtime::call::Cancellation;
+use cofferdam_runtime::host::Host;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::commands::audit;
+use crate::private::AllowPrivate;
+use crate::report::{Stop, exit_code};
+use crate::runtime;
+use crate::session::Session;
+use crate::user::actor;
+
+const EXAMPLES: &str = "\
+Each is one line of JSON: which call it does again, its own id, and its outcome. It runs under the \
+idempotency key that the first had, with its arguments and its package. What must not be repeated is \
+refused; with --all it is left out.
+
+Examples:
+  cofferdam recover resume audit-01890000-0000-7000-8000-000000000001
+  cofferdam recover resume --all";
+
+/// Does calls again that were cut short, where they may be repeated.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The calls, as `recover list` shows them; each may be cut short where no other call begins the same.
+    #[arg(value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
+    ids: Vec<String>,
+
+    /// Every one that may be repeated, the oldest first.
+    #[arg(long)]
+    all: bool,
+
+    #[command(flatten)]
+    private: AllowPrivate,
+}
+
+/// What came of one.
+#[derive(Serialize)]
+struct Line<'a> {
+    resumes: &'a AuditId,
+    audit_id: &'a AuditId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<&'a Value>,
+    #[serde(flatten)]
+    error: Option<&'a Error>,
+}
+
+pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
+    let host = session.host_with(|builder| args.private.of(builder))?;
+    let ids: Vec<AuditId> = match args.all {
+        false => args.ids.iter().map(|id| audit::named(&host, id)).collect::<Result<_, _>>()?,
+        true => {
+            let found = host.incomplete()?.into_iter();
+            found.filter(|call| call.resumable).map(|call| call.audit_id).collect()
+        }
+    };
+    let cancellation = Cancellation::new();
+    let all = resume(&host, &ids, args.all, &cancellation, session);
+    let (outcome, stop) = runtime::block_on_call(&host, &cancellation, all)?;
+    match (outcome?, stop) {
+        (_, Some(stop)) => Err(stop),
+        (Some(code), None) => Err(Stop::Shown(code)),
+        (None, None) => Ok(()),
+    }
+}
+
+/// Does them again one after the other; the exit code of the first that has no value.
+async fn resume(
+    host: &Host,
+    ids: &[AuditId],
+    all: bool,
+    cancellation: &Cancellation,
+    session: &Session<'_>,
+) -> Result<Option<u8>, Stop> {
+    let (mut failed, mut done, actor) = (None, 0_u32, actor());
+    for before in ids {
+        if cancellation.is_cancelled() {
+            break;
+        }
+        let (outcome, report) = host.resume(before, &actor, Some(cancellation)).await;
+        match &outcome {
+            // Somebody else was first, since they were listed: by its key, or by another of these commands.
+            Err(Error::Host(error)) if all && error.kind() == HostErrorKind::Conflict => continue,
+            Err(error) => failed = failed.or(Some(exit_code(error))),
+            Ok(_) => {}
+        }
+        done += 1;
+        let (value, error) = (outcome.as_ref().ok(), outcome.as_ref().err());
+        session.ui.line_of_json(&Line { resumes: before, audit_id: &report.audit_id, value, error })?;
+        failpoint::pass("outcome.told");
+    }
+    if done == 0 {
+        session.ui.note("There is nothing to do again.");
+    }
+    Ok(failed)
+}

@@ -1,0 +1,51 @@
+//! `recover skip`: a call that was cut short is left as it is.
+
+use std::sync::Arc;
+
+use cofferdam_runtime::flow::Skip;
+
+use crate::commands::audit;
+use crate::page::Page;
+use crate::report::Stop;
+use crate::runtime;
+use crate::session::Session;
+use crate::user::actor;
+
+const EXAMPLES: &str = "\
+The reason goes on record, with your name. The call's idempotency key stays taken, so that nobody does \
+it a second time by giving it again; with --free-key it may be given again, and then it runs. A key that stays \
+taken can be freed later in the same way.
+
+Examples:
+  cofferdam recover skip audit-01890000-0000-7000-8000-000000000001 --reason 'the message is in the channel'
+  cofferdam recover skip 01890000-0000-7000-8000-000000000001 --reason 'no order 17 there' --free-key";
+
+/// Leaves a call as it is that was cut short, and puts on record why.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The call, as `recover list` shows it; it may be cut short where no other call begins the same.
+    #[arg(value_name = "ID")]
+    id: String,
+
+    /// What you found at the service, or why nothing is to be done.
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+
+    /// Lets the call's idempotency key be used again: only where its effect is missing.
+    #[arg(long)]
+    free_key: bool,
+}
+
+pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
+    let host = session.host()?;
+    let id = audit::named(&host, &args.id)?;
+    let skip = Skip { actor: Arc::from(actor()), reason: args.reason, frees_key: args.free_key };
+    runtime::block_on_with(&host, async { Ok(host.skip(&id, skip).await?) })?;
+    let skipped = serde_json::json!({"audit_id": id, "status": "skipped", "frees_key": args.free_key});
+    session.ui.result(&skipped, || {
+        let mut page = Page::default();
+        page.field("skipped", id.as_str());
+        page
+    })
+}

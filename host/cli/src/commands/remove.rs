@@ -1,0 +1,37 @@
+//! `remove`: takes an installed connector away.
+
+use serde::Serialize;
+
+use crate::page::Page;
+use crate::report::Stop;
+use crate::session::{Session, resolve};
+
+const EXAMPLES: &str = "\
+Examples:
+  cofferdam remove github://acme/slack@1.2.0";
+
+/// Removes an installed connector, and the code that was compiled of it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The connector: NAME@VERSION, or NAME where one version is installed.
+    #[arg(value_name = "CONNECTOR")]
+    connector: String,
+}
+
+/// Removes.
+pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
+    #[derive(Serialize)]
+    struct Removed {
+        removed: String,
+    }
+    let host = session.host()?;
+    let connector = resolve(&host, &args.connector)?;
+    host.remove(&connector)?;
+    let removed = Removed { removed: connector.to_string() };
+    session.ui.result(&removed, || {
+        let mut page = Page::default();
+        page.field("removed", &removed.removed);
+        page
+    })
+}

@@ -1,0 +1,220 @@
+//! `run`: runs an action, and prints what its last step returned, or the failure that ended it.
+
+mod given;
+mod plan;
+mod told;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cofferdam_core::error::{Error, HostError};
+use cofferdam_core::failure::safe_line;
+use cofferdam_runtime::call::Cancellation;
+use cofferdam_runtime::flow::{ActionReport, ActionValue, Again, Run, StepStatus};
+use cofferdam_runtime::host::Host;
+
+use super::call::{argument_text, service_and_identity, time};
+use crate::private::AllowPrivate;
+use crate::report::{Stop, exit_code, told_by};
+use crate::session::Session;
+use crate::tool_result::ToolResult;
+use crate::{debug, progress, retries, runtime};
+
+const EXAMPLES: &str = "\
+What its last step returned is printed on standard output, and beside it what each step did: \
+{\"action\", \"output\", \"steps\"}. The first step that fails ends the action; its failure decides the exit \
+code, and nothing is rolled back. `cofferdam action show` has the action's arguments and steps.
+
+Examples:
+  cofferdam run ship-update branch=main channel=C024BE91L
+  cofferdam run ship-update --args @update.json --idempotency-key update-17
+  cofferdam run ship-update branch=main channel=C024BE91L --dry-run
+  cofferdam run report 'team=\"42\"' --identity slack=work --wall-time 5m --format json";
+
+/// Runs an action: its steps in order, up to the first that fails.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The action, as `cofferdam action list` shows it.
+    #[arg(value_name = "NAME")]
+    name: String,
+
+    /// Arguments, as the action declares them: a text as it stands, everything else as JSON.
+    #[arg(value_name = "ARG=VALUE", value_parser = given::pair)]
+    arguments: Vec<(String, String)>,
+
+    /// All arguments at once: a JSON object, `@FILE` with one, or `-` for standard input.
+    #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
+    args: Option<String>,
+
+    /// Says what each step would do, with all that is known of it; runs nothing and records nothing.
+    #[arg(long, conflicts_with_all = ["debug", "report", "as_tool_result"])]
+    dry_run: bool,
+
+    /// The key by which this run is known: given again with the same arguments, what is done is not done again, and
+    /// what it came to is printed (docs/running-actions.md).
+    #[arg(long, visible_alias = "key", value_name = "KEY")]
+    idempotency_key: Option<String>,
+
+    /// The identity whose credential is used for a service, as bound under <kind>/SERVICE/IDENTITY; may be
+    /// given several times [default: the action's, or `default`].
+    #[arg(long = "identity", value_name = "SERVICE=IDENTITY", value_parser = service_and_identity)]
+    identity: Vec<(String, String)>,
+
+    /// The longest that the whole action may take, all its steps and waits included, like 30s or 5m [default: what its
+    /// file says, or 2m].
+    #[arg(long, visible_alias = "timeout", value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
+    wall_time: Option<Duration>,
+
+    #[command(flatten)]
+    private: AllowPrivate,
+
+    /// Says what came of each step, with every attempt: on standard error, or with `--format json` as `report` beside
+    /// `value` or `error`.
+    #[arg(long)]
+    report: bool,
+
+    /// Says all that the record has of a failure, on standard error, or with `--format json` as `debug` beside `error`.
+    /// For operators: not to be shown to an agent.
+    #[arg(long)]
+    debug: bool,
+
+    /// Prints what an agent is told, whatever the outcome: the message of a tool, `{"tool_call_id", "role", "content"}`.
+    #[arg(long, value_name = "TOOL_CALL_ID", num_args = 0..=1, require_equals = true, default_missing_value = "", conflicts_with_all = ["report", "debug"])]
+    as_tool_result: Option<String>,
+}
+
+/// Runs it, and prints what comes of it.
+pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
+    let tool = args.as_tool_result.clone().map(|id| ToolResult::new(id, &args.name));
+    let outcome = run_action(args, session, tool.as_ref());
+    if let Some(tool) = tool {
+        return tool.ended(session.ui, outcome);
+    }
+    match outcome {
+        // The envelope is the answer, as the value would have been.
+        Err(Stop::Error(error)) if session.ui.json() => {
+            session.ui.line_of_json(&error)?;
+            Err(Stop::Shown(exit_code(&error)))
+        }
+        outcome => outcome,
+    }
+}
+
+fn run_action(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> Result<(), Stop> {
+    let host = session.host_with(|builder| {
+        let builder = args.private.clone().of(builder);
+        let builder = builder.listener(Arc::new(retries::Told(session.ui.clone())));
+        builder.listener(Arc::new(told::Steps::new(session.ui.clone())))
+    })?;
+    let run = asked(&args, &host, session)?;
+    if args.dry_run {
+        return plan::show(&args.name, &run, &host, session);
+    }
+    let cancellation = Cancellation::new();
+    let run = run.cancelled_by(&cancellation);
+    let what = format!("running {}", safe_line(&args.name, 100));
+    let running = progress::during(session.ui, &what, host.run_action(&args.name, run));
+    let ((outcome, report), stop) = runtime::block_on_call(&host, &cancellation, running)?;
+    let outcome = outcome.map_err(|error| told_by(stop, error));
+    if let Some(tool) = tool {
+        return tool.action(session.ui, &outcome, &report);
+    }
+    if session.ui.json() && (args.report || args.debug) {
+        return with_report(session, outcome, &report, &args);
+    }
+    if let Some(view) = report.operator_view() {
+        debug::tell_stderr(session.ui, view);
+        if args.debug {
+            debug::tell(session.ui, view);
+        }
+    }
+    if let Some(of) = &report.replayed {
+        session
+            .ui
+            .note(&format!("replayed: the outcome of {of}, with the same idempotency key; nothing was run"));
+    }
+    for (step, items) in report.partial.iter().filter(|_| outcome.is_ok()) {
+        let count = if *items == 1 { "1 item".to_owned() } else { format!("{items} items") };
+        session.ui.warn(&format!("the value of step {step} is partial: {count} of it failed"));
+    }
+    if args.report || (outcome.is_err() && report.has_begun()) {
+        summary(session, &report, args.report);
+    }
+    session.ui.value(&serde_json::to_value(outcome?).unwrap_or_default())
+}
+
+/// The action as it is asked for.
+fn asked(args: &Args, host: &Host, session: &Session<'_>) -> Result<Run, HostError> {
+    let whole = args.args.as_deref().map(|text| argument_text(session, text)).transpose()?;
+    let action = host.action(&args.name)?;
+    let arguments = given::arguments(action.inputs(), whole, &args.arguments)?;
+    let mut run = Run::new(arguments);
+    for (service, identity) in &args.identity {
+        run = run.identity(service.as_str(), identity.as_str());
+    }
+    if let Some(key) = &args.idempotency_key {
+        run = run.idempotency_key(key.as_str());
+    }
+    if let Some(longest) = args.wall_time {
+        run = run.wall_time(longest);
+    }
+    Ok(run)
+}
+
+/// Says what came of each step.
+fn summary(session: &Session<'_>, report: &ActionReport, attempts: bool) {
+    for step in &report.steps {
+        let call = step.report.as_ref();
+        let record = call.map(|call| format!(", on record as {}", call.audit_id)).unwrap_or_default();
+        let what = match (step.status, call.is_some_and(|call| call.replayed.is_some())) {
+            (StepStatus::Value, true) => "done before, and not again",
+            (StepStatus::Value, false) => "done",
+            (StepStatus::NotRun, _) => "not run",
+            (StepStatus::Failure, true) => {
+                "the failure of before, which stands under this key: nothing was asked again. Give another key once its \
+                 cause is mended"
+            }
+            (status, _) => status.name(),
+        };
+        session.ui.note(&format!("step {}: {what}{record}", step.id));
+        for attempt in call.iter().flat_map(|call| &call.attempts).filter(|_| attempts) {
+            session.ui.note(&format!("  {attempt}"));
+        }
+    }
+    let once: Vec<_> = report.not_again().map(|step| &*step.id).collect();
+    if report.ended_in().is_some() && report.again() == Again::AskFirst {
+        session.ui.warn(&format!(
+            "must not be repeated, and without an idempotency key would be, if the action is run again: {}",
+            once.join(", ")
+        ));
+    }
+    session.ui.note(&format!("the whole action: cofferdam audit show {}", report.audit_id));
+}
+
+/// Prints the outcome as one line of JSON, and how the action came to it beside it.
+fn with_report(
+    session: &Session<'_>,
+    outcome: Result<ActionValue, Error>,
+    report: &ActionReport,
+    args: &Args,
+) -> Result<(), Stop> {
+    #[derive(serde::Serialize)]
+    struct Answer<'a> {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        value: Option<&'a ActionValue>,
+        #[serde(flatten)]
+        error: Option<&'a Error>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        report: Option<&'a ActionReport>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        debug: Option<&'a serde_json::Map<String, serde_json::Value>>,
+    }
+    session.ui.line_of_json(&Answer {
+        value: outcome.as_ref().ok(),
+        error: outcome.as_ref().err(),
+        report: args.report.then_some(report),
+        debug: report.operator_view().filter(|_| args.debug),
+    })?;
+    outcome.map(drop).map_err(|error| Stop::Shown(exit_code(&error)))
+}

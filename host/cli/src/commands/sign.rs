@@ -1,0 +1,148 @@
+//! `sign`: puts a signature beside a package.
+
+use std::path::PathBuf;
+
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_model::trust::{self, Envelope, EnvelopeError, KeyId, SecretKey, Statement};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::key;
+use crate::files;
+use crate::page::Page;
+use crate::report::Stop;
+use crate::session::{Session, signature_path};
+
+const EXAMPLES: &str = "\
+The signature says: these bytes are this version of this connector. It is an in-toto statement in a DSSE \
+envelope, <package>.dsse.json; give both files to those who are to install it. A second key's signature \
+is added to the first: that is how keys rotate.
+
+Examples:
+  cofferdam sign slack-1.2.0.wasm --key cofferdam.key
+  cofferdam sign slack-1.2.0.wasm --key cofferdam.key --replace";
+
+/// Signs a package.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The package.
+    #[arg(value_name = "PACKAGE")]
+    package: PathBuf,
+
+    /// The key file, which nobody but its owner may be able to read.
+    #[arg(short, long, value_name = "FILE")]
+    key: PathBuf,
+
+    /// Where to write the signature [default: <PACKAGE>.dsse.json].
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Replaces the signatures that are there, as after a new build.
+    #[arg(long)]
+    replace: bool,
+}
+
+/// What was signed.
+#[derive(Debug, Serialize)]
+struct Signed {
+    signature: PathBuf,
+    connector: String,
+    hash: String,
+    key_id: KeyId,
+    signatures: usize,
+}
+
+/// Signs, and writes the envelope.
+pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
+    let Args { package, key, output, replace } = args;
+    let path = output.unwrap_or_else(|| signature_path(&package));
+    let package = session.parser()?.open_blocking(files::read_package(&package)?)?;
+    let key = key::read(&key)?;
+    let there = match replace {
+        true => None,
+        false => files::read_if_there("The signature file", &path)?,
+    };
+    let (name, version) = (package.manifest().name(), package.manifest().version());
+    let statement = Statement::new(name.clone(), version.clone(), *package.digest(), Timestamp::now());
+    let envelope = match there {
+        None => trust::sign(&key, &statement),
+        Some(bytes) => add(&bytes, &key, &statement).map_err(|reason| conflict(&path, &reason))?,
+    };
+    files::write_whole(&path, envelope.to_json().as_bytes())?;
+    let signed = Signed {
+        connector: format!("{name}@{version}"),
+        hash: format!("sha256:{}", package.digest()),
+        key_id: key.public().id(),
+        signatures: envelope.signature_count(),
+        signature: path,
+    };
+    session.ui.result(&signed, || signed.page())
+}
+
+/// Adds the key's signature to an envelope that is about the same package.
+fn add(bytes: &[u8], key: &SecretKey, statement: &Statement) -> Result<Envelope, String> {
+    let reason = |error: EnvelopeError| error.to_string();
+    let mut envelope = Envelope::parse(bytes).map_err(reason)?;
+    let there = envelope.unverified_statement().map_err(reason)?;
+    if (there.name(), there.version()) != (statement.name(), statement.version()) {
+        return Err(format!("it is about {}@{}", there.name(), there.version()));
+    }
+    if there.digest() != statement.digest() {
+        return Err("it is about another build of this version".into());
+    }
+    envelope.add(key).map_err(reason)?;
+    Ok(envelope)
+}
+
+fn conflict(path: &std::path::Path, reason: &str) -> HostError {
+    let message = format!("No signature can be added to {}: {reason}.", files::shown(path));
+    HostError::new(HostErrorKind::Conflict, message)
+        .hint("Pass --replace to sign anew, or name another file with --output.")
+}
+
+impl Signed {
+    fn page(&self) -> Page {
+        let mut page = Page::default();
+        page.field("signature", &files::shown(&self.signature));
+        page.field("connector", &self.connector);
+        page.field("hash", &self.hash);
+        page.field("key id", &self.key_id.to_string());
+        if self.signatures > 1 {
+            page.field("signatures", &self.signatures.to_string());
+        }
+        page
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::*;
+    use cofferdam_core::digest::Digest;
+    use cofferdam_model::manifest::ConnectorName;
+
+    fn statement(name: &str, version: &str, bytes: &[u8]) -> Statement {
+        let name = ConnectorName::parse(name).unwrap();
+        Statement::new(name, version.parse().unwrap(), Digest::of(bytes), Timestamp::UNIX_EPOCH)
+    }
+
+    #[test]
+    fn a_signature_is_added_only_where_the_envelope_is_about_the_same_bytes() {
+        let (old, new) = (SecretKey::generate().unwrap(), SecretKey::generate().unwrap());
+        let mine = statement("github://acme/slack", "1.0.0", b"a");
+        let there = trust::sign(&old, &mine).to_json();
+        let both = add(there.as_bytes(), &new, &mine).unwrap();
+        assert_eq!(both.signature_count(), 2);
+        assert_eq!(add(both.to_json().as_bytes(), &new, &mine).unwrap().signature_count(), 2);
+        for (other, reason) in [
+            (statement("github://acme/other", "1.0.0", b"a"), "about github://acme/slack@1.0.0"),
+            (statement("github://acme/slack", "1.0.1", b"a"), "about github://acme/slack@1.0.0"),
+            (statement("github://acme/slack", "1.0.0", b"b"), "another build"),
+        ] {
+            let error = add(there.as_bytes(), &new, &other).unwrap_err();
+            assert!(error.contains(reason), "{error}");
+        }
+        assert!(add(b"{}", &new, &mine).is_err());
+    }
+}

@@ -1,0 +1,275 @@
+//! `trust`: whose connectors may run here, and which.
+
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_model::trust::{KeyEntry, KeyStatus, Keyring, PublicKey, Scope, TrustChange};
+use jiff::civil::{Date, time};
+use jiff::{Timestamp, tz::TimeZone};
+use serde::Serialize;
+
+use super::key::refusal;
+use crate::page::{Page, Tone};
+use crate::report::Stop;
+use crate::session::Session;
+
+/// Says whose connectors may run here, and which.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    Add(AddArgs),
+    List(ListArgs),
+    Remove(RemoveArgs),
+    Revoke(RevokeArgs),
+    Floor(super::floor::Args),
+}
+
+const ADD_EXAMPLES: &str = "\
+Get the key from its owner by a way that you trust. A key that is there already is trusted for more, or longer.
+
+Examples:
+  cofferdam trust add ed25519:Y29mZmVyZGFtIGV4YW1wbGUga2V5LCBub3QgcmVhbCE= --for 'github://acme/*'
+  cofferdam trust add ed25519:... --for github://acme/slack --not-after 2027-12-31 --comment \"Acme release key\"";
+
+/// Trusts a public key for the connectors that you name.
+#[derive(Debug, clap::Args)]
+#[command(after_help = ADD_EXAMPLES)]
+pub(crate) struct AddArgs {
+    /// The public key, as `cofferdam key generate` printed it.
+    #[arg(value_name = "KEY")]
+    key: String,
+
+    /// What it is trusted for: a connector's name, or all of one owner's; may be given several times.
+    #[arg(long = "for", value_name = "SCOPE", required = true, value_parser = scope)]
+    scopes: Vec<Scope>,
+
+    /// The last day on which it is trusted, like 2027-12-31 (UTC), or the last moment.
+    #[arg(long, value_name = "DATE", value_parser = moment)]
+    not_after: Option<Timestamp>,
+
+    /// A note for people: whose key it is.
+    #[arg(long, value_name = "TEXT")]
+    comment: Option<String>,
+}
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  cofferdam trust list
+  cofferdam trust list --format json";
+
+/// Lists the keys, and what they are trusted for.
+#[derive(Debug, clap::Args)]
+#[command(after_help = LIST_EXAMPLES)]
+pub(crate) struct ListArgs {}
+
+const REMOVE_EXAMPLES: &str = "\
+If the key may be in wrong hands, revoke it instead: a revocation is remembered.
+
+Examples:
+  cofferdam trust remove 3f9a1c0b77e2";
+
+/// Forgets a key: what it signed is then by an unknown key, and does not run.
+#[derive(Debug, clap::Args)]
+#[command(after_help = REMOVE_EXAMPLES)]
+pub(crate) struct RemoveArgs {
+    /// The key's id, or at least six digits of its beginning, or the public key.
+    #[arg(value_name = "ID")]
+    id: String,
+}
+
+const REVOKE_EXAMPLES: &str = "\
+A key that was never trusted is revoked by the whole public key, so that nobody trusts it later.
+
+Examples:
+  cofferdam trust revoke 3f9a1c0b77e2 --reason \"laptop stolen in May\"
+  cofferdam trust revoke ed25519:Y29mZmVyZGFtIGV4YW1wbGUga2V5LCBub3QgcmVhbCE= --reason \"Acme's advisory 7\"";
+
+/// Revokes a key, also one that was never trusted: nothing that it ever signed runs, and it cannot be trusted any more.
+#[derive(Debug, clap::Args)]
+#[command(after_help = REVOKE_EXAMPLES)]
+pub(crate) struct RevokeArgs {
+    /// The key's id, or at least six digits of its beginning, or the public key.
+    #[arg(value_name = "ID")]
+    id: String,
+
+    /// The reason, for people. It is shown to anyone who tries to trust the key.
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+}
+
+/// Reads or changes the keyring.
+pub(crate) fn run(command: Command, session: &Session<'_>) -> Result<(), Stop> {
+    match command {
+        Command::Add(args) => add(args, session),
+        Command::List(ListArgs {}) => list(session),
+        Command::Remove(args) => remove(&args.id, session),
+        Command::Revoke(args) => revoke(&args, session),
+        Command::Floor(args) => super::floor::run(args, session),
+    }
+}
+
+fn scope(text: &str) -> Result<Scope, String> {
+    Scope::parse(text).map_err(|refused| refused.to_string())
+}
+
+/// A moment, or the last second of a day.
+fn moment(text: &str) -> Result<Timestamp, String> {
+    if let Ok(moment) = text.parse::<Timestamp>() {
+        return Ok(moment);
+    }
+    let day = text.parse::<Date>().map_err(|_| "write it like 2027-12-31 or 2027-12-31T12:00:00Z")?;
+    let last = day.to_datetime(time(23, 59, 59, 0)).to_zoned(TimeZone::UTC);
+    last.map(|last| last.timestamp()).map_err(|error| error.to_string())
+}
+
+fn add(args: AddArgs, session: &Session<'_>) -> Result<(), Stop> {
+    let AddArgs { key, scopes, not_after, comment } = args;
+    let key = PublicKey::parse(&key).map_err(|refused| refusal(&refused, HostErrorKind::Validation))?;
+    let now = Timestamp::now();
+    let (change, view) = session.keyring()?.update(|keyring| {
+        let change = keyring.trust(&key, &scopes, now, not_after, comment.as_deref());
+        let change = change.map_err(|refused| refusal(&refused, HostErrorKind::Validation))?;
+        let view = find(keyring, &key.to_string()).map(|entry| KeyView::new(entry, now))?;
+        Ok((change, view))
+    })?;
+    let did = match change {
+        TrustChange::Added => "added",
+        TrustChange::Extended => "changed",
+        TrustChange::Unchanged => "unchanged",
+    };
+    changed(session, did, view)
+}
+
+fn list(session: &Session<'_>) -> Result<(), Stop> {
+    let now = Timestamp::now();
+    let keyring = session.keyring()?.load()?;
+    let keys: Vec<_> = keyring.entries().iter().map(|entry| KeyView::new(entry, now)).collect();
+    session.ui.result(&keys, || {
+        let mut page = Page::default();
+        let rows = keys.iter().map(KeyView::row).collect();
+        if !keys.is_empty() {
+            page.table(["KEY ID", "STATUS", "TRUSTED FOR", "NOT AFTER", "COMMENT"], rows);
+        }
+        page
+    })?;
+    if keys.is_empty() {
+        session.ui.note("No key is trusted. `cofferdam trust add KEY --for 'github://OWNER/*'` trusts one.");
+    }
+    Ok(())
+}
+
+fn remove(id: &str, session: &Session<'_>) -> Result<(), Stop> {
+    let now = Timestamp::now();
+    let view = session.keyring()?.update(|keyring| {
+        let (id, view) = find(keyring, id).map(|entry| (*entry.id(), KeyView::new(entry, now)))?;
+        keyring.remove(&id);
+        Ok(view)
+    })?;
+    changed(session, "removed", view)
+}
+
+fn revoke(args: &RevokeArgs, session: &Session<'_>) -> Result<(), Stop> {
+    let now = Timestamp::now();
+    let view = session.keyring()?.update(|keyring| {
+        let key = match PublicKey::parse(&args.id) {
+            Ok(key) => key,
+            Err(_) => find(keyring, &args.id)?.key().clone(),
+        };
+        let revoked = keyring.revoke(&key, now, args.reason.as_deref());
+        revoked.map_err(|refused| refusal(&refused, HostErrorKind::Validation))?;
+        find(keyring, &key.to_string()).map(|entry| KeyView::new(entry, now))
+    })?;
+    changed(session, "revoked", view)
+}
+
+fn find<'k>(keyring: &'k Keyring, text: &str) -> Result<&'k KeyEntry, HostError> {
+    keyring.find(text).map_err(|refused| refusal(&refused, HostErrorKind::Validation))
+}
+
+fn changed(session: &Session<'_>, did: &'static str, key: KeyView) -> Result<(), Stop> {
+    #[derive(Serialize)]
+    struct Changed {
+        change: &'static str,
+        key: KeyView,
+    }
+    let changed = Changed { change: did, key };
+    session.ui.result(&changed, || {
+        let key = &changed.key;
+        let mut page = Page::default();
+        page.toned_field(changed.change, key.tone, &key.id);
+        page.field("key", &key.key);
+        page.field("status", key.status);
+        if !key.scopes.is_empty() {
+            page.field("trusted for", &key.scopes.join(", "));
+        }
+        for (label, value) in
+            [("not after", &key.not_after), ("comment", &key.comment), ("reason", &key.reason)]
+        {
+            if let Some(value) = value {
+                page.field(label, value);
+            }
+        }
+        page
+    })
+}
+
+/// A key of the keyring, to be shown.
+#[derive(Debug, Serialize)]
+struct KeyView {
+    id: String,
+    key: String,
+    status: &'static str,
+    #[serde(skip)]
+    tone: Tone,
+    scopes: Vec<String>,
+    comment: Option<String>,
+    added: Option<String>,
+    not_after: Option<String>,
+    revoked: Option<String>,
+    reason: Option<String>,
+}
+
+impl KeyView {
+    fn new(entry: &KeyEntry, now: Timestamp) -> Self {
+        let (status, tone) = match entry.status(now) {
+            KeyStatus::Trusted => ("trusted", Tone::Good),
+            KeyStatus::Expired => ("expired", Tone::Doubtful),
+            KeyStatus::Revoked => ("revoked", Tone::Bad),
+        };
+        let date = |moment: Option<Timestamp>| moment.map(|moment| moment.to_string());
+        Self {
+            id: entry.id().to_string(),
+            key: entry.key().to_string(),
+            status,
+            tone,
+            scopes: entry.scopes().iter().map(ToString::to_string).collect(),
+            comment: entry.comment().map(ToOwned::to_owned),
+            added: date(entry.added()),
+            not_after: date(entry.not_after()),
+            revoked: date(entry.revoked()),
+            reason: entry.reason().map(ToOwned::to_owned),
+        }
+    }
+
+    fn row(&self) -> [String; 5] {
+        let id = self.id.chars().take(12).collect();
+        let text = |value: &Option<String>| value.clone().unwrap_or_default();
+        let status = match &self.reason {
+            Some(reason) => format!("{} ({reason})", self.status),
+            None => self.status.to_owned(),
+        };
+        [id, status, self.scopes.join(", "), text(&self.not_after), text(&self.comment)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::moment;
+
+    #[test]
+    fn a_day_lasts_until_its_end() {
+        assert_eq!(moment("2027-12-31").unwrap().to_string(), "2027-12-31T23:59:59Z");
+        assert_eq!(moment("2027-12-31T12:00:00+02:00").unwrap().to_string(), "2027-12-31T10:00:00Z");
+        for wrong in ["", "tomorrow", "31.12.2027", "2027-13-01", "2027-02-29"] {
+            assert!(moment(wrong).is_err(), "{wrong}");
+        }
+    }
+}

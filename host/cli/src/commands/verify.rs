@@ -1,0 +1,121 @@
+//! `verify`: does to installed connectors what a call does before it runs them.
+
+use cofferdam_core::error::Error;
+use cofferdam_runtime::call::ConnectorRef;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::page::{Page, Tone};
+use crate::report::{Stop, unlogged};
+use crate::session::{Session, resolve};
+use crate::{progress, runtime};
+
+const EXAMPLES: &str = "\
+The bytes are hashed, the signature and the keyring consulted, the manifest, imports and limits checked, and \
+the code compiled if none is kept. The exit code is that of the first connector that does not pass.
+
+Examples:
+  cofferdam verify
+  cofferdam verify github://acme/slack@1.2.0
+  cofferdam verify --rebuild-index";
+
+/// Verifies installed connectors as a call would, without calling them.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The connectors: NAME@VERSION, or NAME where one version is installed [default: all].
+    #[arg(value_name = "CONNECTOR")]
+    connectors: Vec<String>,
+
+    /// First makes the index of installed connectors anew, from the packages that are there.
+    #[arg(long)]
+    rebuild_index: bool,
+}
+
+/// What was found.
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    connectors: Vec<Checked>,
+    /// What lies among the packages and is none, or is there twice; only with `--rebuild-index`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    skipped: Vec<Skipped>,
+}
+
+/// A directory that the new index leaves out.
+#[derive(Debug, Serialize)]
+struct Skipped {
+    directory: String,
+    reason: String,
+}
+
+/// One connector's result.
+#[derive(Debug, Serialize)]
+struct Checked {
+    connector: String,
+    ok: bool,
+    /// What stands under `error` in the envelope.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Value>,
+    #[serde(skip)]
+    message: String,
+}
+
+/// Verifies one after the other.
+pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
+    let host = session.host()?;
+    let mut report = Report::default();
+    if args.rebuild_index {
+        let rebuilt = host.rebuild_index()?;
+        session.ui.note(&format!("the index is made anew; packages in it: {}", rebuilt.entries.len()));
+        let skipped = rebuilt.skipped.into_iter();
+        report.skipped = skipped.map(|it| Skipped { directory: it.directory, reason: it.reason }).collect();
+    }
+    let connectors: Vec<ConnectorRef> = if args.connectors.is_empty() {
+        host.list()?.into_iter().map(|entry| ConnectorRef::new(entry.name, entry.version)).collect()
+    } else {
+        args.connectors.iter().map(|text| resolve(&host, text)).collect::<Result<_, _>>()?
+    };
+    let mut first_failure = None;
+    report.connectors = runtime::block_on(async {
+        let mut checked = Vec::new();
+        for connector in &connectors {
+            let what = format!("verifying {connector}");
+            let outcome = progress::during(session.ui, &what, host.verify(connector)).await;
+            if let Err(error) = &outcome {
+                first_failure.get_or_insert(error.exit_code());
+            }
+            checked.push(Checked::new(connector, outcome.err().as_ref()));
+        }
+        Ok(checked)
+    })?;
+    session.ui.result(&report, || page(&report))?;
+    if report.connectors.is_empty() {
+        session.ui.note("No connector is installed.");
+    }
+    first_failure.map_or(Ok(()), |code| Err(Stop::Shown(code)))
+}
+
+impl Checked {
+    fn new(connector: &ConnectorRef, error: Option<&Error>) -> Self {
+        Self {
+            connector: connector.to_string(),
+            ok: error.is_none(),
+            error: error.map(unlogged),
+            message: error.map(ToString::to_string).unwrap_or_default(),
+        }
+    }
+}
+
+fn page(report: &Report) -> Page {
+    let mut page = Page::default();
+    for Skipped { directory, reason } in &report.skipped {
+        page.toned_field("skipped", Tone::Doubtful, directory).field("", reason);
+    }
+    for Checked { connector, ok, message, .. } in &report.connectors {
+        match ok {
+            true => page.toned_field("ok", Tone::Good, connector),
+            false => page.toned_field("NOT OK", Tone::Bad, connector).field("", message),
+        };
+    }
+    page
+}

@@ -1,0 +1,87 @@
+//! The command line: the only place that knows the terminal, the environment and exit codes.
+//!
+//! Data goes to standard output and everything else to standard error, so that a pipe gets the answer
+//! and a person the story. A command is one file in `commands/`: the doc comments of its `Args` are its
+//! `--help`, and its `run` reads top to bottom. What a command cannot do is one `report::Stop`, shown
+//! in one place.
+
+#![allow(rustdoc::invalid_html_tags, reason = "doc comments here are the text of --help")]
+
+mod args;
+mod commands;
+mod debug;
+mod exit_codes;
+pub mod explain;
+mod facts;
+#[cfg(cofferdam_failpoints)]
+mod failpoints;
+mod files;
+#[cfg(feature = "server")]
+mod listen;
+mod logging;
+mod page;
+mod passphrase;
+mod private;
+mod process_setup;
+mod progress;
+mod prompt;
+#[cfg(test)]
+mod reference;
+mod report;
+mod retries;
+mod runtime;
+mod secrets;
+mod session;
+mod settings;
+mod telemetry;
+mod tool_result;
+mod toolchain;
+mod ui;
+mod user;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use args::Cli;
+use session::Session;
+use ui::Ui;
+
+/// Runs the command line of this process; the exit code is one of `docs/exit-codes.md`.
+#[must_use]
+pub fn main() -> ExitCode {
+    process_setup::prepare();
+    if std::env::args_os().len() <= 1 {
+        return report::help();
+    }
+    if std::env::args_os().any(|arg| arg.to_string_lossy().contains(report::SECRET_MARK)) {
+        return report::secret_argument();
+    }
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return report::usage(&error),
+    };
+    if cli.command.is_server() {
+        process_setup::keep_no_freed_memory();
+    }
+    #[cfg(cofferdam_failpoints)]
+    if let Some(code) = failpoints::arm() {
+        return code;
+    }
+    cli.globals.color.apply();
+    let ui = Ui::new(&cli.globals);
+    let telemetry = match logging::start(&cli.globals) {
+        Ok(telemetry) => telemetry,
+        Err(stop) => return report::stopped(&ui, stop),
+    };
+    let session = Session::new(&ui, cli.globals);
+    let code = match commands::run(cli.command, &session) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(stop) => report::stopped(&ui, stop),
+    };
+    // A prompt that a signal cut off still has the terminal in its own mode.
+    prompt::restore();
+    // Last: whoever waits for the answer has it.
+    telemetry.end();
+    code
+}

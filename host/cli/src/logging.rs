@@ -1,0 +1,93 @@
+//! Log lines on standard error: warnings unless more is asked for.
+
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::safe_line;
+use cofferdam_runtime::call::SPANS;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _};
+
+use super::args::{Globals, LogFormat};
+use super::report::Stop;
+use super::telemetry::{Started, Telemetry};
+
+/// Whose lines may be finer than `info`. Other libraries see requests before they are encrypted, or what is signed,
+/// and write what they see: credentials would stand in a log that somebody asked for to find another fault.
+const FINE: [&str; 2] = ["cofferdam", "rustls"];
+
+/// Whether lines of `target` at `level` may be written at all, whatever is asked for. Spans are for traces: lines say
+/// by themselves which call they are of.
+fn may_write(target: &str, level: LevelFilter) -> bool {
+    let crate_name = target.split("::").next().unwrap_or_default();
+    // The SDK's lines have what clients send, and are written when clients want it, those of errors, too.
+    let quoting = crate_name == "rmcp";
+    target != SPANS && !quoting && (level <= LevelFilter::INFO || FINE.contains(&crate_name))
+}
+
+/// Starts logging: what `RUST_LOG` says, else what `-v` and `-q` say. The record of calls is at `info`. Spans go to a
+/// collector besides, where the environment names one.
+pub(super) fn start(globals: &Globals) -> Result<Telemetry, Stop> {
+    let asked = std::env::var("RUST_LOG").ok().filter(|text| !text.trim().is_empty());
+    let by_flags = match (globals.quiet, globals.verbose) {
+        (true, _) => "error",
+        (false, 0) => "warn",
+        (false, 1) => "warn,cofferdam=info",
+        (false, 2) => "info,cofferdam=debug",
+        (false, _) => "info,cofferdam=trace",
+    };
+    let text = asked.as_deref().unwrap_or(by_flags);
+    let filter = EnvFilter::builder().parse(text).map_err(|error| {
+        let message = format!("RUST_LOG is `{}`, which is not a filter of log lines.", safe_line(text, 100));
+        HostError::new(HostErrorKind::Configuration, message)
+            .hint("Write it like RUST_LOG=cofferdam=debug, or unset it.")
+            .because(error)
+    })?;
+    let color = anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never;
+    let safe = filter_fn(|line| may_write(line.target(), (*line.level()).into()));
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let lines = match globals.log_format {
+        LogFormat::Text => lines.with_ansi(color).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+    };
+    let Started { telemetry, spans, warning } = Telemetry::from_environment();
+    let subscriber = tracing_subscriber::registry().with(spans);
+    // Only a program that has its own subscriber already could make this fail, and it may keep it.
+    drop(subscriber.with(lines.with_filter(filter).with_filter(safe)).try_init());
+    if let Some(warning) = warning {
+        tracing::warn!(target: "cofferdam::telemetry", "no spans are sent: {warning}");
+    }
+    Ok(telemetry)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LevelFilter, may_write};
+
+    #[test]
+    fn row_111_what_sees_requests_in_the_clear_writes_no_more_than_info() {
+        for target in [
+            "hyper::proto::h1::io",
+            "h2::codec",
+            "hyper_util::client",
+            "aws_sigv4::http_request",
+            "cofferdam_x",
+        ] {
+            assert!(
+                !may_write(target, LevelFilter::DEBUG) && !may_write(target, LevelFilter::TRACE),
+                "{target}"
+            );
+            assert!(
+                !may_write("rmcp::service", LevelFilter::ERROR) && !may_write("rmcp", LevelFilter::ERROR)
+            );
+            assert!(
+                may_write(target, LevelFilter::INFO) && may_write(target, LevelFilter::ERROR),
+                "{target}"
+            );
+        }
+        for target in ["cofferdam::record", "cofferdam", "rustls::client::hs"] {
+            assert!(may_write(target, LevelFilter::TRACE), "{target}");
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Why a command ended before its result, and how that is shown and told by the exit code.
+
+use std::error::Error as _;
+use std::process::ExitCode;
+
+use anstyle::{AnsiColor, Style};
+use clap::CommandFactory as _;
+use cofferdam_core::document::DocumentError;
+use cofferdam_core::error::{Error, HostError, HostErrorKind};
+use cofferdam_core::failure::{AuditId, Failure, printable_json};
+use cofferdam_runtime::agent::refused_arguments;
+use cofferdam_runtime::host::Host;
+use serde_json::{Value, json};
+
+use super::args::Cli;
+use super::exit_codes::{INTERRUPTED, TERMINATED, USAGE};
+use super::facts;
+use super::ui::{Ui, err_line};
+
+/// What ends a command before its result.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// It failed, and the error is not shown yet. The audit log has nothing under the error's id.
+    Error(Error),
+    /// It failed, and the audit log has the call under the error's id.
+    Recorded(Error),
+    /// It failed with this exit code, and its result has said so.
+    Shown(u8),
+    /// The user does not want to wait any longer (Ctrl-C).
+    Interrupted,
+    /// The system does not want to wait any longer.
+    Terminated,
+    /// Whoever read the output has read enough.
+    PipeClosed,
+}
+
+impl From<HostError> for Stop {
+    fn from(error: HostError) -> Self {
+        Self::Error(Error::Host(error))
+    }
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl Stop {
+    /// Why a call of `host` has no value.
+    pub(super) fn of_call(error: Error, host: &Host) -> Self {
+        match is_logged(host, id_of(&error)) {
+            Some(true) => Self::Recorded(error),
+            Some(false) | None => Self::Error(error),
+        }
+    }
+
+    /// The error, where it is one.
+    pub(super) fn into_error(self) -> Result<Error, Self> {
+        match self {
+            Self::Error(error) | Self::Recorded(error) => Ok(error),
+            other => Err(other),
+        }
+    }
+}
+
+/// Returns whether the audit log of `host` has a call under `id`; none if it cannot be read. Blocks.
+pub(super) fn is_logged(host: &Host, id: &AuditId) -> Option<bool> {
+    let Some(mut reader) = host.audit().existing().ok()? else { return Some(false) };
+    Some(reader.call(id).ok()?.is_some())
+}
+
+/// The id under which the audit log has the call that ended so, if it has it.
+fn id_of(error: &Error) -> &AuditId {
+    match error {
+        Error::Failure(failure) => failure.audit_id(),
+        Error::Host(error) => error.request_id(),
+    }
+}
+
+/// Shows why the command ended; the exit code.
+pub(super) fn stopped(ui: &Ui, stop: Stop) -> ExitCode {
+    match stop {
+        Stop::Error(error) => {
+            show(ui, &error);
+            ExitCode::from(exit_code(&error))
+        }
+        Stop::Recorded(error) if ui.json() => {
+            // An envelope is strings and numbers: nothing in it can fail.
+            show_envelope(&serde_json::to_string(&error).unwrap_or_default());
+            ExitCode::from(exit_code(&error))
+        }
+        Stop::Recorded(error) => {
+            show(ui, &error);
+            let id = id_of(&error);
+            let code = match &error {
+                Error::Host(error) => Some(("code", error.kind().code())),
+                Error::Failure(_) => None,
+            };
+            show_facts(&code.into_iter().chain([("record", id.as_str())]).collect::<Vec<_>>());
+            err_line("  more: ", DIM, &format!("cofferdam audit show {id}"));
+            ExitCode::from(exit_code(&error))
+        }
+        Stop::Shown(code) => ExitCode::from(code),
+        Stop::Interrupted => {
+            ui.note("cancelled");
+            ExitCode::from(INTERRUPTED)
+        }
+        Stop::Terminated => ExitCode::from(TERMINATED),
+        Stop::PipeClosed => ExitCode::SUCCESS,
+    }
+}
+
+/// The exit code for an error. That of a cancelled call says by which signal, as shells have it.
+pub(super) fn exit_code(error: &Error) -> u8 {
+    match error {
+        Error::Host(host) if host.details().get("signal").is_some_and(|signal| signal == "SIGTERM") => {
+            TERMINATED
+        }
+        error => error.exit_code(),
+    }
+}
+
+/// The error, with the signal that ended the call, if one did.
+pub(super) fn told_by(stop: Option<Stop>, error: Error) -> Error {
+    match (stop, error) {
+        (Some(stop), Error::Host(error)) if error.kind() == HostErrorKind::Cancelled => {
+            let signal = if matches!(stop, Stop::Terminated) { "SIGTERM" } else { "SIGINT" };
+            error.detail("signal", signal).into()
+        }
+        (_, error) => error,
+    }
+}
+
+/// Shows what is wrong with the arguments, or the help that was asked for; the exit code.
+pub(super) fn usage(error: &clap::Error) -> ExitCode {
+    // Printing can only fail where nobody reads any more.
+    drop(error.print());
+    ExitCode::from(if error.use_stderr() { USAGE } else { 0 })
+}
+
+/// Refuses a command line with a secret key on it, before anything could repeat it; the exit code.
+pub(super) fn secret_argument() -> ExitCode {
+    err_line("error: ", ERROR, "A secret key does not belong on the command line, where others can read it.");
+    err_line("fix: ", FIX, "Give the path of its file. If others may have seen the key, make a new one.");
+    ExitCode::from(USAGE)
+}
+
+/// Shows the help to somebody who gave nothing to do; the exit code.
+pub(super) fn help() -> ExitCode {
+    let help = Cli::command().render_long_help();
+    drop(std::io::Write::write_all(&mut anstream::stderr().lock(), help.ansi().to_string().as_bytes()));
+    ExitCode::from(USAGE)
+}
+
+/// How the text of every secret key starts.
+pub(super) const SECRET_MARK: &str = "cofferdam-secret-key:";
+
+const ERROR: Style = AnsiColor::Red.on_default().bold();
+const FIX: Style = AnsiColor::Cyan.on_default().bold();
+const DIM: Style = Style::new().dimmed();
+
+/// Shows an error on standard error: its envelope, or its text for people. The audit log has nothing under its id.
+pub(super) fn show(ui: &Ui, error: &Error) {
+    match error {
+        error if ui.json() => show_envelope(&json!({"error": unlogged(error)}).to_string()),
+        Error::Failure(failure) => show_failure(failure),
+        // Nothing is wrong: it was asked for.
+        Error::Host(error) if error.kind() == HostErrorKind::Cancelled => ui.note(error.message()),
+        Error::Host(error) => show_host_error(ui, error),
+    }
+}
+
+/// Returns the content of the envelope of an error that the audit log does not have: null for the id under which
+/// nothing would be found.
+pub(super) fn unlogged(error: &Error) -> Value {
+    // An envelope is strings and numbers: nothing in it can fail.
+    let mut envelope = serde_json::to_value(error).unwrap_or_default();
+    let mut error = envelope.get_mut("error").map(Value::take).unwrap_or_default();
+    if let Some(id) = error.get_mut("audit_id") {
+        *id = Value::Null;
+    }
+    error
+}
+
+fn show_envelope(envelope: &str) {
+    let mut err = anstream::stderr().lock();
+    drop(std::io::Write::write_all(&mut err, (printable_json(envelope) + "\n").as_bytes()));
+}
+
+fn show_failure(failure: &Failure) {
+    let suggestion = failure.details().get("suggestion").and_then(Value::as_str);
+    match refused_arguments(failure) {
+        Some(refusal) => {
+            err_line("error: ", ERROR, &refusal);
+            err_line("fix: ", FIX, "Change the arguments: the connector refuses the same call again.");
+        }
+        None => err_line("error: ", ERROR, &format!("{}: {}", failure.class().name(), failure.message())),
+    }
+    if let Some(fix) = suggestion.filter(|fix| !failure.message().contains(*fix)) {
+        err_line("fix: ", FIX, fix);
+    }
+    let facts = [
+        ("code", failure.code()),
+        ("boundary", failure.boundary().name()),
+        ("retriable", if failure.retriable() { "yes" } else { "no" }),
+    ];
+    show_facts(&facts);
+    for line in facts::lines(failure.details()) {
+        err_line(&line, DIM, "");
+    }
+    // What a package is at fault for is found here and now, by its operator: nothing of a call is in it.
+    if failure.code() == "load_failed" {
+        for cause in failure.operator_notes().iter().filter_map(|note| note.strip_prefix("cause: ")) {
+            err_line("cause: ", DIM, cause);
+        }
+    }
+}
+
+/// On one line.
+fn show_facts(facts: &[(&str, &str)]) {
+    let facts: Vec<_> = facts.iter().map(|(label, fact)| format!("{label}: {fact}")).collect();
+    err_line(&format!("  {}", facts.join("   ")), DIM, "");
+}
+
+fn show_host_error(ui: &Ui, error: &HostError) {
+    let document = causes(error).find_map(|cause| {
+        let boxed = cause.downcast_ref::<Box<DocumentError>>().map(|boxed| &**boxed);
+        boxed.or_else(|| cause.downcast_ref::<DocumentError>())
+    });
+    match document {
+        // Says more than the message: every problem, with the lines they stand in.
+        Some(document) => {
+            let mut err = anstream::stderr().lock();
+            drop(std::io::Write::write_all(&mut err, (document.render(true) + "\n").as_bytes()));
+        }
+        None => {
+            let mut lines = error.message().lines();
+            err_line("error: ", ERROR, lines.next().unwrap_or_default());
+            lines.for_each(|line| err_line("", Style::new(), line));
+        }
+    }
+    // A document's own problems come with their fixes.
+    let told = document.is_some_and(|document| {
+        document.problems().iter().any(|problem| Some(problem.fix()) == error.hint_text())
+    });
+    let mut fix = error.hint_text().filter(|_| !told).into_iter().flat_map(str::lines);
+    if let Some(first) = fix.next() {
+        err_line("fix: ", FIX, first);
+        fix.for_each(|line| err_line("", Style::new(), line));
+    }
+    if ui.verbose() && document.is_none() {
+        for cause in causes(error) {
+            err_line("cause: ", DIM, &cause.to_string());
+        }
+    }
+}
+
+fn causes(error: &HostError) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+    std::iter::successors(error.source(), |cause| std::error::Error::source(*cause))
+}

@@ -1,0 +1,86 @@
+//! Where a secret is read from: the terminal without showing it, standard input, a file, a variable.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::AsFd as _;
+use std::path::PathBuf;
+
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_egress::vault::BindingName;
+use zeroize::Zeroizing;
+
+use super::files;
+use super::prompt;
+
+/// The most that is read: a document with two of the longest secrets.
+const MAX_BYTES: usize = 64 * 1024;
+
+/// Where the secret comes from; without any of them, it is asked for.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Where the secret is read from")]
+#[group(multiple = false)]
+pub(super) struct From {
+    /// Standard input, to its end; a line end after it is left out.
+    #[arg(long)]
+    stdin: bool,
+
+    /// A file that its owner alone can read.
+    #[arg(long, value_name = "PATH")]
+    file: Option<PathBuf>,
+
+    /// An environment variable.
+    #[arg(long, value_name = "VARIABLE")]
+    from_env: Option<String>,
+}
+
+/// What was found there.
+pub(super) enum Given {
+    /// A text.
+    Text(Zeroizing<String>),
+    /// Nothing: it is to be asked for.
+    Ask,
+}
+
+impl From {
+    /// Reads it.
+    pub(super) fn given(&self) -> Result<Given, HostError> {
+        if let Some(path) = &self.file {
+            return files::read_private("The file with the secret", path).map(Given::Text);
+        }
+        if let Some(variable) = &self.from_env {
+            return match std::env::var(variable) {
+                Ok(text) => Ok(Given::Text(Zeroizing::new(text))),
+                Err(_) => {
+                    let message = format!("The variable {variable} is not set, or is not UTF-8 text.");
+                    Err(HostError::new(HostErrorKind::Validation, message)
+                        .hint("Name a variable that is set, or use --stdin or --file."))
+                }
+            };
+        }
+        if !self.stdin {
+            return Ok(Given::Ask);
+        }
+        let wrong = |error| files::unreadable("Standard input", &PathBuf::from("(stdin)"), error);
+        // Past the buffer of the standard library, which nobody clears; with room for all of it, so that
+        // growing leaves no copy behind.
+        let stdin = std::io::stdin().as_fd().try_clone_to_owned().map_err(wrong)?;
+        let mut text = Zeroizing::new(String::with_capacity(MAX_BYTES + 2));
+        File::from(stdin).take(MAX_BYTES as u64 + 1).read_to_string(&mut text).map_err(wrong)?;
+        if text.len() > MAX_BYTES {
+            let message = "Standard input has more than 64 KiB: that is no secret; nothing was bound.";
+            return Err(
+                HostError::new(HostErrorKind::Validation, message).hint("Is it the input that was meant?")
+            );
+        }
+        Ok(Given::Text(text))
+    }
+}
+
+/// Asks for one; where nobody can answer, says how to give it.
+pub(super) fn ask(question: &str, name: &BindingName) -> Result<Zeroizing<String>, HostError> {
+    prompt::hidden(question).map(Zeroizing::new).ok_or_else(|| {
+        let message = format!("The secret of {name} is to be typed at a terminal, and this is none.");
+        HostError::new(HostErrorKind::Validation, message)
+            .hint("Add --stdin and pipe it, --file PATH, or --from-env VARIABLE.")
+    })
+}

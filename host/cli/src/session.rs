@@ -1,0 +1,288 @@
+//! What a command works with: the streams, the home directory, and the host in it.
+
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cofferdam_audit::SealedQuota;
+use cofferdam_core::confine::{Coverage, Role, ServerFiles, confine};
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::safe_line;
+use cofferdam_core::secret::Secret;
+use cofferdam_egress::vault::{Vault, VaultError, VaultFile};
+use cofferdam_model::trust::KeyringFile;
+use cofferdam_runtime::call::ConnectorRef;
+use cofferdam_runtime::host::{Host, HostBuilder};
+pub(crate) use cofferdam_sandbox::{CompileLimits, Compiler, PackageParser};
+use etcetera::BaseStrategy as _;
+
+use super::args::Globals;
+use super::files;
+use super::passphrase;
+use super::settings::{self, Settings};
+use super::ui::Ui;
+use super::user;
+
+/// Calls at once: a command makes one.
+const CONCURRENCY: u32 = 4;
+
+/// Longest file of certificate authorities, in bytes.
+const ROOTS_BYTES: u64 = 4 * 1024 * 1024;
+
+/// Variables that name certificates in the place of the system's.
+const CERTIFICATES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
+
+/// A command's surroundings. Nothing is looked up before a command needs it.
+#[derive(Debug)]
+pub(super) struct Session<'u> {
+    pub(super) ui: &'u Ui,
+    home: Option<PathBuf>,
+    passphrase_file: Option<PathBuf>,
+    /// Whether servers and the compile worker confine themselves.
+    confined: bool,
+}
+
+impl<'u> Session<'u> {
+    pub(super) fn new(ui: &'u Ui, globals: Globals) -> Self {
+        let Globals { home, passphrase_file, no_confine, .. } = globals;
+        Self { ui, home, passphrase_file, confined: !no_confine }
+    }
+
+    /// The home directory; it need not exist.
+    pub(super) fn home(&self) -> Result<PathBuf, HostError> {
+        let home = match &self.home {
+            Some(home) => home.clone(),
+            None => default_home()?,
+        };
+        if home.exists() && !home.is_dir() {
+            let message = format!("The home directory {} is not a directory.", files::shown(&home));
+            let hint = "Name another one with --home or COFFERDAM_HOME.";
+            return Err(HostError::new(HostErrorKind::Configuration, message).hint(hint));
+        }
+        std::path::absolute(&home).map_err(|error| files::unreadable("The home directory", &home, error))
+    }
+
+    /// The keyring in the home directory.
+    pub(super) fn keyring(&self) -> Result<KeyringFile, HostError> {
+        Ok(KeyringFile::new(self.home()?.join("keyring.toml")))
+    }
+
+    /// What parses a package that nothing is known of, without a host.
+    pub(super) fn parser(&self) -> Result<PackageParser, HostError> {
+        PackageParser::new(self.compiler()?, CompileLimits::default())
+    }
+
+    /// This very program compiles, as a child process.
+    fn compiler(&self) -> Result<Compiler, HostError> {
+        let compiler = Compiler::child(program()?);
+        Ok(if self.confined { compiler } else { compiler.without_confinement() })
+    }
+
+    /// The host in the home directory, as `config.toml` has it.
+    pub(super) fn host(&self) -> Result<Host, HostError> {
+        self.host_with(|builder| builder)
+    }
+
+    /// The host in the home directory, with what a command adds.
+    pub(super) fn host_with(&self, add: impl FnOnce(HostBuilder) -> HostBuilder) -> Result<Host, HostError> {
+        self.host_and_vault_with(Settings::load(&self.home()?)?, &user::actor(), add).map(|(host, _)| host)
+    }
+
+    /// The host of a server, with what its command adds. The process is confined before it opens its home.
+    pub(super) fn serving_host_with(
+        &self,
+        add: impl FnOnce(HostBuilder) -> HostBuilder,
+    ) -> Result<Host, HostError> {
+        let settings = Settings::load(&self.home()?)?;
+        // Read while the list of users is in reach.
+        let actor = user::actor();
+        if self.confined {
+            let walls = confine(&self.server_role(&settings)?, Coverage::Process);
+            if !walls.holds() {
+                self.ui
+                    .note("This system does not confine the server in full; see `cofferdam inspect --host`.");
+            }
+        }
+        let (host, _) = self.host_and_vault_with(settings, &actor, add)?;
+        if let Err(error) = host.audit().check_complete() {
+            self.ui.warn(&format!(
+                "{} Calls under idempotency keys are refused. {}",
+                error.message(),
+                error.hint_text().unwrap_or_default()
+            ));
+        }
+        Ok(host)
+    }
+
+    /// Whether servers and the compile worker confine themselves.
+    pub(super) fn is_confined(&self) -> bool {
+        self.confined
+    }
+
+    /// The files that a server in this home keeps.
+    pub(super) fn server_role(&self, settings: &Settings) -> Result<Role, HostError> {
+        let home = self.home()?;
+        // The rules are for what exists: a home that is made later would be out of reach.
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&home);
+        made.map_err(|error| files::unwritable(&home, error))?;
+        let passphrase = self.passphrase_file.iter();
+        let key = settings.vault_key_file.iter();
+        // A certificate variable may name several directories, as PATH does.
+        let certificates = CERTIFICATES.iter().filter_map(std::env::var_os).flat_map(|value| {
+            std::env::split_paths(&value).filter(|path| path.is_absolute()).collect::<Vec<_>>()
+        });
+        let configured = settings.extra_roots.iter().chain(passphrase).chain(key).cloned();
+        let configured = configured.chain(certificates).collect();
+        Ok(Role::Server(ServerFiles { compiler: program()?, configured, home }))
+    }
+
+    /// The host, and the vault file that it keeps its bindings in.
+    pub(super) fn host_and_vault(&self) -> Result<(Host, Arc<VaultFile>), HostError> {
+        self.host_and_vault_with(Settings::load(&self.home()?)?, &user::actor(), |builder| builder)
+    }
+
+    fn host_and_vault_with(
+        &self,
+        settings: Settings,
+        actor: &str,
+        add: impl FnOnce(HostBuilder) -> HostBuilder,
+    ) -> Result<(Host, Arc<VaultFile>), HostError> {
+        let home = self.home()?;
+        let mut builder = Host::builder().home(&home).compiler(self.compiler()?).concurrency(CONCURRENCY);
+        for host_port in settings.allow_private {
+            builder = builder.allow_private(host_port);
+        }
+        builder = builder.roots(settings.roots).resilience(settings.resilience);
+        for path in settings.extra_roots {
+            builder = builder.extra_root_pem(read_roots(&path)?);
+        }
+        if let Some(bytes) = settings.cache_size {
+            builder = builder.code_cache_size(bytes);
+        }
+        builder = recorded(builder, &settings.audit).actor(actor);
+        let vault = Arc::new(self.vault(&home, settings.vault_key_file)?);
+        let shared: Arc<dyn Vault> = Arc::<VaultFile>::clone(&vault);
+        Ok((add(builder.vault(shared)).build()?, vault))
+    }
+
+    /// The vault file; nothing of it is read yet, and nobody asked.
+    fn vault(&self, home: &Path, key_file: Option<PathBuf>) -> Result<VaultFile, HostError> {
+        let mut vault = VaultFile::new(home.join("vault")).ask(passphrase::asked());
+        if let Some(path) = key_file {
+            vault = vault.key_file(path);
+        }
+        if let Some(path) = self.passphrase_file.clone() {
+            let read = move |_| match passphrase::from_file(&path) {
+                Ok(passphrase) => Ok(Arc::new(passphrase)),
+                Err(error) => Err(VaultError::Locked {
+                    message: error.message().to_owned(),
+                    hint: error.hint_text().unwrap_or_default().to_owned(),
+                }),
+            };
+            vault = vault.passphrase_from(Arc::new(read));
+        } else if let Some(passphrase) = passphrase::from_environment()? {
+            vault = vault.passphrase(passphrase);
+        }
+        Ok(vault)
+    }
+
+    /// The file with the passphrase, where one was named.
+    pub(super) fn passphrase_file(&self) -> Option<&Path> {
+        self.passphrase_file.as_deref()
+    }
+
+    /// The passphrase that was given for this command, if one was.
+    pub(super) fn given_passphrase(&self) -> Result<Option<Secret>, HostError> {
+        match &self.passphrase_file {
+            Some(path) => passphrase::from_file(path).map(Some),
+            None => passphrase::from_environment(),
+        }
+    }
+}
+
+/// A host that records calls as `config.toml` says.
+fn recorded(mut builder: HostBuilder, audit: &settings::Audit) -> HostBuilder {
+    if let Some(durability) = audit.durability {
+        builder = builder.durability(durability);
+    }
+    if let Some(keep) = audit.results {
+        builder = builder.keep_results(keep);
+    }
+    if let Some(retention) = audit.retention {
+        builder = builder.retention(retention);
+    }
+    if let Some(ttl) = audit.key_ttl {
+        builder = builder.key_ttl(ttl);
+    }
+    let standard = SealedQuota::default();
+    builder = builder.sealed_quota(SealedQuota {
+        per_client: audit.sealed_size_per_client.unwrap_or(standard.per_client),
+        in_all: audit.sealed_size.unwrap_or(standard.in_all),
+    });
+    if let Some(bytes) = audit.field_bytes {
+        builder = builder.field_bytes(bytes);
+    }
+    builder
+}
+
+/// Reads certificate authorities, and refuses what are none while the file's name is known.
+fn read_roots(path: &Path) -> Result<Vec<u8>, HostError> {
+    let pem = files::read_trusted("The extra root", path, ROOTS_BYTES)?;
+    match cofferdam_egress::egress::roots_from_pem(&pem) {
+        Ok(_) => Ok(pem),
+        Err(error) => {
+            let message = format!("{} has no certificates to trust: {error}.", files::shown(path));
+            let hint = format!("Correct extra_roots in {}: it names PEM files.", settings::FILE);
+            Err(HostError::new(HostErrorKind::Configuration, message).hint(hint))
+        }
+    }
+}
+
+/// The path of this very program, which compiles as a child process.
+fn program() -> Result<PathBuf, HostError> {
+    std::env::current_exe().map_err(|error| {
+        HostError::new(HostErrorKind::Configuration, "The path of this program cannot be found out.")
+            .hint("Start cofferdam by its path.")
+            .because(error)
+    })
+}
+
+fn default_home() -> Result<PathBuf, HostError> {
+    let data = etcetera::choose_base_strategy().map(|strategy| strategy.data_dir());
+    data.map(|data| data.join("cofferdam")).map_err(|error| {
+        HostError::new(HostErrorKind::Configuration, "There is no home directory to work in.")
+            .hint("Name one with --home DIR or COFFERDAM_HOME, or set HOME.")
+            .because(error)
+    })
+}
+
+/// What a user writes is a connector's name; everything else is a file.
+pub(super) fn is_reference(text: &str) -> bool {
+    text.contains("://")
+}
+
+/// Whether `text` means an installed connector and not a package file. `hello` is more likely a name cut
+/// short than a file without an ending that is not there.
+pub(super) fn is_installed_name(text: &str) -> bool {
+    is_reference(text) || !(text.contains('.') || Path::new(text).exists())
+}
+
+/// The installed connector that `text` names; for a name without its beginning, the whole name as a way on.
+pub(super) fn resolve(host: &Host, text: &str) -> Result<ConnectorRef, HostError> {
+    if is_reference(text) {
+        return host.resolve(text);
+    }
+    let short = text.split('@').next().unwrap_or_default();
+    let names = host.list()?.into_iter().map(|entry| entry.name.to_string());
+    let hint = match names.into_iter().find(|name| name.rsplit('/').next() == Some(short)) {
+        Some(name) => format!("Did you mean {name}?"),
+        None => "A name is written like github://acme/slack; `cofferdam list` shows those there are.".into(),
+    };
+    let message = format!("`{}` is not a connector's whole name.", safe_line(text, 100));
+    Err(HostError::new(HostErrorKind::ConnectorNotFound, message).hint(hint))
+}
+
+/// Where the signature of a package is, unless somebody says otherwise.
+pub(super) fn signature_path(package: &Path) -> PathBuf {
+    files::beside(package, ".dsse.json")
+}

@@ -1,0 +1,150 @@
+//! What came in the place of a value: a failure, the host's own error, or a cancellation.
+
+use cofferdam_core::error::{Error, HostError, HostErrorKind};
+use cofferdam_core::failure::{Failure, FailureClass, safe_line};
+use serde_json::{Value, json};
+
+use super::Rendered;
+use crate::flow::Again;
+
+/// Longest line that an agent is told, in characters.
+const LINE_CHARS: usize = 2_000;
+
+/// Tells an agent why `action` has no value.
+#[must_use]
+pub fn error(action: &str, error: &Error) -> Rendered {
+    if let Error::Failure(failure) = error
+        && let Some(refusal) = refused_arguments(failure)
+    {
+        let (action, code, id) = (named(action), failure.code(), failure.audit_id());
+        let text = format!(
+            "{refusal}\nAction '{action}' was called with arguments that its connector refuses ({code}). Change them: the \
+             same call is refused again.\naudit_id: {id}"
+        );
+        let structured = serde_json::to_value(failure).unwrap_or_default();
+        return Rendered { text, beside: None, structured, is_error: true };
+    }
+    told(action, error, true)
+}
+
+/// The same of an action, whose step's arguments need not be its caller's.
+pub(super) fn of_action(action: &str, error: &Error) -> Rendered {
+    told(action, error, true)
+}
+
+/// The same without a word on when to try again: of an action, a step of which must not be repeated.
+pub(super) fn not_to_be_retried(action: &str, error: &Error) -> Rendered {
+    told(action, error, false)
+}
+
+fn told(action: &str, error: &Error, may_retry: bool) -> Rendered {
+    let (text, structured) = match error {
+        Error::Failure(failure) => of_failure(action, failure, may_retry),
+        Error::Host(error) => of_host(action, error, "was not run", may_retry),
+    };
+    Rendered { text, beside: None, structured, is_error: true }
+}
+
+fn of_failure(action: &str, failure: &Failure, may_retry: bool) -> (String, Value) {
+    let hint = hint(failure, may_retry);
+    let class = match failure.code() {
+        // The arguments are at fault, not the connector.
+        code @ "input_invalid" => code,
+        _ => failure.class().name(),
+    };
+    let id = failure.audit_id().as_str();
+    let mut text = failed(action, class, failure.message(), hint.as_deref(), id);
+    if let Some(said) = said(failure) {
+        // Before its record.
+        let at = text.rfind('\n').unwrap_or(text.len());
+        text.insert_str(at, &format!("\n{said}"));
+    }
+    (text, serde_json::to_value(failure).unwrap_or_default())
+}
+
+/// Returns the connector's own reason for refusing the arguments, if the call failed for that. The caller's own
+/// arguments are what is wrong: that comes before every word of the host's.
+pub fn refused_arguments(failure: &Failure) -> Option<String> {
+    said(failure).filter(|_| failure.code() == "input_invalid")
+}
+
+/// What the connector says of it, as one line that cannot be taken for the host's: quoted, and named as what it is.
+fn said(failure: &Failure) -> Option<String> {
+    let text = |name: &str| failure.details().get(name).and_then(Value::as_str);
+    let said = text("connector_message").filter(|said| !said.trim().is_empty())?;
+    let of = text("field").or_else(|| text("connector_code"));
+    let whole = of.map_or_else(|| said.to_owned(), |of| format!("{of}: {said}"));
+    Some(format!("The connector says: {}", Value::from(safe_line(&whole, LINE_CHARS))))
+}
+
+/// What mends it, or when to try again, and that others were asked, too.
+fn hint(failure: &Failure, may_retry: bool) -> Option<String> {
+    let details = failure.details();
+    let mends = details.get("suggestion").and_then(Value::as_str).map(str::to_owned);
+    let after =
+        details.get("retry_after_ms").and_then(Value::as_u64).filter(|_| failure.retriable() && may_retry);
+    let again = || after.map(|ms| format!("Try again after {} s.", ms.div_ceil(1000)));
+    let chain = details.get("chain").and_then(Value::as_array).map(Vec::len);
+    // A denial's message has the way out of it where there is one, and is not said twice.
+    let is_denial = failure.class() == FailureClass::CapabilityDenied;
+    let said = |mends: &String| is_denial && failure.message().contains(mends.trim_end_matches('.'));
+    let mends = mends.filter(|mends| !said(mends));
+    // A command stands for itself.
+    match (mends, again(), chain) {
+        (Some(command), ..) => Some(command),
+        (None, Some(again), Some(asked)) => Some(format!("{again} {asked} candidates were asked in turn.")),
+        (None, None, Some(asked)) => Some(format!("{asked} candidates were asked in turn.")),
+        (None, again, None) => again,
+    }
+}
+
+/// The three lines of a failure, but for what its connector says of it; two where nothing is known that mends it.
+pub(super) fn failed(action: &str, class: &str, message: &str, hint: Option<&str>, audit_id: &str) -> String {
+    let first = format!("Action '{}' failed: {class} ({}).", named(action), sentence(message));
+    lines(first, hint, &format!("audit_id: {audit_id}"))
+}
+
+/// The same of an action that was begun and could not go on.
+pub(super) fn of_host_begun(action: &str, error: &HostError, again: Again) -> Rendered {
+    let (text, structured) = of_host(action, error, "failed", again != Again::AskFirst);
+    Rendered { text, beside: None, structured, is_error: true }
+}
+
+/// What the host says of itself is for its operator, and may name places of the machine: an agent is told what it is,
+/// and more only where the agent's own request is what is wrong.
+fn of_host(action: &str, error: &HostError, ended: &str, may_retry: bool) -> (String, Value) {
+    let (code, id) = (error.kind().code(), error.request_id().as_str());
+    let own = error.kind().is_about_the_request();
+    let message = if own { error.message() } else { error.kind().meaning() };
+    let hint = if own { error.hint_text() } else { Some("The operator's log says more.") };
+    let hint = hint.filter(|_| may_retry || error.kind() != HostErrorKind::Busy);
+    let (action, said) = (named(action), sentence(message));
+    let first = match error.kind() {
+        HostErrorKind::Cancelled => format!("Action '{action}' was cancelled: {said}."),
+        _ => format!("Action '{action}' {ended}: {code} ({said})."),
+    };
+    let text = lines(first, hint, &format!("request_id: {id}"));
+    let mut details = if own { error.details().clone() } else { Default::default() };
+    if let Some(hint) = hint {
+        details.insert("suggestion".into(), hint.into());
+    }
+    let structured =
+        json!({"error": {"code": code, "message": message, "details": details, "request_id": id}});
+    (text, structured)
+}
+
+/// The name as it is told, whoever chose it.
+pub(super) fn named(action: &str) -> String {
+    safe_line(action, 200)
+}
+
+/// One line without its full stop, to stand in parentheses.
+fn sentence(message: &str) -> String {
+    safe_line(message, LINE_CHARS).trim_end_matches('.').to_owned()
+}
+
+fn lines(first: String, hint: Option<&str>, last: &str) -> String {
+    let hint = hint.map(|hint| safe_line(hint, LINE_CHARS)).filter(|hint| !hint.is_empty());
+    let hint = hint.map(|hint| format!("\n{hint}")).unwrap_or_default();
+    format!("{first}{hint}\n{last}")
+}

@@ -1,0 +1,450 @@
+//! An action's own place in the record: what was asked for, each of its steps with the call that it is, and one end.
+//!
+//! The beginning is durable before the first step runs, and the end before anybody hears of it. What lies between is
+//! given to the record before the step's call is, which writes in the order in which it is given things: so no call of
+//! an action is on record that the action does not name.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cofferdam_audit::{CallStatus, KeyClaim, KeyEnd, KeyOf, Opened, Part, Route, Verdict};
+use cofferdam_core::digest::Digest;
+use cofferdam_core::error::{Error, HostError, HostErrorKind};
+use cofferdam_core::event::{ACTION_SCHEME, Listener, Step};
+use cofferdam_core::failpoint;
+use cofferdam_core::failure::{AuditId, Prompt};
+use serde_json::{Map, Value, json};
+use tracing::Span;
+
+use super::fingerprint;
+use super::idempotency::{Patience, Turn};
+use super::kept::{self, Recorded};
+use super::key_end;
+use super::on_record::{End, OnRecord, unavailable, verdict};
+use super::operator_view;
+use super::pipeline::Pipeline;
+use super::redact::Redactor;
+use super::report::Report;
+use super::request::{IfRunning, actor_name, idempotency_key};
+use super::spans;
+use super::tell::tell;
+
+/// The operation of an action's row.
+const RUN: &str = "run";
+
+/// What is known of an action while it runs; dropped without an outcome it records a cancellation.
+pub(crate) struct ActionRecord {
+    audit_id: AuditId,
+    /// As `name@version`.
+    name: Arc<str>,
+    file: Digest,
+    on_record: OnRecord,
+    redactor: Redactor,
+    listener: Option<Arc<dyn Listener>>,
+    seq: u32,
+    steps: u32,
+    /// The step that was begun last, unless it is over.
+    running: Option<Running>,
+    begun: u32,
+    args: Map<String, Value>,
+    key: Option<Arc<str>>,
+    replayed: Option<AuditId>,
+    /// How many items of the values of its steps failed, where some did.
+    partial: BTreeMap<String, u64>,
+    span: Span,
+    /// How it ended, once that is written down.
+    ended: Option<Verdict>,
+    operator: Option<Map<String, Value>>,
+    /// What a person could be asked about how it ended.
+    prompt: Option<Prompt>,
+    told: bool,
+}
+
+/// Which action is run, and by whom.
+pub(crate) struct Asked<'a> {
+    /// Its id, where whoever asks had to know that beforehand.
+    pub(crate) audit_id: Option<AuditId>,
+    /// As `name@version`.
+    pub(crate) name: &'a str,
+    /// The SHA-256 of its file.
+    pub(crate) file: Digest,
+    /// Who asks; none: the host's own actor.
+    pub(crate) actor: Option<&'a str>,
+    /// How many steps it has.
+    pub(crate) steps: usize,
+}
+
+/// What an action begins with.
+pub(crate) struct Beginning {
+    /// The arguments, defaults included.
+    pub(crate) args: Map<String, Value>,
+    /// What its caller chose of each service.
+    pub(crate) identities: BTreeMap<String, String>,
+    /// The key that its caller gave.
+    pub(crate) key: Option<String>,
+    /// Those that its steps carry then.
+    pub(crate) step_keys: Vec<String>,
+    /// What becomes of it where an action with its key is still running.
+    pub(crate) if_running: IfRunning,
+    /// How long it may take.
+    pub(crate) allowed: Duration,
+    /// When its time is over.
+    pub(crate) deadline: Instant,
+}
+
+/// A step that begins.
+#[derive(Debug, Clone)]
+pub(crate) struct Running {
+    /// Its name in the action.
+    pub(crate) id: Arc<str>,
+    /// Its call.
+    pub(crate) call: AuditId,
+    /// The connector, as `name@version`.
+    pub(crate) connector: Arc<str>,
+    /// The operation.
+    pub(crate) op: Arc<str>,
+    /// Which step it is, from 1.
+    pub(crate) number: u32,
+}
+
+/// What else is known of an action that is over.
+pub(crate) struct Closed {
+    /// The failure as its operator sees it.
+    pub(crate) operator: Option<Map<String, Value>>,
+    /// The action whose recorded outcome this is.
+    pub(crate) replayed: Option<AuditId>,
+    /// How many items of the values of its steps failed, where some did.
+    pub(crate) partial: BTreeMap<String, u64>,
+}
+
+impl ActionRecord {
+    /// Opens it: somebody asks for the action.
+    pub(crate) fn open(pipeline: &Pipeline, asked: Asked<'_>) -> Self {
+        let recording = Arc::clone(&pipeline.recording);
+        let actor = asked.actor.map_or_else(|| Arc::clone(&recording.settings().actor), actor_name);
+        let audit_id = asked.audit_id.unwrap_or_else(AuditId::mint);
+        let (name, steps): (Arc<str>, _) =
+            (asked.name.into(), u32::try_from(asked.steps).unwrap_or(u32::MAX));
+        let connector: Arc<str> = format!("{ACTION_SCHEME}{name}").into();
+        let route = Route {
+            connector: Arc::clone(&connector),
+            op: RUN.into(),
+            action: Some(Arc::clone(&name)),
+            step: None,
+        };
+        let redactor = Redactor::new(recording.settings().field_bytes);
+        let clock = Arc::clone(&pipeline.loader.clock);
+        let mut record = Self {
+            on_record: OnRecord::new(recording, clock, audit_id.clone(), route, actor),
+            span: spans::action(&audit_id, &name, steps),
+            audit_id,
+            name: Arc::clone(&name),
+            file: asked.file,
+            redactor,
+            listener: pipeline.listener.clone(),
+            seq: 0,
+            steps,
+            running: None,
+            begun: 0,
+            args: Map::new(),
+            key: None,
+            replayed: None,
+            partial: BTreeMap::new(),
+            ended: None,
+            operator: None,
+            prompt: None,
+            told: false,
+        };
+        let actor = Arc::clone(record.on_record.actor());
+        let more = [("actor", &*actor), ("action", &*name)].map(|(key, text)| (key.to_owned(), text.into()));
+        let step = Step::Received { connector: &connector, op: RUN };
+        record.write_down(step, Map::from_iter(more));
+        record.tell(step);
+        record
+    }
+
+    /// Its id.
+    pub(crate) fn audit_id(&self) -> &AuditId {
+        &self.audit_id
+    }
+
+    /// The span of the whole action.
+    pub(crate) fn span(&self) -> Span {
+        self.span.clone()
+    }
+
+    /// The action begins, and comes back once that is durable: it runs, or the outcome of one before it, with the same
+    /// key, is its own.
+    ///
+    /// # Errors
+    /// The key is no key, is another action's, or stands for what is not known; or nothing can be recorded.
+    pub(crate) async fn begins(
+        &mut self,
+        pipeline: &Pipeline,
+        with: Beginning,
+    ) -> Result<Option<Recorded<Value>>, HostError> {
+        pipeline.recording.ready().map_err(unavailable)?;
+        self.key = match with.key.as_deref() {
+            Some(key) => Some(idempotency_key(Some(key), self.audit_id.text())?),
+            None => None,
+        };
+        // Under a key each step has one of its own: so all of it may be asked for again.
+        self.on_record.idempotent(self.key.is_some());
+        if let Some(key) = &self.key {
+            let actor = self.on_record.actor();
+            let fingerprint =
+                fingerprint::of_action((&self.name, &self.file), &with.args, &with.identities, actor);
+            let at = self.on_record.now();
+            let steps = with.step_keys.iter().map(|key| Arc::from(key.as_str())).collect();
+            let of = KeyOf::Action { action: Arc::clone(&self.name), steps };
+            self.on_record.claims(KeyClaim { key: Arc::clone(key), fingerprint, at, of });
+        }
+        self.args = with.args;
+        let mut patience = Patience::until(with.deadline);
+        loop {
+            let standing = self.on_record.standing().await?;
+            match pipeline.under_key(with.if_running, standing, &mut patience).await? {
+                Turn::Recorded { of, mut recorded, .. } => {
+                    self.partial = std::mem::take(&mut recorded.partial_steps);
+                    self.step(Step::Replayed { of: &of });
+                    spans::replayed(&self.span, &of);
+                    self.replayed = Some(of);
+                    return Ok(Some(recorded));
+                }
+                Turn::LookAgain => {}
+                Turn::Own => {
+                    if self.admitted(with.allowed).await? {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Puts on record that it runs; false where its key was another's meanwhile.
+    async fn admitted(&mut self, allowed: Duration) -> Result<bool, HostError> {
+        let allowed = u64::try_from(allowed.as_millis()).unwrap_or(u64::MAX);
+        let arguments = kept::measured(&serde_json::to_vec(&self.args).unwrap_or_default());
+        let carried = self.key.as_ref().map(|key| self.redactor.text(key));
+        let mut facts = Map::from_iter([
+            ("connector".to_owned(), format!("{ACTION_SCHEME}{}", self.name).into()),
+            ("hash".to_owned(), format!("sha256:{}", self.file).into()),
+            ("idempotent".to_owned(), self.on_record.is_idempotent().into()),
+            ("idempotency_key".to_owned(), carried.into()),
+            ("limits".to_owned(), json!({"wall_ms": allowed})),
+            ("steps".to_owned(), self.steps.into()),
+            ("arguments".to_owned(), arguments.into()),
+        ]);
+        facts.extend(self.on_record.claimed().map(|claim| ("claim".to_owned(), claim)));
+        self.seq = self.seq.saturating_add(1);
+        self.on_record.event(self.seq, "admitted", facts);
+        let opened = spans::recording(self.on_record.durable()).await;
+        let begun = matches!(opened, Ok(Opened::Begun));
+        if !begun {
+            self.seq = self.seq.saturating_sub(1);
+        }
+        opened?;
+        Ok(begun)
+    }
+
+    /// A step begins: that is given to the record before its call is.
+    pub(crate) fn step_starts(&mut self, running: Running) {
+        self.begun = self.begun.saturating_add(1);
+        let Running { id, call, connector, op, number } = &running;
+        let (number, of) = (*number, self.steps);
+        self.step(Step::StepStarted { step: id, call, connector, op, number, of });
+        self.on_record.soon();
+        self.running = Some(running);
+        failpoint::pass("step.begins");
+    }
+
+    /// The step that was begun last is over.
+    pub(crate) fn step_ended(&mut self, error: Option<&Error>, report: &Report) {
+        self.redactor.learns(&report.secrets);
+        if let (Some(running), Some(failed)) = (&self.running, report.partial) {
+            self.partial.insert(running.id.to_string(), failed);
+        }
+        let verdict = match error {
+            None => verdict(CallStatus::Value),
+            Some(error) => of_error(error),
+        };
+        let mut more = Map::from_iter([
+            ("attempts".to_owned(), report.attempts.len().into()),
+            ("may_have_sent".to_owned(), report.may_have_sent().into()),
+        ]);
+        more.extend(report.replayed.as_ref().map(|of| ("replayed".to_owned(), of.as_str().into())));
+        self.step_over(&verdict, more);
+        failpoint::pass("step.ended");
+    }
+
+    fn step_over(&mut self, verdict: &Verdict, more: Map<String, Value>) {
+        let Some(Running { id, call, number, .. }) = self.running.take() else { return };
+        let step = Step::StepEnded {
+            step: &id,
+            call: &call,
+            outcome: verdict.status.name(),
+            class: verdict.class,
+            code: verdict.code.as_deref(),
+            number,
+            of: self.steps,
+        };
+        self.write_down(step, more);
+        self.tell(step);
+    }
+
+    fn step(&mut self, step: Step<'_>) {
+        self.write_down(step, Map::new());
+        self.tell(step);
+    }
+
+    fn write_down(&mut self, step: Step<'_>, more: Map<String, Value>) {
+        self.seq = self.seq.saturating_add(1);
+        let mut facts = step.facts();
+        facts.extend(more);
+        self.on_record.event(self.seq, step.name(), facts);
+    }
+
+    fn tell(&self, step: Step<'_>) {
+        tell(&self.audit_id, self.seq, self.listener.as_deref(), step);
+    }
+
+    /// Writes the end, and gives the outcome back once that is durable.
+    pub(crate) async fn close(mut self, outcome: Result<Value, Error>) -> (Result<Value, Error>, Closed) {
+        let (mut more, mut sealed) = (Map::new(), None);
+        match &self.replayed {
+            Some(of) => {
+                more.insert("replayed".to_owned(), of.as_str().into());
+            }
+            None => {
+                let whole = kept::outcome_of_action(&outcome, self.partial.clone());
+                let mut shown = self.shown(whole.payload());
+                // What a failure says is shown whole, below.
+                if outcome.is_err() {
+                    shown.remove("text");
+                }
+                more.insert("result".to_owned(), shown.into());
+                // Now that the secrets of its calls are known.
+                let args = serde_json::to_vec(&self.args).unwrap_or_default();
+                more.insert("arguments".to_owned(), self.shown(&args).into());
+                sealed = self.on_record.sealed(Part::Outcome, whole.text).ok().flatten();
+            }
+        }
+        let (verdict, key) = match &outcome {
+            // Its own row of a key has nothing else to say: what may be done again, each step's key says.
+            Err(error) => {
+                let mut view = operator_view::of(error, &self.redactor);
+                view.insert("actor".to_owned(), (**self.on_record.actor()).into());
+                view.insert("at".to_owned(), self.on_record.now().to_string().into());
+                self.operator = Some(view.clone());
+                self.prompt = error.prompt();
+                more.insert("failure".to_owned(), view.into());
+                (of_error(error), KeyEnd::Free)
+            }
+            Ok(_) if self.begun == 0 => (verdict(CallStatus::Value), KeyEnd::Free),
+            Ok(_) => (verdict(CallStatus::Value), KeyEnd::Keeps(self.on_record.key_stands_until())),
+        };
+        self.write_end(&verdict, key, more);
+        let end = End { attempts: self.begun, verdict: verdict.clone(), key, outcome: sealed };
+        let closed = match &outcome {
+            // Nothing was done: why not is told, whatever becomes of the record.
+            Err(_) if self.begun == 0 => spans::recording(self.on_record.close_once(end)).await.or(Ok(())),
+            _ => spans::recording(self.on_record.close(end)).await,
+        };
+        spans::called(&self.span, self.begun, &verdict, closed.as_ref().err());
+        // Whoever listens hears what the caller hears, and no sooner than it is on record.
+        let closed = closed.map_err(|error| error.of_request(&self.audit_id));
+        match &closed {
+            Ok(()) => self.told(&verdict),
+            Err(error) => {
+                let code = Some(error.kind().code().into());
+                self.told(&Verdict { code, ..super::on_record::verdict(CallStatus::Refused) });
+            }
+        }
+        let also = Closed {
+            operator: self.operator.take(),
+            replayed: self.replayed.take(),
+            partial: std::mem::take(&mut self.partial),
+        };
+        (closed.map_err(Error::from).and(outcome), also)
+    }
+
+    /// A payload as the record shows it.
+    fn shown(&self, payload: &[u8]) -> Map<String, Value> {
+        let mut shown = kept::measured(payload);
+        shown.extend(self.redactor.payload(payload).map(|text| ("text".to_owned(), text.into())));
+        shown
+    }
+
+    /// Writes down how it ended.
+    fn write_end(&mut self, verdict: &Verdict, key: KeyEnd, mut more: Map<String, Value>) {
+        more.insert("attempts".to_owned(), self.begun.into());
+        if self.on_record.claimed().is_some() {
+            more.insert("key_end".to_owned(), key_end::fact(key));
+        }
+        let (outcome, class) = (verdict.status.name(), verdict.class);
+        self.write_down(
+            Step::Final { outcome, class, code: verdict.code.as_deref(), prompt: self.prompt },
+            more,
+        );
+        self.ended = Some(verdict.clone());
+    }
+
+    /// Tells how it ended, once.
+    fn told(&mut self, verdict: &Verdict) {
+        if std::mem::replace(&mut self.told, true) {
+            return;
+        }
+        let (outcome, class, code) = (verdict.status.name(), verdict.class, verdict.code.as_deref());
+        self.tell(Step::Final { outcome, class, code, prompt: self.prompt });
+        tracing::info!(
+            target: "cofferdam::record",
+            audit_id = self.audit_id.as_str(),
+            action = &*self.name,
+            steps = self.begun,
+            outcome,
+            class,
+            code,
+            "action"
+        );
+    }
+}
+
+impl Drop for ActionRecord {
+    fn drop(&mut self) {
+        if self.told {
+            return;
+        }
+        let verdict = match self.ended.take() {
+            // Whoever waited for the end is gone.
+            Some(verdict) => verdict,
+            None => {
+                let verdict = verdict(CallStatus::Cancelled);
+                self.step_over(&verdict, Map::new());
+                self.write_end(&verdict, KeyEnd::Free, Map::new());
+                verdict
+            }
+        };
+        self.told(&verdict);
+        spans::called(&self.span, self.begun, &verdict, None);
+        self.on_record.abandon(End { attempts: self.begun, verdict, key: KeyEnd::Free, outcome: None });
+    }
+}
+
+/// How what ends with this error ended.
+fn of_error(error: &Error) -> Verdict {
+    match error {
+        Error::Failure(failure) => Verdict {
+            class: Some(failure.class().name()),
+            code: Some(failure.code().into()),
+            ..verdict(CallStatus::Failure)
+        },
+        Error::Host(error) => {
+            let status = match error.kind() {
+                HostErrorKind::Cancelled => CallStatus::Cancelled,
+                _ => CallStatus::Refused,
+            };
+            Verdict { code: Some(error.kind().code().into()), ..verdict(status) }
+        }
+    }
+}

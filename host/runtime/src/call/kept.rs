@@ -1,0 +1,362 @@
+//! What is kept of a call to do it again or to give its outcome again: the request and the outcome as texts that are
+//! sealed, and the way back.
+//!
+//! Each is a head of one line of JSON, and after it the payload as it is: arguments, a value. So a payload of megabytes
+//! is neither escaped nor parsed on the way.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cofferdam_core::digest::Digest;
+use cofferdam_core::error::{Error, HostError, WholeHostError};
+use cofferdam_core::failure::{Failure, WholeFailure};
+use cofferdam_core::limits::LimitRequest;
+use cofferdam_core::privileged::MakeFailure as _;
+use cofferdam_egress::resilience::Profile;
+use cofferdam_model::action::ActionScope;
+use cofferdam_sandbox::Answer;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::chain::Alternate;
+use super::request::{Args, Call, ConnectorRef};
+
+/// The version of the form of what is sealed.
+const FORM: u8 = 1;
+
+/// A text to be sealed, and where its payload begins.
+pub(super) struct Whole {
+    pub(super) text: Vec<u8>,
+    payload: usize,
+}
+
+impl Whole {
+    fn new(head: &impl Serialize, payload: impl FnOnce(&mut Vec<u8>)) -> Self {
+        // A head is texts and numbers: nothing in it can fail.
+        let mut text = serde_json::to_vec(head).unwrap_or_default();
+        text.push(b'\n');
+        let at = text.len();
+        payload(&mut text);
+        Self { text, payload: at }
+    }
+
+    /// The payload: arguments, a value or an envelope as JSON text.
+    pub(super) fn payload(&self) -> &[u8] {
+        self.text.get(self.payload..).unwrap_or_default()
+    }
+
+    fn split<'t, H: Deserialize<'t>>(text: &'t [u8]) -> Option<(H, &'t [u8])> {
+        let line = text.iter().position(|byte| *byte == b'\n')?;
+        let (head, payload) = text.split_at_checked(line)?;
+        Some((serde_json::from_slice(head).ok()?, payload.get(1..)?))
+    }
+}
+
+/// A call but for its arguments.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RequestHead {
+    v: u8,
+    connector: String,
+    op: String,
+    /// The key that its caller gave,
+    key: Option<String>,
+    /// and the one that its attempts carry.
+    carries: String,
+    actor: String,
+    action: Option<String>,
+    step: Option<String>,
+    limits: Amounts,
+    identities: BTreeMap<String, String>,
+    scope: Option<Scope>,
+    /// The profile's name.
+    retry: Option<String>,
+    attempt_timeout: Option<Duration>,
+    once: bool,
+    allow_unsigned: bool,
+    rotate_on_permanent: bool,
+    alternates: Vec<Instead>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Amounts {
+    fuel: Option<u64>,
+    wall_ms: Option<u64>,
+    memory: Option<u64>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Scope {
+    action: String,
+    operations: Vec<String>,
+    hosts: Vec<String>,
+    limits: Amounts,
+    identities: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Instead {
+    connector: String,
+    op: String,
+    overrides: Map<String, Value>,
+    scope: Option<Scope>,
+    identities: BTreeMap<String, String>,
+}
+
+impl Amounts {
+    fn of(limits: &LimitRequest) -> Self {
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Self { fuel: limits.fuel(), wall_ms: limits.wall_time().map(millis), memory: limits.memory() }
+    }
+
+    fn restored(&self) -> Option<LimitRequest> {
+        let wall = self.wall_ms.map(|ms| format!("{ms}ms"));
+        // Sizes are written in no smaller unit, and read from none.
+        let memory = self.memory.map(|bytes| format!("{}KiB", bytes / 1024));
+        LimitRequest::parse(self.fuel, wall.as_deref(), memory.as_deref()).ok()
+    }
+}
+
+impl Scope {
+    fn of(scope: &Arc<ActionScope>) -> Self {
+        Self {
+            action: scope.action().to_owned(),
+            operations: scope.operations().to_vec(),
+            hosts: scope.hosts().iter().map(ToString::to_string).collect(),
+            limits: Amounts::of(scope.limits()),
+            identities: scope.identities().clone(),
+        }
+    }
+
+    fn restored(self) -> Option<Arc<ActionScope>> {
+        let scope = ActionScope::new(&self.action, &self.operations, &self.hosts).ok()?;
+        let scope = scope.with_limits(self.limits.restored()?);
+        let scope = self
+            .identities
+            .into_iter()
+            .fold(scope, |scope, (service, identity)| scope.with_identity(service, identity));
+        Some(Arc::new(scope))
+    }
+}
+
+fn pinned(connector: &ConnectorRef) -> String {
+    match connector.hash() {
+        Some(hash) => format!("{}#sha256:{hash}", connector.text()),
+        None => connector.text().to_string(),
+    }
+}
+
+/// All that is needed to do `call` again, whose attempts carry this key.
+pub(super) fn request(call: &Call, actor: &str, carries: &str) -> Whole {
+    let alternates = call.alternates.iter().map(|alternate| Instead {
+        connector: pinned(&alternate.connector),
+        op: alternate.op.clone(),
+        overrides: alternate.overrides.clone(),
+        scope: alternate.scope.as_ref().map(Scope::of),
+        identities: alternate.identities.clone(),
+    });
+    let (action, step) = call.action_and_step();
+    let head = RequestHead {
+        v: FORM,
+        connector: pinned(&call.connector),
+        op: call.op.clone(),
+        key: call.idempotency_key.clone(),
+        carries: carries.to_owned(),
+        actor: actor.to_owned(),
+        action: action.map(str::to_owned),
+        step: step.map(str::to_owned),
+        limits: Amounts::of(&call.limits),
+        identities: call.identities.clone(),
+        scope: call.scope.as_ref().map(Scope::of),
+        retry: call.retry.as_ref().map(|profile| profile.name().to_string()),
+        attempt_timeout: call.attempt_timeout,
+        once: call.once,
+        allow_unsigned: call.allow_unsigned,
+        rotate_on_permanent: call.rotate_on_permanent,
+        alternates: alternates.collect(),
+    };
+    Whole::new(&head, |text| match &call.args {
+        Args::Value(value) => value.append_to(text),
+        Args::Text(args) => text.extend_from_slice(args.as_bytes()),
+    })
+}
+
+/// The call that was sealed; none where it is no such text. A retry profile comes back by its name, as `profile` knows
+/// it now: what the operator changed since holds.
+pub(super) fn call(sealed: &[u8], profile: impl Fn(&str) -> Option<Arc<Profile>>) -> Option<Call> {
+    let (head, args): (RequestHead, _) = Whole::split(sealed)?;
+    let args = std::str::from_utf8(args).ok()?;
+    let mut call = Call::from_text(ConnectorRef::parse(&head.connector).ok()?, head.op, args);
+    call.limits = head.limits.restored()?;
+    call.carries = Some(head.carries.into());
+    call.idempotency_key = head.key;
+    call.actor = Some(head.actor.into());
+    call.step = head.action.map(|action| (action.into(), head.step.map(Into::into)));
+    call.identities = head.identities;
+    call.scope = match head.scope {
+        Some(scope) => Some(scope.restored()?),
+        None => None,
+    };
+    call.retry = head.retry.and_then(|name| profile(&name));
+    call.attempt_timeout = head.attempt_timeout;
+    call.once = head.once;
+    call.allow_unsigned = head.allow_unsigned;
+    call.rotate_on_permanent = head.rotate_on_permanent;
+    for instead in head.alternates {
+        let mut alternate = Alternate::new(ConnectorRef::parse(&instead.connector).ok()?, instead.op);
+        alternate.overrides = instead.overrides;
+        alternate.identities = instead.identities;
+        alternate.scope = match instead.scope {
+            Some(scope) => Some(scope.restored()?),
+            None => None,
+        };
+        call.alternates.push(alternate);
+    }
+    (head.v == FORM).then_some(call)
+}
+
+/// What came of a call, but for its value.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OutcomeHead<'o> {
+    v: u8,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    failure: Option<WholeFailure<'o>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    error: Option<WholeHostError<'o>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    partial: Option<u64>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    partial_steps: BTreeMap<String, u64>,
+}
+
+/// An outcome as it was recorded.
+pub(crate) struct Recorded<A> {
+    /// The outcome; its failure has the audit id of the call that it is of.
+    pub(crate) outcome: Result<A, Error>,
+    /// How many items of the value failed.
+    pub(crate) partial: Option<u64>,
+    /// Of an action: how many items of the values of its steps failed, where some did.
+    pub(crate) partial_steps: BTreeMap<String, u64>,
+}
+
+/// All of an outcome. Its payload is what a caller gets: the value, or the envelope.
+pub(super) fn outcome<A: Answer>(outcome: &Result<A, Error>, partial: Option<u64>) -> Whole {
+    whole(outcome, partial, BTreeMap::new())
+}
+
+/// The same of an action, some of whose steps have partial values.
+pub(super) fn outcome_of_action<A: Answer>(
+    outcome: &Result<A, Error>,
+    partial_steps: BTreeMap<String, u64>,
+) -> Whole {
+    whole(outcome, None, partial_steps)
+}
+
+fn whole<A: Answer>(
+    outcome: &Result<A, Error>,
+    partial: Option<u64>,
+    partial_steps: BTreeMap<String, u64>,
+) -> Whole {
+    let (failure, error) = match outcome {
+        Ok(_) => (None, None),
+        Err(Error::Failure(failure)) => (Some(failure.whole()), None),
+        Err(Error::Host(error)) => (None, Some(error.whole())),
+    };
+    Whole::new(&OutcomeHead { v: FORM, failure, error, partial, partial_steps }, |text| match outcome {
+        Ok(value) => value.append_to(text),
+        Err(error) => {
+            let _ = serde_json::to_writer(text, error);
+        }
+    })
+}
+
+/// The outcome that was sealed; none where it is no such text.
+pub(super) fn recorded<A: Answer>(sealed: &[u8]) -> Option<Recorded<A>> {
+    let (head, payload): (OutcomeHead<'_>, _) = Whole::split(sealed)?;
+    let outcome = match (head.failure, head.error) {
+        (None, None) => Ok(A::from_json(payload)?),
+        (Some(failure), None) => Err(Failure::restored(failure)?.into()),
+        (None, Some(error)) => Err(HostError::restored(error)?.into()),
+        (Some(_), Some(_)) => return None,
+    };
+    (head.v == FORM).then_some(Recorded { outcome, partial: head.partial, partial_steps: head.partial_steps })
+}
+
+/// What the record says of a payload: how long it is, and its SHA-256.
+pub(super) fn measured(payload: &[u8]) -> Map<String, Value> {
+    Map::from_iter([
+        ("bytes".into(), payload.len().into()),
+        ("sha256".into(), Digest::of(payload).to_string().into()),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use serde_json::json;
+
+    use super::*;
+    use cofferdam_core::error::HostErrorKind;
+
+    fn of(text: &str) -> ConnectorRef {
+        ConnectorRef::parse(text).unwrap()
+    }
+
+    #[test]
+    fn a_call_comes_back_as_it_was_asked_for() {
+        let scope = ActionScope::new("notify@1.0.0", ["post"], ["a.example:8443"]).unwrap();
+        let scope = Arc::new(scope.with_identity("slack", "work"));
+        let limits = LimitRequest::parse(Some(7), Some("1500ms"), Some("3MiB")).unwrap();
+        let pin = Digest::of(b"x");
+        let overrides = json!({"model": "small", "n": 0.1}).as_object().unwrap().clone();
+        let args = "{ \"text\" : \"a\\nb\", \"n\": 1.10 }";
+        let call = Call::from_text(of("github://acme/slack@1.2.0").pinned(pin), "post", args)
+            .limits(limits)
+            .idempotency_key("order-17")
+            .identity("slack", "home")
+            .within(Arc::clone(&scope))
+            .step_of("notify", "two")
+            .attempt_timeout(Duration::from_micros(1_234_567))
+            .retry(Profile::named("patient").unwrap())
+            .not_idempotent()
+            .rotate_on_permanent()
+            .or_else(
+                Alternate::new(of("github://acme/mail@0.1.0"), "send")
+                    .with_args(overrides)
+                    .within(scope)
+                    .identity("mail", "b"),
+            );
+        let whole = request(&call, "cli:ada", "order-17");
+        assert_eq!(whole.payload(), args.as_bytes());
+        let back = super::call(&whole.text, Profile::named).unwrap();
+        assert_eq!(format!("{:?}", request(&back, "cli:ada", "order-17").text), format!("{:?}", whole.text));
+        assert_eq!((back.carries.as_deref(), back.actor.as_deref()), (Some("order-17"), Some("cli:ada")));
+        assert_eq!((back.limits, back.args, back.scope), (call.limits, call.args, call.scope));
+        assert_eq!(back.connector.hash(), Some(&pin));
+        let value = Call::new(of("github://acme/slack@1.2.0"), "post", json!({"n": 1.1e300, "a": "ü"}));
+        let whole = request(&value, "host", "audit-x");
+        assert_eq!(whole.payload(), "{\"n\":1.1e+300,\"a\":\"ü\"}".as_bytes());
+        assert!(super::call(b"{}\n{}", Profile::named).is_none());
+    }
+
+    #[test]
+    fn an_outcome_comes_back_in_the_same_bytes() {
+        let text = "{\"n\":1.10,\"b\":[1,2]}";
+        let whole = outcome(&Ok::<_, Error>(text.to_owned()), Some(2));
+        let back = recorded::<String>(&whole.text).unwrap();
+        assert_eq!((&*back.outcome.unwrap(), back.partial), (text, Some(2)));
+        let back = recorded::<Value>(&whole.text).unwrap();
+        assert_eq!(back.outcome.unwrap(), json!({"n": 1.1, "b": [1, 2]}));
+        let error: Result<Value, Error> =
+            Err(HostError::new(HostErrorKind::Busy, "No room.").hint("Wait.").into());
+        let whole = outcome(&error, None);
+        let back = recorded::<Value>(&whole.text).unwrap().outcome.unwrap_err();
+        assert_eq!(serde_json::to_vec(&back).unwrap(), whole.payload());
+        assert!(recorded::<Value>(b"{\"v\":2}\n1").is_none());
+    }
+}

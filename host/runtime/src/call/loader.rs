@@ -1,0 +1,344 @@
+//! Verified loads: a connector is read once, checked and compiled from those very bytes, and kept until
+//! its files or the keyring change.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use cofferdam_core::clock::Clock;
+use cofferdam_core::digest::Digest;
+use cofferdam_core::error::{Error, HostError, HostErrorKind};
+use cofferdam_core::failure::{Context, Failure, RuntimeFault};
+use cofferdam_core::limits::Ceilings;
+use cofferdam_core::privileged::MakeFailure as _;
+use cofferdam_core::spelling;
+use cofferdam_model::package::Package;
+use cofferdam_model::registry::{Registry, Stamp, Stored, Watch};
+use cofferdam_model::trust::{Keyring, KeyringFile, KeyringStamp};
+use cofferdam_sandbox::{Connector, PackageOpener, Sandbox, SandboxError};
+use tokio::sync::Semaphore;
+
+use super::request::ConnectorRef;
+use super::verify::{self, Checked};
+
+/// A connector that can run, with what says that it still may.
+pub(crate) struct Loaded {
+    pub(crate) checked: Checked,
+    pub(crate) connector: Arc<Connector>,
+    /// `sha256:` and 64 digits, written once.
+    pub(crate) hash: Arc<str>,
+    /// The signer's key id, written once.
+    pub(crate) signer: Option<Arc<str>>,
+    watch: Watch,
+    files: Stamp,
+    keyring: KeyringStamp,
+}
+
+/// What helps where packages are there and their index is gone.
+pub const REBUILD: &str =
+    "There are packages, and their index is missing: `cofferdam verify --rebuild-index` makes it anew.";
+
+/// What a load needs that may take its time, apart from the executor's threads.
+struct Desk {
+    opener: PackageOpener,
+    registry: Registry,
+    keyring: KeyringFile,
+    ceilings: Ceilings,
+    clock: Arc<dyn Clock>,
+}
+
+/// The bytes of a package that were read once, and the keyring of that time.
+struct ReadBytes {
+    bytes: Vec<u8>,
+    signature: Option<Vec<u8>>,
+    watch: Watch,
+    files: Stamp,
+    keyring: Keyring,
+    keyring_stamp: KeyringStamp,
+}
+
+/// A package that was read and checked, with what says that it still stands.
+struct Read {
+    checked: Checked,
+    watch: Watch,
+    files: Stamp,
+    keyring: KeyringStamp,
+}
+
+impl Desk {
+    /// Reads a package once: what is hashed is what is verified, parsed and compiled, whatever happens to the file
+    /// meanwhile. The stamps are older than what was read.
+    fn read(&self, context: &Context, key: &str, digest: &Digest) -> Result<ReadBytes, Error> {
+        let keyring_stamp = self.keyring.stamp();
+        let watch = self.registry.watch(digest).map_err(HostError::from)?;
+        let Stored { bytes, signature, stamp } = self.registry.read(digest).map_err(HostError::from)?;
+        let got = Digest::of(&bytes);
+        if got != *digest {
+            return Err(verify::hash_mismatch(context, key, digest, &got));
+        }
+        let keyring = self.keyring.load()?;
+        verify::check_bytes(context, digest, signature.as_deref(), &keyring, &*self.clock)?;
+        Ok(ReadBytes { bytes, signature, watch, files: stamp, keyring, keyring_stamp })
+    }
+
+    /// Checks the package that was parsed from the bytes in `read`, which it has taken out of there.
+    fn verified(
+        &self,
+        context: &Context,
+        wanted: &ConnectorRef,
+        package: Package,
+        read: ReadBytes,
+        allow_unsigned: bool,
+    ) -> Result<Read, Error> {
+        verify::identity(context, &package, wanted.name(), wanted.version())?;
+        let proof = verify::check_signature(
+            context,
+            &package,
+            read.signature.as_deref(),
+            &read.keyring,
+            allow_unsigned,
+            &*self.clock,
+        )?;
+        verify::check_manifest_limits(&self.ceilings, package.manifest())?;
+        verify::check_imports(context, &package)?;
+        let checked = Checked { package, proof };
+        Ok(Read { checked, watch: read.watch, files: read.files, keyring: read.keyring_stamp })
+    }
+}
+
+/// The connector, unless the call wants another package of it.
+fn pinned(
+    context: &Context,
+    wanted: &ConnectorRef,
+    key: &str,
+    loaded: Arc<Loaded>,
+) -> Result<Arc<Loaded>, Error> {
+    let digest = loaded.checked.package.digest();
+    match wanted.hash() {
+        Some(pinned) if pinned != digest => {
+            Err(verify::pin_mismatch(context, &format!("The installed package of {key}"), pinned, digest))
+        }
+        _ => Ok(loaded),
+    }
+}
+
+fn busy() -> HostError {
+    HostError::new(
+        HostErrorKind::Busy,
+        "The host has as many calls waiting for a connector to load as it takes.",
+    )
+    .hint("Try again later.")
+}
+
+/// Packages that are read and parsed at once; each may have tens of megabytes. Compiling has its own bound.
+const READS_AT_ONCE: usize = 4;
+
+/// Whose turn it is to load a connector.
+type Turn = Arc<tokio::sync::Mutex<()>>;
+
+/// Reads, verifies and keeps connectors.
+pub struct Loader {
+    pub(crate) registry: Registry,
+    pub(crate) keyring: KeyringFile,
+    pub(crate) sandbox: Sandbox,
+    pub(crate) ceilings: Ceilings,
+    pub(crate) clock: Arc<dyn Clock>,
+    loaded: RwLock<HashMap<String, Arc<Loaded>>>,
+    loading: Mutex<HashMap<String, Turn>>,
+    /// Places of calls that wait for a load.
+    queue: Semaphore,
+    reads: Semaphore,
+}
+
+impl Loader {
+    /// A loader for which at most `queue` calls wait at once.
+    pub(crate) fn new(
+        registry: Registry,
+        keyring: KeyringFile,
+        sandbox: Sandbox,
+        ceilings: Ceilings,
+        clock: Arc<dyn Clock>,
+        queue: usize,
+    ) -> Self {
+        let (loaded, loading) = (RwLock::default(), Mutex::default());
+        let (queue, reads) = (Semaphore::new(queue), Semaphore::new(READS_AT_ONCE));
+        Self { registry, keyring, sandbox, ceilings, clock, loaded, loading, queue, reads }
+    }
+
+    /// The connector, from memory if nothing changed since it was verified.
+    pub(crate) async fn load(
+        &self,
+        context: &Context,
+        wanted: &ConnectorRef,
+        key: &str,
+        allow_unsigned: bool,
+    ) -> Result<Arc<Loaded>, Error> {
+        if let Some(current) = self.current(context, wanted, key, allow_unsigned)? {
+            return Ok(current);
+        }
+        let _place = self.queue.try_acquire().map_err(|_| busy())?;
+        let loaded = match self.kept(key, allow_unsigned) {
+            Some(loaded) => loaded,
+            None => {
+                // One load of a connector at a time: the next caller finds it done.
+                let turn = self.turn(key);
+                let loaded = {
+                    let _turn = turn.lock().await;
+                    match self.kept(key, allow_unsigned) {
+                        Some(loaded) => Ok(loaded),
+                        None => self.load_from_disk(context, wanted, key, allow_unsigned).await,
+                    }
+                };
+                self.end_turn(key, turn);
+                loaded?
+            }
+        };
+        pinned(context, wanted, key, loaded)
+    }
+
+    /// The connector, where it is loaded and nothing changed since it was verified.
+    pub(crate) fn current(
+        &self,
+        context: &Context,
+        wanted: &ConnectorRef,
+        key: &str,
+        allow_unsigned: bool,
+    ) -> Result<Option<Arc<Loaded>>, Error> {
+        self.kept(key, allow_unsigned).map(|loaded| pinned(context, wanted, key, loaded)).transpose()
+    }
+
+    /// Forgets a connector, and the code kept of it.
+    pub(crate) fn forget(&self, key: &str, digest: &Digest) {
+        self.drop_kept(key);
+        self.sandbox.forget(digest);
+    }
+
+    fn kept(&self, key: &str, allow_unsigned: bool) -> Option<Arc<Loaded>> {
+        let loaded = self.loaded.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()?;
+        let stands = loaded.watch.stamp() == Some(loaded.files)
+            && self.keyring.stamp() == loaded.keyring
+            && loaded.checked.proof.in_date(self.clock.timestamp())
+            && (allow_unsigned || loaded.checked.proof.signer().is_some());
+        stands.then_some(loaded)
+    }
+
+    fn turn(&self, key: &str) -> Turn {
+        let mut loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(loading.entry(key.to_owned()).or_default())
+    }
+
+    /// Forgets the turns that nobody waits for: callers may name connectors that do not exist.
+    fn end_turn(&self, key: &str, turn: Turn) {
+        let mut loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(turn);
+        if loading.get(key).is_some_and(|turn| Arc::strong_count(turn) == 1) {
+            loading.remove(key);
+        }
+    }
+
+    fn drop_kept(&self, key: &str) {
+        self.loaded.write().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+
+    /// Reads and verifies a connector as a load does, and compiles nothing. Its bytes are not kept.
+    pub(crate) fn read_verified(&self, context: &Context, wanted: &ConnectorRef) -> Result<Package, Error> {
+        let digest = self.find(wanted)?;
+        let desk = self.desk();
+        let mut read = desk.read(context, wanted.text(), &digest)?;
+        let package = desk.opener.open_blocking(std::mem::take(&mut read.bytes))?;
+        Ok(desk.verified(context, wanted, package, read, false)?.checked.package.without_bytes())
+    }
+
+    fn desk(&self) -> Desk {
+        Desk {
+            opener: self.sandbox.opener(),
+            registry: self.registry.clone(),
+            keyring: self.keyring.clone(),
+            ceilings: self.ceilings,
+            clock: Arc::clone(&self.clock),
+        }
+    }
+
+    async fn load_from_disk(
+        &self,
+        context: &Context,
+        wanted: &ConnectorRef,
+        key: &str,
+        allow_unsigned: bool,
+    ) -> Result<Arc<Loaded>, Error> {
+        self.drop_kept(key);
+        // Reading and hashing megabytes takes milliseconds: not on a thread that runs guests.
+        let desk = Arc::new(self.desk());
+        let digest = self.find(wanted)?;
+        let (context_of_it, name) = (context.clone(), key.to_owned());
+        let place = self.reads.acquire().await;
+        let of_it = Arc::clone(&desk);
+        let reading = tokio::task::spawn_blocking(move || of_it.read(&context_of_it, &name, &digest));
+        let mut read = reading.await.map_err(|error| {
+            HostError::new(HostErrorKind::Internal, "The load was lost.").because(error)
+        })??;
+        // Not in the task above: the worker ends with the call that waits for it.
+        let package = desk.opener.open(std::mem::take(&mut read.bytes)).await?;
+        let Read { checked, watch, files, keyring } =
+            desk.verified(context, wanted, package, read, allow_unsigned)?;
+        drop(place);
+        let connector = self.compile(context, &checked.package, &checked.proof).await?;
+        let loaded = Arc::new(Loaded {
+            hash: format!("sha256:{digest}").into(),
+            signer: checked.proof.signer().map(|signer| signer.to_string().into()),
+            // It is compiled now: what is kept of it is what calls look at.
+            checked: Checked { package: checked.package.without_bytes(), proof: checked.proof },
+            connector,
+            watch,
+            files,
+            keyring,
+        });
+        self.loaded
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(key.to_owned(), Arc::clone(&loaded));
+        Ok(loaded)
+    }
+
+    /// Compiles and links a verified package.
+    pub(crate) async fn compile(
+        &self,
+        context: &Context,
+        package: &Package,
+        proof: &cofferdam_model::trust::Verified,
+    ) -> Result<Arc<Connector>, Error> {
+        self.sandbox.load(package, proof).await.map_err(|error| match error {
+            SandboxError::Compile(error) => error.into(),
+            SandboxError::Load(error) => Failure::connector_runtime_error(context, RuntimeFault::LoadFailed)
+                .with_operator_note(format!("cause: {error}"))
+                .into(),
+        })
+    }
+
+    /// The digest under which the connector is installed.
+    pub(crate) fn find(&self, wanted: &ConnectorRef) -> Result<Digest, HostError> {
+        let found = self.registry.find(wanted.name(), wanted.version()).map_err(HostError::from)?;
+        match found {
+            Some(digest) => Ok(digest),
+            None => Err(self.not_installed(&wanted.to_string())),
+        }
+    }
+
+    /// The error for a name that is not installed, with the nearest that is.
+    pub(crate) fn not_installed(&self, wanted: &str) -> HostError {
+        let installed = self.registry.list().unwrap_or_default();
+        let names: Vec<String> =
+            installed.iter().map(|entry| format!("{}@{}", entry.name, entry.version)).collect();
+        // A bare name is held against bare names.
+        let near = match wanted.contains('@') {
+            true => spelling::nearest(wanted, names.iter().map(String::as_str)),
+            false => spelling::nearest(wanted, names.iter().filter_map(|name| name.split('@').next())),
+        };
+        let hint = match near {
+            _ if self.registry.has_lost_its_index() => REBUILD.to_owned(),
+            Some(near) => format!("Did you mean {near}? `cofferdam list` shows what is installed."),
+            None => "`cofferdam list` shows what is installed; `cofferdam install` adds to it.".to_owned(),
+        };
+        let wanted = cofferdam_core::failure::safe_line(wanted, 250);
+        HostError::new(HostErrorKind::ConnectorNotFound, format!("{wanted} is not installed.")).hint(hint)
+    }
+}

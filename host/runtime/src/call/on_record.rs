@@ -1,0 +1,422 @@
+//! The call on record: its events gathered, and written before what they announce happens.
+//!
+//! Two commits a call: what was admitted, before its guest runs; and how it ended, before anybody hears of it. What
+//! lies between goes with the next one. A log that cannot be written is tried again three times, after 2, 4 and 6
+//! seconds; then nothing runs. Calls that come while it is known to be unwritable try once and fail at once.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cofferdam_audit::{
+    AuditError, AuditTrouble, CallStatus, CloseCall, Entry, EventLine, KeyClaim, KeyEnd, OpenCall, Opened,
+    Order, Part, Route, Sealed, Standing, Verdict, Written, written,
+};
+use cofferdam_core::clock::Clock;
+use cofferdam_core::digest::Digest;
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failpoint;
+use cofferdam_core::failure::AuditId;
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::recording::Recording;
+
+/// How long is waited before a write is tried again: each once, in turn.
+const WAITS: [Duration; 3] = [Duration::from_secs(2), Duration::from_secs(4), Duration::from_secs(6)];
+
+/// How long a write is tried for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Persistence {
+    /// Three more times, unless the log is known to be unwritable: nothing was done that has to be recorded.
+    WhileWritable,
+    /// Three more times: the outcome of what was done would be lost.
+    Always,
+}
+
+/// A call's place in the record.
+pub(super) struct OnRecord {
+    recording: Arc<Recording>,
+    clock: Arc<dyn Clock>,
+    audit_id: AuditId,
+    at: Timestamp,
+    since: Instant,
+    route: Route,
+    actor: Arc<str>,
+    idempotent: bool,
+    claim: Option<KeyClaim>,
+    resumes: Option<(AuditId, Arc<str>)>,
+    request: Option<Sealed>,
+    /// Events that are not written yet.
+    lines: Vec<EventLine>,
+    beginning: Beginning,
+    /// How it ends, from when that is asked for.
+    ending: Option<(Option<Box<OpenCall>>, CloseCall)>,
+}
+
+/// Whether a call's beginning is written.
+enum Beginning {
+    Unwritten,
+    /// It was asked for, and the answer did not come: the same may be asked for again.
+    Asked(Box<OpenCall>),
+    Written,
+    /// It was asked for, and the file is another since: what stands there now gets nothing of this call.
+    Lost,
+}
+
+/// How a call ends.
+pub(super) struct End {
+    pub(super) attempts: u32,
+    pub(super) verdict: Verdict,
+    pub(super) key: KeyEnd,
+    pub(super) outcome: Option<Sealed>,
+}
+
+impl OnRecord {
+    pub(super) fn new(
+        recording: Arc<Recording>,
+        clock: Arc<dyn Clock>,
+        audit_id: AuditId,
+        route: Route,
+        actor: Arc<str>,
+    ) -> Self {
+        Self {
+            at: clock.timestamp(),
+            since: clock.now(),
+            recording,
+            clock,
+            audit_id,
+            route,
+            actor,
+            idempotent: false,
+            claim: None,
+            resumes: None,
+            request: None,
+            lines: Vec::with_capacity(4),
+            beginning: Beginning::Unwritten,
+            ending: None,
+        }
+    }
+
+    pub(super) fn recording(&self) -> &Recording {
+        &self.recording
+    }
+
+    pub(super) fn actor(&self) -> &Arc<str> {
+        &self.actor
+    }
+
+    pub(super) fn route(&self) -> &Route {
+        &self.route
+    }
+
+    /// The connector has no such operation: its name is in the events, and calls are not listed by what callers make up.
+    pub(super) fn has_no_operation(&mut self) {
+        self.route.op = "".into();
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.timestamp()
+    }
+
+    /// Until when an outcome that is written now stands for its key.
+    pub(super) fn key_stands_until(&self) -> Timestamp {
+        let ttl = self.recording.settings().key_ttl;
+        self.clock.timestamp().checked_add(ttl).unwrap_or(Timestamp::MAX)
+    }
+
+    /// Says whether the call may be repeated, as soon as that is known.
+    pub(super) fn idempotent(&mut self, idempotent: bool) {
+        self.idempotent = idempotent;
+    }
+
+    pub(super) fn is_idempotent(&self) -> bool {
+        self.idempotent
+    }
+
+    /// The key under which the call is to run, as the record proves it: not the key itself, which may say too much.
+    pub(super) fn claimed(&self) -> Option<Value> {
+        let claim = self.claim.as_ref()?;
+        let key = Digest::of(claim.key.as_bytes());
+        let fingerprint = Digest::from_bytes(claim.fingerprint);
+        Some(json!({"key_sha256": key.to_string(), "fingerprint": fingerprint.to_string()}))
+    }
+
+    /// The key under which the call is to run.
+    pub(super) fn claims(&mut self, claim: KeyClaim) {
+        self.claim = Some(claim);
+    }
+
+    /// The call that this one does again, and who says so.
+    pub(super) fn resumes(&mut self, before: Option<(AuditId, Arc<str>)>) {
+        self.resumes = before;
+    }
+
+    /// Keeps all that is needed to do the call again.
+    ///
+    /// # Errors
+    /// It cannot be sealed.
+    pub(super) fn keeps(&mut self, request: Vec<u8>) -> Result<(), HostError> {
+        self.request = self.sealed(Part::Request, request).map_err(unavailable)?;
+        Ok(())
+    }
+
+    /// A part of the call, sealed; none where none are kept.
+    pub(super) fn sealed(&self, part: Part, text: Vec<u8>) -> Result<Option<Sealed>, AuditError> {
+        self.recording.seal(&self.audit_id, part, text)
+    }
+
+    /// One more event; written with what comes next.
+    pub(super) fn event(&mut self, seq: u32, name: &'static str, payload: Map<String, Value>) {
+        // The first event is the call's beginning, to the microsecond.
+        let at = if seq == 1 { self.at } else { self.clock.timestamp() };
+        self.lines.push(EventLine { at, seq, name, payload });
+    }
+
+    /// How the call's key stands now.
+    ///
+    /// # Errors
+    /// `audit_unavailable`: that cannot be told.
+    pub(super) async fn standing(&self) -> Result<Standing, HostError> {
+        let Some(claim) = self.claim_now() else { return Ok(Standing::Free) };
+        let looked = self.tried(Persistence::WhileWritable, || {
+            let (reply, answer) = written();
+            (Order::Look { claim: claim.clone(), reply }, answer)
+        });
+        looked.await.map_err(unavailable)
+    }
+
+    /// Writes all events so far, and comes back when they are durable. Where nothing was written since the call's key
+    /// is taken, the last event did not happen.
+    ///
+    /// # Errors
+    /// `audit_unavailable`: they are not, and the last event does not happen.
+    pub(super) async fn durable(&mut self) -> Result<Opened, HostError> {
+        if failpoint::skips("skip.open") {
+            return Ok(Opened::Begun);
+        }
+        if matches!(self.beginning, Beginning::Written) {
+            let mut lines = std::mem::take(&mut self.lines);
+            let entry = Entry::new(&self.audit_id, &lines);
+            let appended = self.tried(Persistence::WhileWritable, || {
+                let (reply, answer) = written();
+                let (audit_id, entry) = (self.audit_id.clone(), entry.clone());
+                (Order::Append { audit_id, entry, reply: Some(reply) }, answer)
+            });
+            if let Err(error) = appended.await {
+                // What came before goes with what is written next; what was announced does not happen.
+                lines.pop();
+                self.lines = lines;
+                return Err(unavailable(error));
+            }
+            failpoint::pass("append.durable");
+            return Ok(Opened::Begun);
+        }
+        let mut lines = std::mem::take(&mut self.lines);
+        let mut open = self.open(Entry::new(&self.audit_id, &lines));
+        open.key = self.claim_now();
+        // What is refused before its first attempt does nothing again.
+        open.resumes = self.resumes.clone();
+        self.beginning = Beginning::Asked(Box::new(open.clone()));
+        let opened = self.tried(Persistence::WhileWritable, || {
+            let (reply, answer) = written();
+            (Order::Open { call: Box::new(open.clone()), reply }, answer)
+        });
+        let opened = match opened.await {
+            Ok(opened) => opened,
+            Err(error) => {
+                // What was announced does not happen.
+                lines.pop();
+                open.entry = Entry::new(&self.audit_id, &lines);
+                self.beginning = match error.trouble() {
+                    AuditTrouble::Replaced => Beginning::Lost,
+                    _ => Beginning::Asked(Box::new(open)),
+                };
+                return Err(unavailable(error));
+            }
+        };
+        failpoint::pass("open.durable");
+        if failpoint::skips("open.unheard") {
+            std::future::pending::<()>().await;
+        }
+        match &opened {
+            Opened::Begun => self.beginning = Beginning::Written,
+            Opened::Taken(_) | Opened::Decided => {
+                lines.pop();
+                self.lines = lines;
+                self.beginning = Beginning::Unwritten;
+            }
+        }
+        Ok(opened)
+    }
+
+    /// Has all events so far written, soon.
+    pub(super) fn soon(&mut self) {
+        if matches!(self.beginning, Beginning::Written) && !self.lines.is_empty() {
+            let (audit_id, entry) = (self.audit_id.clone(), self.entry());
+            self.recording.log().submit(Order::Append { audit_id, entry, reply: None });
+        }
+    }
+
+    /// Writes the end of a call that did something or gives an outcome, and comes back when it is durable.
+    ///
+    /// # Errors
+    /// `audit_unavailable` where nothing was run, `outcome_unknown` where something was: it is not.
+    pub(super) async fn close(&mut self, end: End) -> Result<(), HostError> {
+        let attempts = end.attempts;
+        self.ending = Some(self.end(end));
+        let Some((open, close)) = &self.ending else { return Ok(()) };
+        if failpoint::skips("skip.close") {
+            return Ok(());
+        }
+        let done = self.tried(Persistence::Always, || {
+            let (reply, answer) = written();
+            let (open, call) = (open.clone(), Box::new(close.clone()));
+            (Order::Close { open, call, reply: Some(reply) }, answer)
+        });
+        done.await.map_err(|error| match attempts {
+            0 => unavailable(error),
+            _ => unknown(error),
+        })?;
+        failpoint::pass("close.durable");
+        Ok(())
+    }
+
+    /// Writes the end of a call that did nothing, if that can be done at once.
+    ///
+    /// # Errors
+    /// `audit_unavailable`: it cannot.
+    pub(super) async fn close_once(&mut self, end: End) -> Result<(), HostError> {
+        if matches!(self.beginning, Beginning::Lost) {
+            return Ok(());
+        }
+        let (open, close) = self.end(end);
+        let (reply, answer) = written();
+        self.recording.log().submit(Order::Close { open, call: Box::new(close), reply: Some(reply) });
+        answer.done().await.map_err(|error| {
+            tracing::info!(target: "cofferdam::audit", audit_id = self.audit_id.as_str(), %error, "a call that was not taken up is not on record");
+            unavailable(error)
+        })
+    }
+
+    /// Has the end written, with nobody to wait for it: this one, unless one was asked for already.
+    pub(super) fn abandon(&mut self, end: End) {
+        if matches!(self.beginning, Beginning::Lost) {
+            return;
+        }
+        let (open, call) = match self.ending.take() {
+            Some(ending) => ending,
+            None => self.end(end),
+        };
+        self.recording.log().submit(Order::Close { open, call: Box::new(call), reply: None });
+    }
+
+    fn end(&mut self, end: End) -> (Option<Box<OpenCall>>, CloseCall) {
+        let taken = self.clock.now().saturating_duration_since(self.since);
+        let (open, entry) = match std::mem::replace(&mut self.beginning, Beginning::Written) {
+            Beginning::Written | Beginning::Lost => (None, self.entry()),
+            // Whoever may have been first with the key: this call is over, and goes without.
+            Beginning::Asked(open) => {
+                (Some(Box::new(OpenCall { key: None, resumes: None, ..*open })), self.entry())
+            }
+            // What was never opened is opened and closed at once.
+            Beginning::Unwritten => {
+                let last = self.lines.pop();
+                let begun = self.entry();
+                (Some(Box::new(self.open(begun))), Entry::new(&self.audit_id, last.as_slice()))
+            }
+        };
+        let End { attempts, verdict, key, outcome } = end;
+        let close = CloseCall {
+            audit_id: self.audit_id.clone(),
+            at: self.clock.timestamp(),
+            duration_us: u64::try_from(taken.as_micros()).unwrap_or(u64::MAX),
+            attempts,
+            verdict,
+            key,
+            entry,
+            outcome,
+        };
+        (open, close)
+    }
+
+    fn open(&self, entry: Entry) -> OpenCall {
+        OpenCall {
+            audit_id: self.audit_id.clone(),
+            at: self.at,
+            route: self.route.clone(),
+            actor: Arc::clone(&self.actor),
+            idempotent: self.idempotent,
+            key: None,
+            resumes: None,
+            entry,
+            request: self.request.clone(),
+        }
+    }
+
+    fn claim_now(&self) -> Option<KeyClaim> {
+        self.claim.clone().map(|claim| KeyClaim { at: self.clock.timestamp(), ..claim })
+    }
+
+    fn entry(&mut self) -> Entry {
+        Entry::new(&self.audit_id, &std::mem::take(&mut self.lines))
+    }
+
+    async fn tried<T>(
+        &self,
+        persistence: Persistence,
+        order: impl Fn() -> (Order, Written<T>),
+    ) -> Result<T, AuditError> {
+        let mut waits = WAITS.into_iter();
+        loop {
+            let (order, answer) = order();
+            self.recording.log().submit(order);
+            failpoint::pass("submitted");
+            let error = match answer.done().await {
+                Ok(answer) => {
+                    self.recording.note_unwritable(false);
+                    return Ok(answer);
+                }
+                Err(error) if is_tried_again(error.trouble()) => error,
+                Err(error) => return Err(error),
+            };
+            let waits_again = persistence == Persistence::Always || !self.recording.is_unwritable();
+            let Some(wait) = waits.next().filter(|_| waits_again) else {
+                self.recording.note_unwritable(true);
+                return Err(error);
+            };
+            // Its writer has warned of it.
+            tracing::info!(target: "cofferdam::audit", audit_id = self.audit_id.as_str(), %error, "the record is tried again in {} s", wait.as_secs());
+            self.clock.sleep_until(self.clock.now() + wait).await;
+        }
+    }
+}
+
+/// Whether a write that failed for this is tried again. What is damaged is, too: an operator may be putting it right.
+const fn is_tried_again(trouble: AuditTrouble) -> bool {
+    // The next call goes into whatever file stands there then; this one does not.
+    !matches!(
+        trouble,
+        AuditTrouble::Replaced | AuditTrouble::TooNew | AuditTrouble::Lost | AuditTrouble::Decided
+    )
+}
+
+/// How a call ended that has no failure.
+pub(super) fn verdict(status: CallStatus) -> Verdict {
+    Verdict { status, class: None, code: None }
+}
+
+/// The error of a call that was not run.
+pub(super) fn unavailable(error: AuditError) -> HostError {
+    let message = format!("The call was not run, since it could not be recorded: {}.", error.says());
+    HostError::new(HostErrorKind::AuditUnavailable, message).hint(error.trouble().fix()).because(error)
+}
+
+fn unknown(error: AuditError) -> HostError {
+    let message = format!(
+        "The call was run, and its outcome is unknown, since it could not be recorded: {}.",
+        error.says()
+    );
+    HostError::new(HostErrorKind::OutcomeUnknown, message)
+        .hint("Look at the service before it is called again; `cofferdam recover list` has it.")
+        .because(error)
+}

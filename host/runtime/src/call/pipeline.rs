@@ -1,0 +1,460 @@
+//! The pipeline of one call, top to bottom: candidates, attempts, waits, and one outcome.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use cofferdam_audit::{AuditLog, Standing};
+use cofferdam_core::chance::Chance;
+use cofferdam_core::error::{Error, HostError, HostErrorKind};
+use cofferdam_core::event::{Listener, Step};
+use cofferdam_core::failpoint;
+use cofferdam_core::failure::{AuditId, Failure, RepeatRule, RetryStopped};
+use cofferdam_core::privileged::MakeFailure as _;
+use cofferdam_egress::credentials::Broker;
+use cofferdam_egress::resilience::{
+    Circuits, Moment, Next, Plan, RateLimit, RateLimits, Settings, Visit, decide,
+};
+use cofferdam_sandbox::{Answer, Attempt, Guards, RateDelay, RateGuard, UnkeyedWatch};
+use serde_json::Map;
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
+use tracing::Instrument as _;
+
+use super::admit::Admitted;
+use super::cancellation::{Cancellation, cancelled};
+use super::chain::{Candidate, helps};
+use super::idempotency::Turn;
+use super::loader::Loader;
+use super::on_record::{OnRecord, unavailable};
+use super::part::{CallTime, PartOf};
+use super::record::Record;
+use super::recording::Recording;
+use super::report::Report;
+use super::request::{Call, idempotency_key};
+use super::settle::{forbidden, settle, tell_changes};
+use super::spans;
+use super::told::{put_on_record, telling};
+use super::trail::{Trail, said};
+
+/// Runs calls, as many at once as there are permits.
+pub(crate) struct Pipeline {
+    pub(crate) loader: Loader,
+    pub(crate) broker: Arc<Broker>,
+    pub(crate) settings: Settings,
+    pub(crate) circuits: Arc<Circuits>,
+    pub(super) permits: Semaphore,
+    rates: Arc<RateLimits>,
+    chance: Arc<dyn Chance>,
+    pub(super) listener: Option<Arc<dyn Listener>>,
+    pub(crate) recording: Arc<Recording>,
+    waiting: Semaphore,
+    pub(super) asleep: Semaphore,
+}
+
+/// What a pipeline is made from.
+pub(crate) struct PipelineParts {
+    pub(crate) loader: Loader,
+    pub(crate) broker: Arc<Broker>,
+    pub(crate) settings: Settings,
+    pub(crate) circuits: Arc<Circuits>,
+    pub(crate) chance: Arc<dyn Chance>,
+    pub(crate) listener: Option<Arc<dyn Listener>>,
+    pub(crate) recording: Recording,
+    pub(crate) concurrency: u32,
+}
+
+/// Calls that may wait for a permit, for each permit there is; one more is refused as busy.
+const WAITING_PER_PERMIT: usize = 64;
+
+/// Calls that may run or wait at once, where so many may run.
+pub(crate) fn waiting_calls(concurrency: u32) -> usize {
+    (concurrency as usize).saturating_mul(WAITING_PER_PERMIT.saturating_add(1))
+}
+
+/// Calls that may sleep between two attempts, for each permit there is; one more is not attempted again.
+const ASLEEP_PER_PERMIT: usize = 256;
+
+/// What is the same for all attempts of a call.
+pub(super) struct Course<'p> {
+    /// The place in the line of those that run or wait for their turn; none while the call sleeps.
+    line: Option<SemaphorePermit<'p>>,
+    pub(super) audit_id: AuditId,
+    pub(super) idempotency_key: Arc<str>,
+    /// When the call began to count, and when it ends; none before its first attempt was admitted.
+    pub(super) time: Option<CallTime>,
+    part_of: Option<PartOf>,
+    /// The strictest rule for repeating any of the candidates, where there are several.
+    pub(super) strictest: RepeatRule,
+}
+
+impl<'p> Course<'p> {
+    /// Gives the place in the line back, for a wait that is not for a permit.
+    pub(super) fn leave_line(&mut self) {
+        self.line = None;
+    }
+
+    /// Takes a place in the line again.
+    pub(super) fn enter_line(&mut self, pipeline: &'p Pipeline) -> Result<(), HostError> {
+        self.line = Some(pipeline.waiting.try_acquire().map_err(|_| super::admit::busy())?);
+        Ok(())
+    }
+}
+
+impl Pipeline {
+    pub(crate) fn new(parts: PipelineParts) -> Self {
+        let permits = parts.concurrency as usize;
+        Self {
+            loader: parts.loader,
+            broker: parts.broker,
+            settings: parts.settings,
+            circuits: parts.circuits,
+            permits: Semaphore::new(permits),
+            rates: Arc::default(),
+            chance: parts.chance,
+            listener: parts.listener,
+            recording: Arc::new(parts.recording),
+            waiting: Semaphore::new(waiting_calls(parts.concurrency)),
+            asleep: Semaphore::new(permits.saturating_mul(ASLEEP_PER_PERMIT)),
+        }
+    }
+
+    /// Where calls are recorded.
+    pub(crate) fn log(&self) -> &Arc<dyn AuditLog> {
+        self.recording.log()
+    }
+
+    /// The time, for the record.
+    pub(crate) fn now(&self) -> jiff::Timestamp {
+        self.loader.clock.timestamp()
+    }
+
+    /// One call: its value, its failure, or why it was not taken up, and beside it how it came to that.
+    /// Dropping the future cancels it.
+    pub(crate) async fn run<A: Answer>(&self, call: Call) -> (Result<A, Error>, Report) {
+        let audit_id = call.audit_id.clone().unwrap_or_else(AuditId::mint);
+        let route = call.route();
+        let (connector, op) = (Arc::clone(&route.connector), Arc::clone(&route.op));
+        let (recording, clock) = (Arc::clone(&self.recording), Arc::clone(&self.loader.clock));
+        let actor = call.actor.clone().unwrap_or_else(|| Arc::clone(&recording.settings().actor));
+        let mut on_record = OnRecord::new(recording, clock, audit_id.clone(), route, actor);
+        on_record.resumes(call.resumes.clone());
+        let parent = call.part_of.as_ref().map(|action| &action.audit_id);
+        let mut record =
+            Record::open(audit_id.clone(), (connector, op), parent, on_record, self.listener.clone());
+        failpoint::pass("received");
+        let span = record.span();
+        let outcome = match &call.cancellation {
+            None => self.under_its_key(&call, &audit_id, &mut record).instrument(span).await,
+            Some(cancellation) => {
+                let done = tokio::select! {
+                    biased;
+                    () = cancellation.cancelled() => None,
+                    outcome = self.under_its_key(&call, &audit_id, &mut record).instrument(span) => Some(outcome),
+                };
+                done.unwrap_or_else(|| {
+                    record.waited(self.loader.clock.now());
+                    Err(cancelled(record.attempts()).into())
+                })
+            }
+        };
+        let of_request = |error| match error {
+            Error::Host(error) => Error::Host(error.of_request(&audit_id)),
+            failure @ Error::Failure(_) => failure,
+        };
+        let (outcome, report) = record.close(outcome.map_err(of_request)).await;
+        (outcome.map_err(of_request), report)
+    }
+
+    /// The call, unless its key says that it was made before.
+    async fn under_its_key<A: Answer>(
+        &self,
+        call: &Call,
+        audit_id: &AuditId,
+        record: &mut Record,
+    ) -> Result<A, Error> {
+        let busy = |_| super::admit::busy();
+        let mut line = Some(self.waiting.try_acquire().map_err(busy)?);
+        let minted = call.carries.as_ref().unwrap_or(audit_id.text());
+        let key = idempotency_key(call.idempotency_key.as_deref(), minted)?;
+        record.keyed(&key);
+        self.recording.ready().map_err(unavailable)?;
+        let claim = self.claim(call, &key, record.on_record().actor());
+        let Some(claim) = claim else { return self.chain(call, audit_id, &key, line, record).await };
+        record.on_record().claims(claim);
+        let mut patience = self.patience(call);
+        loop {
+            let standing = record.on_record().standing().await?;
+            // Who waits for another call stands in no line of those that could run.
+            let own = line.take().filter(|_| matches!(standing, Standing::Free));
+            match self.under_key(call.if_running, standing, &mut patience).await? {
+                Turn::Recorded { of, idempotent, recorded } => {
+                    record.replays(of, idempotent, recorded.partial);
+                    return recorded.outcome;
+                }
+                Turn::LookAgain => {}
+                Turn::Own => {
+                    let outcome = self.chain(call, audit_id, &key, own, record).await;
+                    if record.taken().is_none() {
+                        return outcome;
+                    }
+                }
+            }
+            // Another call with the key was first: what comes of that is seen at the next look.
+            line = Some(self.waiting.try_acquire().map_err(busy)?);
+        }
+    }
+
+    /// The candidates, one after the other, until one has an outcome that stands.
+    async fn chain<'p, A: Answer>(
+        &'p self,
+        call: &Call,
+        audit_id: &AuditId,
+        key: &Arc<str>,
+        line: Option<SemaphorePermit<'p>>,
+        record: &mut Record,
+    ) -> Result<A, Error> {
+        let mut candidate = Candidate::first(call);
+        let mut alternates = Candidate::alternates(call)?.into_iter();
+        let strictest = self.vet(call, &candidate, alternates.as_slice(), audit_id).await?;
+        let mut course = Course {
+            line,
+            audit_id: audit_id.clone(),
+            idempotency_key: Arc::clone(key),
+            time: None,
+            part_of: call.part_of.clone(),
+            strictest,
+        };
+        let mut trail = Trail::default();
+        loop {
+            let failure = match self.attempts(call, &candidate, &mut course, record).await {
+                Ok(value) => return Ok(value),
+                Err(Error::Failure(failure)) if record.attempts_of(candidate.index).0 > 0 => failure,
+                Err(error) => return Err(trail.not_taken_up(&candidate, error, record)),
+            };
+            let clock = &*self.loader.clock;
+            let in_time = course.time.is_none_or(|time| clock.now() < time.deadline);
+            let may_go_on = in_time && helps(&failure, call.rotate_on_permanent);
+            let next = alternates.next().filter(|_| may_go_on);
+            // What an alternate does would be done twice, where this one did it.
+            if next.is_some() && failure.unrepeatable().is_some() {
+                let retried = record.retried_of(candidate.index);
+                let stopped = Some(RetryStopped::NotDeclaredIdempotent);
+                let failure = failure.with_retries(retried, stopped, None);
+                return Err(trail.ended(&candidate, failure, record).into());
+            }
+            let Some(next) = next else {
+                return Err(trail.ended(&candidate, failure, record).into());
+            };
+            let (from, to) = (candidate.connector.text(), next.connector.text());
+            record.step(Step::FallbackTriggered { from, to, failure: &failure });
+            trail.failed(&candidate, failure, record);
+            // Whoever hears of the hop may cancel; what is raced with a cancellation might still be sent.
+            if call.cancellation.as_ref().is_some_and(Cancellation::is_cancelled) {
+                return Err(cancelled(record.attempts()).into());
+            }
+            course.idempotency_key = next.idempotency_key(key);
+            candidate = next;
+        }
+    }
+
+    /// The attempts of one candidate.
+    async fn attempts<'p, A: Answer>(
+        &'p self,
+        call: &Call,
+        candidate: &Candidate<'_>,
+        course: &mut Course<'p>,
+        record: &mut Record,
+    ) -> Result<A, Error> {
+        let clock = &*self.loader.clock;
+        let name = candidate.connector.name();
+        let plan = self.settings.plan(name, call.retry.as_ref());
+        // Dropped at whatever ending, it lets go of what it holds.
+        let visiting =
+            plan.breaker.as_ref().map(|policy| self.circuits.visit(name, policy, &course.audit_id));
+        let visit: Option<&Arc<Visit>> = visiting.as_deref();
+        let mut package: Option<Arc<str>> = None;
+        let mut last: Option<Failure> = None;
+        let mut idempotent = false;
+        let mut attempts: u32 = 0;
+        loop {
+            let asked = clock.now();
+            let span = spans::admit(candidate);
+            let admitted = self.admit(call, candidate, &plan, course, record).instrument(span.clone()).await;
+            spans::admitted(span, &admitted);
+            record.took("admit_us", asked, clock.now());
+            let ended = match admitted {
+                Ok(admitted)
+                    if package.get_or_insert_with(|| Arc::clone(&admitted.loaded.hash))
+                        != &admitted.loaded.hash =>
+                {
+                    Err(replaced(candidate.connector.text()).into())
+                }
+                Ok(admitted) => {
+                    if attempts == 0 {
+                        put_on_record(call, candidate, &plan, &admitted, course, record)?;
+                    }
+                    idempotent = admitted.context.idempotent();
+                    attempts = attempts.saturating_add(1);
+                    match self.attempt(&admitted, candidate, &plan, visit, course, record).await {
+                        Err(Error::Failure(failure)) => Ok(failure),
+                        Err(error @ Error::Host(_)) => Err(error),
+                        value => {
+                            settle(visit, clock, name.as_str(), record);
+                            return value;
+                        }
+                    }
+                }
+                Err(error) => Err(error),
+            };
+            let failure = match (ended, last.take()) {
+                (Ok(failure), _) => failure,
+                // What stands is what came of the attempt before: this one was not taken up.
+                (Err(error), before) => {
+                    settle(visit, clock, name.as_str(), record);
+                    let Some(before) = before else { return Err(error) };
+                    let late = course.time.is_some_and(|time| clock.now() >= time.deadline);
+                    let stopped = if late { RetryStopped::WallTime } else { RetryStopped::NotAdmitted };
+                    let note = format!("not attempted again: {error}");
+                    let mut before = before.with_retries(attempts.saturating_sub(1), Some(stopped), None);
+                    if stopped == RetryStopped::NotAdmitted {
+                        before = before.with_refusal(said(&error));
+                    }
+                    return Err(before.with_operator_note(note).into());
+                }
+            };
+            let now = clock.now();
+            let deadline = course.time.map_or(now, |time| time.deadline);
+            let moment = Moment::of(&failure, idempotent, attempts, candidate.index, now, deadline);
+            let retried = attempts.saturating_sub(1);
+            let next = match decide(&plan.profile, &moment, &*self.chance) {
+                // When the circuit lets one through is not when the policy would have tried again: the next call
+                // is told.
+                Next::Retry { .. } if forbidden(visit, clock) => {
+                    Next::Stop { stopped: Some(RetryStopped::CircuitOpen), retry_after: None }
+                }
+                next => next,
+            };
+            match next {
+                Next::Stop { stopped, retry_after } => {
+                    settle(visit, clock, name.as_str(), record);
+                    return Err(failure.with_retries(retried, stopped, retry_after).into());
+                }
+                Next::Retry { delay, wait, of, planned } => {
+                    let profile = plan.profile.name();
+                    let step =
+                        Step::RetryScheduled { failure: &failure, retry: attempts, of, delay, wait, profile };
+                    let jitter = delay.as_secs_f64() - planned.as_secs_f64();
+                    let more = Map::from_iter([
+                        ("candidate".to_owned(), candidate.index.into()),
+                        ("jitter_ms".to_owned(), (jitter * 1_000.0).into()),
+                    ]);
+                    record.waits(now, delay, step, more);
+                    let sleeping = spans::sleep(attempts, of, delay.as_millis());
+                    let slept = self.sleep(now + delay, visit, course).instrument(sleeping).await;
+                    record.waited(clock.now());
+                    if let Err(stopped) = slept {
+                        settle(visit, clock, name.as_str(), record);
+                        return Err(failure.with_retries(retried, Some(stopped), None).into());
+                    }
+                    last = Some(failure);
+                }
+            }
+        }
+    }
+
+    /// Sleeps, and holds up nobody by it: who sleeps stands in a line of its own, so that an upstream that asks for
+    /// patience does not fill the one of those that could run.
+    async fn sleep<'p>(
+        &'p self,
+        until: Instant,
+        visit: Option<&Arc<Visit>>,
+        course: &mut Course<'p>,
+    ) -> Result<(), RetryStopped> {
+        let asleep = self.asleep.try_acquire().map_err(|_| RetryStopped::Busy)?;
+        course.leave_line();
+        self.loader.clock.sleep_until(until).await;
+        drop(asleep);
+        if forbidden(visit, &*self.loader.clock) {
+            return Err(RetryStopped::CircuitOpen);
+        }
+        course.enter_line(self).map_err(|_| RetryStopped::Busy)
+    }
+
+    /// One attempt, in a sandbox of its own.
+    async fn attempt<A: Answer>(
+        &self,
+        admitted: &Admitted<'_>,
+        candidate: &Candidate<'_>,
+        plan: &Plan,
+        visit: Option<&Arc<Visit>>,
+        course: &mut Course<'_>,
+        record: &mut Record,
+    ) -> Result<A, Error> {
+        let clock = Arc::clone(&self.loader.clock);
+        let now = clock.now();
+        let limits = &admitted.limits;
+        if let Some(action) = course.part_of.as_ref().filter(|action| now >= action.deadline()) {
+            return Err(action.out_of_time(&admitted.context, now).into());
+        }
+        let part_of = course.part_of.as_ref();
+        let begin = || CallTime::begin(part_of, limits.wall_time(), now);
+        let time = course.time.get_or_insert_with(begin).attempt(limits.attempt_time(), now);
+        let (connector, operation) = (candidate.connector.text(), admitted.operation(candidate)?);
+        let (op, repeat) = (operation.name(), (admitted.context.repeat_rule(), course.strictest));
+        failpoint::pass("admitted");
+        let began = clock.now();
+        record.attempt_starts(connector, op, candidate.index, plan.profile.name(), repeat).await?;
+        record.took("record_us", began, clock.now());
+        let unkeyed = Arc::new(UnkeyedWatch::new(Arc::clone(&course.idempotency_key)));
+        record.watches(&unkeyed);
+        let credentials = admitted.credentials.as_ref().map(|credentials| credentials.attempt());
+        let (rate, delays) = plan.rate.map(|limit| self.rated(limit)).unzip();
+        let attempt = Attempt {
+            context: &admitted.context,
+            limits,
+            time,
+            number: u32::try_from(record.attempts()).unwrap_or(u32::MAX),
+            clock: Arc::clone(&clock),
+            scope: candidate.scope.cloned(),
+            credentials: credentials.clone(),
+            guards: Guards {
+                connector: Arc::clone(candidate.connector.name().text()),
+                circuits: visit.cloned(),
+                rate,
+                clock,
+                deadline: time.deadline,
+                unkeyed,
+                waits: Arc::default(),
+            },
+        };
+        if let Some(visit) = visit {
+            visit.begin_attempt();
+        }
+        failpoint::pass("attempt.begins");
+        let running = cofferdam_sandbox::run(&admitted.loaded.connector, operation, &admitted.args, attempt);
+        let span = spans::attempt(candidate, operation.name(), record.attempts());
+        let ended = telling(running, delays, record).instrument(span.clone()).await;
+        spans::attempted(&span, &ended);
+        failpoint::pass("attempt.ended");
+        if let Some(visit) = visit {
+            tell_changes(visit, candidate.connector.name().as_str(), record);
+        }
+        // With the tokens that were renewed in it.
+        if let Some(credentials) = credentials {
+            record.redactor().knows(credentials.scanner());
+        }
+        record.attempt_ended(connector, &ended);
+        ended.outcome
+    }
+
+    /// A guard for this rate limit, and where it says what waits it causes.
+    fn rated(&self, limit: RateLimit) -> (RateGuard, mpsc::UnboundedReceiver<RateDelay>) {
+        let (delays, told) = mpsc::unbounded_channel();
+        (RateGuard { limits: Arc::clone(&self.rates), limit, delays }, told)
+    }
+}
+
+/// Attempts of one call are all of the same package: what was said of the operation still holds.
+fn replaced(connector: &str) -> HostError {
+    HostError::new(HostErrorKind::Conflict, format!("{connector} was replaced while a call of it waited."))
+        .hint("Call it again.")
+}

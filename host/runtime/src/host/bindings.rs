@@ -1,0 +1,355 @@
+//! Bindings: what is bound, which installed connectors ask for it, and changes to it.
+//!
+//! Nothing here ever shows a secret, or a part of one. Everything opens the vault, which may block: on a
+//! thread of an asynchronous runtime, use its `spawn_blocking`.
+
+use cofferdam_core::digest::Digest;
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::AuditId;
+use cofferdam_core::spelling::nearest;
+use cofferdam_egress::vault::{Binding, BindingName, Bindings, Material, VaultError};
+use cofferdam_model::manifest::{ConnectorName, CredentialKind, HostGrant};
+use cofferdam_model::package::Package;
+use cofferdam_model::registry::{Entry, Stored};
+use semver::Version;
+
+use super::Host;
+use super::binding_view::{BindingInspection, BindingView, verdict, view};
+
+/// What is to be bound.
+pub struct NewBinding {
+    /// Its name.
+    pub name: BindingName,
+    /// What stands behind it, of the name's kind.
+    pub material: Material,
+    /// Where it may go; at least one.
+    pub hosts: Vec<HostGrant>,
+    /// Which connectors may use it; at least one.
+    pub connectors: Vec<ConnectorName>,
+}
+
+/// An installed connector that asks for a credential of some kind and service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asker {
+    /// The connector.
+    pub connector: ConnectorName,
+    /// The version that asks.
+    pub version: Version,
+    /// Where it wants it to go.
+    pub hosts: Vec<HostGrant>,
+}
+
+impl Host {
+    /// What is bound, by name.
+    ///
+    /// # Errors
+    /// The vault cannot be opened or read.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let host = cofferdam::Host::builder().home("h").compiler(cofferdam::Compiler::in_process()).build()?;
+    /// use cofferdam::host::NewBinding;
+    /// use cofferdam::secret::Secret;
+    /// use cofferdam::vault::Material;
+    ///
+    /// let token = std::fs::read_to_string("/run/credentials/slack")?.trim_end().to_owned();
+    /// host.bind(NewBinding {
+    ///     name: "bearer/slack/work".parse()?,
+    ///     material: Material::Bearer { token: Secret::new(token).into() },
+    ///     hosts: vec!["slack.com:443".parse()?],
+    ///     connectors: vec!["github://acme/slack".parse()?],
+    /// })?;
+    /// for binding in host.bindings()? {
+    ///     println!("{} may go to {:?}", binding.name, binding.hosts);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn bindings(&self) -> Result<Vec<BindingView>, HostError> {
+        let now = self.pipeline.loader.clock.timestamp();
+        let mut views: Vec<_> = self.vault.bindings()?.iter().map(|binding| view(binding, now)).collect();
+        views.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(views)
+    }
+
+    /// One binding.
+    ///
+    /// # Errors
+    /// `binding_not_found`, or the vault cannot be opened or read.
+    pub fn binding(&self, name: &BindingName) -> Result<BindingView, HostError> {
+        let bindings = self.vault.bindings()?;
+        let binding = bindings.get(name).ok_or_else(|| not_bound(name, &bindings))?;
+        Ok(view(binding, self.pipeline.loader.clock.timestamp()))
+    }
+
+    /// The parts of a binding that are no secrets come with it: for a change that keeps them.
+    pub fn material(&self, name: &BindingName) -> Result<Material, HostError> {
+        let bindings = self.vault.bindings()?;
+        bindings.get(name).map(|it| it.material.clone()).ok_or_else(|| not_bound(name, &bindings))
+    }
+
+    /// Binds a name that nothing is bound under yet.
+    ///
+    /// # Errors
+    /// `conflict` where something is; `validation` for what could never be sent, or nowhere, or for nobody;
+    /// the vault cannot be opened or written.
+    pub fn bind(&self, new: NewBinding) -> Result<BindingView, HostError> {
+        let NewBinding { name, material, hosts, connectors } = new;
+        check_kind(&name, &material)?;
+        if hosts.is_empty() || connectors.is_empty() {
+            let message = format!("{name} would be for nobody, or go nowhere; nothing was bound.");
+            let hint = "Name at least one connector and one host.";
+            return Err(HostError::new(HostErrorKind::Validation, message).hint(hint));
+        }
+        let now = self.pipeline.loader.clock.timestamp();
+        self.changed("set", &name, |bindings| {
+            if bindings.get(&name).is_some() {
+                return Err(HostError::new(HostErrorKind::Conflict, format!("{name} is bound already."))
+                    .hint(format!(
+                        "Replace its secret with `cofferdam binding rebind {name}`, or bind another identity."
+                    )));
+            }
+            let binding = Binding {
+                name: name.clone(),
+                material: material.clone(),
+                hosts: deduplicated(&hosts),
+                connectors: deduplicated(&connectors),
+                created: now,
+                changed: now,
+                refused: None,
+            };
+            let shown = view(&binding, now);
+            bindings.insert(binding);
+            Ok(shown)
+        })
+    }
+
+    /// Replaces what stands behind a binding; where it may go and who may use it stay. A refusal is forgotten.
+    ///
+    /// # Errors
+    /// `binding_not_found`; `validation` for what could never be sent; the vault cannot be opened or written.
+    pub fn rebind(&self, name: &BindingName, material: Material) -> Result<BindingView, HostError> {
+        check_kind(name, &material)?;
+        let now = self.pipeline.loader.clock.timestamp();
+        self.changed("rebound", name, |bindings| {
+            let binding = found(name, bindings)?;
+            binding.material = material.clone();
+            binding.changed = now;
+            binding.refused = None;
+            Ok(view(binding, now))
+        })
+    }
+
+    /// Lets another connector use a binding, where one is named, and the binding go to `hosts` besides.
+    ///
+    /// # Errors
+    /// `binding_not_found`, or the vault cannot be opened or written.
+    pub fn allow_binding(
+        &self,
+        name: &BindingName,
+        connector: Option<&ConnectorName>,
+        hosts: &[HostGrant],
+    ) -> Result<BindingView, HostError> {
+        let now = self.pipeline.loader.clock.timestamp();
+        self.changed("allowed", name, |bindings| {
+            let binding = found(name, bindings)?;
+            binding.connectors.extend(connector.cloned());
+            binding.connectors = deduplicated(&binding.connectors);
+            binding.hosts.extend_from_slice(hosts);
+            binding.hosts = deduplicated(&binding.hosts);
+            Ok(view(binding, now))
+        })
+    }
+
+    /// Takes a connector or hosts off a binding. What is left of either must not be empty.
+    ///
+    /// # Errors
+    /// `binding_not_found`; `validation` for what the binding does not list, and for the last connector or host; the
+    /// vault cannot be opened or written.
+    pub fn disallow_binding(
+        &self,
+        name: &BindingName,
+        connector: Option<&ConnectorName>,
+        hosts: &[HostGrant],
+    ) -> Result<BindingView, HostError> {
+        let now = self.pipeline.loader.clock.timestamp();
+        self.changed("disallowed", name, |bindings| {
+            let binding = found(name, bindings)?;
+            remove(name, &mut binding.connectors, connector.map(std::slice::from_ref).unwrap_or_default())?;
+            remove(name, &mut binding.hosts, hosts)?;
+            Ok(view(binding, now))
+        })
+    }
+
+    /// Removes a binding and its secrets.
+    ///
+    /// # Errors
+    /// `binding_not_found`, or the vault cannot be opened or written.
+    pub fn revoke_binding(&self, name: &BindingName) -> Result<BindingView, HostError> {
+        let now = self.pipeline.loader.clock.timestamp();
+        self.changed("revoked", name, |bindings| {
+            let removed = bindings.remove(name).ok_or_else(|| not_bound(name, bindings))?;
+            Ok(view(&removed, now))
+        })
+    }
+
+    /// The installed connectors that ask for credentials of this kind and service. A package whose bytes are
+    /// not those that were installed asks for nothing.
+    ///
+    /// # Errors
+    /// The package directory cannot be read.
+    pub fn askers(&self, kind: CredentialKind, service: &str) -> Result<Vec<Asker>, HostError> {
+        let asked = |(entry, package): (Entry, Package)| {
+            let grants = package.manifest().credentials().iter();
+            let grants = grants.filter(|grant| grant.kind() == kind && grant.service() == service);
+            let mut hosts: Vec<_> = grants.flat_map(|grant| grant.hosts().to_vec()).collect();
+            hosts.sort();
+            hosts.dedup();
+            Asker { connector: entry.name, version: entry.version, hosts }
+        };
+        Ok(self.asking(kind, service)?.into_iter().map(asked).collect())
+    }
+
+    /// The installed packages that ask, as they were installed.
+    pub(super) fn asking(
+        &self,
+        kind: CredentialKind,
+        service: &str,
+    ) -> Result<Vec<(Entry, Package)>, HostError> {
+        let registry = &self.pipeline.loader.registry;
+        let mut asking = Vec::new();
+        for entry in registry.list().map_err(HostError::from)? {
+            let Ok(Stored { bytes, .. }) = registry.read(&entry.digest) else { continue };
+            if Digest::of(&bytes) != entry.digest {
+                continue;
+            }
+            let Ok(package) = self.pipeline.loader.sandbox.open_blocking(bytes) else { continue };
+            let mut asked = package.manifest().credentials().iter();
+            if asked.any(|grant| grant.kind() == kind && grant.service() == service) {
+                asking.push((entry, package));
+            }
+        }
+        Ok(asking)
+    }
+
+    /// Opens a binding and says what the installed connectors that ask for it would get.
+    ///
+    /// # Errors
+    /// `binding_not_found`; the vault cannot be opened or read.
+    pub fn inspect_binding(&self, name: &BindingName) -> Result<BindingInspection, HostError> {
+        let bindings = self.vault.bindings()?;
+        let binding = bindings.get(name).ok_or_else(|| not_bound(name, &bindings))?;
+        let askers = self.askers(name.kind(), name.service())?;
+        // A connector that uses another identity of the service alone does not lack this one.
+        let identities = bindings
+            .iter()
+            .filter(|other| other.name.kind() == name.kind() && other.name.service() == name.service());
+        let elsewhere: Vec<_> = identities.flat_map(|other| &other.connectors).collect();
+        let uses = |asker: &&Asker| {
+            binding.connectors.contains(&asker.connector) || !elsewhere.contains(&&asker.connector)
+        };
+        let connectors = askers.iter().filter(uses).map(|asker| verdict(binding, asker)).collect();
+        Ok(BindingInspection { binding: view(binding, self.pipeline.loader.clock.timestamp()), connectors })
+    }
+
+    /// Changes one binding, on record; the errors of `change` are the host's own.
+    fn changed(
+        &self,
+        what: &'static str,
+        name: &BindingName,
+        change: impl FnMut(&mut Bindings) -> Result<BindingView, HostError>,
+    ) -> Result<BindingView, HostError> {
+        let id = AuditId::mint();
+        let changed = self.change_vault(change).map_err(|error| error.of_request(&id));
+        match &changed {
+            Ok(view) => tracing::info!(
+                target: "cofferdam::record", audit_id = id.as_str(), binding = view.name,
+                hosts = view.hosts.join(" "), connectors = view.connectors.join(" "), "binding {what}"
+            ),
+            Err(error) => tracing::info!(
+                target: "cofferdam::record", audit_id = id.as_str(), binding = %name, %error,
+                "binding not {what}"
+            ),
+        }
+        changed
+    }
+
+    fn change_vault<T>(
+        &self,
+        mut change: impl FnMut(&mut Bindings) -> Result<T, HostError>,
+    ) -> Result<T, HostError> {
+        let mut outcome = None;
+        let changed = self.vault.change(&mut |bindings| match change(bindings) {
+            Ok(done) => {
+                outcome = Some(Ok(done));
+                Ok(())
+            }
+            Err(error) => {
+                let refused = VaultError::Refused { message: error.to_string(), hint: String::new() };
+                outcome = Some(Err(error));
+                Err(refused)
+            }
+        });
+        match (outcome, changed) {
+            (Some(Err(error)), _) => Err(error),
+            (_, Err(error)) => Err(error.into()),
+            (Some(Ok(done)), Ok(())) => Ok(done),
+            (None, Ok(())) => {
+                Err(HostError::new(HostErrorKind::Internal, "The vault did not take the change."))
+            }
+        }
+    }
+}
+
+fn check_kind(name: &BindingName, material: &Material) -> Result<(), HostError> {
+    if material.kind() != name.kind() {
+        let message = format!("{name} names another kind than {}.", material.kind().name());
+        let hint = "The kind is the first part of the name.";
+        return Err(HostError::new(HostErrorKind::Validation, message).hint(hint));
+    }
+    Ok(material.check()?)
+}
+
+fn found<'b>(name: &BindingName, bindings: &'b mut Bindings) -> Result<&'b mut Binding, HostError> {
+    let missing = not_bound(name, bindings);
+    bindings.get_mut(name).ok_or(missing)
+}
+
+fn not_bound(name: &BindingName, bindings: &Bindings) -> HostError {
+    let names: Vec<_> = bindings.iter().map(|binding| binding.name.to_string()).collect();
+    let hint = match nearest(&name.to_string(), names.iter().map(String::as_str)) {
+        Some(near) => format!("Did you mean {near}?"),
+        None => format!(
+            "Bind it with `cofferdam binding set {name}`; `cofferdam binding list` shows what is bound."
+        ),
+    };
+    HostError::new(HostErrorKind::BindingNotFound, format!("Nothing is bound as {name}.")).hint(hint)
+}
+
+/// Removes `unwanted` from what a binding lists, all of which must be there, and not all that is there.
+fn remove<T: PartialEq + ToString>(
+    name: &BindingName,
+    listed: &mut Vec<T>,
+    unwanted: &[T],
+) -> Result<(), HostError> {
+    let invalid =
+        |message: String, hint: String| HostError::new(HostErrorKind::Validation, message).hint(hint);
+    if let Some(stranger) = unwanted.iter().find(|item| !listed.contains(item)) {
+        let message = format!("{name} does not list {}; nothing was changed.", stranger.to_string());
+        return Err(invalid(message, format!("`cofferdam binding inspect {name}` shows what it lists.")));
+    }
+    if !unwanted.is_empty() && listed.iter().all(|item| unwanted.contains(item)) {
+        let message = format!("{name} would be of no use to any connector; nothing was changed.");
+        return Err(invalid(message, format!("To end it, run `cofferdam binding revoke {name}`.")));
+    }
+    listed.retain(|item| !unwanted.contains(item));
+    Ok(())
+}
+
+fn deduplicated<T: Clone + Ord>(items: &[T]) -> Vec<T> {
+    let mut items = items.to_vec();
+    items.sort();
+    items.dedup();
+    items
+}

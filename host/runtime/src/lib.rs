@@ -1,0 +1,8 @@
+//! Runs calls and actions of connectors: from a request to its recorded outcome. Embedders use the crate `cofferdam`.
+
+pub mod agent;
+pub mod call;
+pub mod flow;
+pub mod host;
+#[cfg(feature = "prometheus")]
+pub mod metrics;

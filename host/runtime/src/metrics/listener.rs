@@ -1,0 +1,193 @@
+//! The listener: from the steps of calls to counts.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cofferdam_core::clock::{Clock, SystemClock};
+use cofferdam_core::event::{Event, Listener, Step, attempt_status, is_action};
+use cofferdam_core::failure::{Failure, FailureClass};
+use cofferdam_core::limits::Usage;
+use prometheus_client::encoding::text;
+use prometheus_client::registry::Registry;
+
+use super::flights::{Flight, Flights};
+use super::labels::{At, Because, By, Changed, Ended, Operation};
+use super::meters::Meters;
+use super::names::Names;
+
+/// The class of what has none.
+const NONE: &str = "none";
+
+/// The metrics of one or several hosts, counted from when they were made: a listener of
+/// [`HostBuilder::listener`](crate::host::HostBuilder::listener), and the text that Prometheus reads.
+///
+/// ```no_run
+/// # use std::sync::Arc;
+/// # use cofferdam::{Compiler, Host, metrics::Metrics};
+/// let metrics = Arc::new(Metrics::new());
+/// let host = Host::builder().home("/var/lib/cofferdam").listener(metrics.clone());
+/// // In the program's own HTTP server, at /metrics:
+/// let (content_type, body) = (Metrics::CONTENT_TYPE, metrics.encode());
+/// ```
+pub struct Metrics {
+    registry: Registry,
+    meters: Meters,
+    names: Names,
+    flights: Flights,
+    clock: Arc<dyn Clock>,
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// What the text of [`Metrics::encode`] is, as HTTP says it.
+    pub const CONTENT_TYPE: &'static str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+    /// Metrics that have counted nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_clock(Arc::new(SystemClock))
+    }
+
+    /// The same, which takes the time of calls from `clock`.
+    #[must_use]
+    pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
+        let mut registry = Registry::with_prefix("cofferdam");
+        let meters = Meters::registered(&mut registry);
+        Self { registry, meters, names: Names::default(), flights: Flights::default(), clock }
+    }
+
+    /// Everything counted so far, as OpenMetrics text.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        let mut text = String::new();
+        // Writing to memory does not fail.
+        match text::encode(&mut text, &self.registry) {
+            Ok(()) => text,
+            Err(_) => String::new(),
+        }
+    }
+
+    fn received(&self, event: &Event<'_>, connector: &str, op: &str) {
+        let called = self.names.of(connector, op);
+        let flight = Flight { began: self.clock.now(), called, attempted: None };
+        self.flights.begin(event.audit_id, flight);
+        self.meters.calls_in_flight.inc();
+    }
+
+    fn attempt_started(&self, event: &Event<'_>, connector: &str, op: &str, candidate: u32) {
+        let running = self.names.running(connector, op);
+        self.flights.at(event.audit_id, |flight| {
+            // It exists, which nobody knew when it was asked for the first time.
+            if candidate == 0 {
+                flight.called = running.clone();
+            }
+            flight.attempted = Some(running);
+        });
+    }
+
+    fn attempt_ended(
+        &self,
+        event: &Event<'_>,
+        failure: Option<&Failure>,
+        outcome: &'static str,
+        usage: &Usage,
+    ) {
+        let Some(of) = self.attempted(event) else { return };
+        let meters = &self.meters;
+        meters.attempt_seconds.get_or_create(&of).observe(usage.wall_time.as_secs_f64());
+        meters.memory_peak.get_or_create(&of).observe(float(usage.memory));
+        meters.fuel.get_or_create(&of).inc_by(usage.fuel);
+        meters.requests.get_or_create(&of).inc_by(usage.requests);
+        meters.sent.get_or_create(&of).inc_by(usage.bytes_out);
+        meters.received.get_or_create(&of).inc_by(usage.bytes_in);
+        let class = failure.map_or(NONE, |failure| failure.class().name());
+        meters.attempts.get_or_create(&Ended { of, outcome, class }).inc();
+    }
+
+    fn retry_scheduled(&self, event: &Event<'_>, failure: &Failure, delay: Duration) {
+        let Some(of) = self.attempted(event) else { return };
+        self.meters.retry_wait_seconds.get_or_create(&of).inc_by(delay.as_secs_f64());
+        self.meters.retries.get_or_create(&Because { of, class: failure.class().name() }).inc();
+    }
+
+    fn fell_back(&self, event: &Event<'_>, failure: &Failure) {
+        let Some(of) = self.attempted(event) else { return };
+        self.meters.fallbacks.get_or_create(&Because { of, class: failure.class().name() }).inc();
+    }
+
+    fn replayed(&self, event: &Event<'_>) {
+        if let Some(of) = self.flights.at(event.audit_id, |flight| flight.called.clone()) {
+            self.meters.replays.get_or_create(&of).inc();
+        }
+    }
+
+    fn circuit_changed(&self, connector: &str, host: &str, to: &'static str) {
+        let (connector, host) = (self.names.connector(connector), self.names.host(host));
+        self.meters.circuit_changes.get_or_create(&Changed { connector, host, to }).inc();
+    }
+
+    fn rate_delayed(&self, host: &str, delay: Duration) {
+        let at = At { host: self.names.host(host) };
+        self.meters.rate_delays.get_or_create(&at).inc();
+        self.meters.rate_delay_seconds.get_or_create(&at).inc_by(delay.as_secs_f64());
+    }
+
+    fn ended(&self, event: &Event<'_>, outcome: &'static str, class: Option<&str>) {
+        let Some(flight) = self.flights.end(event.audit_id) else { return };
+        self.meters.calls_in_flight.dec();
+        let took = self.clock.now().saturating_duration_since(flight.began);
+        self.meters.call_seconds.get_or_create(&flight.called).observe(took.as_secs_f64());
+        let class = class.and_then(|class| FailureClass::ALL.iter().find(|known| known.name() == class));
+        let class = class.map_or(NONE, |class| class.name());
+        self.meters.calls.get_or_create(&Ended { of: flight.called, outcome, class }).inc();
+    }
+
+    /// What the call attempted last.
+    fn attempted(&self, event: &Event<'_>) -> Option<Operation> {
+        self.flights.at(event.audit_id, |flight| flight.attempted.clone()).flatten()
+    }
+}
+
+impl Listener for Metrics {
+    fn event(&self, event: &Event<'_>) {
+        match event.step {
+            // The calls of an action are counted, and not once more the action.
+            Step::Received { connector, .. } if is_action(connector) => {}
+            Step::Received { connector, op } => self.received(event, connector, op),
+            Step::AttemptStarted { connector, op, candidate, .. } => {
+                self.attempt_started(event, connector, op, candidate);
+            }
+            Step::AttemptEnded { failure, refused, usage, .. } => {
+                self.attempt_ended(event, failure, attempt_status(failure, refused), usage);
+            }
+            Step::RetryScheduled { failure, delay, .. } => self.retry_scheduled(event, failure, delay),
+            Step::FallbackTriggered { failure, .. } => self.fell_back(event, failure),
+            Step::CircuitChanged { connector, host, to, .. } => self.circuit_changed(connector, host, to),
+            Step::RateDelayed { host, delay } => self.rate_delayed(host, delay),
+            Step::Suppressed { by, .. } => {
+                self.meters.suppressed.get_or_create(&By { by: by.name() }).inc();
+            }
+            Step::Replayed { .. } => self.replayed(event),
+            Step::Final { outcome, class, .. } => self.ended(event, outcome, class),
+            _ => {}
+        }
+    }
+}
+
+/// An amount as a histogram takes it; beyond 2^53 it is rounded.
+#[allow(clippy::cast_precision_loss, reason = "what is rounded is more memory than a machine has")]
+fn float(amount: u64) -> f64 {
+    amount as f64
+}

@@ -1,0 +1,191 @@
+//! From a component's bytes to a compiled component: what is kept on disk, what is being compiled right now,
+//! what was refused lately, and only then the compiler.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use cofferdam_core::clock::Clock;
+use cofferdam_core::digest::Digest;
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::host_key;
+use tokio::sync::{OnceCell, Semaphore};
+use wasmtime::Engine;
+use wasmtime::component::Component;
+
+use super::cache::{self, CodeCache, TrustedCode};
+use super::compile::Compiler;
+use super::compile_limits::CompileLimits;
+use super::refused::Refused;
+use super::worker::Form;
+
+/// Where compiled code is kept, the key that binds it to this host, and how much of it is kept.
+#[derive(Debug, Clone)]
+pub struct CodeStore {
+    /// The directory.
+    pub dir: PathBuf,
+    /// The file with the host's key.
+    pub key_file: PathBuf,
+    /// The most bytes of the directory.
+    pub bytes: u64,
+}
+
+/// One compile that several callers may wait for.
+type Compile = Arc<OnceCell<Component>>;
+
+/// Makes components of packages.
+pub(super) struct Components {
+    engine: Engine,
+    compiler: Compiler,
+    limits: CompileLimits,
+    store: Option<CodeStore>,
+    /// Made when a package is first loaded: looking around in a home writes nothing.
+    cache: Arc<OnceLock<Option<CodeCache>>>,
+    under_way: Mutex<HashMap<Digest, Compile>>,
+    refused: Refused,
+    turns: Semaphore,
+    clock: Arc<dyn Clock>,
+}
+
+impl Components {
+    pub(super) fn new(
+        engine: Engine,
+        compiler: Compiler,
+        limits: CompileLimits,
+        store: Option<CodeStore>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, HostError> {
+        let compiler = compiler.ready()?;
+        let turns = Semaphore::new(limits.parallel_compiles());
+        let (cache, under_way, refused) = (Arc::default(), Mutex::default(), Refused::default());
+        Ok(Self { engine, compiler, limits, store, cache, under_way, refused, turns, clock })
+    }
+
+    /// The component in this form, whose code is kept under `key`, compiled from `bytes` where there is none. A
+    /// request for one that is being compiled waits for it.
+    pub(super) async fn get(&self, key: &Digest, form: Form, bytes: &[u8]) -> Result<Component, HostError> {
+        let compile = self.join(key);
+        let made = compile.get_or_try_init(|| self.make(key, form, bytes)).await.cloned();
+        self.leave(key, compile);
+        made
+    }
+
+    /// Whether there is code under one of these keys: its component was parsed within the worker's limits, since
+    /// nothing is compiled before. Whether the code itself is good is decided when it is loaded.
+    pub(super) fn has_code(&self, keys: &[Digest]) -> bool {
+        let store = self.store.as_ref().filter(|store| store.dir.is_dir());
+        let cache = store.and_then(|store| open(&self.cache, store, &self.engine));
+        cache.is_some_and(|cache| keys.iter().any(|key| cache.has(key)))
+    }
+
+    /// Forgets what is kept of a package that is gone.
+    pub(super) fn forget(&self, digest: &Digest) {
+        if let Some(cache) = self.store.as_ref().and_then(|store| open(&self.cache, store, &self.engine)) {
+            cache.forget(digest);
+        }
+    }
+
+    async fn make(&self, key: &Digest, form: Form, bytes: &[u8]) -> Result<Component, HostError> {
+        if let Some(kept) = self.kept(key).await {
+            return Ok(kept);
+        }
+        if let Some(error) = self.refused.get(key, self.clock.now()) {
+            return Err(error);
+        }
+        let compiled = self.compile(key, form, bytes).await;
+        if let Err(error) = &compiled {
+            self.refused.put(key, error, self.clock.now());
+        }
+        compiled
+    }
+
+    /// What is on disk, if it is there and this host's own.
+    async fn kept(&self, digest: &Digest) -> Option<Component> {
+        // Where nothing is kept yet there is nothing to read, and no key to make for it.
+        let store = self.store.clone().filter(|store| store.dir.is_dir())?;
+        let slot = Arc::clone(&self.cache);
+        let (engine, digest) = (self.engine.clone(), *digest);
+        // Tens of megabytes are read, hashed and copied: not on a thread that runs guests.
+        let read = tokio::task::spawn_blocking(move || {
+            let code = open(&slot, &store, &engine)?.get(&digest)?;
+            let loaded = code.load(&engine);
+            loaded.map_err(|error| cache::rejected(&digest, "does not load", &error.to_string())).ok()
+        });
+        read.await.ok().flatten()
+    }
+
+    async fn compile(&self, key: &Digest, form: Form, bytes: &[u8]) -> Result<Component, HostError> {
+        let budget = self.limits.budget(bytes.len())?;
+        let turn = self.turns.acquire().await;
+        let code = self.compiler.compile(&self.engine, form, bytes, budget).await?;
+        drop(turn);
+        let (engine, store, slot) = (self.engine.clone(), self.store.clone(), Arc::clone(&self.cache));
+        let digest = *key;
+        let loading = tokio::task::spawn_blocking(move || {
+            let component = code.load(&engine).map_err(|error| unloadable(&error))?;
+            keep(&engine, store, &slot, &digest, &code);
+            Ok(component)
+        });
+        loading.await.map_err(|error| {
+            HostError::new(HostErrorKind::Internal, "The compiled code was lost.").because(error)
+        })?
+    }
+
+    fn join(&self, digest: &Digest) -> Compile {
+        let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(under_way.entry(*digest).or_default())
+    }
+
+    /// The last to leave takes the entry away: what is made is kept by whoever asked for it.
+    fn leave(&self, digest: &Digest, compile: Compile) {
+        let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(compile);
+        if under_way.get(digest).is_some_and(|it| Arc::strong_count(it) == 1) {
+            under_way.remove(digest);
+        }
+    }
+}
+
+/// The cache, made at its first use; none where the host has no key that it may use.
+fn open<'s>(
+    slot: &'s OnceLock<Option<CodeCache>>,
+    store: &CodeStore,
+    engine: &Engine,
+) -> Option<&'s CodeCache> {
+    let make = || match host_key::read_or_make(&store.key_file) {
+        Ok(key) => Some(CodeCache::new(store.dir.clone(), store.bytes, &key, engine)),
+        Err(reason) => {
+            tracing::warn!(target: "cofferdam::cache", %reason, "no host key; compiled code is not kept");
+            None
+        }
+    };
+    slot.get_or_init(make).as_ref()
+}
+
+fn keep(
+    engine: &Engine,
+    store: Option<CodeStore>,
+    slot: &OnceLock<Option<CodeCache>>,
+    digest: &Digest,
+    code: &TrustedCode,
+) {
+    if let Some(cache) = store.as_ref().and_then(|store| open(slot, store, engine)) {
+        cache.put(digest, code);
+    }
+}
+
+/// Why code that was just compiled does not load: it asks for more than an instance slot has, or it was
+/// compiled by another version.
+fn unloadable(error: &wasmtime::Error) -> HostError {
+    // wasmtime has no type for it; a test of installs pins the words.
+    let outer = error.to_string();
+    if outer.contains("does not fit in pooling allocator") {
+        let reason = cofferdam_core::failure::safe_line(&error.root_cause().to_string(), 300);
+        let message = format!("The component asks for more than any call gets here: {reason}.");
+        return HostError::new(HostErrorKind::CompileRefused, message)
+            .hint("Make its tables and its initial memories smaller.");
+    }
+    HostError::new(HostErrorKind::Configuration, "The compile worker is not of this version of cofferdam.")
+        .hint("Point Compiler::child at the cofferdam binary of this very version.")
+        .because(outer)
+}

@@ -1,0 +1,499 @@
+//! `wasi:http/types` and the outgoing handler: what a guest puts together is checked and charged here, then handed to
+//! wasmtime-wasi-http.
+//!
+//! The library keeps what it is given: a method of any length, a field map for every handle. Each object is charged to
+//! the attempt from the call that makes or fills it to the call that drops it, and with what it becomes part of.
+
+use std::sync::Arc;
+
+use cofferdam_core::limits;
+use http::HeaderMap;
+use http_body_util::BodyExt;
+use wasmtime::component::{HasData, Resource, ResourceTable};
+use wasmtime_wasi::p2::{DynInputStream, DynOutputStream, DynPollable};
+use wasmtime_wasi_http::p2::bindings::http::outgoing_handler;
+use wasmtime_wasi_http::p2::bindings::http::types::{self, ErrorCode, Method, Scheme};
+use wasmtime_wasi_http::p2::body::{HostFutureTrailers, HostIncomingBody, HostOutgoingBody};
+use wasmtime_wasi_http::p2::types::{
+    HostFutureIncomingResponse, HostIncomingRequest, HostIncomingResponse, HostOutgoingRequest,
+    HostOutgoingResponse, HostResponseOutparam,
+};
+use wasmtime_wasi_http::p2::{HeaderError, HeaderResult, HttpError, HttpResult};
+use wasmtime_wasi_http::{FieldMap, RequestOptions, WasiHttpCtx, WasiHttpCtxView};
+
+use super::body::Charged;
+use super::charges::Charges;
+use super::http::{HttpGate, OUTGOING_BODY_BYTES};
+use crate::limiter::Refused;
+use crate::memory::{Charge, FIELD_BYTES};
+
+/// The HTTP of one store.
+pub(crate) struct Http<'a> {
+    pub(crate) gate: &'a mut HttpGate,
+    pub(crate) ctx: &'a mut WasiHttpCtx,
+    pub(crate) table: &'a mut ResourceTable,
+    pub(crate) charges: &'a mut Charges,
+}
+
+/// Says where the linker finds it.
+pub(crate) struct HasHttp;
+
+impl HasData for HasHttp {
+    type Data<'a> = Http<'a>;
+}
+
+impl Http<'_> {
+    /// The library's own implementation, on the same objects.
+    fn library(&mut self) -> WasiHttpCtxView<'_> {
+        WasiHttpCtxView { ctx: &mut *self.ctx, table: &mut *self.table, hooks: &mut *self.gate }
+    }
+
+    /// Charges `bytes` for the object behind `handle`, on top of what it costs already.
+    fn charge<T: 'static>(&mut self, handle: &Resource<T>, bytes: u64) -> Result<(), Refused> {
+        self.charges.of(handle.rep(), self.gate.shared_ledger()).add(bytes)
+    }
+
+    /// Charges a copy of a field map that was just pushed.
+    fn charge_fields(&mut self, fields: &Resource<FieldMap>) -> wasmtime::Result<()> {
+        let bytes = fields_cost(self.table.get(fields)?);
+        Ok(self.charge(fields, bytes)?)
+    }
+
+    /// Charges what a field map costs after it was changed.
+    fn recharge_fields(&mut self, fields: &Resource<FieldMap>) -> wasmtime::Result<()> {
+        let bytes = fields_cost(self.table.get(fields)?);
+        Ok(self.charges.of(fields.rep(), self.gate.shared_ledger()).set(bytes)?)
+    }
+
+    /// Charges `after` bytes for a part of a request, and `before` no longer.
+    fn replace(&mut self, rep: u32, before: usize, after: usize) -> wasmtime::Result<()> {
+        let charge = self.charges.of(rep, self.gate.shared_ledger());
+        Ok(charge.set(charge.bytes().saturating_sub(before as u64).saturating_add(after as u64))?)
+    }
+
+    /// A request's or response's body, which costs its buffers until it is dropped, whoever has it then.
+    fn body_charge(&mut self, body: &Resource<HostOutgoingBody>) -> Result<Arc<Charge>, Refused> {
+        let charge = Arc::new(Charge::of(self.gate.shared_ledger(), OUTGOING_BODY_BYTES)?);
+        self.charges.put(body.rep(), Some(Arc::clone(&charge)));
+        Ok(charge)
+    }
+}
+
+/// What a field map costs.
+pub(super) fn fields_cost(fields: &HeaderMap) -> u64 {
+    fields.iter().map(|(name, value)| field_cost(name.as_str().len(), value.len())).sum()
+}
+
+fn field_cost(name: usize, value: usize) -> u64 {
+    (name as u64).saturating_add(value as u64).saturating_add(FIELD_BYTES)
+}
+
+fn trap(refused: Refused) -> HeaderError {
+    HeaderError::trap(refused)
+}
+
+fn length(text: Option<&String>) -> usize {
+    text.map_or(0, String::len)
+}
+
+fn method_length(method: &Method) -> usize {
+    match method {
+        Method::Other(name) => name.len(),
+        _ => 0,
+    }
+}
+
+impl types::HostFields for Http<'_> {
+    fn new(&mut self) -> wasmtime::Result<Resource<FieldMap>> {
+        types::HostFields::new(&mut self.library())
+    }
+
+    fn from_list(&mut self, entries: Vec<(String, Vec<u8>)>) -> HeaderResult<Resource<FieldMap>> {
+        let cost = entries.iter().map(|(name, value)| field_cost(name.len(), value.len())).sum();
+        // Charged before it is made, so that there is never more than the attempt may have.
+        let charge = Charge::of(self.gate.shared_ledger(), cost).map_err(trap)?;
+        let fields = types::HostFields::from_list(&mut self.library(), entries)?;
+        self.charges.put(fields.rep(), Some(Arc::new(charge)));
+        Ok(fields)
+    }
+
+    fn get(&mut self, fields: Resource<FieldMap>, name: String) -> wasmtime::Result<Vec<Vec<u8>>> {
+        types::HostFields::get(&mut self.library(), fields, name)
+    }
+
+    fn has(&mut self, fields: Resource<FieldMap>, name: String) -> wasmtime::Result<bool> {
+        types::HostFields::has(&mut self.library(), fields, name)
+    }
+
+    fn set(&mut self, fields: Resource<FieldMap>, name: String, values: Vec<Vec<u8>>) -> HeaderResult<()> {
+        let cost = values.iter().map(|value| field_cost(name.len(), value.len())).sum();
+        self.charge(&fields, cost).map_err(trap)?;
+        let set =
+            types::HostFields::set(&mut self.library(), Resource::new_borrow(fields.rep()), name, values);
+        self.recharge_fields(&fields).map_err(HeaderError::trap)?;
+        set
+    }
+
+    fn delete(&mut self, fields: Resource<FieldMap>, name: String) -> HeaderResult<()> {
+        let deleted =
+            types::HostFields::delete(&mut self.library(), Resource::new_borrow(fields.rep()), name);
+        self.recharge_fields(&fields).map_err(HeaderError::trap)?;
+        deleted
+    }
+
+    fn append(&mut self, fields: Resource<FieldMap>, name: String, value: Vec<u8>) -> HeaderResult<()> {
+        let cost = field_cost(name.len(), value.len());
+        self.charge(&fields, cost).map_err(trap)?;
+        let (rep, fields) = (fields.rep(), Resource::new_borrow(fields.rep()));
+        let appended = types::HostFields::append(&mut self.library(), fields, name, value);
+        if appended.is_err() {
+            let charge = self.charges.of(rep, self.gate.shared_ledger());
+            charge.set(charge.bytes().saturating_sub(cost)).map_err(trap)?;
+        }
+        appended
+    }
+
+    fn entries(&mut self, fields: Resource<FieldMap>) -> wasmtime::Result<Vec<(String, Vec<u8>)>> {
+        types::HostFields::entries(&mut self.library(), fields)
+    }
+
+    fn clone(&mut self, fields: Resource<FieldMap>) -> wasmtime::Result<Resource<FieldMap>> {
+        let cloned = types::HostFields::clone(&mut self.library(), fields)?;
+        self.charge_fields(&cloned)?;
+        Ok(cloned)
+    }
+
+    fn drop(&mut self, fields: Resource<FieldMap>) -> wasmtime::Result<()> {
+        self.charges.take(fields.rep());
+        types::HostFields::drop(&mut self.library(), fields)
+    }
+}
+
+impl types::HostOutgoingRequest for Http<'_> {
+    fn new(&mut self, headers: Resource<FieldMap>) -> wasmtime::Result<Resource<HostOutgoingRequest>> {
+        let charge = self.charges.take(headers.rep());
+        let request = types::HostOutgoingRequest::new(&mut self.library(), headers)?;
+        self.charges.put(request.rep(), charge);
+        Ok(request)
+    }
+
+    fn set_method(
+        &mut self,
+        request: Resource<HostOutgoingRequest>,
+        method: Method,
+    ) -> wasmtime::Result<Result<(), ()>> {
+        let (rep, after) = (request.rep(), method_length(&method));
+        if after > limits::METHOD_BYTES {
+            return Ok(Err(()));
+        }
+        let before = method_length(&self.table.get(&request)?.method);
+        let set = types::HostOutgoingRequest::set_method(&mut self.library(), request, method)?;
+        if set.is_ok() {
+            self.replace(rep, before, after)?;
+        }
+        Ok(set)
+    }
+
+    fn set_path_with_query(
+        &mut self,
+        request: Resource<HostOutgoingRequest>,
+        path: Option<String>,
+    ) -> wasmtime::Result<Result<(), ()>> {
+        let (rep, after) = (request.rep(), length(path.as_ref()));
+        let before = length(self.table.get(&request)?.path_with_query.as_ref());
+        let set = types::HostOutgoingRequest::set_path_with_query(&mut self.library(), request, path)?;
+        if set.is_ok() {
+            self.replace(rep, before, after)?;
+        }
+        Ok(set)
+    }
+
+    fn set_authority(
+        &mut self,
+        request: Resource<HostOutgoingRequest>,
+        authority: Option<String>,
+    ) -> wasmtime::Result<Result<(), ()>> {
+        let (rep, after) = (request.rep(), length(authority.as_ref()));
+        if after > limits::AUTHORITY_BYTES {
+            return Ok(Err(()));
+        }
+        let before = length(self.table.get(&request)?.authority.as_ref());
+        let set = types::HostOutgoingRequest::set_authority(&mut self.library(), request, authority)?;
+        if set.is_ok() {
+            self.replace(rep, before, after)?;
+        }
+        Ok(set)
+    }
+
+    fn set_scheme(
+        &mut self,
+        request: Resource<HostOutgoingRequest>,
+        scheme: Option<Scheme>,
+    ) -> wasmtime::Result<Result<(), ()>> {
+        // The library parses it, and takes at most 64 bytes: part of the handle's price.
+        types::HostOutgoingRequest::set_scheme(&mut self.library(), request, scheme)
+    }
+
+    fn body(
+        &mut self,
+        request: Resource<HostOutgoingRequest>,
+    ) -> wasmtime::Result<Result<Resource<HostOutgoingBody>, ()>> {
+        let rep = request.rep();
+        let Ok(body) = types::HostOutgoingRequest::body(&mut self.library(), request)? else {
+            return Ok(Err(()));
+        };
+        let charge = self.body_charge(&body)?;
+        let request = self.table.get_mut(&Resource::<HostOutgoingRequest>::new_borrow(rep))?;
+        request.body = request.body.take().map(|body| Charged::new(body, charge).boxed_unsync());
+        Ok(Ok(body))
+    }
+
+    fn headers(&mut self, request: Resource<HostOutgoingRequest>) -> wasmtime::Result<Resource<FieldMap>> {
+        let headers = types::HostOutgoingRequest::headers(&mut self.library(), request)?;
+        self.charge_fields(&headers)?;
+        Ok(headers)
+    }
+
+    fn method(&mut self, request: Resource<HostOutgoingRequest>) -> wasmtime::Result<Method> {
+        types::HostOutgoingRequest::method(&mut self.library(), request)
+    }
+
+    fn path_with_query(
+        &mut self,
+        request: Resource<HostOutgoingRequest>,
+    ) -> wasmtime::Result<Option<String>> {
+        types::HostOutgoingRequest::path_with_query(&mut self.library(), request)
+    }
+
+    fn scheme(&mut self, request: Resource<HostOutgoingRequest>) -> wasmtime::Result<Option<Scheme>> {
+        types::HostOutgoingRequest::scheme(&mut self.library(), request)
+    }
+
+    fn authority(&mut self, request: Resource<HostOutgoingRequest>) -> wasmtime::Result<Option<String>> {
+        types::HostOutgoingRequest::authority(&mut self.library(), request)
+    }
+
+    fn drop(&mut self, request: Resource<HostOutgoingRequest>) -> wasmtime::Result<()> {
+        self.charges.take(request.rep());
+        types::HostOutgoingRequest::drop(&mut self.library(), request)
+    }
+}
+
+impl outgoing_handler::Host for Http<'_> {
+    /// An attempt to send is a request, also where the request cannot be built.
+    fn handle(
+        &mut self,
+        request: Resource<HostOutgoingRequest>,
+        options: Option<Resource<RequestOptions>>,
+    ) -> HttpResult<Resource<HostFutureIncomingResponse>> {
+        let charge = self.charges.take(request.rep());
+        self.gate.attempts_to_send().map_err(HttpError::trap)?;
+        // No path is an empty one. The library would refuse it, and write a warning to the operator's log.
+        self.table.get_mut(&request)?.path_with_query.get_or_insert_default();
+        self.gate.next_request_costs(charge);
+        let sent = outgoing_handler::Host::handle(&mut self.library(), request, options);
+        self.gate.next_request_costs(None);
+        sent
+    }
+}
+
+impl types::HostOutgoingBody for Http<'_> {
+    fn write(
+        &mut self,
+        body: Resource<HostOutgoingBody>,
+    ) -> wasmtime::Result<Result<Resource<DynOutputStream>, ()>> {
+        types::HostOutgoingBody::write(&mut self.library(), body)
+    }
+
+    fn finish(
+        &mut self,
+        body: Resource<HostOutgoingBody>,
+        trailers: Option<Resource<FieldMap>>,
+    ) -> HttpResult<()> {
+        let charge = self.charges.take(body.rep());
+        let fields = trailers.as_ref().and_then(|trailers| self.charges.take(trailers.rep()));
+        if let (Some(charge), Some(fields)) = (charge, fields) {
+            // The trailers wait with the body until they are sent.
+            charge.add(fields.bytes()).map_err(HttpError::trap)?;
+        }
+        types::HostOutgoingBody::finish(&mut self.library(), body, trailers)
+    }
+
+    fn drop(&mut self, body: Resource<HostOutgoingBody>) -> wasmtime::Result<()> {
+        self.charges.take(body.rep());
+        types::HostOutgoingBody::drop(&mut self.library(), body)
+    }
+}
+
+impl types::HostOutgoingResponse for Http<'_> {
+    fn new(&mut self, headers: Resource<FieldMap>) -> wasmtime::Result<Resource<HostOutgoingResponse>> {
+        let charge = self.charges.take(headers.rep());
+        let response = types::HostOutgoingResponse::new(&mut self.library(), headers)?;
+        self.charges.put(response.rep(), charge);
+        Ok(response)
+    }
+
+    fn body(
+        &mut self,
+        response: Resource<HostOutgoingResponse>,
+    ) -> wasmtime::Result<Result<Resource<HostOutgoingBody>, ()>> {
+        let rep = response.rep();
+        let Ok(body) = types::HostOutgoingResponse::body(&mut self.library(), response)? else {
+            return Ok(Err(()));
+        };
+        let charge = self.body_charge(&body)?;
+        let response = self.table.get_mut(&Resource::<HostOutgoingResponse>::new_borrow(rep))?;
+        response.body = response.body.take().map(|body| Charged::new(body, charge).boxed_unsync());
+        Ok(Ok(body))
+    }
+
+    fn headers(&mut self, response: Resource<HostOutgoingResponse>) -> wasmtime::Result<Resource<FieldMap>> {
+        let headers = types::HostOutgoingResponse::headers(&mut self.library(), response)?;
+        self.charge_fields(&headers)?;
+        Ok(headers)
+    }
+
+    fn status_code(&mut self, response: Resource<HostOutgoingResponse>) -> wasmtime::Result<u16> {
+        types::HostOutgoingResponse::status_code(&mut self.library(), response)
+    }
+
+    fn set_status_code(
+        &mut self,
+        response: Resource<HostOutgoingResponse>,
+        status: u16,
+    ) -> wasmtime::Result<Result<(), ()>> {
+        types::HostOutgoingResponse::set_status_code(&mut self.library(), response, status)
+    }
+
+    fn drop(&mut self, response: Resource<HostOutgoingResponse>) -> wasmtime::Result<()> {
+        self.charges.take(response.rep());
+        types::HostOutgoingResponse::drop(&mut self.library(), response)
+    }
+}
+
+impl types::HostIncomingResponse for Http<'_> {
+    fn status(&mut self, response: Resource<HostIncomingResponse>) -> wasmtime::Result<u16> {
+        types::HostIncomingResponse::status(&mut self.library(), response)
+    }
+
+    fn headers(&mut self, response: Resource<HostIncomingResponse>) -> wasmtime::Result<Resource<FieldMap>> {
+        let headers = types::HostIncomingResponse::headers(&mut self.library(), response)?;
+        self.charge_fields(&headers)?;
+        Ok(headers)
+    }
+
+    fn consume(
+        &mut self,
+        response: Resource<HostIncomingResponse>,
+    ) -> wasmtime::Result<Result<Resource<HostIncomingBody>, ()>> {
+        types::HostIncomingResponse::consume(&mut self.library(), response)
+    }
+
+    fn drop(&mut self, response: Resource<HostIncomingResponse>) -> wasmtime::Result<()> {
+        self.charges.take(response.rep());
+        types::HostIncomingResponse::drop(&mut self.library(), response)
+    }
+}
+
+impl types::HostFutureIncomingResponse for Http<'_> {
+    fn get(
+        &mut self,
+        future: Resource<HostFutureIncomingResponse>,
+    ) -> wasmtime::Result<Option<Result<Result<Resource<HostIncomingResponse>, ErrorCode>, ()>>> {
+        let got = types::HostFutureIncomingResponse::get(&mut self.library(), future)?;
+        if let Some(Ok(Ok(response))) = &got {
+            let bytes = fields_cost(&self.table.get(response)?.headers);
+            self.charge(response, bytes)?;
+        }
+        Ok(got)
+    }
+
+    fn subscribe(
+        &mut self,
+        future: Resource<HostFutureIncomingResponse>,
+    ) -> wasmtime::Result<Resource<DynPollable>> {
+        types::HostFutureIncomingResponse::subscribe(&mut self.library(), future)
+    }
+
+    fn drop(&mut self, future: Resource<HostFutureIncomingResponse>) -> wasmtime::Result<()> {
+        types::HostFutureIncomingResponse::drop(&mut self.library(), future)
+    }
+}
+
+impl types::HostFutureTrailers for Http<'_> {
+    fn get(
+        &mut self,
+        future: Resource<HostFutureTrailers>,
+    ) -> wasmtime::Result<Option<Result<Result<Option<Resource<FieldMap>>, ErrorCode>, ()>>> {
+        let got = types::HostFutureTrailers::get(&mut self.library(), future)?;
+        if let Some(Ok(Ok(Some(trailers)))) = &got {
+            self.charge_fields(trailers)?;
+        }
+        Ok(got)
+    }
+
+    fn subscribe(&mut self, future: Resource<HostFutureTrailers>) -> wasmtime::Result<Resource<DynPollable>> {
+        types::HostFutureTrailers::subscribe(&mut self.library(), future)
+    }
+
+    fn drop(&mut self, future: Resource<HostFutureTrailers>) -> wasmtime::Result<()> {
+        types::HostFutureTrailers::drop(&mut self.library(), future)
+    }
+}
+
+/// Hands functions to the library as they are: what they make is paid for by the price of its handle.
+macro_rules! of_the_library {
+    ($($interface:ident { $($name:ident($($arg:ident: $of:ty),*) -> $returned:ty;)* })*) => {
+        $(impl types::$interface for Http<'_> {
+            $(fn $name(&mut self, $($arg: $of),*) -> $returned {
+                types::$interface::$name(&mut self.library(), $($arg),*)
+            })*
+        })*
+    };
+}
+
+type Maybe<T> = wasmtime::Result<Result<T, ()>>;
+type Options = Resource<RequestOptions>;
+type Nanos = Option<u64>;
+
+of_the_library! {
+    Host {
+        http_error_code(error: Resource<types::IoError>) -> wasmtime::Result<Option<ErrorCode>>;
+        convert_error_code(error: HttpError) -> wasmtime::Result<ErrorCode>;
+        convert_header_error(error: HeaderError) -> wasmtime::Result<types::HeaderError>;
+    }
+    HostIncomingRequest {
+        method(request: Resource<HostIncomingRequest>) -> wasmtime::Result<Method>;
+        path_with_query(request: Resource<HostIncomingRequest>) -> wasmtime::Result<Option<String>>;
+        scheme(request: Resource<HostIncomingRequest>) -> wasmtime::Result<Option<Scheme>>;
+        authority(request: Resource<HostIncomingRequest>) -> wasmtime::Result<Option<String>>;
+        headers(request: Resource<HostIncomingRequest>) -> wasmtime::Result<Resource<FieldMap>>;
+        consume(request: Resource<HostIncomingRequest>) -> Maybe<Resource<HostIncomingBody>>;
+        drop(request: Resource<HostIncomingRequest>) -> wasmtime::Result<()>;
+    }
+    HostResponseOutparam {
+        set(
+            outparam: Resource<HostResponseOutparam>,
+            response: Result<Resource<HostOutgoingResponse>, ErrorCode>
+        ) -> wasmtime::Result<()>;
+        send_informational(
+            outparam: Resource<HostResponseOutparam>, status: u16, headers: Resource<FieldMap>
+        ) -> HttpResult<()>;
+        drop(outparam: Resource<HostResponseOutparam>) -> wasmtime::Result<()>;
+    }
+    HostIncomingBody {
+        stream(body: Resource<HostIncomingBody>) -> Maybe<Resource<DynInputStream>>;
+        finish(body: Resource<HostIncomingBody>) -> wasmtime::Result<Resource<HostFutureTrailers>>;
+        drop(body: Resource<HostIncomingBody>) -> wasmtime::Result<()>;
+    }
+    HostRequestOptions {
+        new() -> wasmtime::Result<Options>;
+        connect_timeout(options: Options) -> wasmtime::Result<Nanos>;
+        set_connect_timeout(options: Options, time: Nanos) -> Maybe<()>;
+        first_byte_timeout(options: Options) -> wasmtime::Result<Nanos>;
+        set_first_byte_timeout(options: Options, time: Nanos) -> Maybe<()>;
+        between_bytes_timeout(options: Options) -> wasmtime::Result<Nanos>;
+        set_between_bytes_timeout(options: Options, time: Nanos) -> Maybe<()>;
+        drop(options: Options) -> wasmtime::Result<()>;
+    }
+}

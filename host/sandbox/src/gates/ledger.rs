@@ -1,0 +1,283 @@
+//! What the gates saw in one attempt: the verdict that ended it, the requests that failed, the counts.
+//!
+//! A gate runs inside the guest's call or in a task beside it; either way what it decides must end the
+//! attempt, whatever the guest does next. So the verdict is recorded here, the first one wins, and the
+//! attempt wakes and drops the guest.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cofferdam_core::failure::{BindingProblem, CircuitOpen, Denial, LimitHit, Phase};
+use cofferdam_egress::egress::{Unauthorized, VaultTrouble};
+use http::Method;
+use serde::Serialize;
+use tokio::sync::Notify;
+
+use crate::memory::MemoryAccount;
+
+/// Why a gate ended the attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// A capability check refused.
+    Denied(Denial),
+    /// A limit that a gate counts was hit.
+    Limit(LimitHit),
+    /// A credential that a request needs cannot be had.
+    Binding(BindingProblem),
+    /// The circuit to a host is open.
+    Circuit(Box<CircuitOpen>),
+    /// The vault cannot be used: no outcome of the call, but why there is none.
+    Host(VaultTrouble),
+}
+
+impl From<Unauthorized> for Verdict {
+    fn from(refused: Unauthorized) -> Self {
+        match refused {
+            Unauthorized::Binding(problem) => Self::Binding(problem),
+            Unauthorized::Denied(denial) => Self::Denied(denial),
+            Unauthorized::Host(trouble) => Self::Host(trouble),
+        }
+    }
+}
+
+/// A request that failed, as the gate saw it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SeenFault {
+    pub(crate) host: String,
+    pub(crate) phase: Phase,
+    pub(crate) code: &'static str,
+    pub(crate) request_sent: bool,
+}
+
+/// An answer with an error status, as the gate saw it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SeenStatus {
+    pub(crate) host: String,
+    /// The bindings whose credentials the request carried.
+    pub(crate) bindings: Vec<String>,
+    pub(crate) status: u16,
+    pub(crate) retry_after_ms: Option<u64>,
+}
+
+/// A request that was admitted, and how far it is known to have come.
+#[derive(Debug)]
+struct UnderWay {
+    host: String,
+    method: Method,
+    /// Whether any byte of it may have left.
+    sent: bool,
+    /// Whether it was answered, or failed.
+    ended: bool,
+}
+
+/// Names one admitted request of an attempt.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RequestNumber(usize);
+
+/// A request that had neither an answer nor an error when its guest returned, and was aborted then.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct AbortedRequest {
+    /// The host:port.
+    pub host: String,
+    /// The method.
+    pub method: String,
+    /// Whether any byte of it may have left.
+    pub request_sent: bool,
+    /// Whether it may have changed something where it arrived: it may have left, and its method is none of those that
+    /// only read.
+    pub unsafe_sent: bool,
+}
+
+impl fmt::Display for AbortedRequest {
+    /// In a few words, for people.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let effect = match (self.unsafe_sent, self.request_sent) {
+            (true, _) => "it may have had its effect",
+            (false, true) => "it only reads",
+            (false, false) => "nothing of it was sent",
+        };
+        write!(f, "the {} to {} was aborted when the connector returned: {effect}", self.method, self.host)
+    }
+}
+
+/// One attempt's ledger.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    memory: MemoryAccount,
+    verdict: Mutex<Option<Verdict>>,
+    ended: Notify,
+    faults: Mutex<Vec<SeenFault>>,
+    statuses: Mutex<Vec<SeenStatus>>,
+    under_way: Mutex<Vec<UnderWay>>,
+    maybe_sent: AtomicU64,
+    /// True if the attempt was judged by what it had sent.
+    closed: Mutex<bool>,
+    pub(crate) requests: AtomicU64,
+    pub(crate) bytes_out: Arc<AtomicU64>,
+    pub(crate) bytes_in: Arc<AtomicU64>,
+}
+
+impl Ledger {
+    /// The ledger of an attempt whose guest may use so many bytes of memory, what the host holds for it included.
+    pub(crate) fn new(memory: u64) -> Self {
+        Self {
+            memory: MemoryAccount::new(memory),
+            verdict: Mutex::default(),
+            ended: Notify::new(),
+            faults: Mutex::default(),
+            statuses: Mutex::default(),
+            under_way: Mutex::default(),
+            maybe_sent: AtomicU64::new(0),
+            closed: Mutex::new(false),
+            requests: AtomicU64::new(0),
+            bytes_out: Arc::default(),
+            bytes_in: Arc::default(),
+        }
+    }
+
+    /// What the attempt uses of its memory.
+    pub(crate) fn memory(&self) -> &MemoryAccount {
+        &self.memory
+    }
+
+    /// Ends the attempt with `verdict`, unless another came first.
+    pub(crate) fn end(&self, verdict: Verdict) {
+        lock(&self.verdict).get_or_insert(verdict);
+        self.ended.notify_waiters();
+    }
+
+    /// The verdict, once there is one.
+    pub(crate) fn verdict(&self) -> Option<Verdict> {
+        lock(&self.verdict).clone()
+    }
+
+    /// Whether a gate ended the attempt: from then on nothing more may leave.
+    pub(crate) fn is_over(&self) -> bool {
+        lock(&self.verdict).is_some()
+    }
+
+    /// Ready when a gate ends the attempt; many may wait for it.
+    pub(crate) async fn ended(&self) {
+        loop {
+            // Made before the look, it is woken by a verdict that comes after the look.
+            let ended = self.ended.notified();
+            if self.is_over() {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    /// Counts one more request; the number it is.
+    pub(crate) fn count_request(&self) -> u64 {
+        self.requests.fetch_add(1, Ordering::Relaxed).saturating_add(1)
+    }
+
+    /// Notes a request that failed.
+    pub(crate) fn saw_fault(&self, fault: SeenFault) {
+        lock(&self.faults).push(fault);
+    }
+
+    /// Notes that a request was admitted. Until [`ends`](Self::ends) it is under way, also where nobody waits for it.
+    pub(crate) fn begins(&self, host: String, method: Method) -> RequestNumber {
+        let mut under_way = lock(&self.under_way);
+        under_way.push(UnderWay { host, method, sent: false, ended: false });
+        RequestNumber(under_way.len().saturating_sub(1))
+    }
+
+    /// Notes that a request was answered, or failed.
+    pub(crate) fn ends(&self, RequestNumber(at): RequestNumber) {
+        if let Some(request) = lock(&self.under_way).get_mut(at) {
+            request.ended = true;
+        }
+    }
+
+    /// Notes that a request is about to be sent, with a first line of so many bytes; whether it may be. Until it is
+    /// known that nothing of it left ([`unsent`](Self::unsent)) it counts as sent, even if its end is not awaited.
+    pub(crate) fn sending(&self, number: RequestNumber, line: u64) -> bool {
+        // Held until all is noted: what is judged after `close` is final.
+        let closed = lock(&self.closed);
+        if *closed {
+            return false;
+        }
+        self.set_sent(number, true);
+        self.maybe_sent.fetch_add(1, Ordering::Relaxed);
+        self.bytes_out.fetch_add(line, Ordering::Relaxed);
+        true
+    }
+
+    /// Ends the attempt's requests: a request that has not begun to leave will not. The attempt can then be judged by
+    /// what it sent.
+    pub(crate) fn close(&self) {
+        *lock(&self.closed) = true;
+    }
+
+    /// Notes that nothing of a request that was about to be sent has left, and nothing will.
+    pub(crate) fn unsent(&self, number: RequestNumber, line: u64) {
+        self.set_sent(number, false);
+        self.maybe_sent.fetch_sub(1, Ordering::Relaxed);
+        self.bytes_out.fetch_sub(line, Ordering::Relaxed);
+    }
+
+    fn set_sent(&self, RequestNumber(at): RequestNumber, sent: bool) {
+        if let Some(request) = lock(&self.under_way).get_mut(at) {
+            request.sent = sent;
+        }
+    }
+
+    /// The requests that are under way.
+    pub(crate) fn under_way(&self) -> Vec<AbortedRequest> {
+        let under_way = lock(&self.under_way);
+        let open = under_way.iter().filter(|request| !request.ended);
+        open.map(|request| AbortedRequest {
+            host: request.host.clone(),
+            method: request.method.to_string(),
+            request_sent: request.sent,
+            unsafe_sent: request.sent && !request.method.is_safe(),
+        })
+        .collect()
+    }
+
+    /// Whether any byte of any request of this attempt may have reached a server: what decides whether the
+    /// attempt as a whole may have had an effect.
+    pub(crate) fn anything_sent(&self) -> bool {
+        self.maybe_sent.load(Ordering::Relaxed) > 0
+    }
+
+    /// Notes an answer with an error status.
+    pub(crate) fn saw_status(&self, status: SeenStatus) {
+        lock(&self.statuses).push(status);
+    }
+
+    /// The last request that failed, of the phase the guest names if it names one.
+    pub(crate) fn fault(&self, phase: Option<Phase>) -> Option<SeenFault> {
+        let faults = lock(&self.faults);
+        faults.iter().rfind(|fault| phase.is_none_or(|phase| fault.phase == phase)).or(faults.last()).cloned()
+    }
+
+    /// What failed and may be thought to pass, each in a few words: requests without an answer, 5xx, 429.
+    pub(crate) fn troubles(&self) -> Vec<String> {
+        let faults = lock(&self.faults);
+        let faults = faults.iter().map(|fault| {
+            let SeenFault { host, phase, code, .. } = fault;
+            format!("the request to {host} failed in the {} phase ({code})", phase.name())
+        });
+        let statuses = lock(&self.statuses);
+        let statuses = statuses.iter().filter(|seen| matches!(seen.status, 429 | 500..=599));
+        faults
+            .chain(statuses.map(|seen| format!("{} answered with status {}", seen.host, seen.status)))
+            .collect()
+    }
+
+    /// The last answer with this status.
+    pub(crate) fn status(&self, status: u16) -> Option<SeenStatus> {
+        lock(&self.statuses).iter().rfind(|seen| seen.status == status).cloned()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is kept is complete after every statement, so a panic elsewhere leaves nothing half-done.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

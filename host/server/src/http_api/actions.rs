@@ -1,0 +1,63 @@
+//! `POST /v1/actions/{name}/run`: one action, its outcome.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::body::Bytes;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use cofferdam_runtime::agent;
+use cofferdam_runtime::call::Cancellation;
+use http::HeaderMap;
+
+use super::answer;
+use super::request::{self, ActionRequest};
+use super::{HttpApi, calls};
+use crate::server::Charge;
+
+/// Runs the action. Who goes away meanwhile drops this, which cancels it and the call that it is at: the record says
+/// so.
+pub(super) async fn run(
+    State(api): State<HttpApi>,
+    name: Result<Path<String>, PathRejection>,
+    charge: Option<Extension<Arc<Charge>>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let Ok(Path(name)) = name else { return answer::no_such_path() };
+    if !request::is_json(&headers) {
+        return answer::not_json();
+    }
+    let key = match request::idempotency_key(&headers) {
+        Ok(key) => key,
+        Err(error) => return answer::host_error(error),
+    };
+    let actor = api.actor.clone();
+    let read = calls::in_turn(&api, move || {
+        let charge = charge.map(|Extension(charge)| charge);
+        let run = ActionRequest::read(&body)?.run(charge)?.actor(&*actor);
+        Ok(match key {
+            Some(key) => run.idempotency_key(key),
+            None => run,
+        })
+    });
+    let run = match read.await {
+        Ok(run) => run,
+        Err(error) => return answer::host_error(error),
+    };
+    let runnable = match api.host.runnable(&name).await {
+        Ok(runnable) => runnable,
+        Err(error) => return answer::not_runnable(error),
+    };
+    let cancellation = Cancellation::new();
+    let running = api.host.run_checked_action(&runnable, run.cancelled_by(&cancellation));
+    let (outcome, report) = calls::ended(&api, &cancellation, running).await;
+    match outcome {
+        Ok(value) => answer::action(&value, &report),
+        Err(error) => {
+            let told = agent::action_error(&name, &error, &report);
+            answer::action_error(&error, told.structured(), &report)
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! The body of a request for a call: read strictly, so that nothing that was meant is passed over.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::safe_line;
+use cofferdam_core::limits::{LimitRequest, parse_time};
+use cofferdam_runtime::call::{Call, IfRunning};
+use cofferdam_runtime::flow::Run;
+use cofferdam_runtime::host::Host;
+use http::{HeaderMap, header};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use crate::server::{Arguments, Charge, VALUES, count};
+
+/// The header with the key under which a call is done once.
+pub(super) const KEY: &str = "idempotency-key";
+
+/// What that is, bare or in quotation marks.
+pub(super) const KEY_PATTERN: &str = r#"^(?!"?audit-)("[!#-9;-\[\]-}]{1,200}"|[!#-9;-\[\]-}]{1,200})$"#;
+
+/// One call.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CallRequest {
+    /// The connector: `name@version`, with `#sha256:<64 digits>` where its bytes are pinned; or the name alone where one
+    /// version is installed.
+    #[schemars(regex(
+        pattern = r"^(github|gitlab|hub|local)://[a-z0-9]{1,20}/[a-z0-9]{1,20}@(0|[1-9][0-9]{0,4})\.(0|[1-9][0-9]{0,4})\.(0|[1-9][0-9]{0,4})$"
+    ))]
+    connector: String,
+    /// The operation.
+    #[schemars(length(min = 1, max = 200))]
+    op: String,
+    /// Its arguments: one field for each parameter.
+    #[serde(default)]
+    #[schemars(with = "Map<String, Value>")]
+    args: Option<Box<RawValue>>,
+    /// What it may take; what is not said has its default.
+    #[serde(default)]
+    limits: Amounts,
+    /// By service, the identity whose credential is used.
+    #[serde(default)]
+    identities: BTreeMap<String, String>,
+    /// The name of the retry profile.
+    #[serde(default)]
+    #[schemars(extend("x-cofferdam" = "retry-profile"))]
+    retry: Option<String>,
+    /// The longest that one attempt may take, like `10s`.
+    #[serde(default)]
+    #[schemars(regex(pattern = r"^[1-9][0-9]{0,3}(ms|s)$"))]
+    attempt_timeout: Option<String>,
+    /// Whether the operation is treated as one that must not be repeated, whatever its manifest says.
+    #[serde(default)]
+    not_idempotent: bool,
+    /// What becomes of the call where one with its idempotency key is still running.
+    #[serde(default)]
+    if_running: Running,
+}
+
+/// What a call may take.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Amounts {
+    /// The longest that it may take, all its attempts and waits included, like `30s`.
+    #[serde(default)]
+    #[schemars(regex(pattern = r"^[1-9][0-9]{0,3}(ms|s)$"))]
+    wall_time: Option<String>,
+    /// The most that it may compute.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 1_000_000_000_000u64))]
+    fuel: Option<u64>,
+    /// The most memory that it may have, like `64MiB`.
+    #[serde(default)]
+    #[schemars(regex(pattern = r"^[1-9][0-9]{0,2}MiB$"))]
+    memory: Option<String>,
+}
+
+/// What becomes of a call where one with its key is still running.
+#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Running {
+    /// It waits for the other's outcome, for its own time at most.
+    #[default]
+    Wait,
+    /// It is refused.
+    Refuse,
+}
+
+/// One run of an action.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ActionRequest {
+    /// Its arguments: one field for each of its inputs.
+    #[serde(default)]
+    #[schemars(with = "Map<String, Value>")]
+    args: Option<Box<RawValue>>,
+    /// By service, the identity whose credential is used in every step.
+    #[serde(default)]
+    identities: BTreeMap<String, String>,
+    /// The longest that the whole action may take, like `30s`.
+    #[serde(default)]
+    #[schemars(regex(pattern = r"^[1-9][0-9]{0,3}(ms|s)$"))]
+    wall_time: Option<String>,
+    /// What becomes of it where the same action with its idempotency key is still running.
+    #[serde(default)]
+    if_running: Running,
+}
+
+/// Reads a body. Its values are counted before any is built, and its arguments stay text.
+fn read<'b, T: Deserialize<'b>>(body: &'b [u8], what: &str, example: &str) -> Result<T, HostError> {
+    let wrong = |what: &str, error: &str| {
+        let message = format!("The body is not {what}: {}.", safe_line(error, 300));
+        let hint = format!("Send {example}; GET /openapi.json has every field.");
+        HostError::new(HostErrorKind::Validation, message).hint(hint)
+    };
+    count(body, VALUES).map_err(|rejection| wrong("JSON", &rejection.into_error().to_string()))?;
+    // A list of the fields' values would pass for the fields.
+    if !body.trim_ascii_start().starts_with(b"{") {
+        return Err(wrong(what, "expected an object"));
+    }
+    serde_json::from_slice(body).map_err(|error| wrong(what, &error.to_string()))
+}
+
+/// The text of the arguments, which are an object.
+fn text_of(args: Option<Box<RawValue>>) -> Result<String, HostError> {
+    let text = args.map_or_else(|| "{}".to_owned(), |args| String::from(Box::<str>::from(args)));
+    match text.starts_with('{') {
+        true => Ok(text),
+        false => Err(HostError::new(
+            HostErrorKind::Validation,
+            "args: expected a map, with a field for each parameter.",
+        )
+        .hint("Leave it out where there are no parameters.")),
+    }
+}
+
+/// A length of time.
+fn time(field: &str, text: Option<&str>) -> Result<Option<Duration>, HostError> {
+    let read = text.map(|text| {
+        parse_time(text).ok_or_else(|| {
+            HostError::new(HostErrorKind::Validation, format!("{field}: it is no length of time."))
+                .hint("Write it as a whole number above zero with ms, s or m, like \"10s\".")
+        })
+    });
+    read.transpose()
+}
+
+impl Running {
+    const fn meant(self) -> IfRunning {
+        match self {
+            Self::Wait => IfRunning::Wait,
+            Self::Refuse => IfRunning::Refuse,
+        }
+    }
+}
+
+impl ActionRequest {
+    /// Reads the body.
+    ///
+    /// # Errors
+    /// As [`CallRequest::read`].
+    pub(super) fn read(body: &[u8]) -> Result<Self, HostError> {
+        read(body, "a run of an action", r#"{"args": {}}"#)
+    }
+
+    /// The run that it asks for.
+    ///
+    /// # Errors
+    /// `validation` for what is not acceptable.
+    pub(super) fn run(self, charge: Option<Arc<Charge>>) -> Result<Run, HostError> {
+        let wall_time = time("wall_time", self.wall_time.as_deref())?;
+        let args = Arguments::new(text_of(self.args)?, charge).take_values()?;
+        let run = Run::new(args).if_running(self.if_running.meant());
+        let run =
+            self.identities.into_iter().fold(run, |run, (service, identity)| run.identity(service, identity));
+        Ok(match wall_time {
+            Some(longest) => run.wall_time(longest),
+            None => run,
+        })
+    }
+}
+
+impl CallRequest {
+    /// Reads the body.
+    ///
+    /// # Errors
+    /// `validation`: it is not JSON, a name stands twice in it, or a field is missing, unknown or of another type.
+    pub(super) fn read(body: &[u8]) -> Result<Self, HostError> {
+        read(body, "a call", r#"{"connector": "github://acme/slack@1.2.0", "op": "post", "args": {}}"#)
+    }
+
+    /// The call that it asks for. Looks at what is installed: not for an executor's threads.
+    ///
+    /// # Errors
+    /// `validation` for what is not acceptable, `connector_not_found`.
+    pub(super) fn call(self, host: &Host) -> Result<Call, HostError> {
+        let amounts = &self.limits;
+        let limits =
+            LimitRequest::parse(amounts.fuel, amounts.wall_time.as_deref(), amounts.memory.as_deref());
+        let limits =
+            limits.map_err(|error| HostError::new(HostErrorKind::Validation, format!("limits: {error}.")))?;
+        let attempt_timeout = time("attempt_timeout", self.attempt_timeout.as_deref())?;
+        let retry = self.retry.as_deref().map(|name| host.profile(name)).transpose()?;
+        let connector = host.resolve(&self.connector)?;
+        let args = text_of(self.args)?;
+        let mut call = Call::from_text(connector, self.op, args).limits(limits);
+        call = self
+            .identities
+            .into_iter()
+            .fold(call, |call, (service, identity)| call.identity(service, identity));
+        if let Some(longest) = attempt_timeout {
+            call = call.attempt_timeout(longest);
+        }
+        if let Some(profile) = retry {
+            call = call.retry(profile);
+        }
+        if self.not_idempotent {
+            call = call.not_idempotent();
+        }
+        Ok(call.if_running(self.if_running.meant()))
+    }
+}
+
+/// Whether the body is said to be JSON. Pages of others cannot say that without being asked about.
+pub(super) fn is_json(headers: &HeaderMap) -> bool {
+    let said = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let kind = said.and_then(|said| said.split(';').next()).map(str::trim);
+    kind.is_some_and(|kind| kind.eq_ignore_ascii_case("application/json"))
+}
+
+/// The idempotency key, as it is or as the text of a structured field, in quotation marks.
+///
+/// # Errors
+/// `validation`: it stands there twice, or is no text.
+pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, HostError> {
+    let wrong = |what: &str| {
+        HostError::new(HostErrorKind::Validation, format!("The header Idempotency-Key {what}."))
+            .hint("Give it once: 1 to 200 printable ASCII characters without spaces, `:` and `~`.")
+    };
+    let mut values = headers.get_all(KEY).iter();
+    let key = match (values.next(), values.next()) {
+        (None, _) => return Ok(None),
+        (Some(key), None) => key.to_str().map_err(|_| wrong("is no text"))?.trim(),
+        (Some(_), Some(_)) => return Err(wrong("stands there twice")),
+    };
+    let bare = key.strip_prefix('"').and_then(|key| key.strip_suffix('"')).unwrap_or(key);
+    // In the text of a structured field these two have a meaning of their own.
+    if bare.contains(['"', '\\']) {
+        return Err(wrong("has a quotation mark or a backslash within the key"));
+    }
+    Ok(Some(bare.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_body_is_named() {
+        for (body, said) in [
+            ("", "not JSON"),
+            ("{", "not JSON"),
+            ("[]", "not a call"),
+            ("{}", "connector"),
+            (r#"{"connector": "c", "op": "o", "argz": {}}"#, "`argz`"),
+            (r#"{"connector": "c", "op": 1}"#, "expected a string"),
+            (r#"{"connector": "c", "connector": "d", "op": "o"}"#, "`connector` stands twice"),
+            (r#"{"connector": "c", "op": "o", "args": {"a": 1, "a": 2}}"#, "`a` stands twice"),
+            (r#"{"connector": "c", "op": "o"} {}"#, "trailing"),
+            (r#"{"connector": "c", "op": "o", "limits": {"fule": 1}}"#, "`fule`"),
+            (r#"{"connector": "c", "op": "o", "if_running": "hurry"}"#, "`hurry`"),
+        ] {
+            let error = CallRequest::read(body.as_bytes()).unwrap_err();
+            assert!(error.message().contains(said), "{body}: {error}");
+            assert_eq!(error.kind(), HostErrorKind::Validation);
+        }
+        for args in ["[]", "1", "\"{}\""] {
+            let body = format!(r#"{{"connector": "c", "op": "o", "args": {args}}}"#);
+            let error = text_of(CallRequest::read(body.as_bytes()).unwrap().args).unwrap_err();
+            assert!(error.message().contains("expected a map"), "{args}: {error}");
+        }
+        let many =
+            format!(r#"{{"connector": "c", "op": "o", "args": {{"a": [{}]}}}}"#, vec!["0"; VALUES].join(","));
+        let error = CallRequest::read(many.as_bytes()).unwrap_err();
+        assert!(error.message().contains("more than 500000 values"), "{error}");
+        assert!(CallRequest::read(&[0xff, 0xfe]).is_err());
+        assert!(CallRequest::read("[".repeat(100_000).as_bytes()).is_err());
+        assert!(CallRequest::read(br#"{"connector": "c", "op": "o"}"#).is_ok());
+    }
+
+    #[test]
+    fn a_key_stands_bare_or_in_quotation_marks_and_once() {
+        let headers = |values: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(KEY, HeaderValue::from_static(value));
+            }
+            headers
+        };
+        let key =
+            |values: &[&'static str]| idempotency_key(&headers(values)).map_err(|error| error.to_string());
+        assert_eq!(key(&[]), Ok(None));
+        assert_eq!(key(&["order-17"]), Ok(Some("order-17".into())));
+        assert_eq!(key(&["\"order-17\""]), Ok(Some("order-17".into())));
+        assert!(key(&["a", "b"]).unwrap_err().contains("twice"));
+        for odd in ["a\"b", "\"", "\"a\\b\""] {
+            assert!(key(&[odd]).unwrap_err().contains("within the key"), "{odd}");
+        }
+        let mut odd = HeaderMap::new();
+        odd.insert(KEY, HeaderValue::from_bytes(&[0xe4]).unwrap());
+        assert!(idempotency_key(&odd).is_err());
+    }
+
+    #[test]
+    fn a_body_is_json_only_if_it_says_so() {
+        let is = |kind: &'static str| {
+            is_json(&HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static(kind))]))
+        };
+        assert!(is("application/json") && is("Application/JSON; charset=utf-8"));
+        assert!(!is("text/plain") && !is("application/x-www-form-urlencoded") && !is(""));
+        assert!(!is_json(&HeaderMap::new()));
+    }
+}

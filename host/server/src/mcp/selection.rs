@@ -1,0 +1,325 @@
+//! Resolves the operator's names (`--operations`, `--only`) to what is installed: each to one thing, for as long as a
+//! server runs.
+//!
+//! `slack.post_message` is an operation of any connector `slack`, or all of a connector `slack.post_message`. What
+//! is installed later must not be offered because it has such a name: so a word that means several things is refused,
+//! and what a word once meant it means until the server ends.
+
+use std::collections::BTreeMap;
+
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::safe_line;
+use cofferdam_model::manifest::ConnectorName;
+use cofferdam_runtime::call::ConnectorRef;
+
+use super::offer::Offer;
+
+/// A connector that is installed, and its operations; none where it cannot be read.
+pub(super) type Installed = (ConnectorRef, Option<Vec<String>>);
+
+/// The meaning of a name: a connector, or one operation of it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Meaning {
+    connector: String,
+    op: Option<String>,
+}
+
+impl Meaning {
+    /// Returns the full name, with the version where the name alone is ambiguous.
+    fn full(&self, version: Option<&ConnectorRef>) -> String {
+        let connector = version.map_or_else(|| self.connector.clone(), ToString::to_string);
+        match &self.op {
+            Some(op) => format!("{connector}.{op}"),
+            None => connector,
+        }
+    }
+}
+
+/// The meanings of the names of an offer.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Selection {
+    operations: BTreeMap<String, Meaning>,
+    only: BTreeMap<String, ConnectorName>,
+}
+
+/// A word that means several things.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Ambiguity {
+    option: &'static str,
+    pub(super) text: String,
+    full: Vec<String>,
+}
+
+impl Ambiguity {
+    /// Why nothing is offered for it.
+    pub(super) fn why(&self) -> String {
+        format!("it names more than one: {}; write which one is meant", self.full.join(", "))
+    }
+
+    pub(super) fn into_error(self) -> HostError {
+        let text = safe_line(&self.text, 200);
+        let message = format!("{} {text} names more than one: {}.", self.option, self.full.join(", "));
+        HostError::new(HostErrorKind::Validation, message)
+            .hint("Write the full name of the one that is meant.")
+    }
+}
+
+impl Selection {
+    /// Finds out what the words of `offer` mean that had no meaning yet. Returns those that have several.
+    pub(super) fn resolve(&mut self, offer: &Offer, installed: &[Installed]) -> Vec<Ambiguity> {
+        let mut ambiguous = Vec::new();
+        for text in offer.selectors() {
+            if self.operations.contains_key(text) {
+                continue;
+            }
+            let mut meanings: Vec<(Meaning, &ConnectorRef)> = installed
+                .iter()
+                .flat_map(|(connector, ops)| {
+                    let meant = readings(text, connector).filter(move |op| match (op, ops) {
+                        (Some(op), Some(ops)) => ops.iter().any(|own| own == op),
+                        _ => true,
+                    });
+                    meant.map(move |op| {
+                        let (name, op) = (connector.name().to_string(), op.map(str::to_owned));
+                        (Meaning { connector: name, op }, connector)
+                    })
+                })
+                .collect();
+            meanings.sort_by(|one, other| one.0.cmp(&other.0));
+            meanings.dedup_by(|one, other| one.0 == other.0);
+            match &meanings[..] {
+                [] => {}
+                [(meaning, _)] => drop(self.operations.insert(text.to_owned(), meaning.clone())),
+                several => {
+                    let plain: Vec<_> = several.iter().map(|(meaning, _)| meaning.full(None)).collect();
+                    let full = several.iter().zip(&plain).map(|((meaning, connector), own)| {
+                        let is_alone = plain.iter().filter(|other| *other == own).count() == 1;
+                        if is_alone { own.clone() } else { meaning.full(Some(connector)) }
+                    });
+                    ambiguous.push(Ambiguity {
+                        option: "--operations",
+                        text: text.to_owned(),
+                        full: full.collect(),
+                    });
+                }
+            }
+        }
+        for text in offer.only_texts() {
+            if self.only.contains_key(text) {
+                continue;
+            }
+            let mut meant: Vec<_> = installed
+                .iter()
+                .map(|(connector, _)| connector)
+                .filter(|one| names(text, one))
+                .map(ConnectorRef::name)
+                .collect();
+            meant.sort_by_key(ToString::to_string);
+            meant.dedup();
+            match &meant[..] {
+                [] => {}
+                [name] => drop(self.only.insert(text.to_owned(), (*name).clone())),
+                several => {
+                    let full = several.iter().map(ToString::to_string).collect();
+                    ambiguous.push(Ambiguity { option: "--only", text: text.to_owned(), full });
+                }
+            }
+        }
+        ambiguous
+    }
+
+    /// Returns whether anything of this connector may be asked for at all.
+    pub(super) fn admits(&self, offer: &Offer, connector: &ConnectorRef) -> bool {
+        let mut only = offer.only_texts().peekable();
+        let is_meant = |text: &str| names(text, connector) && self.only.get(text) == Some(connector.name());
+        only.peek().is_none() || only.any(is_meant)
+    }
+
+    /// Returns whether this operation of the connector is offered, and under which name where one was chosen.
+    pub(super) fn selects<'o>(
+        &self,
+        offer: &'o Offer,
+        connector: &ConnectorRef,
+        op: &str,
+    ) -> Option<Option<&'o str>> {
+        let mut selected = offer.is_every_operation().then_some(None);
+        for (text, name) in offer.named_selectors() {
+            let Some(meaning) = self.operations.get(text) else { continue };
+            let is_connector = meaning.connector == connector.name().to_string();
+            let is_meant =
+                is_connector && readings(text, connector).any(|read| read == meaning.op.as_deref());
+            match (&meaning.op, name) {
+                _ if !is_meant => {}
+                // One name is not that of many tools.
+                (None, Some(_)) | (_, Some("")) => {}
+                (only, name) if only.as_ref().is_none_or(|only| only == op) => {
+                    selected = Some(selected.flatten().or(name));
+                }
+                _ => {}
+            }
+        }
+        selected
+    }
+
+    /// The words that select nothing, and why.
+    pub(super) fn selecting_nothing<'o>(&self, offer: &'o Offer) -> Vec<(&'o str, &'static str)> {
+        let why = |(text, name): (&'o str, Option<&str>)| {
+            let why = match (self.operations.get(text), name) {
+                (None, _) => "nothing that is installed has this name",
+                (_, Some("")) => "it has no name for its tool: write TOOL=CONNECTOR.OP",
+                (Some(Meaning { op: None, .. }), Some(_)) => {
+                    "a name is for the tool of one operation: write TOOL=CONNECTOR.OP"
+                }
+                _ => return None,
+            };
+            Some((text, why))
+        };
+        offer.named_selectors().filter_map(why).collect()
+    }
+}
+
+/// Returns the readings of `text` for this connector: as all of it, or as one of its operations.
+fn readings<'t>(text: &'t str, connector: &ConnectorRef) -> impl Iterator<Item = Option<&'t str>> {
+    let whole = names(text, connector).then_some(None);
+    let op = text.rsplit_once('.').filter(|(name, _)| names(name, connector)).map(|(_, op)| Some(op));
+    whole.into_iter().chain(op)
+}
+
+/// Returns whether `text` could mean the connector or something in it.
+pub(super) fn is_of(text: &str, connector: &ConnectorRef) -> bool {
+    readings(text, connector).next().is_some()
+}
+
+/// Returns whether `text` is the connector's name, its name and version, or the last part of its name.
+fn names(text: &str, connector: &ConnectorRef) -> bool {
+    let name = connector.name().to_string();
+    text == name || text == connector.to_string() || name.rsplit('/').next() == Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
+    use super::{ConnectorRef, Installed, Offer, Selection};
+
+    fn installed(all: &[(&str, &[&str])]) -> Vec<Installed> {
+        let one = |(name, ops): &(&str, &[&str])| {
+            (ConnectorRef::parse(name).unwrap(), Some(ops.iter().map(|op| (*op).to_owned()).collect()))
+        };
+        all.iter().map(one).collect()
+    }
+
+    fn resolved(offer: &Offer, installed: &[Installed]) -> Selection {
+        let mut selection = Selection::default();
+        assert_eq!(selection.resolve(offer, installed), []);
+        selection
+    }
+
+    #[test]
+    fn nothing_is_offered_that_nobody_named() {
+        let all = installed(&[("github://acme/slack.js@1.2.0", &["post", "get"])]);
+        let slack = &all[0].0;
+        let none = Offer::new();
+        assert!(resolved(&none, &all).selects(&none, slack, "post").is_none());
+        for text in ["github://acme/slack.js", "github://acme/slack.js@1.2.0", "slack.js"] {
+            let offer = Offer::new().operations(text);
+            assert_eq!(resolved(&offer, &all).selects(&offer, slack, "post"), Some(None), "{text}");
+            let named = Offer::new().operations(format!("say={text}.post"));
+            assert_eq!(resolved(&named, &all).selects(&named, slack, "post"), Some(Some("say")), "{text}");
+            let one = Offer::new().operations(format!("{text}.post"));
+            let selection = resolved(&one, &all);
+            assert_eq!(
+                (selection.selects(&one, slack, "post"), selection.selects(&one, slack, "get")),
+                (Some(None), None)
+            );
+        }
+        for other in
+            ["github://acme/slack", "slack", "github://acme/slack.js@1.2.1", "github://evil/slack.js", ""]
+        {
+            let offer = Offer::new().operations(other);
+            assert!(resolved(&offer, &all).selects(&offer, slack, "post").is_none(), "{other}");
+        }
+        let every = Offer::new().every_operation();
+        assert_eq!(resolved(&every, &all).selects(&every, slack, "post"), Some(None));
+        let admits = |offer: &Offer| resolved(offer, &all).admits(offer, slack);
+        assert!(
+            admits(&none) && admits(&Offer::new().only("slack.js")) && !admits(&Offer::new().only("hello"))
+        );
+        let offer = Offer::new().operations("slack.js.post").operations("slack.js.pots").operations("teams");
+        let nothing: Vec<_> =
+            resolved(&offer, &all).selecting_nothing(&offer).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(nothing, ["slack.js.pots", "teams"]);
+        // A name that cannot be given is not passed over: nothing is offered by such a word, and it is said.
+        for wrong in ["say=slack.js", "=slack.js.post", "=slack.js"] {
+            let offer = Offer::new().operations(wrong);
+            let selection = resolved(&offer, &all);
+            assert!(selection.selects(&offer, slack, "post").is_none(), "{wrong}");
+            let [(_, why)] = selection.selecting_nothing(&offer)[..] else { panic!("{wrong}") };
+            assert!(why.contains("TOOL=CONNECTOR.OP"), "{wrong}: {why}");
+        }
+    }
+
+    #[test]
+    fn a_word_with_several_meanings_is_refused() {
+        let ambiguous = |offer: &Offer, all: &[(&str, &[&str])]| {
+            let mut selection = Selection::default();
+            let full: Vec<_> =
+                selection.resolve(offer, &installed(all)).into_iter().map(|one| one.full).collect();
+            assert!(selection.operations.is_empty() || full.is_empty());
+            full.concat()
+        };
+        let ours: (&str, &[&str]) = ("github://acme/slack@1.0.0", &["post"]);
+        let same: (&str, &[&str]) = ("github://evil/slack@1.0.0", &["post"]);
+        let dotted: (&str, &[&str]) = ("github://evil/slack.post@1.0.0", &["a", "b"]);
+        let short = Offer::new().operations("slack.post");
+        assert_eq!(
+            ambiguous(&short, &[ours, same]),
+            ["github://acme/slack.post", "github://evil/slack.post"]
+        );
+        assert_eq!(
+            ambiguous(&short, &[ours, dotted]),
+            ["github://acme/slack.post", "github://evil/slack.post"]
+        );
+        let both = [same, dotted];
+        assert_eq!(
+            ambiguous(&short, &both),
+            ["github://evil/slack@1.0.0.post", "github://evil/slack.post@1.0.0"]
+        );
+        // One that lacks the operation is not meant, and versions of one connector are one.
+        let other: (&str, &[&str]) = ("github://evil/slack@1.0.0", &["get"]);
+        let newer: (&str, &[&str]) = ("github://acme/slack@2.0.0", &["post"]);
+        assert_eq!(ambiguous(&short, &[ours, other, newer]), [""; 0]);
+        assert_eq!(
+            ambiguous(&Offer::new().operations("github://acme/slack.post"), &[ours, same, dotted]),
+            [""; 0]
+        );
+        assert_eq!(ambiguous(&Offer::new().operations("slack"), &[ours, other]).len(), 2);
+        assert_eq!(
+            ambiguous(&Offer::new().only("slack"), &[ours, other]),
+            ["github://acme/slack", "github://evil/slack"]
+        );
+    }
+
+    #[test]
+    fn what_is_installed_later_does_not_change_a_meaning() {
+        let offer = Offer::new().operations("slack.post").every_operation().only("slack");
+        let mut all = installed(&[("github://acme/slack@1.0.0", &["post"])]);
+        let mut selection = resolved(&offer, &all);
+        all.extend(installed(&[
+            ("github://evil/slack@1.0.0", &["post"]),
+            ("github://evil/slack.post@1.0.0", &["a"]),
+        ]));
+        assert_eq!(selection.resolve(&offer, &all), []);
+        let admitted: Vec<_> = all
+            .iter()
+            .filter(|(one, _)| selection.admits(&offer, one))
+            .map(|(one, _)| one.to_string())
+            .collect();
+        assert_eq!(admitted, ["github://acme/slack@1.0.0"]);
+        let offer = Offer::new().operations("slack.post");
+        assert!(selection.selects(&offer, &all[0].0, "post").is_some());
+        assert!(
+            selection.selects(&offer, &all[1].0, "post").is_none()
+                && selection.selects(&offer, &all[2].0, "a").is_none()
+        );
+    }
+}
