@@ -83,8 +83,7 @@ fn directory() -> TempDir {
 }
 
 fn log(home: &Path, durability: Durability) -> Arc<SqliteLog> {
-    let mut settings = LogSettings::default();
-    settings.durability = durability;
+    let settings = LogSettings { durability, ..LogSettings::default() };
     Arc::new(SqliteLog::new(home, settings).unwrap())
 }
 

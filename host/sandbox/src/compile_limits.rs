@@ -23,13 +23,11 @@ const PARSE_MIB_PER_CPU_SECOND: u64 = 4;
 const LEAST_CODE: u64 = 4 * MIB;
 const CODE_PER_BYTE: u64 = 8;
 
-/// The bounds of compiling, as the embedder sets them; see [`HostBuilder::compile_limits`].
+/// The bounds of compiling, as the embedder sets them; see `HostBuilder::compile_limits`.
 ///
 /// A component gets 20 seconds of processor time and 1 GiB of address space, and 4 seconds and 128 MiB more
 /// for each MiB it has, up to these bounds. On the wall it gets four times the processor time and ten
 /// seconds: a busy machine is not the component's fault.
-///
-/// [`HostBuilder::compile_limits`]: crate::HostBuilder::compile_limits
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompileLimits {
     parallel: u32,

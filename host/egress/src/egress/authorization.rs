@@ -114,7 +114,7 @@ pub enum Unauthorized {
 
 /// The vault cannot be used, in words for its operator: a [`HostError`] that can be kept and told twice.
 ///
-/// [`HostError`]: crate::HostError
+/// [`HostError`]: cofferdam_core::error::HostError
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VaultTrouble {
     /// What kind of trouble it is.

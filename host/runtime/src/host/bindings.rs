@@ -49,9 +49,7 @@ impl Host {
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let host = cofferdam::Host::builder().home("h").compiler(cofferdam::Compiler::in_process()).build()?;
-    /// use cofferdam::host::NewBinding;
-    /// use cofferdam::secret::Secret;
-    /// use cofferdam::vault::Material;
+    /// use cofferdam::{Material, NewBinding, Secret};
     ///
     /// let token = std::fs::read_to_string("/run/credentials/slack")?.trim_end().to_owned();
     /// host.bind(NewBinding {

@@ -24,7 +24,7 @@ const NONE: &str = "none";
 ///
 /// ```no_run
 /// # use std::sync::Arc;
-/// # use cofferdam::{Compiler, Host, metrics::Metrics};
+/// # use cofferdam::{Compiler, Host, Metrics};
 /// let metrics = Arc::new(Metrics::new());
 /// let host = Host::builder().home("/var/lib/cofferdam").listener(metrics.clone());
 /// // In the program's own HTTP server, at /metrics:
