@@ -67,7 +67,7 @@ impl Installed {
 fn index(packages: &[(&str, &str)]) -> String {
     let packages: BTreeMap<_, _> =
         packages.iter().map(|(key, hash)| (*key, BTreeMap::from([("sha256", *hash)]))).collect();
-    let check = Digest::of(&serde_json::to_vec(&packages).unwrap()).to_string();
+    let check = Digest::sha256(&serde_json::to_vec(&packages).unwrap()).to_string();
     json!({"version": 1, "packages": packages, "check": check}).to_string()
 }
 
@@ -76,7 +76,7 @@ fn an_index_edited_with_a_right_checksum_runs_nothing_else() {
     let it = installed();
     let other = quiet("github://acme/other", "3.0.0");
     run(it.home.install(&other, &it.signer)).unwrap();
-    let [quiet, other] = [&it.bytes, &other].map(|bytes| Digest::of(bytes).to_string());
+    let [quiet, other] = [&it.bytes, &other].map(|bytes| Digest::sha256(bytes).to_string());
     let path = it.packages().join("index.json");
     let key = format!("{NAME}@1.0.0");
     // What it says, and the failure's code, or none where the host cannot take the call up.
@@ -180,7 +180,7 @@ fn rows_57_to_60_62_whose_signature_of_what_decides() {
     home.trust(&acme.public(), "github://acme/*");
     home.trust(&evil.public(), "github://evil/*");
     let bytes = quiet(NAME, "1.0.0");
-    let digest = Digest::of(&bytes);
+    let digest = Digest::sha256(&bytes);
     let of = |name: &str, version: u64, digest| {
         (ConnectorName::parse(name).unwrap(), Version::new(version, 0, 0), digest)
     };
@@ -197,7 +197,7 @@ fn rows_57_to_60_62_whose_signature_of_what_decides() {
         ("of another name", state(&acme, of("github://acme/loud", 1, digest)), "identity_mismatch"),
         ("of a name of the attacker's", state(&evil, of("github://evil/quiet", 1, digest)), "key_scope"),
         ("of another version", state(&acme, of(NAME, 2, digest)), "identity_mismatch"),
-        ("of other bytes", state(&acme, of(NAME, 1, Digest::of(b"x"))), "identity_mismatch"),
+        ("of other bytes", state(&acme, of(NAME, 1, Digest::sha256(b"x"))), "identity_mismatch"),
         ("no algorithm", edited(&|it| it["signatures"][0]["alg"] = "none".into()), ""),
         (
             "another payload type",

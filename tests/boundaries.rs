@@ -1,7 +1,7 @@
 //! The three boundaries: what each refuses, that a denial is the last word, and that `why` says the same.
 
-use cofferdam::{ActionScope, Boundary, Call, Error, Failure, Host};
-use cofferdam_runtime::host::Access;
+use cofferdam::{ActionScope, Call, Error, Failure, FailureBoundary, Host};
+use cofferdam_runtime::host::AccessQuery;
 use cofferdam_test_support::{Cli, Home, Signer, package};
 use serde_json::{Value, json};
 
@@ -174,7 +174,8 @@ fn why_says_what_an_install_says() {
             Err(Error::Failure(failure)) => failure,
             other => panic!("{name}: {other:?}"),
         };
-        let expected = Expected { boundary: Boundary::ConnectorManifest, ..denied("capability_unavailable") };
+        let expected =
+            Expected { boundary: FailureBoundary::ConnectorManifest, ..denied("capability_unavailable") };
         check(&failure, expected);
         assert_eq!(failure.details()["connector"], "local://acme/asks@1.0.0");
         if let Some(line) = line {
@@ -195,7 +196,7 @@ fn within(operations: &[&str], hosts: &[String], op: &str, args: Value) -> Call 
 }
 
 fn action(code: &'static str) -> Expected {
-    Expected { boundary: Boundary::Action, ..denied(code) }
+    Expected { boundary: FailureBoundary::Action, ..denied(code) }
 }
 
 #[test]
@@ -252,7 +253,7 @@ fn a_host_outside_the_action_is_denied_at_the_gate_though_the_manifest_grants_it
         // What the host foretells is the gate's denial, word for word.
         let scope = ActionScope::new("triage@1.0.0", ["fetch", "swallow_denial"], &hosts).unwrap();
         let foretold =
-            world.host.why(&example("probe"), &Access::parse(&url).unwrap(), Some(&scope)).unwrap();
+            world.host.why(&example("probe"), &AccessQuery::parse(&url).unwrap(), Some(&scope)).unwrap();
         assert_eq!(foretold.unwrap_err().message(), failure.message());
     }
     assert_eq!(world.upstream.seen("/text/subset").len(), seen, "nothing more arrived");
@@ -267,7 +268,7 @@ fn row_142_an_action_that_asks_for_more_than_the_connector_has_is_refused() {
         let call = within(operations, hosts, "call_info", json!({}));
         failed(run(world.host.run(call)))
     };
-    let manifest = |code| Expected { boundary: Boundary::ConnectorManifest, ..denied(code) };
+    let manifest = |code| Expected { boundary: FailureBoundary::ConnectorManifest, ..denied(code) };
     let failure = refused(&["call_info"], &[world.upstream.grant(), "evil.example:443".to_owned()]);
     check(&failure, manifest("host_not_granted"));
     assert_eq!((&failure.details()["requested"]), "network:evil.example:443");

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use cofferdam::{Call, FailureClass};
 use cofferdam_core::limits::LimitRequest;
-use cofferdam_egress::resilience::Profile;
+use cofferdam_egress::resilience::RetryProfile;
 use serde_json::json;
 
 use crate::world::{begin, example, failed, run};
@@ -83,7 +83,7 @@ fn p14_the_next_call_is_the_probe_and_decides() {
         ("/status/429?retry_after=200", 170, "rate_limited"),
         ("/drop", 30, "network_error"),
     ] {
-        let call = stage.fetch(path).retry(Profile::named("failover").unwrap());
+        let call = stage.fetch(path).retry(RetryProfile::named("failover").unwrap());
         failed(stage.run(call.limits(LimitRequest::parse(None, Some("5m"), None).unwrap())));
         assert_eq!(stage.state(), "open", "{path}");
         let refused = stage.is_refused("/text/no", "open");
@@ -228,7 +228,7 @@ fn c3_without_a_breaker_nothing_is_kept_or_asked() {
 fn p17_the_windowed_breaker_counts_calls() {
     let stage = stage();
     let windowed = |stage: &Stage, path: &str| {
-        let call = stage.fetch(path).retry(Profile::named("failover-windowed").unwrap());
+        let call = stage.fetch(path).retry(RetryProfile::named("failover-windowed").unwrap());
         failed(stage.run(call))
     };
     for expected in ["closed", "closed", "open"] {

@@ -132,11 +132,11 @@ fn arguments_that_are_too_large_are_a_limit() {
 fn unknown_names_are_refused_with_the_nearest_that_exists() {
     let error = refused(world().call("hello", "greeet", json!({})));
     assert_eq!(error.kind(), HostErrorKind::OpNotFound);
-    assert!(error.hint_text().unwrap().contains("`greet`"), "{:?}", error.hint_text());
+    assert!(error.hint().unwrap().contains("`greet`"), "{:?}", error.hint());
     let unknown = cofferdam_test_support::connector("github://cofferdam/helo@0.1.0");
     let error = refused(run(world().host.call(&unknown, "greet", json!({}))));
     assert_eq!(error.kind(), HostErrorKind::ConnectorNotFound);
-    assert!(error.hint_text().unwrap().contains("github://cofferdam/hello@0.1.0"), "{:?}", error.hint_text());
+    assert!(error.hint().unwrap().contains("github://cofferdam/hello@0.1.0"), "{:?}", error.hint());
 }
 
 #[test]

@@ -10,7 +10,7 @@ mod refused;
 mod stage;
 
 use cofferdam::{Call, FailureClass};
-use cofferdam_egress::resilience::Profile;
+use cofferdam_egress::resilience::RetryProfile;
 use cofferdam_test_support::connector;
 use serde_json::{Value, json};
 
@@ -112,7 +112,7 @@ fn p12_a_circuit_that_the_call_itself_opened_does_not_stop_its_other_candidates(
     let call = ask("models", stage.a("/status/503/own-large"))
         .or_else(model("/status/503/own-mid"))
         .or_else(model("/text/own-small"))
-        .retry(Profile::named("failover").unwrap());
+        .retry(RetryProfile::named("failover").unwrap());
     assert_eq!(run(stage.host.run(call)).unwrap()["body"], "own-small");
     let asked =
         ["/status/503/own-large", "/status/503/own-mid", "/text/own-small"].map(|path| stage.asked_a(path));
@@ -122,7 +122,7 @@ fn p12_a_circuit_that_the_call_itself_opened_does_not_stop_its_other_candidates(
 
     // For all other calls it is open, also for their alternates.
     let call = ask("models", stage.a("/text/own-later")).or_else(model("/text/own-small"));
-    let failure = failed(run(stage.host.run(call.retry(Profile::named("failover").unwrap()))));
+    let failure = failed(run(stage.host.run(call.retry(RetryProfile::named("failover").unwrap()))));
     assert_eq!(failure.code(), "circuit_open");
     assert_eq!((stage.asked_a("/text/own-later"), stage.asked_a("/text/own-small")), (0, 1));
 }
@@ -134,7 +134,7 @@ fn a_service_never_sees_one_key_with_two_requests() {
     let mut instead = serde_json::Map::new();
     instead.insert("url".into(), stage.b("/text/keys").into());
     let call = Call::new(other("a"), "post", post(stage.a("/status/503/keys")))
-        .or_else(cofferdam::Alternate::new(other("b"), "post").with_args(instead))
+        .or_else(cofferdam::Fallback::new(other("b"), "post").with_args(instead))
         .idempotency_key("order-17");
     let (outcome, report) = run(stage.host.run_reported(call));
     outcome.unwrap();
@@ -175,7 +175,7 @@ fn an_alternate_that_is_gone_when_it_is_needed_does_not_hide_what_came_before() 
 #[test]
 fn a_connector_that_is_gone_when_its_call_is_attempted_again_says_so() {
     let stage = Stage::with_listener(|step, stage| {
-        if matches!(step, cofferdam_core::event::Step::RetryScheduled { failure, .. } if failure.details()["connector"] == "github://acme/leaving@0.1.0")
+        if matches!(step, cofferdam_core::event::EventKind::RetryScheduled { failure, .. } if failure.details()["connector"] == "github://acme/leaving@0.1.0")
         {
             stage.remove("leaving");
         }

@@ -450,7 +450,7 @@ fn tampered_copy() -> Home {
     home.trust(&signer.public(), "github://acme/*");
     let docs = r#"{"operations":{"run":{"docs":"Harmless."}}}"#;
     let manifest = package::manifest("github://acme/quiet", "1.0.0");
-    let docs = cofferdam_model::package::Docs::parse(docs.as_bytes()).unwrap();
+    let docs = cofferdam_model::package::ConnectorDocs::parse(docs.as_bytes()).unwrap();
     let bytes = cofferdam_model::package::embed(&package::quiet(), &manifest, &docs).unwrap();
     crate::world::run(home.install(&bytes, &signer)).unwrap();
     let at = bytes.windows(9).position(|window| window == b"Harmless.").unwrap();

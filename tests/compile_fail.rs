@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// What compiles: reading a failure.
-const READS: &str = "pub fn read(f: &Failure) -> (FailureClass, Boundary, &str, bool) {
+const READS: &str = "pub fn read(f: &Failure) -> (FailureClass, FailureBoundary, &str, bool) {
     (f.class(), f.boundary(), f.message(), f.retriable())
 }";
 
@@ -43,7 +43,7 @@ const REFUSED: [(&str, &str); 31] = [
         "E0451",
         "pub fn ask() -> LimitRequest { LimitRequest { fuel: Some(0), wall_time: None, memory: None } }",
     ),
-    ("E0451", "pub fn raise() -> Ceilings { Ceilings { fuel: u64::MAX, ..Default::default() } }"),
+    ("E0451", "pub fn raise() -> LimitCeilings { LimitCeilings { fuel: u64::MAX, ..Default::default() } }"),
     ("E0308", "pub fn call(c: Call) -> Call { c.limits(None) }"),
     // A secret cannot be shown, copied, kept or read.
     ("E0277", "pub fn show(s: &Secret) -> String { format!(\"{s:?}\") }"),
@@ -80,9 +80,9 @@ fn library(name: &str) -> PathBuf {
 fn errors(name: &str, code: &str) -> Vec<String> {
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join(format!("{name}.rs"));
-    let uses = "use cofferdam_core::limits::{Ceilings, LimitRequest, Limits};\n\
+    let uses = "use cofferdam_core::limits::{LimitCeilings, LimitRequest, Limits};\n\
                 use cofferdam_core::secret::{Scanner, Secret};\n\
-                use cofferdam::{AuditId, Boundary, Call, Failure, FailureClass};\n";
+                use cofferdam::{AuditId, FailureBoundary, Call, Failure, FailureClass};\n";
     fs::write(&source, format!("{uses}{code}\n")).unwrap();
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let mut command = Command::new(rustc);

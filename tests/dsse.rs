@@ -87,7 +87,7 @@ fn securesystemslib_verifies_our_signature() {
     let Some(payload) = other_side(&["verify", &public, &id], &envelope) else { return };
     let statement: Value = serde_json::from_str(&payload.unwrap()).unwrap();
     assert_eq!(statement["_type"], "https://in-toto.io/Statement/v1");
-    let digest = cofferdam_core::digest::Digest::of(&bytes).to_string();
+    let digest = cofferdam_core::digest::Digest::sha256(&bytes).to_string();
     assert_eq!(statement["subject"], json!([{"name": "github://acme/quiet", "digest": {"sha256": digest}}]));
     assert_eq!(statement["predicate"]["version"], "1.0.0");
 }
@@ -109,7 +109,7 @@ fn securesystemslib_refuses_what_we_did_not_sign() {
 #[test]
 fn we_verify_the_signature_of_securesystemslib() {
     let bytes = quiet();
-    let digest = cofferdam_core::digest::Digest::of(&bytes).to_string();
+    let digest = cofferdam_core::digest::Digest::sha256(&bytes).to_string();
     let statement = json!({
         "_type": "https://in-toto.io/Statement/v1",
         "subject": [{"name": "github://acme/quiet", "digest": {"sha256": digest}}],

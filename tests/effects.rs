@@ -3,8 +3,8 @@
 
 use std::sync::LazyLock;
 
-use cofferdam::{Alternate, Boundary, Call, ConnectorRef, FailureClass};
-use cofferdam_runtime::host::Access;
+use cofferdam::{Call, ConnectorRef, FailureBoundary, FailureClass, Fallback};
+use cofferdam_runtime::host::AccessQuery;
 use cofferdam_test_support::{Turn, connector};
 use serde_json::{Value, json};
 
@@ -59,7 +59,7 @@ fn named(name: &str) -> ConnectorRef {
 }
 
 fn held() -> Expected {
-    Expected { boundary: Boundary::ConnectorManifest, ..denied("method_not_granted") }
+    Expected { boundary: FailureBoundary::ConnectorManifest, ..denied("method_not_granted") }
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn every_candidate_is_held_to_what_its_own_operation_is_declared_to_do() {
     let stage = Stage::with(&["reader", "writer", "adder"]);
     let chain = |first: &str, then: &str, path: &str, method: &str| {
         let call = Call::new(named(first), "ask", stage.args(path, &[&[method]]));
-        stage.0.call(call.or_else(Alternate::new(named(then), "ask")))
+        stage.0.call(call.or_else(Fallback::new(named(then), "ask")))
     };
     // The first may, the second must not.
     let told = chain("writer", "reader", "/status/503?writer", "POST");
@@ -178,7 +178,7 @@ fn every_candidate_is_held_to_what_its_own_operation_is_declared_to_do() {
     let call = Call::new(named("reader"), "ask", stage.args("/status/503?reader", methods));
     let args = json!({"url": stage.0.upstream.url("/text/posted"), "methods": [["POST"]], "field": null});
     let Value::Object(args) = args else { unreachable!() };
-    let told = stage.0.call(call.or_else(Alternate::new(named("adder"), "ask").with_args(args)));
+    let told = stage.0.call(call.or_else(Fallback::new(named("adder"), "ask").with_args(args)));
     assert_eq!(told.outcome.unwrap(), json!(200));
     assert_eq!(stage.seen("/text/posted"), ["POST"]);
 }
@@ -217,8 +217,9 @@ fn inspect_and_why_show_the_methods() {
     let host = stage.0.host();
     assert_eq!(host.inspect(&named("dav")).unwrap().methods, ["PROPFIND"]);
     assert_eq!(host.inspect(&named("writer")).unwrap().methods, [""; 0]);
-    let why =
-        |name: &str, access: &str| host.why(&named(name), &Access::parse(access).unwrap(), None).unwrap();
+    let why = |name: &str, access: &str| {
+        host.why(&named(name), &AccessQuery::parse(access).unwrap(), None).unwrap()
+    };
     assert_eq!(why("dav", "method:PROPFIND").unwrap().granted_by()[0].line(), "methods = [\"PROPFIND\"]");
     assert!(why("writer", "method:PATCH").unwrap().granted_by().is_empty());
     for (name, access) in [("writer", "method:PROPFIND"), ("dav", "method:TRACE"), ("dav", "method:get")] {
@@ -242,7 +243,7 @@ fn inspect_and_why_say_what_is_declared() {
         [of("reader"), of("adder"), of("writer")],
         [json!("read_only"), json!("additive"), Value::Null]
     );
-    let access = Access::parse(&stage.0.upstream.url("/")).unwrap();
+    let access = AccessQuery::parse(&stage.0.upstream.url("/")).unwrap();
     let notes = |name: &str| host.why(&named(name), &access, None).unwrap().unwrap().notes().join(" ");
     assert!(
         notes("reader").contains("declared read_only: GET, HEAD and OPTIONS pass"),

@@ -1,6 +1,6 @@
 //! The envelope's schema, held against every failure that a test sees.
 
-use cofferdam::{Boundary, Failure, FailureClass, HostError};
+use cofferdam::{Failure, FailureBoundary, FailureClass, HostError};
 use serde_json::Value;
 
 const KEYS: [&str; 6] = ["class", "message", "retriable", "boundary", "audit_id", "details"];
@@ -9,7 +9,7 @@ const KEYS: [&str; 6] = ["class", "message", "retriable", "boundary", "audit_id"
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Expected {
     pub(crate) class: FailureClass,
-    pub(crate) boundary: Boundary,
+    pub(crate) boundary: FailureBoundary,
     pub(crate) retriable: bool,
     pub(crate) code: &'static str,
 }
@@ -82,7 +82,7 @@ pub(crate) fn check_host_error(error: &HostError) {
     let envelope = serde_json::to_value(error).unwrap();
     let shown = serde_json::to_string_pretty(&envelope).unwrap();
     check_host_json(&envelope);
-    assert!(error.hint_text().is_some_and(|hint| !hint.is_empty()), "no way on: {shown}");
+    assert!(error.hint().is_some_and(|hint| !hint.is_empty()), "no way on: {shown}");
 }
 
 /// Checks the host's own error in its serial form.
@@ -111,7 +111,7 @@ pub(crate) fn printable(value: &Value) {
 pub(crate) const fn limit(code: &'static str) -> Expected {
     Expected {
         class: FailureClass::ResourceLimitExceeded,
-        boundary: Boundary::Sandbox,
+        boundary: FailureBoundary::Sandbox,
         retriable: false,
         code,
     }
@@ -121,7 +121,7 @@ pub(crate) const fn limit(code: &'static str) -> Expected {
 pub(crate) const fn fault(code: &'static str) -> Expected {
     Expected {
         class: FailureClass::ConnectorRuntimeError,
-        boundary: Boundary::Sandbox,
+        boundary: FailureBoundary::Sandbox,
         retriable: false,
         code,
     }
@@ -129,20 +129,30 @@ pub(crate) const fn fault(code: &'static str) -> Expected {
 
 /// A denial by the gate.
 pub(crate) const fn denied(code: &'static str) -> Expected {
-    Expected { class: FailureClass::CapabilityDenied, boundary: Boundary::Sandbox, retriable: false, code }
+    Expected {
+        class: FailureClass::CapabilityDenied,
+        boundary: FailureBoundary::Sandbox,
+        retriable: false,
+        code,
+    }
 }
 
 /// A signature that does not hold.
 pub(crate) const fn signature(code: &'static str) -> Expected {
-    Expected { class: FailureClass::SignatureFailure, boundary: Boundary::Runtime, retriable: false, code }
+    Expected {
+        class: FailureClass::SignatureFailure,
+        boundary: FailureBoundary::Runtime,
+        retriable: false,
+        code,
+    }
 }
 
 /// An answer that is an error.
 pub(crate) const fn upstream(code: &'static str, retriable: bool) -> Expected {
-    Expected { class: FailureClass::ExternalApiError, boundary: Boundary::External, retriable, code }
+    Expected { class: FailureClass::ExternalApiError, boundary: FailureBoundary::External, retriable, code }
 }
 
 /// A request without an answer.
 pub(crate) const fn network(code: &'static str, retriable: bool) -> Expected {
-    Expected { class: FailureClass::NetworkError, boundary: Boundary::External, retriable, code }
+    Expected { class: FailureClass::NetworkError, boundary: FailureBoundary::External, retriable, code }
 }

@@ -5,7 +5,7 @@ use std::fs;
 
 use cofferdam::{FailureClass, HostErrorKind};
 use cofferdam_cli::explain;
-use cofferdam_cli::explain::{Becomes, Document, Kind};
+use cofferdam_cli::explain::{SourceDocument, TermKind, TermMapping};
 use cofferdam_test_support::package::repository;
 
 use crate::cli::desk;
@@ -34,20 +34,21 @@ const NAMED: &str = "\
 
 #[test]
 fn every_code_of_every_document_is_mapped() {
-    let mut document = Document::Recovery;
+    let mut document = SourceDocument::Recovery;
     let mut count = 0;
     for word in NAMED.split_whitespace() {
-        if let Some(next) = Document::ALL.into_iter().find(|next| next.name().contains(&format!("({word})")))
+        if let Some(next) =
+            SourceDocument::ALL.into_iter().find(|next| next.name().contains(&format!("({word})")))
         {
             document = next;
             continue;
         }
-        let known = explain::foreign().any(|row| row.document == document && row.word == word);
+        let known = explain::external_terms().any(|row| row.document == document && row.word == word);
         assert!(known, "{word} of the {} is not in the table", document.name());
         assert!(explain::explain(word).is_some(), "{word}");
         count += 1;
     }
-    let rows = explain::foreign().map(|row| (row.document, row.word)).collect::<BTreeSet<_>>();
+    let rows = explain::external_terms().map(|row| (row.document, row.word)).collect::<BTreeSet<_>>();
     assert!(count >= 95 && rows.len() >= count, "{count} of {}", rows.len());
 }
 
@@ -56,7 +57,7 @@ fn produced() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let is_word =
         |text: &str| text.len() > 1 && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
-    for file in ["denial", "binding", "identity", "external", "runtime", "circuit", "limit", "retried"] {
+    for file in ["denial", "binding", "identity", "external", "runtime", "circuit", "limit", "annotations"] {
         let text = fs::read_to_string(repository().join(format!("host/core/src/failure/{file}.rs"))).unwrap();
         let code = text.split("#[cfg(test)]").next().unwrap();
         for before in ["=> \"", "details(\"", "{ \"", "&str = \""] {
@@ -117,9 +118,9 @@ fn every_reason_of_replay_and_recovery_is_explained() {
     }
     for word in &said {
         let found = explain::explain(word).unwrap_or_else(|| panic!("{word} is not explained"));
-        assert!(found.ours.iter().any(|ours| ours.kind == Kind::Recovery), "{word}");
+        assert!(found.ours.iter().any(|ours| ours.kind == TermKind::Recovery), "{word}");
     }
-    for ours in explain::ours().iter().filter(|ours| ours.kind == Kind::Recovery) {
+    for ours in explain::code_infos().iter().filter(|ours| ours.kind == TermKind::Recovery) {
         assert!(said.contains(ours.word), "{} is explained and never said", ours.word);
     }
     desk().run("explain execution_incomplete").ok();
@@ -128,14 +129,14 @@ fn every_reason_of_replay_and_recovery_is_explained() {
 #[test]
 fn codes_that_nothing_produces_are_not_explained_as_ours() {
     let produced = produced();
-    for ours in explain::ours().iter().filter(|ours| ours.kind == Kind::Code) {
+    for ours in explain::code_infos().iter().filter(|ours| ours.kind == TermKind::Code) {
         let limit = cofferdam_core::failure::LimitKind::ALL.iter().any(|limit| limit.name() == ours.word);
         assert!(limit || produced.contains(ours.word), "{} is explained and never said", ours.word);
     }
-    for row in explain::foreign() {
+    for row in explain::external_terms() {
         let reserved =
-            explain::explain(row.word).unwrap().ours.iter().any(|ours| ours.kind == Kind::Reserved);
-        assert!(!reserved || row.becomes == Becomes::Reserved, "A21: {}", row.word);
+            explain::explain(row.word).unwrap().ours.iter().any(|ours| ours.kind == TermKind::Reserved);
+        assert!(!reserved || row.becomes == TermMapping::Reserved, "A21: {}", row.word);
     }
 }
 

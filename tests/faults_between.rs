@@ -167,7 +167,7 @@ fn the_page_of_faults_is_the_rows() {
          The server counts the requests that it has had whole. `COFFERDAM_BLESS=1 cargo test -p cofferdam-cli --test \
          integration faults_between` writes the page anew.\n\n\
          Each is a `network_error` with this code, phase and `request_sent`. What may be repeated is retriable, and \
-         attempted four times by the profile `standard`, under one key in all attempts ([retries.md](retries.md)). \
+         attempted four times by the profile `standard`, under one key in all attempts ([retries](../reference/retries.md)). \
          What must not be repeated is attempted once, and its failure says so: the server has had it once or not at \
          all, whatever went wrong.\n\n\
          | what goes wrong | code | phase | request sent | repeatable: attempts, had by the server | otherwise |\n\
@@ -189,7 +189,7 @@ fn the_page_of_faults_is_the_rows() {
          a request is `closed`, and the request is not sent again within its attempt; one that ended before, so that \
          not a byte of the request was written, is replaced by a new one, and nobody is told.\n",
     );
-    assert_committed("docs/faults.md", &page);
+    assert_committed("docs/contributing/network-faults.md", &page);
 }
 
 fn in_words(fault: Fault) -> String {

@@ -2,7 +2,7 @@
 //! does it, so that a crash, a hang or an abort is a result and takes nobody along.
 //!
 //! Every case is made from a number that a failure prints; `COFFERDAM_FUZZ_CASE=connector:17` runs that one
-//! alone and says how it ended, and `COFFERDAM_FUZZ_ROUNDS=100` makes a longer run of it. `docs/fuzzing.md` has the rest.
+//! alone and says how it ended, and `COFFERDAM_FUZZ_ROUNDS=100` makes a longer run of it. `docs/contributing/fuzzing.md` has the rest.
 
 mod generate;
 mod mutate;

@@ -3,7 +3,7 @@
 //! The files need no SDK and no WebAssembly toolchain. Their head is the whole script:
 //! `;; expects: <class> <code> [<trap>]`, and `;; words: <text>` where wasmtime has no type for it.
 
-use cofferdam::{Boundary, Call, FailureClass};
+use cofferdam::{Call, FailureBoundary, FailureClass};
 use cofferdam_test_support::{Home, Signer, connector, package, records};
 use serde_json::json;
 
@@ -46,7 +46,7 @@ fn every_hostile_component_ends_as_it_says() {
             let failure = failed(run(host.run(Call::new(reference, "run", args).limits(limits))));
             envelope::check(
                 &failure,
-                Expected { class, boundary: Boundary::Sandbox, retriable: false, code },
+                Expected { class, boundary: FailureBoundary::Sandbox, retriable: false, code },
             );
             if let Some(trap) = expects.get(2) {
                 assert_eq!(failure.details()["trap"], *trap);

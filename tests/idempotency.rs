@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam::{Call, Error, Host, HostBuilder, HostError, HostErrorKind, Report};
-use cofferdam_egress::resilience::Profile;
-use cofferdam_runtime::call::IfRunning;
+use cofferdam_egress::resilience::RetryProfile;
+use cofferdam_runtime::call::OnKeyConflict;
 use cofferdam_test_support::{Skipping, connector};
 use serde_json::{Value, json};
 
@@ -36,7 +36,7 @@ fn post(path: &str) -> Call {
 /// Gets a path of the server, once for each call, under a key of the path's own.
 fn fetch(path: &str) -> Call {
     let call = Call::new(example("probe"), "fetch", json!({"url": world().upstream.url(path)}));
-    call.idempotency_key(key(path)).retry(Profile::named("none").unwrap())
+    call.idempotency_key(key(path)).retry(RetryProfile::named("none").unwrap())
 }
 
 fn key(path: &str) -> String {
@@ -181,7 +181,7 @@ fn where_nothing_is_kept_a_key_still_stands_for_what_was_done() {
     let host = host_with(|builder| builder.keep_results(false));
     run(host.run(post(path))).unwrap();
     let error = not_run(&host, post(path), HostErrorKind::OutcomeUnknown, "not kept");
-    assert!(error.hint_text().unwrap().contains("audit show"), "{error}");
+    assert!(error.hint().unwrap().contains("audit show"), "{error}");
     assert_eq!(count(path), 1);
 }
 
@@ -196,7 +196,7 @@ fn who_does_not_wait_is_refused_and_who_does_is_not_for_ever() {
     while count(path) == 0 {
         std::thread::sleep(Duration::from_millis(10));
     }
-    let refuse = post(path).if_running(IfRunning::Refuse);
+    let refuse = post(path).if_running(OnKeyConflict::Refuse);
     let error = not_run(&host, refuse, HostErrorKind::InProgress, "still running");
     assert_eq!(error.kind().exit_code(), 75);
     let short = cofferdam::LimitRequest::parse(None, Some("100ms"), None).unwrap();

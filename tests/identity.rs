@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use cofferdam::{Boundary, Call, ConnectorRef, Error, Failure, FailureClass, Host, InstallOptions};
+use cofferdam::{Call, ConnectorRef, Error, Failure, FailureBoundary, FailureClass, Host, InstallOptions};
 use cofferdam_core::digest::Digest;
 use cofferdam_model::manifest::ConnectorName;
 use cofferdam_test_support::{Home, Signer, connector, package};
@@ -16,7 +16,7 @@ use crate::world::{failed, refused, run};
 
 const MISMATCH: Expected = Expected {
     class: FailureClass::HashMismatch,
-    boundary: Boundary::Runtime,
+    boundary: FailureBoundary::Runtime,
     retriable: false,
     code: "hash",
 };
@@ -81,7 +81,7 @@ fn what_is_installed_runs_and_is_named_by_what_sha256sum_prints() {
     let printed = String::from_utf8(output.stdout).unwrap();
     let listed = it.home.host().list().unwrap();
     assert_eq!(listed.len(), 1);
-    assert_eq!(printed.split(' ').next().unwrap(), Digest::of(&it.bytes).to_string());
+    assert_eq!(printed.split(' ').next().unwrap(), Digest::sha256(&it.bytes).to_string());
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn one_flipped_byte_is_a_hash_mismatch_in_the_same_host_and_in_a_new_one() {
         flip(&it.package_file(), at);
         let failure = it.fails_in(&warm);
         check(&failure, MISMATCH);
-        assert_eq!(failure.details()["expected"], format!("sha256:{}", Digest::of(&it.bytes)));
+        assert_eq!(failure.details()["expected"], format!("sha256:{}", Digest::sha256(&it.bytes)));
         assert!(failure.details()["suggestion"].as_str().unwrap().contains("cofferdam remove"));
         flip(&it.package_file(), at);
         it.call(&warm).unwrap();
@@ -129,8 +129,8 @@ fn a_pinned_hash_is_what_runs_or_nothing_does() {
     let it = installed();
     let host = it.home.host();
     let pinned = |hash: Digest| Call::new(it.reference.clone().pinned(hash), "run", json!({}));
-    run(host.run(pinned(Digest::of(&it.bytes)))).unwrap();
-    check(&failed(run(host.run(pinned(Digest::of(b"another"))))), MISMATCH);
+    run(host.run(pinned(Digest::sha256(&it.bytes)))).unwrap();
+    check(&failed(run(host.run(pinned(Digest::sha256(b"another"))))), MISMATCH);
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn a_keyring_that_cannot_be_trusted_stops_everything() {
     fs::set_permissions(&keyring, open).unwrap();
     let error = refused(it.call(&warm));
     check_host_error(&error);
-    assert!(error.hint_text().unwrap().contains("chmod"), "{:?}", error.hint_text());
+    assert!(error.hint().unwrap().contains("chmod"), "{:?}", error.hint());
 }
 
 /// Installs `bytes` with `signature` in an empty home that trusts `signer` for one connector, and
@@ -216,7 +216,7 @@ fn refused_at_install(home: &Home, bytes: Vec<u8>, signature: Option<Vec<u8>>) -
     assert_eq!(home.snapshot(), before, "a refused install changed something");
     match error {
         Error::Failure(failure) => failure,
-        Error::Host(error) => panic!("{error}: {:?}", error.hint_text()),
+        Error::Host(error) => panic!("{error}: {:?}", error.hint()),
     }
 }
 
@@ -227,7 +227,7 @@ fn only_a_trusted_key_s_statement_about_these_very_bytes_installs_them() {
     home.trust(&trusted.public(), "github://acme/quiet");
     home.trust(&neighbour.public(), "github://acme/loud");
     let bytes = quiet("1.0.0");
-    let digest = Digest::of(&bytes);
+    let digest = Digest::sha256(&bytes);
     let (name, version) = (ConnectorName::parse("github://acme/quiet").unwrap(), Version::new(1, 0, 0));
     let other_name = ConnectorName::parse("github://acme/loud").unwrap();
     let cases = [
@@ -237,7 +237,7 @@ fn only_a_trusted_key_s_statement_about_these_very_bytes_installs_them() {
         (Some(trusted.sign(&quiet("1.0.1"))), "identity_mismatch"),
         (Some(trusted.state(&other_name, &version, &digest)), "identity_mismatch"),
         (Some(trusted.state(&name, &Version::new(1, 0, 1), &digest)), "identity_mismatch"),
-        (Some(trusted.state(&name, &version, &Digest::of(b"other"))), "identity_mismatch"),
+        (Some(trusted.state(&name, &version, &Digest::sha256(b"other"))), "identity_mismatch"),
         (Some(b"{\"payload\":".to_vec()), "malformed_signature"),
     ];
     for (at, (signed, code)) in cases.into_iter().enumerate() {
@@ -283,7 +283,7 @@ fn unsigned_runs_only_where_each_command_says_so_and_never_excuses_a_bad_signatu
 #[test]
 fn an_expected_hash_is_checked_before_anything_else() {
     let home = Home::new(COFFERDAM);
-    let options = InstallOptions::default().expect_hash(Digest::of(b"what was advertised"));
+    let options = InstallOptions::default().expect_hash(Digest::sha256(b"what was advertised"));
     let before = home.snapshot();
     let error = run(home.host().install(quiet("1.0.0"), None, options)).unwrap_err();
     check(error.failure().unwrap(), MISMATCH);

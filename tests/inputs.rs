@@ -6,11 +6,11 @@
 use std::fs;
 
 use cofferdam::{ConnectorRef, Error, HostErrorKind};
-use cofferdam_egress::resilience::Settings;
-use cofferdam_model::action::{Action, Values};
+use cofferdam_egress::resilience::ResilienceSettings;
+use cofferdam_model::action::{Action, TemplateValues};
 use cofferdam_model::manifest::Manifest;
-use cofferdam_model::package::{Docs, Package, Sections, embed, extract, strip};
-use cofferdam_model::trust::{Envelope, Keyring, PublicKey, Scope};
+use cofferdam_model::package::{ConnectorDocs, Package, PackageSections, embed, extract, strip};
+use cofferdam_model::trust::{Envelope, Keyring, PublicKey, SigningScope};
 use cofferdam_test_support::{Cli, Home, Signer, package};
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestCaseResult, TestRunner};
@@ -156,7 +156,7 @@ fn keyrings_scopes_and_keys() {
     each(1_000, anything_or(&key), |bytes| {
         let text = String::from_utf8_lossy(&bytes);
         PublicKey::parse(&text).err().iter().for_each(lines);
-        Scope::parse(&text).err().iter().for_each(lines);
+        SigningScope::parse(&text).err().iter().for_each(lines);
         if let Err(error) = ConnectorRef::parse(&text) {
             check_host_error(&error);
         }
@@ -193,8 +193,8 @@ fn sections() {
     });
     each(1_000, anything_or(MANIFEST), |manifest| {
         let Ok(manifest) = String::from_utf8(manifest) else { return };
-        let packed = embed(&quiet, &manifest, &Docs::default()).unwrap();
-        let Sections { manifest: read, .. } = extract(&packed).unwrap();
+        let packed = embed(&quiet, &manifest, &ConnectorDocs::default()).unwrap();
+        let PackageSections { manifest: read, .. } = extract(&packed).unwrap();
         assert_eq!(read, manifest);
         assert_eq!(strip(&packed).unwrap(), quiet);
         if let Err(error) = Package::open(packed) {
@@ -249,7 +249,8 @@ fn settings() {
 #[test]
 fn files_of_actions() {
     let page =
-        fs::read_to_string(cofferdam_test_support::package::repository().join("docs/actions.md")).unwrap();
+        fs::read_to_string(cofferdam_test_support::package::repository().join("docs/guides/actions.md"))
+            .unwrap();
     let text = page.split("````").nth(1).unwrap().trim_start_matches("markdown\n").to_owned();
     let action = Action::parse("ship-update.md", text.as_bytes()).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!((action.name(), action.steps().len()), ("ship-update", 2));
@@ -257,7 +258,7 @@ fn files_of_actions() {
         Ok(action) => {
             let args = action.arguments(&json!({"number": 1, "channel": null}));
             if let Ok(args) = args {
-                let values = Values { args: &args, steps: &[] };
+                let values = TemplateValues { args: &args, steps: &[] };
                 for step in action.steps() {
                     drop(step.target().render(&values));
                 }
@@ -280,9 +281,9 @@ fn settings_of_retries() {
                 jitter = { kind = \"both\", ratio = 0.2 }\n\
                 classifier = { retry_on = [\"network_error\", \"rate_limited\"] }\n\
                 [breaker]\npolicy = \"windowed\"\n[rate_limit]\nrequests = 30\nper = \"60s\"\n";
-    assert!(Settings::parse("config.toml", text).is_ok());
+    assert!(ResilienceSettings::parse("config.toml", text).is_ok());
     each(2_000, anything_or(text), |bytes| {
-        match Settings::parse("config.toml", &String::from_utf8_lossy(&bytes)) {
+        match ResilienceSettings::parse("config.toml", &String::from_utf8_lossy(&bytes)) {
             Ok(settings) => {
                 let names: Vec<_> = settings.profile_names().collect();
                 let most = names.iter().filter_map(|name| settings.profile(name)).map(|it| it.max_attempts());

@@ -60,7 +60,7 @@ impl Setup {
             Error::Host(error) => {
                 check_host_error(&error);
                 assert_eq!(error.kind(), kind, "{what}: {error}");
-                let text = format!("{error} {}", error.hint_text().unwrap_or_default());
+                let text = format!("{error} {}", error.hint().unwrap_or_default());
                 assert!(text.contains(says), "{what}: expected `{says}` in: {text}");
             }
             Error::Failure(failure) => panic!("{what}: {failure}"),
@@ -158,7 +158,7 @@ fn imports_that_the_manifest_does_not_declare_are_denied_by_name() {
         envelope::check(
             &failure,
             envelope::Expected {
-                boundary: cofferdam::Boundary::ConnectorManifest,
+                boundary: cofferdam::FailureBoundary::ConnectorManifest,
                 ..envelope::denied("capability_unavailable")
             },
         );
@@ -282,7 +282,7 @@ fn one_name_and_version_is_one_package() {
     let Err(Error::Host(error)) = run(home.install(&other, &signer)) else { panic!("installed") };
     check_host_error(&error);
     assert_eq!(error.kind(), HostErrorKind::Conflict, "{error}");
-    assert!(error.hint_text().unwrap().contains("remove"), "{:?}", error.hint_text());
+    assert!(error.hint().unwrap().contains("remove"), "{:?}", error.hint());
     assert_eq!(home.snapshot(), before);
     let reference = connector("github://acme/quiet@1.0.0");
     home.host().remove(&reference).unwrap();
@@ -332,7 +332,7 @@ fn a_damaged_index_is_named_with_its_repair_and_repaired_without_loss() {
         let before = home.snapshot();
         let error = crate::world::refused(run(host.call(&reference, "run", json!({}))));
         check_host_error(&error);
-        assert!(error.hint_text().unwrap().contains("--rebuild-index"), "{:?}", error.hint_text());
+        assert!(error.hint().unwrap().contains("--rebuild-index"), "{:?}", error.hint());
         let Err(Error::Host(error)) = run(home.install(&bytes, &signer)) else { panic!("installed") };
         check_host_error(&error);
         assert_eq!(home.snapshot(), before, "an error repairs nothing behind one's back");
@@ -353,7 +353,7 @@ fn an_index_that_was_edited_is_not_believed() {
     run(home.install(&other, &signer)).unwrap();
     let index = home.path().join("packages/index.json");
     let text = fs::read_to_string(&index).unwrap();
-    let [a, b] = [&quiet, &other].map(|bytes| cofferdam_core::digest::Digest::of(bytes).to_string());
+    let [a, b] = [&quiet, &other].map(|bytes| cofferdam_core::digest::Digest::sha256(bytes).to_string());
     fs::write(&index, text.replace(&a, "A").replace(&b, &a).replace('A', &b)).unwrap();
     let outcome = run(home.host().call(&connector("github://acme/quiet@1.0.0"), "run", json!({})));
     check_host_error(&crate::world::refused(outcome));

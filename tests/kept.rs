@@ -337,7 +337,7 @@ fn a_worker_that_is_not_there_is_found_out_when_the_host_is_built() {
     for program in ["/nope", "/", "/etc/passwd", "relative/nope"] {
         let Err(error) = build(program) else { panic!("{program}") };
         assert_eq!(error.kind(), HostErrorKind::Configuration, "{program}: {error}");
-        assert!(error.hint_text().unwrap().contains("cofferdam binary"), "{error}");
+        assert!(error.hint().unwrap().contains("cofferdam binary"), "{error}");
     }
     assert!(build(COFFERDAM).is_ok());
 }

@@ -106,7 +106,7 @@ fn sources_digest(language: &Language) -> Digest {
     }
     files.sort();
     let read = |path: &PathBuf| fs::read(path).unwrap_or_default();
-    Digest::of(&files.iter().flat_map(read).collect::<Vec<_>>())
+    Digest::sha256(&files.iter().flat_map(read).collect::<Vec<_>>())
 }
 
 /// The component of the language; none, visibly, where its tools cannot be installed.
@@ -226,7 +226,7 @@ impl Text {
 fn a_connector_in_python_is_installed_called_and_held() {
     let Some(text) = Text::installed(&PYTHON) else { return };
     let verdicts = cofferdam_model::package::Package::open(text.bytes.clone()).unwrap().import_verdicts();
-    let shut = verdicts.iter().filter(|it| it.standing().name() == "shut");
+    let shut = verdicts.iter().filter(|it| it.status().name() == "shut");
     assert!(shut.clone().count() > 0 && shut.clone().all(|it| it.name().starts_with("wasi:sockets/")));
     text.does_its_operations();
     let args = json!({"pattern": "(\\w)o", "replacement": "\\g<1>0", "text": "fo go"});

@@ -7,7 +7,7 @@ use cofferdam::{ActionScope, Call, ConnectorRef, Failure, Host, HostErrorKind, U
 use cofferdam_core::failure::LimitKind;
 use cofferdam_core::limits;
 use cofferdam_core::limits::LimitRequest;
-use cofferdam_egress::resilience::{RateLimit, Settings};
+use cofferdam_egress::resilience::{RateLimit, ResilienceSettings};
 use cofferdam_test_support::{Home, Signer, connector, package, records};
 use serde_json::{Value, json};
 
@@ -107,7 +107,7 @@ impl Stage {
         let hourly = RateLimit::new(1, Duration::from_secs(3_600)).unwrap();
         let upstream = &world().upstream;
         let builder = home.builder().allow_private(upstream.host_port());
-        let host = builder.resilience(Settings::default().with_rate(hourly)).build().unwrap();
+        let host = builder.resilience(ResilienceSettings::default().with_rate(hourly)).build().unwrap();
         let probe = package::guest_package("probe", &[upstream.grant()]);
         run(home.install(&probe, &signer)).unwrap();
         Self { home, signer, host }

@@ -58,6 +58,7 @@ mod panics;
 mod private_files;
 mod proofs;
 mod proposals;
+mod public_api;
 mod rate;
 mod record;
 mod retries;

@@ -263,11 +263,11 @@ fn a_machine_without_authorities_is_told_what_to_do() {
     assert_eq!(proxy.accepts(), 0, "no proxy is asked");
 }
 
-/// Every test that `docs/network.md` names for a row of the attack catalogue is there.
+/// Every test that `docs/reference/network.md` names for a row of the attack catalogue is there.
 #[test]
 fn the_tests_that_the_page_names_exist() {
     let root = cofferdam_test_support::package::repository();
-    let page = std::fs::read_to_string(root.join("docs/network.md")).unwrap();
+    let page = std::fs::read_to_string(root.join("docs/reference/network.md")).unwrap();
     let (mut sources, mut folders) =
         (String::new(), vec![root.join("tests"), root.join("host/egress/src/egress")]);
     while let Some(folder) = folders.pop() {

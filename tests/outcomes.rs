@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use cofferdam::{Call, Error};
 use cofferdam_core::limits::LimitRequest;
-use cofferdam_egress::resilience::{PROFILES, Profile, Settings};
+use cofferdam_egress::resilience::{PROFILES, ResilienceSettings, RetryProfile};
 use cofferdam_test_support::{Turn, Upstream, package};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
@@ -56,7 +56,7 @@ impl Case {
     }
 
     fn wall_time(&self) -> Duration {
-        let own = Profile::named(self.profile).unwrap().times().wall_time;
+        let own = RetryProfile::named(self.profile).unwrap().times().wall_time;
         let asked =
             self.wall_time.map(|text| Duration::from_secs(text.trim_end_matches('s').parse().unwrap()));
         asked.or(own).unwrap_or(Duration::from_secs(30))
@@ -69,14 +69,14 @@ impl Case {
 
     /// The attempts that are made if no wait is too long: by what the profile says of each cause, and nothing else.
     fn attempts(&self) -> usize {
-        use cofferdam_core::failure::Cause;
+        use cofferdam_core::failure::FailureCause;
         for n in 1.. {
             let cause = match self.does(n) {
                 Does::Answers(status, _) if *status < 400 => return n,
-                Does::Answers(status, _) => Cause::of_status(*status),
-                Does::HangsUp => Cause::Network,
+                Does::Answers(status, _) => FailureCause::from_status(*status),
+                Does::HangsUp => FailureCause::Network,
             };
-            let profile = Profile::named(self.profile).unwrap();
+            let profile = RetryProfile::named(self.profile).unwrap();
             let most = profile.schedule(cause).map_or(1, |schedule| schedule.max_attempts() as usize);
             if !self.may_be_repeated() || n >= most {
                 return n;
@@ -87,7 +87,7 @@ impl Case {
 
     fn check(&self, told: &Told, seen: &[cofferdam_test_support::Seen], took: Duration) {
         let attempts = told.attempts();
-        let profile = Profile::named(self.profile).unwrap();
+        let profile = RetryProfile::named(self.profile).unwrap();
         assert!((1..=profile.max_attempts() as usize).contains(&attempts), "{attempts} attempts");
         assert_eq!(seen.len(), attempts, "each attempt is one request");
         assert!(self.may_be_repeated() || attempts == 1);
@@ -176,7 +176,7 @@ fn walk<S: Strategy>(cases: u32, strategy: S, check: impl Fn(S::Value)) {
 /// Without circuits, so that each call starts anew.
 #[test]
 fn whatever_a_server_answers_the_outcome_is_what_it_did() {
-    let own = Own::new(|builder, _| builder.resilience(Settings::default().with_breaker(None)));
+    let own = Own::new(|builder, _| builder.resilience(ResilienceSettings::default().with_breaker(None)));
     own.install(&own.manifest());
     walk(160, case(), |case| {
         let (call, path) = case.begin(&own.upstream);

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use cofferdam::{Boundary, Call, Error, FailureClass, Host};
-use cofferdam_core::clock::{Clock, Sleep, SystemClock};
+use cofferdam::{Call, Error, FailureBoundary, FailureClass, Host};
+use cofferdam_core::clock::{Clock, SleepFuture, SystemClock};
 use cofferdam_egress::egress::{Resolve, ResolveError};
 use cofferdam_test_support::{Home, Signer, package, records};
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ use crate::world::{example, failed, run};
 /// The host's own fault.
 const INTERNAL: Expected = Expected {
     class: FailureClass::ConnectorRuntimeError,
-    boundary: Boundary::Runtime,
+    boundary: FailureBoundary::Runtime,
     retriable: false,
     code: "internal",
 };
@@ -51,7 +51,7 @@ impl Clock for Fragile {
         SystemClock.timestamp()
     }
 
-    fn sleep_until(&self, deadline: Instant) -> Sleep {
+    fn sleep_until(&self, deadline: Instant) -> SleepFuture {
         SystemClock.sleep_until(deadline)
     }
 }

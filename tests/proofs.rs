@@ -6,7 +6,7 @@ use std::io::BufReader;
 use std::path::Path;
 
 use cofferdam_audit::{Flaw, NoteKey};
-use cofferdam_runtime::host::{Proof, verify_export};
+use cofferdam_runtime::host::{VerificationReport, verify_export};
 use cofferdam_test_support::{Cli, Home, Signer, package};
 use rusqlite::Connection;
 use serde_json::Value;
@@ -39,7 +39,7 @@ fn change(home: &Path, sql: &str) {
     Connection::open(home.join("audit.db")).unwrap().execute_batch(sql).unwrap();
 }
 
-fn proof(export: &[u8], key: &NoteKey) -> Option<Proof> {
+fn proof(export: &[u8], key: &NoteKey) -> Option<VerificationReport> {
     verify_export(&mut BufReader::new(export), Some(key), &[], &mut |_| ()).ok()
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use cofferdam::{Call, Host};
 use cofferdam_core::clock::Clock;
 use cofferdam_core::limits::LimitRequest;
-use cofferdam_egress::resilience::{RateLimit, Settings};
+use cofferdam_egress::resilience::{RateLimit, ResilienceSettings};
 use cofferdam_runtime::call::AttemptOutcome;
 use cofferdam_test_support::{Skipping, records};
 use serde_json::json;
@@ -15,7 +15,7 @@ use crate::envelope::{check, limit};
 use crate::world::{example, failed, run, world};
 
 /// A host over the shared home with a clock of its own, and these settings.
-fn host(settings: Settings) -> (Host, Arc<Skipping>) {
+fn host(settings: ResilienceSettings) -> (Host, Arc<Skipping>) {
     let (world, clock) = (world(), Skipping::new());
     let builder = world.home.builder_at(&clock).resilience(settings);
     (builder.allow_private(world.upstream.host_port()).build().unwrap(), clock)
@@ -42,7 +42,7 @@ fn fetch(guest: &str, path: &str) -> Call {
 
 #[test]
 fn p18_the_thirty_first_request_in_a_minute_waits_and_another_connector_does_not() {
-    let (host, clock) = host(Settings::default().with_rate(a_minute(30)));
+    let (host, clock) = host(ResilienceSettings::default().with_rate(a_minute(30)));
     let url = world().upstream.url("/text/p18");
     let calls =
         Call::new(example("probe"), "fetch_many", json!({"url": url, "times": 64})).limits(five_minutes());
@@ -61,7 +61,7 @@ fn p18_the_thirty_first_request_in_a_minute_waits_and_another_connector_does_not
 
 #[test]
 fn a_burst_waits_its_turn_each_request_by_itself() {
-    let (host, clock) = host(Settings::default().with_rate(a_minute(6).with_burst(1).unwrap()));
+    let (host, clock) = host(ResilienceSettings::default().with_rate(a_minute(6).with_burst(1).unwrap()));
     let url = world().upstream.url("/text/paced");
     let statuses = Call::new(example("probe"), "fetch_many", json!({"url": url, "times": 3}));
     assert_eq!(run(host.run(statuses)).unwrap(), json!([200, 200, 200]));
@@ -84,7 +84,7 @@ fn who_cannot_wait_sends_nothing_and_is_told_when_it_could() {
     records::catch();
     let probe = example("probe").name().clone();
     let hourly = RateLimit::new(1, Duration::from_secs(3_600)).unwrap();
-    let (host, clock) = host(Settings::default().with_rate_for(probe, hourly));
+    let (host, clock) = host(ResilienceSettings::default().with_rate_for(probe, hourly));
     run(host.run(fetch("probe", "/text/hourly"))).unwrap();
     let (outcome, report) = run(host.run_reported(fetch("probe", "/text/hourly")));
     let failure = failed(outcome);
@@ -107,7 +107,7 @@ fn who_cannot_wait_sends_nothing_and_is_told_when_it_could() {
 
 #[test]
 fn the_deadline_of_the_call_bounds_the_wait() {
-    let (host, clock) = host(Settings::default().with_rate(a_minute(1)));
+    let (host, clock) = host(ResilienceSettings::default().with_rate(a_minute(1)));
     run(host.run(fetch("probe", "/text/bounded"))).unwrap();
     let within = |time: &str| {
         let limits = LimitRequest::parse(None, Some(time), None).unwrap();
@@ -120,7 +120,7 @@ fn the_deadline_of_the_call_bounds_the_wait() {
 
 #[test]
 fn many_calls_at_once_get_a_turn_each() {
-    let (host, clock) = host(Settings::default().with_rate(a_minute(60).with_burst(1).unwrap()));
+    let (host, clock) = host(ResilienceSettings::default().with_rate(a_minute(60).with_burst(1).unwrap()));
     run(async {
         let mut calls = tokio::task::JoinSet::new();
         for _ in 0..20 {

@@ -71,7 +71,7 @@ fn a_call_with_a_value_says_who_asked_for_what_and_what_it_took() {
     let text = args.to_string();
     let arguments = &admitted["arguments"];
     assert_eq!(arguments["bytes"], text.len());
-    assert_eq!(arguments["sha256"], cofferdam_core::digest::Digest::of(text.as_bytes()).to_string());
+    assert_eq!(arguments["sha256"], cofferdam_core::digest::Digest::sha256(text.as_bytes()).to_string());
     assert_eq!(arguments["text"], text.replace(TOKEN, "[REDACTED]"));
     let ended = payload(&events, "attempt_ended");
     assert!(ended["usage"]["fuel"].as_u64() > Some(0) && ended["usage"]["requests"] == 1);
@@ -81,7 +81,10 @@ fn a_call_with_a_value_says_who_asked_for_what_and_what_it_took() {
     let end = payload(&events, "final");
     let outcome = serde_json::to_string(&value).unwrap();
     assert_eq!(end["outcome"], json!("value"));
-    assert_eq!(end["result"]["sha256"], cofferdam_core::digest::Digest::of(outcome.as_bytes()).to_string());
+    assert_eq!(
+        end["result"]["sha256"],
+        cofferdam_core::digest::Digest::sha256(outcome.as_bytes()).to_string()
+    );
     assert_eq!(end["result"]["text"], outcome);
 }
 

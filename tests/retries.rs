@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cofferdam::{Call, Error};
 use cofferdam_core::limits::LimitRequest;
-use cofferdam_egress::resilience::{Backoff, Jitter, Profile, Schedule, Settings};
+use cofferdam_egress::resilience::{Backoff, Jitter, ResilienceSettings, RetryProfile, RetrySchedule};
 use cofferdam_test_support::{Cli, Home, Signer, Skipping};
 use serde_json::{Value, json};
 
@@ -323,12 +323,13 @@ fn r18_only_an_attempt_that_took_too_long_is_repeated_and_only_while_the_call_ha
 #[test]
 fn embedders_set_profiles_for_all_calls_for_one_connector_and_for_one_call() {
     let second = Duration::from_secs(1);
-    let schedule = Schedule::new(3, Backoff::Linear, second, second * 9, Jitter::None).unwrap();
-    let own = Profile::new("own", schedule, &[cofferdam_core::failure::Cause::Unavailable]).unwrap();
-    let settings = Settings::default()
+    let schedule = RetrySchedule::new(3, Backoff::Linear, second, second * 9, Jitter::None).unwrap();
+    let own =
+        RetryProfile::new("own", schedule, &[cofferdam_core::failure::FailureCause::Unavailable]).unwrap();
+    let settings = ResilienceSettings::default()
         .with_own_profile(own.into())
         .unwrap()
-        .with_profile(Profile::named("none").unwrap());
+        .with_profile(RetryProfile::named("none").unwrap());
     let probe = example("probe");
     let settings_for_one =
         settings.clone().with_profile_for(probe.name().clone(), settings.profile("own").unwrap());
@@ -350,7 +351,7 @@ fn embedders_set_profiles_for_all_calls_for_one_connector_and_for_one_call() {
         assert_eq!(clock.waits_ms(), expected, "{wished:?}");
     }
     let unknown = refused::<()>(world().host.profile("standrad").map(drop).map_err(Error::from));
-    assert!(unknown.hint_text().is_some_and(|hint| hint.starts_with("Did you mean `standard`?")));
+    assert!(unknown.hint().is_some_and(|hint| hint.starts_with("Did you mean `standard`?")));
 }
 
 /// `[rate_limit]`, from the file to the failure that says what is agreed.

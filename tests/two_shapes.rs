@@ -113,7 +113,7 @@ fn a47_every_error_has_one_of_two_shapes() {
         );
         walked.extend(command(line));
     }
-    let manual = fs::read_to_string(package::repository().join("docs/cli.md")).unwrap();
+    let manual = fs::read_to_string(package::repository().join("docs/reference/cli.md")).unwrap();
     let commands = manual.lines().filter_map(|line| line.strip_prefix("## `cofferdam ")?.strip_suffix('`'));
     let leaves: BTreeSet<_> =
         commands.filter(|path| !manual.contains(&format!("## `cofferdam {path} "))).collect();

@@ -2,10 +2,10 @@
 
 use std::sync::LazyLock;
 
-use cofferdam::{Alternate, Call, Cancellation, ConnectorRef, HostErrorKind};
+use cofferdam::{Call, Cancellation, ConnectorRef, Fallback, HostErrorKind};
 use cofferdam_core::failure::UnkeyedRequest;
 use cofferdam_core::limits::LimitRequest;
-use cofferdam_egress::resilience::Profile;
+use cofferdam_egress::resilience::RetryProfile;
 use cofferdam_test_support::{Cli, Home, Signer, Turn, Upstream, connector, package};
 use serde_json::json;
 
@@ -126,8 +126,8 @@ fn a_fallback_is_not_asked_after_an_unkeyed_post() {
             other["bytes"] = json!(7);
         }
         let call = asks("silent", op, &first)
-            .retry(Profile::named("none").unwrap())
-            .or_else(Alternate::new(named("default"), op).with_args(other.as_object().unwrap().clone()));
+            .retry(RetryProfile::named("none").unwrap())
+            .or_else(Fallback::new(named("default"), op).with_args(other.as_object().unwrap().clone()));
         let told = SHARED.call(call);
         let asked = usize::from(op == "fetch");
         assert_eq!((count(&first), count(&second)), (1, asked), "{op} {status}");

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use cofferdam::HostErrorKind;
 use cofferdam_core::secret::Secret;
-use cofferdam_egress::vault::Material;
+use cofferdam_egress::vault::SecretMaterial;
 use cofferdam_runtime::host::NewBinding;
 use cofferdam_test_support::{Cli, Home};
 use serde_json::Value;
@@ -187,7 +187,7 @@ fn an_embedder_binds_without_a_command_line() {
     let home = Home::new(COFFERDAM);
     let new = |secret: &str| NewBinding {
         name: "bearer/slack/work".parse().unwrap(),
-        material: Material::Bearer { token: Secret::new(secret.into()).into() },
+        material: SecretMaterial::Bearer { token: Secret::new(secret.into()).into() },
         hosts: vec!["slack.com:443".parse().unwrap()],
         connectors: vec!["github://acme/slack".parse().unwrap()],
     };
@@ -196,9 +196,9 @@ fn an_embedder_binds_without_a_command_line() {
     assert_eq!(host.bind(new("a-token-of-slack")).unwrap_err().kind(), HostErrorKind::Conflict);
     assert_eq!(host.bindings().unwrap()[0].name, "bearer/slack/work");
     let name = "bearer/slack/work".parse().unwrap();
-    let bad = Material::Bearer { token: Secret::new("two\nlines".into()).into() };
+    let bad = SecretMaterial::Bearer { token: Secret::new("two\nlines".into()).into() };
     assert_eq!(host.rebind(&name, bad).unwrap_err().kind(), HostErrorKind::Validation);
-    let other = Material::ApiKey { key: Secret::new("a-key-of-slack".into()).into() };
+    let other = SecretMaterial::ApiKey { key: Secret::new("a-key-of-slack".into()).into() };
     assert_eq!(host.rebind(&name, other).unwrap_err().kind(), HostErrorKind::Validation);
     let nowhere = NewBinding {
         hosts: Vec::new(),

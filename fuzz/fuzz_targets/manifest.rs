@@ -3,7 +3,7 @@
 
 use cofferdam::ConnectorRef;
 use cofferdam_model::manifest::Manifest;
-use cofferdam_model::trust::{Keyring, PublicKey, Scope};
+use cofferdam_model::trust::{Keyring, PublicKey, SigningScope};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
@@ -13,5 +13,5 @@ fuzz_target!(|text: &str| {
     if let Ok(keyring) = Keyring::parse("keyring.toml", text) {
         assert_eq!(Keyring::parse("keyring.toml", &keyring.to_text()).expect("what was written"), keyring);
     }
-    let _ = (PublicKey::parse(text), Scope::parse(text), ConnectorRef::parse(text));
+    let _ = (PublicKey::parse(text), SigningScope::parse(text), ConnectorRef::parse(text));
 });

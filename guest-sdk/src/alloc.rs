@@ -1,41 +1,40 @@
-//! The allocator: a bounded area handed out front to back, the system's allocator beyond it.
+//! The allocator: a bounded area that is handed out from front to back, with the system's allocator as its
+//! fallback.
 //!
-//! An instance lives for one call, so memory need not be given back; and a guest
-//! that never asks the machine for more memory (`memory.grow`) is what lets calls
-//! scale over threads: every growth is a change to the address space of the whole
-//! host process, which all threads wait for. So the common call is served from an
-//! area that is there from the start and costs nothing until it is touched.
+//! An instance lives for one call, so memory need not be freed. And calls scale over threads only if guests do not
+//! grow their memory (`memory.grow`): every growth changes the address space of the whole host process, which all
+//! threads wait for. So the common call is served from an area that exists from the start and costs nothing until
+//! it is touched.
 //!
-//! Blocks of the area are not reused, except the last one, which grows, shrinks
-//! and goes in place: a `String` or `Vec` being filled costs no copies. What finds
-//! no room goes to the system's allocator, which reuses what is freed, so a
-//! connector that works through a lot of memory is slower, never stuck.
+//! Blocks of the area are not reused. The exception is the last block, which grows, shrinks and is freed in place,
+//! so filling a `String` or `Vec` costs no copies. A block that does not fit is allocated by the system's
+//! allocator, which reuses freed memory. So a connector that uses a lot of memory over time is slower, but never
+//! out of memory for that reason.
 //!
-//! Who frees what decides who may allocate it. The strings and lists that the host
-//! passes *into* an exported function are freed by Rust code alone: they come from
-//! the area (`cabi_export_realloc`). Those that come back from an *import* may
-//! have been asked for by C code in wasi-libc, which calls `free` on them: they
-//! come from the system's allocator (`cabi_realloc`). Rust code frees both through
-//! [`Allocator::dealloc`], which tells them apart by their address.
+//! The code that frees a block decides which allocator may serve it. The strings and lists that the host passes
+//! *into* an exported function are freed by Rust code alone: they come from the area (`cabi_export_realloc`). Those
+//! that an *import* returns may have been requested by C code in wasi-libc, which calls `free` on them: they come
+//! from the system's allocator (`cabi_realloc`). Rust code frees both through [`Allocator::dealloc`], which
+//! distinguishes them by their address.
 #![allow(unsafe_code, reason = "an allocator is raw memory by nature; this file alone is")]
 
 use std::alloc::{GlobalAlloc, Layout, System, handle_alloc_error};
 use std::cell::{Cell, UnsafeCell};
 use std::ptr;
 
-/// Bytes served before the system's allocator is asked.
+/// The number of bytes that are served before the system's allocator is used.
 const AREA: usize = 768 * 1024;
 
 #[global_allocator]
 static ALLOCATOR: Allocator =
     Allocator { area: UnsafeCell::new([0; AREA]), next: Cell::new(0), dirty: Cell::new(0) };
 
-/// The area and how far it is used.
+/// The area, and its used part.
 struct Allocator {
     area: UnsafeCell<[u8; AREA]>,
-    /// Offset of the first byte not handed out.
+    /// The offset of the first free byte.
     next: Cell<usize>,
-    /// Offset of the first byte never handed out: from here on all is zero still.
+    /// The offset of the first byte that was never used: from here on all bytes are still zero.
     dirty: Cell<usize>,
 }
 
@@ -47,12 +46,12 @@ impl Allocator {
         self.area.get().addr()
     }
 
-    /// Where `block` starts in the area; none for a block of the system's.
+    /// Returns the offset of `block` in the area. None for a block of the system's allocator.
     fn offset(&self, block: *mut u8) -> Option<usize> {
         block.addr().checked_sub(self.base()).filter(|offset| *offset < AREA)
     }
 
-    /// Takes `layout` from the area: its offset, if it fits.
+    /// Takes `layout` from the area. Returns its offset if it fits.
     fn take(&self, layout: Layout) -> Option<usize> {
         let start = self.base().checked_add(self.next.get())?.checked_next_multiple_of(layout.align())?;
         let offset = start - self.base();
@@ -71,8 +70,8 @@ impl Allocator {
     }
 }
 
-// SAFETY: blocks of the area are aligned, inside it and apart from each other, since `next` passes over each
-// before it is handed out and returns only over the last one; all others are the system's own.
+// SAFETY: blocks of the area are aligned, inside it and disjoint, since `next` passes over each before it is handed
+// out and returns only over the last one; all others are the system's own.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match self.take(layout) {
@@ -100,14 +99,14 @@ unsafe impl GlobalAlloc for Allocator {
         match self.offset(block) {
             Some(offset) if offset + layout.size() == self.next.get() => self.next.set(offset),
             Some(_) => {}
-            // SAFETY: what is not of the area is `System`'s.
+            // SAFETY: a block that is not in the area is `System`'s.
             None => unsafe { System.dealloc(block, layout) },
         }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let Some(offset) = self.offset(block) else {
-            // SAFETY: what is not of the area is `System`'s.
+            // SAFETY: a block that is not in the area is `System`'s.
             return unsafe { System.realloc(block, layout, size) };
         };
         let last = offset + layout.size() == self.next.get();
@@ -122,18 +121,19 @@ unsafe impl GlobalAlloc for Allocator {
         // SAFETY: the caller promises that `size` is valid for this alignment.
         let new = unsafe { self.alloc(Layout::from_size_align_unchecked(size, layout.align())) };
         if !new.is_null() {
-            // SAFETY: both blocks are at least as long as the old one, and they are apart.
+            // SAFETY: both blocks are at least as long as the old one, and they are disjoint.
             unsafe { ptr::copy_nonoverlapping(block, new, layout.size()) };
         }
         new
     }
 }
 
-/// Memory for what the host passes into an exported function.
+/// Allocates memory for values that the host passes into an exported function.
 ///
 /// # Safety
 ///
-/// As the canonical ABI's `realloc`: `old`, `old_len` and `align` are those of an earlier call, or `old_len` is 0.
+/// As for the canonical ABI's `realloc`: `old`, `old_len` and `align` are those of an earlier call, or `old_len` is
+/// 0.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cabi_export_realloc(
     old: *mut u8,
@@ -141,19 +141,19 @@ unsafe extern "C" fn cabi_export_realloc(
     align: usize,
     new_len: usize,
 ) -> *mut u8 {
-    // SAFETY: handed on.
+    // SAFETY: the caller's promises are passed on.
     unsafe { canonical(&ALLOCATOR, old, old_len, align, new_len) }
 }
 
-/// Memory for what an imported function returns. Replaces the definition in std, which would take it from the
-/// global allocator, hence from the area.
+/// Allocates memory for values that an imported function returns. It replaces the definition in std, which would
+/// use the global allocator and therefore the area.
 ///
 /// # Safety
 ///
-/// As [`cabi_export_realloc`].
+/// As for [`cabi_export_realloc`].
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cabi_realloc(old: *mut u8, old_len: usize, align: usize, new_len: usize) -> *mut u8 {
-    // SAFETY: handed on.
+    // SAFETY: the caller's promises are passed on.
     unsafe { canonical(&System, old, old_len, align, new_len) }
 }
 

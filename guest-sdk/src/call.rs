@@ -1,17 +1,16 @@
-//! What a connector may know about the call it is running.
+//! Facts about the running call for its connector.
 //!
-//! Outside the sandbox (a native `cargo test` of a connector) there is no call:
-//! the key is `outside-a-call`, the attempt 1, and the deadline never comes.
+//! Outside the sandbox (a native `cargo test` of a connector) there is no call: the key is `outside-a-call`, the
+//! attempt is 1, and the deadline never comes.
 
 #[cfg(target_arch = "wasm32")]
 use crate::bindings::cofferdam::connector::call;
 
-/// The key of this logical call: the same in every attempt, new for every new
-/// call, 1 to 255 visible ASCII characters.
+/// Returns the key of this logical call: the same in every attempt, new for every new call, 1 to 255 visible ASCII
+/// characters.
 ///
-/// For requests over [`http`](crate::http) use
-/// [`Request::idempotency_key`](crate::http::Request::idempotency_key), which
-/// makes one key per request of it.
+/// For requests over [`http`](crate::http) use [`Request::idempotency_key`](crate::http::Request::idempotency_key),
+/// which derives one key for each request from it.
 #[must_use]
 pub fn idempotency_key() -> String {
     #[cfg(target_arch = "wasm32")]
@@ -21,7 +20,7 @@ pub fn idempotency_key() -> String {
     key
 }
 
-/// Which attempt of the call this is, counted from 1.
+/// Returns the number of this attempt of the call, counted from 1.
 #[must_use]
 pub fn attempt() -> u32 {
     #[cfg(target_arch = "wasm32")]
@@ -31,9 +30,9 @@ pub fn attempt() -> u32 {
     attempt
 }
 
-/// Milliseconds left for this attempt: until the call's time is up, all its
-/// attempts and the waits between them included, or the time of one attempt,
-/// whichever is sooner; 0 when it is.
+/// Returns the milliseconds that are left for this attempt: until the end of the call's time, which includes all
+/// its attempts and the waits between them, or of the attempt's own time, whichever is sooner. 0 if that time is
+/// over.
 #[must_use]
 pub fn deadline() -> u64 {
     #[cfg(target_arch = "wasm32")]

@@ -1,6 +1,6 @@
-//! Placing a session token that the connector never holds.
+//! Handles for session tokens, so that a connector can place a token that it never holds.
 //!
-//! Most credentials need nothing of this: the host adds them to requests by itself.
+//! Most credentials need no handle: the host adds them to requests.
 
 #[cfg(target_arch = "wasm32")]
 use crate::bindings::cofferdam::connector::credential;

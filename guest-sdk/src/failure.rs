@@ -1,4 +1,4 @@
-//! The failures a connector can claim: constructors, prose, and what `?` turns into them.
+//! The failures that a connector can return: constructors, texts, and conversions for `?`.
 
 use std::fmt;
 
@@ -6,44 +6,41 @@ use crate::bindings::cofferdam::connector::types;
 pub use types::{Failure, InputError, NetworkError, NetworkPhase, OperationError, UpstreamError};
 
 impl Failure {
-    /// The arguments cannot be meant. `field` is the argument at fault, as a path
-    /// in the caller's names (`message.blocks[2]`); empty where it is the
-    /// combination. `message` is shown to callers and agents: one sentence that
-    /// says what would be right.
+    /// Rejects the arguments as invalid. `field` is the argument at fault, as a path in the caller's names
+    /// (`message.blocks[2]`), or empty if the combination is at fault. `message` is shown to callers and agents:
+    /// one sentence that says what would be valid.
     pub fn invalid_input(field: impl Into<String>, message: impl Into<String>) -> Self {
         let field = Some(field.into()).filter(|field| !field.is_empty());
         Self::InvalidInput(InputError { field, message: message.into(), detail: None })
     }
 
-    /// The operation failed for a reason of its own. `code` is one token for
-    /// programs (`archive_is_empty`), `message` one sentence for callers and
-    /// agents: no payloads, no secrets. Not transient; see [`Failure::transient`].
+    /// Reports that the operation failed for a reason of its own. `code` is one token for programs
+    /// (`archive_is_empty`), `message` one sentence for callers and agents: no payloads, no secrets. Not transient;
+    /// see [`Failure::transient`].
     pub fn failed(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self::operation(code.into(), message.into(), false)
     }
 
-    /// As [`Failure::failed`], where the same call may succeed later with
-    /// nothing changed. It informs the caller; the host retries nothing by it.
+    /// As [`Failure::failed`], for a failure after which the same call may succeed later with nothing changed. This
+    /// informs the caller; the host does not retry because of it.
     pub fn transient(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self::operation(code.into(), message.into(), true)
     }
 
-    /// The remote service answered with an error. `status` is its HTTP status;
-    /// `code` its own name for the error. An HTTP response becomes this by
-    /// [`error_for_status`](crate::http::Response::error_for_status); build it by
-    /// hand for services that report errors with status 200.
+    /// Reports that the remote service returned an error. `status` is its HTTP status; `code` is its own name for
+    /// the error. An HTTP response is converted by [`error_for_status`](crate::http::Response::error_for_status).
+    /// Use this constructor for services that report errors with status 200.
     pub fn upstream(status: u16, code: impl Into<String>) -> Self {
         let code = Some(code.into()).filter(|code| !code.is_empty());
         Self::Upstream(UpstreamError { status, code, retry_after_ms: None, detail: None })
     }
 
-    /// The remote service could not be reached, or the exchange broke off.
+    /// Reports that the remote service could not be reached, or that the exchange was interrupted.
     pub fn network(phase: Option<NetworkPhase>) -> Self {
         Self::Network(NetworkError { phase, detail: None })
     }
 
-    /// Adds what only the operator's record may hold: it is never shown to
-    /// callers or agents.
+    /// Adds text that only the operator's audit log may contain: it is never shown to callers or agents.
     #[must_use]
     pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
         let slot = match &mut self {
@@ -94,8 +91,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// JSON that could not be read or written. What the parser says goes into the
-/// detail: it may quote the document.
+/// Converts a JSON error. The parser's message becomes the detail, because it may quote the document.
 impl From<serde_json::Error> for Failure {
     fn from(error: serde_json::Error) -> Self {
         Self::failed("invalid_json", "A JSON document did not have the expected form.")

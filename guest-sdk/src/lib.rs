@@ -23,7 +23,7 @@
 //!         if city.is_empty() {
 //!             return Err(Failure::invalid_input("city", "must not be empty"));
 //!         }
-//!         let response = http::get(format!("https://weather.example/v1/{}", http::segment(&city)))
+//!         let response = http::get(format!("https://weather.example/v1/{}", http::encode_segment(&city)))
 //!             .query("units", "metric")
 //!             .send()?
 //!             .error_for_status()?;
@@ -39,35 +39,36 @@
 //! # }
 //! ```
 //!
-//! The example is compiled and run, natively, with this crate's tests; that such a crate becomes a component that
-//! a host runs is what the connectors in the repository's `examples/` are for.
+//! The example is compiled and run, natively, with this crate's tests. The connectors in the repository's
+//! `examples/` test that such a crate becomes a component that a host runs.
 //!
-//! `Cargo.toml` says `crate-type = ["cdylib"]` (and `"rlib"` for integration tests), and
-//! `cargo build --release --target wasm32-wasip2` makes the component. `cofferdam build` does that and packs the
-//! manifest in. A native `cargo test` works too: it links, it tests everything but the border.
+//! `Cargo.toml` needs `crate-type = ["cdylib"]` (and `"rlib"` for integration tests), and `cargo build --release
+//! --target wasm32-wasip2` builds the component. `cofferdam build` does that and embeds the manifest. A native
+//! `cargo test` works too: it links, and it tests everything except the sandbox boundary.
 //!
 //! # Failures
 //!
-//! Every operation returns `Result<T, Failure>`. [`Failure`] has four cases, those a connector can claim truthfully:
-//! the service answered with an error, it could not be reached, the arguments cannot be meant, the operation failed
-//! by itself. `?` makes one of an HTTP error, of an error status ([`http::StatusError`]) and of a JSON error. That a
-//! capability was denied or a limit was hit is not for the connector to say: the host observes it.
+//! Every operation returns `Result<T, Failure>`. [`Failure`] has four cases, those that a connector can report
+//! reliably: the service returned an error, it could not be reached, the arguments are invalid, or the operation
+//! failed for a reason of its own. `?` converts an HTTP error, an error status ([`http::StatusError`]) and a JSON
+//! error. A connector does not report a denied capability or an exceeded limit: the host observes those.
 //!
 //! # Attempts
 //!
-//! The host may run an operation again when its outcome is not known. Whatever changes something sends an idempotency
-//! key: [`http::Request::idempotency_key`], with a label for each request. A key helps only where the service honours
-//! it; where it does not say so, sending a request again may do the thing again, and the operation is declared
-//! `not_idempotent` in the manifest. One that makes several requests is idempotent only if each of them is.
+//! The host may run an operation again if its outcome is unknown. Every request that changes something sends an
+//! idempotency key: [`http::Request::idempotency_key`], with a label for each request. A key only helps if the
+//! service supports it. If the service does not document that, sending a request again may repeat its effect, and
+//! the operation is declared `not_idempotent` in the manifest. An operation that makes several
+//! requests is idempotent only if each of them is.
 //!
-//! # Values in part
+//! # Partial values
 //!
-//! An operation on many things may succeed with some of them. Its result is a record with a list `errors`, one entry
-//! for each that failed: where that list is not empty, the host calls the value partial, and tells callers and agents
-//! before they take it for the whole. Entries may have the texts `class`, `code` and `message`, which agents are shown.
+//! An operation on many items may succeed with some of them. Its result is a record with a list `errors`, one entry
+//! for each failed item. If that list is not empty, the host marks the value as partial, so that callers and agents
+//! do not take it for complete. Entries may have the texts `class`, `code` and `message`, which agents are shown.
 //! No other list should have the name `errors`.
 //!
-//! An error that is passed over on purpose is said to the host: [`log::suppressed`].
+//! An error that is ignored on purpose is reported to the host with [`log::suppressed`].
 //!
 //! # Features
 //!
@@ -86,12 +87,12 @@ pub mod log;
 pub use cofferdam_guest_macro::connector;
 pub use failure::{Failure, InputError, NetworkError, NetworkPhase, OperationError, UpstreamError};
 
-/// The raw WASI interfaces a connector may import, for what has no wrapper here.
-/// Off wasm their functions panic.
+/// The raw WASI interfaces that a connector may import, for functions that have no wrapper here. On other targets
+/// than wasm their functions panic.
 #[doc(inline)]
 pub use bindings::wasi;
 
-/// What the code made by [`connector!`] refers to; nothing here is for authors.
+/// Items for the code generated by [`connector!`]; nothing here is for authors.
 #[doc(hidden)]
 pub mod __private {
     pub mod bindings {

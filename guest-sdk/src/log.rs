@@ -1,4 +1,4 @@
-//! Structured log lines into the operator's record.
+//! Structured log lines in the operator's audit log.
 //!
 //! ```
 //! use cofferdam_guest::log;
@@ -6,12 +6,10 @@
 //! log::info("page read", &[("page", &3), ("issues", &50)]);
 //! ```
 //!
-//! The message is the same each time; what varies goes into the fields. The host
-//! bounds and redacts the lines, and no caller or agent sees them. Outside the
-//! sandbox (a native `cargo test`) they are dropped.
+//! The message is the same each time; variable values go into the fields. The host limits and redacts the lines,
+//! and no caller or agent sees them. Outside the sandbox (a native `cargo test`) they are dropped.
 //!
-//! An error that is passed over on purpose is said with [`suppressed`], so that it
-//! stands in the call's record instead of nowhere:
+//! An error that is ignored on purpose is reported with [`suppressed`], so that the call's audit entries show it:
 //!
 //! ```
 //! # fn greeting_of_the_day() -> Result<String, cofferdam_guest::Failure> {
@@ -31,18 +29,18 @@ use std::fmt::Display;
 /// The named values of a line.
 pub type Fields<'a> = &'a [(&'a str, &'a dyn Display)];
 
-/// How much a line matters.
+/// The severity of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
     /// Every step, for the connector's author.
     Trace,
-    /// What helps to understand one call.
+    /// Details for understanding one call.
     Debug,
-    /// What happened, in the normal course.
+    /// Events of the normal course.
     Info,
-    /// Unexpected, and dealt with.
+    /// Unexpected events that were handled.
     Warn,
-    /// Unexpected, and the reason why the call fails.
+    /// Unexpected events that make the call fail.
     Error,
 }
 
@@ -69,15 +67,15 @@ pub fn log(level: Level, message: &str, fields: Fields<'_>) {
 #[cfg(not(target_arch = "wasm32"))]
 pub fn log(_: Level, _: &str, _: Fields<'_>) {}
 
-/// Says that an error was passed over on purpose: why that is right, and what it
-/// was. It becomes an event of the call's record. Never fails and never waits.
+/// Reports an error that was ignored on purpose, with the reason for that. It becomes an event of the call in the
+/// audit log. Never fails and never waits.
 #[cfg(target_arch = "wasm32")]
 pub fn suppressed(reason: &str, cause: impl Display) {
     crate::bindings::cofferdam::connector::log::suppressed(reason, &cause.to_string());
 }
 
-/// Says that an error was passed over on purpose: why that is right, and what it
-/// was. It becomes an event of the call's record. Never fails and never waits.
+/// Reports an error that was ignored on purpose, with the reason for that. It becomes an event of the call in the
+/// audit log. Never fails and never waits.
 #[cfg(not(target_arch = "wasm32"))]
 pub fn suppressed(_: &str, _: impl Display) {}
 

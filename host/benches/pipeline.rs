@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 
 use allocation_counter::measure;
 use cofferdam::{Call, Compiler, ConnectorRef, Host};
-use cofferdam_core::chance::SystemChance;
-use cofferdam_core::event::{Event, Listener, Step};
-use cofferdam_core::failure::Cause;
-use cofferdam_egress::resilience::{Moment, Profile, Settings, decide};
+use cofferdam_core::event::{Event, EventKind, Listener};
+use cofferdam_core::failure::FailureCause;
+use cofferdam_core::rng::SystemRng;
+use cofferdam_egress::resilience::{ResilienceSettings, RetryContext, RetryProfile, decide};
 use cofferdam_model::manifest::ConnectorName;
 use cofferdam_test_support::package::guest_package;
 use cofferdam_test_support::{Home, Signer, connector};
@@ -51,9 +51,9 @@ impl Span {
 
 impl Listener for Span {
     fn event(&self, event: &Event<'_>) {
-        let at = match event.step {
-            Step::AttemptStarted { .. } => &self.began,
-            Step::AttemptEnded { .. } => &self.ended,
+        let at = match event.kind {
+            EventKind::AttemptStarted { .. } => &self.began,
+            EventKind::AttemptEnded { .. } => &self.ended,
             _ => return,
         };
         at.store(u64::try_from(START.elapsed().as_nanos()).unwrap(), Ordering::Relaxed);
@@ -86,9 +86,9 @@ fn at_percent(samples: &mut [Duration], percent: usize) -> f64 {
     micros(samples[samples.len() * percent / 100])
 }
 
-fn moment(cause: Cause, attempts: u32) -> Moment {
+fn moment(cause: FailureCause, attempts: u32) -> RetryContext {
     let now = Instant::now();
-    Moment {
+    RetryContext {
         cause,
         retriable: true,
         idempotent: true,
@@ -116,17 +116,17 @@ fn main() {
     runtime.block_on(greet(&heard, &hello));
     runtime.block_on(greet(&alone, &hello));
 
-    let (settings, standard) = (Settings::default(), Profile::named("standard").unwrap());
+    let (settings, standard) = (ResilienceSettings::default(), RetryProfile::named("standard").unwrap());
     let name = ConnectorName::parse("github://cofferdam/hello").unwrap();
-    let again = moment(Cause::Unavailable, 1);
-    let no_more = moment(Cause::Unavailable, 4);
+    let again = moment(FailureCause::Unavailable, 1);
+    let no_more = moment(FailureCause::Unavailable, 4);
     let mut criterion = Criterion::default().configure_from_args();
     let mut group = criterion.benchmark_group("pipeline");
     group.bench_function("a warm call, nobody listens", |b| {
         b.to_async(&runtime).iter(|| greet(&alone, &hello));
     });
-    group.bench_function("decide: again", |b| b.iter(|| decide(&standard, &again, &SystemChance)));
-    group.bench_function("decide: no more", |b| b.iter(|| decide(&standard, &no_more, &SystemChance)));
+    group.bench_function("decide: again", |b| b.iter(|| decide(&standard, &again, &SystemRng)));
+    group.bench_function("decide: no more", |b| b.iter(|| decide(&standard, &no_more, &SystemRng)));
     group.bench_function("plan", |b| b.iter(|| settings.plan(&name, None)));
     group.finish();
     criterion.final_summary();
@@ -154,7 +154,7 @@ fn main() {
     println!(
         "  a decision             {:>6}",
         count(&mut || {
-            std::hint::black_box(decide(&standard, &again, &SystemChance));
+            std::hint::black_box(decide(&standard, &again, &SystemRng));
         })
     );
 }

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use cofferdam::{HostError, HostErrorKind};
 use cofferdam_core::digest::Digest;
-use cofferdam_model::action::{Action, Problem};
-use cofferdam_runtime::flow::Runnable;
+use cofferdam_model::action::{Action, Diagnostic};
+use cofferdam_runtime::flow::CheckedAction;
 use serde_json::Value;
 
 use crate::world::{run, world};
 
 /// The line that the requirement of a guest takes, with its package's hash.
 pub(super) fn requires(guest: &str, package: &[u8], more: &str) -> String {
-    let hash = Digest::of(package);
+    let hash = Digest::sha256(package);
     format!(
         "[[requires.connectors]]\nname = \"github://cofferdam/{guest}\"\nversion = \"0.1.0\"\nhash = \"sha256:{hash}\"\n{more}\n\n"
     )
@@ -141,7 +141,7 @@ Looks at an issue, and tells a channel of it.
 "##
 }
 
-fn checked(text: &str) -> Result<Runnable, HostError> {
+fn checked(text: &str) -> Result<CheckedAction, HostError> {
     let action = Action::parse("triage.md", text.as_bytes()).unwrap_or_else(|error| panic!("{error}"));
     run(world().host.check_action(Arc::new(action)))
 }
@@ -202,7 +202,7 @@ fn what_is_required_must_be_installed_and_be_this_package() {
         &at("name"),
         "cofferdam install",
     );
-    let hash = Digest::of(package("hello")).to_string();
+    let hash = Digest::sha256(package("hello")).to_string();
     told(&hash, &"0".repeat(64), &at("hash"), &format!("is another: sha256:{hash}"));
     let text = triage().replace("[\"areas\"", "[\"arreas\", \"areas\"");
     let all = problems(&checked(&text).unwrap_err());
@@ -428,7 +428,7 @@ fn a_retry_of_what_must_not_be_repeated_is_refused_and_not_passed_over() {
     for none in [format!("retry = \"none\"\n{once}"), "retry = \"none\"\n".to_owned()] {
         let ready = checked(&triage().replacen(once, &none, 1));
         let ready = ready.unwrap_or_else(|error| panic!("{:#?}", problems(&error)));
-        assert_eq!(ready.steps()[1].once(), Some(cofferdam_runtime::flow::Once::Manifest));
+        assert_eq!(ready.steps()[1].once(), Some(cofferdam_runtime::flow::NonIdempotentReason::Manifest));
     }
 }
 
@@ -452,7 +452,7 @@ fn all_that_is_wrong_is_told_at_once_in_order() {
         ]
     );
     assert!(error.message().starts_with("triage.md:") && error.message().ends_with("(4 more)."), "{error}");
-    let shown: &Problem = std::error::Error::source(&error)
+    let shown: &Diagnostic = std::error::Error::source(&error)
         .and_then(|it| it.downcast_ref::<cofferdam_model::action::ActionError>())
         .and_then(|it| it.problems().first())
         .unwrap();

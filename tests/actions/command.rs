@@ -117,7 +117,7 @@ fn the_list_says_which_can_run_and_what_is_wrong_with_the_others() {
     let cli = stage.cli();
     let file = stage.written("mine.md", &stage.greet("ready"));
     cli.run(&["action", "add", &file]).ok();
-    let hash = cofferdam_core::digest::Digest::of(&stage.package).to_string();
+    let hash = cofferdam_core::digest::Digest::sha256(&stage.package).to_string();
     let put = |name: &str, from: &str, to: &str| {
         let text = stage.greet(name);
         assert!(text.contains(from), "{from}");

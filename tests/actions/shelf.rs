@@ -89,7 +89,7 @@ fn a_file_is_called_what_its_action_is_called() {
         assert_eq!(host.remove_action(name).unwrap_err().kind(), HostErrorKind::ActionNotFound, "{name}");
     }
     assert_eq!(
-        host.action("gret").unwrap_err().hint_text().unwrap().split('?').next(),
+        host.action("gret").unwrap_err().hint().unwrap().split('?').next(),
         Some("Did you mean greet")
     );
 }

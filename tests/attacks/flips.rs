@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use cofferdam::{Boundary, Error, FailureClass, InstallOptions};
+use cofferdam::{Error, FailureBoundary, FailureClass, InstallOptions};
 use cofferdam_model::manifest::ConnectorName;
 use cofferdam_model::trust::{KeyStatus, Keyring};
 use cofferdam_test_support::Signer;
@@ -15,7 +15,7 @@ use crate::world::{failed, run};
 
 const MISMATCH: Expected = Expected {
     class: FailureClass::HashMismatch,
-    boundary: Boundary::Runtime,
+    boundary: FailureBoundary::Runtime,
     retriable: false,
     code: "hash",
 };

@@ -38,7 +38,7 @@ fn rows_70_71_a_name_is_what_it_looks_like_and_no_path() {
         let error = refused(run(host.install(bytes, None, InstallOptions::default().allow_unsigned())));
         check_host_error(&error);
         assert_eq!(error.kind(), HostErrorKind::Validation, "{name}: {error}");
-        let text = format!("{error} {}", error.hint_text().unwrap_or_default());
+        let text = format!("{error} {}", error.hint().unwrap_or_default());
         assert!(text.contains("connector.toml:2") && text.len() < 1_000, "{name}: {text}");
         // As an argument it is no name either.
         let cli = Cli::new(COFFERDAM, it.home.path());

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cofferdam_core::limits::LimitRequest;
-use cofferdam_egress::resilience::Profile;
+use cofferdam_egress::resilience::RetryProfile;
 use cofferdam_test_support::{Cli, Home, Signer, Upstream, package};
 
 use super::stage::{Stage, stage};
@@ -177,7 +177,7 @@ fn a_turn_that_nobody_gives_back_stops_no_call() {
     fs::create_dir_all(&dir).unwrap();
     let turn = fs::File::create(dir.join("lock")).unwrap();
     turn.lock().unwrap();
-    let windowed = Profile::named("failover-windowed").unwrap();
+    let windowed = RetryProfile::named("failover-windowed").unwrap();
     run(async {
         let running = Arc::new(AtomicBool::new(true));
         let ticks = tokio::spawn({

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use cofferdam::{Call, Compiler, Error, Host};
-use cofferdam_egress::resilience::Profile;
+use cofferdam_egress::resilience::RetryProfile;
 use cofferdam_test_support::{Cli, Home, Signer, Upstream, package};
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ fn one_call_in_a_process_of_its_own() {
     let host = Host::builder().home(home).compiler(Compiler::child(COFFERDAM)).allow_private(host_port);
     let host = host.build().unwrap();
     let call = Call::new(example("probe"), "fetch", json!({"url": url}));
-    let outcome = match run(host.run(call.retry(Profile::named("failover").unwrap()))) {
+    let outcome = match run(host.run(call.retry(RetryProfile::named("failover").unwrap()))) {
         Ok(_) => json!({"value": true}),
         Err(Error::Failure(failure)) => serde_json::to_value(&failure).unwrap(),
         Err(Error::Host(error)) => serde_json::to_value(&error).unwrap(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cofferdam::{Call, Error, Failure, Host, HostBuilder};
 use cofferdam_egress::egress::HostPort;
-use cofferdam_egress::resilience::{CircuitView, Profile};
+use cofferdam_egress::resilience::{CircuitView, RetryProfile};
 use cofferdam_test_support::{Home, Signer, Skipping, Upstream, package, records};
 use serde_json::{Value, json};
 
@@ -75,7 +75,7 @@ impl Stage {
     }
 
     pub(crate) fn call(&self, op: &str, args: Value) -> Call {
-        Call::new(example("probe"), op, args).retry(Profile::named("failover").unwrap())
+        Call::new(example("probe"), op, args).retry(RetryProfile::named("failover").unwrap())
     }
 
     pub(crate) fn run(&self, call: Call) -> Result<Value, Error> {

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use cofferdam::{
-    Alternate, Call, Cancellation, Compiler, Error, Host, HostBuilder, HostErrorKind as ErrorKind,
+    Call, Cancellation, Compiler, Error, Fallback, Host, HostBuilder, HostErrorKind as ErrorKind,
 };
 use cofferdam_core::clock::SystemClock;
-use cofferdam_core::event::{Event, Listener, Step};
+use cofferdam_core::event::{Event, EventKind, Listener};
 use cofferdam_core::limits::LimitRequest;
-use cofferdam_egress::resilience::{RateLimit, Settings};
+use cofferdam_egress::resilience::{RateLimit, ResilienceSettings};
 use cofferdam_test_support::package::{component, manifest, pack};
 use cofferdam_test_support::{Home, Kept, Signer, Turn, connector, records};
 use serde_json::{Map, Value, json};
@@ -37,8 +37,8 @@ impl Listener for Steps {
         self.0.lock().unwrap().push(Kept {
             audit_id: event.audit_id.as_str().to_owned(),
             seq: event.seq,
-            name: event.step.name(),
-            facts: event.step.facts(),
+            name: event.kind.name(),
+            facts: event.kind.payload(),
         });
     }
 }
@@ -328,7 +328,7 @@ fn while_its_request_waits_for_a_turn_under_a_rate_limit() {
     let limit = RateLimit::new(1, Duration::from_secs(25)).unwrap();
     for how in WAYS {
         let builder = world.home.builder().allow_private(world.upstream.host_port()).concurrency(1);
-        let narrow = Narrow::of(builder.resilience(Settings::default().with_rate(Some(limit))));
+        let narrow = Narrow::of(builder.resilience(ResilienceSettings::default().with_rate(Some(limit))));
         let (url, path) = script(&world.upstream, [Turn::status(200)]);
         run(narrow.host.run(fetch(&url))).unwrap();
         narrow.end(order("order", &url), how, 1, |from| narrow.steps.has(from, "rate_delayed"));
@@ -344,7 +344,7 @@ struct AtTheHop(Arc<Steps>, Cancellation);
 impl Listener for AtTheHop {
     fn event(&self, event: &Event<'_>) {
         self.0.event(event);
-        if let Step::FallbackTriggered { .. } = event.step {
+        if let EventKind::FallbackTriggered { .. } = event.kind {
             self.1.cancel();
         }
     }
@@ -357,7 +357,7 @@ fn on_the_way_along_a_chain() {
     let ask = |urls: [&str; 3]| {
         let alternate = |url: &str| {
             let args = Map::from_iter([("url".to_owned(), Value::from(url))]);
-            Alternate::new(crate::world::example("probe"), "fetch").with_args(args)
+            Fallback::new(crate::world::example("probe"), "fetch").with_args(args)
         };
         let call = fetch(urls[0]).retry(profile("none"));
         call.or_else(alternate(urls[1])).or_else(alternate(urls[2]))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cofferdam::{Cancellation, FailureClass, HostErrorKind};
 use cofferdam_core::limits::LimitRequest;
-use cofferdam_egress::resilience::Profile;
+use cofferdam_egress::resilience::RetryProfile;
 use serde_json::{Value, json};
 
 use super::stage::{Stage, alternate, ask};
@@ -150,7 +150,7 @@ fn an_alternate_without_its_binding_does_not_hide_what_came_before() {
 #[test]
 fn c18_an_open_circuit_is_passed_over_unless_it_hides_a_refusal() {
     let stage = Stage::new();
-    let failover = |call: cofferdam::Call| call.retry(Profile::named("failover").unwrap());
+    let failover = |call: cofferdam::Call| call.retry(RetryProfile::named("failover").unwrap());
     let call =
         || failover(ask("a", stage.a("/status/503/c18")).or_else(alternate("b", stage.b("/text/c18"))));
     for answered in 1..=2 {

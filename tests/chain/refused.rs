@@ -1,6 +1,6 @@
 //! Chains that are refused before anybody is asked.
 
-use cofferdam::{ActionScope, Alternate, Call, FailureClass, HostErrorKind};
+use cofferdam::{ActionScope, Call, FailureClass, Fallback, HostErrorKind};
 use serde_json::{Map, Value, json};
 
 use super::stage::{Stage, alternate, ask, other};
@@ -23,7 +23,7 @@ fn what_must_not_be_repeated_has_no_alternates_and_is_none() {
         (said.or_else(instead), ["`fetch` of github://acme/a@0.1.0", "says the call itself"]),
         (
             ask("a", stage.a("/status/503/once"))
-                .or_else(Alternate::new(other("b"), "post_bytes").with_args(object(post("/text/once")))),
+                .or_else(Fallback::new(other("b"), "post_bytes").with_args(object(post("/text/once")))),
             ["Alternate 1 of the call, `post_bytes` of github://acme/b@0.1.0", "not idempotent"],
         ),
     ] {
@@ -31,7 +31,7 @@ fn what_must_not_be_repeated_has_no_alternates_and_is_none() {
         check_host_error(&error);
         assert_eq!(error.kind(), HostErrorKind::Validation);
         assert!(words.iter().all(|words| error.message().contains(words)), "{error}");
-        assert!(error.hint_text().unwrap().contains("without"), "{:?}", error.hint_text());
+        assert!(error.hint().unwrap().contains("without"), "{:?}", error.hint());
     }
     assert_eq!((stage.asked_a("/text/once"), stage.asked_a("/status/503/once")), (0, 0));
     assert_eq!(stage.asked_b("/text/once"), 0);
@@ -41,17 +41,17 @@ fn what_must_not_be_repeated_has_no_alternates_and_is_none() {
 fn what_is_wrong_with_an_alternate_is_found_before_the_first_is_asked() {
     let stage = Stage::new();
     let call = || ask("a", stage.a("/text/early"));
-    let with = |args: Value| Alternate::new(other("b"), "fetch").with_args(object(args));
+    let with = |args: Value| Fallback::new(other("b"), "fetch").with_args(object(args));
     for (instead, kind, words) in [
         (
             alternate("c", stage.b("/text/early")),
             HostErrorKind::ConnectorNotFound,
             "acme/c@0.1.0 is not installed",
         ),
-        (Alternate::new(other("b"), "fetsh"), HostErrorKind::OpNotFound, "no operation `fetsh`"),
+        (Fallback::new(other("b"), "fetsh"), HostErrorKind::OpNotFound, "no operation `fetsh`"),
         (with(json!({"url": 7})), HostErrorKind::Validation, "args.url"),
         (with(json!({"model": "small"})), HostErrorKind::Validation, "model"),
-        (Alternate::new(other("a"), "fetch"), HostErrorKind::Validation, "asks the same"),
+        (Fallback::new(other("a"), "fetch"), HostErrorKind::Validation, "asks the same"),
     ] {
         let error = refused(run(stage.host.run(call().or_else(instead))));
         check_host_error(&error);
@@ -60,8 +60,8 @@ fn what_is_wrong_with_an_alternate_is_found_before_the_first_is_asked() {
         assert!(error.message().contains(words), "{error}");
         assert_eq!(error.details()["candidate"], 1);
     }
-    let hint = refused(run(stage.host.run(call().or_else(Alternate::new(other("b"), "fetsh")))));
-    assert!(hint.hint_text().unwrap().contains("`fetch`"), "{:?}", hint.hint_text());
+    let hint = refused(run(stage.host.run(call().or_else(Fallback::new(other("b"), "fetsh")))));
+    assert!(hint.hint().unwrap().contains("`fetch`"), "{:?}", hint.hint());
     let narrow = ActionScope::new("ask@1.0.0", ["spin"], ["a.example:443"]);
     let outside = alternate("b", stage.b("/text/early")).within(narrow.unwrap());
     let failure = failed(run(stage.host.run(call().or_else(outside))));
@@ -81,10 +81,10 @@ fn nobody_is_asked_the_same_twice_however_it_is_written() {
     let args = json!({"url": stage.a("/status/503/same"), "body": "charge"});
     let text = || Call::from_text(other("a"), "post", args.to_string()).idempotency_key("k");
     let value = || Call::new(other("a"), "post", args.clone());
-    let again = || Alternate::new(other("a"), "post");
+    let again = || Fallback::new(other("a"), "post");
     let restated = || again().with_args(object(json!({"body": "charge"})));
     let accounts = || Call::new(other("accounts"), "post", args.clone());
-    let account = || Alternate::new(other("accounts"), "post");
+    let account = || Fallback::new(other("accounts"), "post");
     for call in [
         text().or_else(restated()),
         value().or_else(restated()),
@@ -112,15 +112,15 @@ fn what_is_too_large_is_refused_wherever_it_is_said() {
     let stage = Stage::new();
     let large = "x".repeat(4 * 1024 * 1024);
     let with = |body: &str| json!({"url": stage.a("/text/large"), "body": body});
-    let small = || Alternate::new(other("b"), "post").with_args(object(json!({"body": "small"})));
+    let small = || Fallback::new(other("b"), "post").with_args(object(json!({"body": "small"})));
     let half = "x".repeat(3 * 1024 * 1024);
     for call in [
         Call::new(other("a"), "post", with(&large)).or_else(small()),
         Call::from_text(other("a"), "post", with(&large).to_string()).or_else(small()),
         Call::new(other("a"), "post", with("small"))
-            .or_else(Alternate::new(other("b"), "post").with_args(object(with(&large)))),
+            .or_else(Fallback::new(other("b"), "post").with_args(object(with(&large)))),
         Call::new(other("a"), "post", with(&half))
-            .or_else(Alternate::new(other("b"), "post").with_args(object(json!({"url": half})))),
+            .or_else(Fallback::new(other("b"), "post").with_args(object(json!({"url": half})))),
     ] {
         let failure = failed(run(stage.host.run(call)));
         assert_eq!((failure.class(), failure.code()), (FailureClass::ResourceLimitExceeded, "payload"));

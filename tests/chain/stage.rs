@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
-use cofferdam::{Alternate, Call, ConnectorRef, Host};
-use cofferdam_core::event::{Event, Listener, Step};
-use cofferdam_egress::resilience::Profile;
+use cofferdam::{Call, ConnectorRef, Fallback, Host};
+use cofferdam_core::event::{Event, EventKind, Listener};
+use cofferdam_egress::resilience::RetryProfile;
 use cofferdam_test_support::{Home, Seen, Signer, Skipping, Upstream, connector, package};
 use serde_json::json;
 
@@ -65,9 +65,9 @@ pub(super) struct Stage {
 /// One more listener beside the clock.
 struct Also<F>(F);
 
-impl<F: Fn(&Step<'_>) + Send + Sync + 'static> Listener for Also<F> {
+impl<F: Fn(&EventKind<'_>) + Send + Sync + 'static> Listener for Also<F> {
     fn event(&self, event: &Event<'_>) {
-        (self.0)(&event.step);
+        (self.0)(&event.kind);
     }
 }
 
@@ -78,10 +78,10 @@ impl Stage {
 
     /// Another listener beside the clock.
     pub(super) fn with_listener(
-        listener: impl Fn(&Step<'_>, &'static Ground) + Send + Sync + 'static,
+        listener: impl Fn(&EventKind<'_>, &'static Ground) + Send + Sync + 'static,
     ) -> Self {
         let (clock, ground) = (Skipping::new(), &*GROUND);
-        let also = Also(move |step: &Step<'_>| listener(step, ground));
+        let also = Also(move |step: &EventKind<'_>| listener(step, ground));
         let mut builder = ground.home.builder_at(&clock).listener(Arc::new(also));
         for host_port in [ground.a.host_port(), ground.b.host_port(), format!("localhost:{}", ground.closed)]
         {
@@ -123,7 +123,7 @@ impl Stage {
 
     /// The call without retries.
     pub(super) fn at_once(&self, call: Call) -> Call {
-        call.retry(Profile::named("none").unwrap())
+        call.retry(RetryProfile::named("none").unwrap())
     }
 
     pub(super) fn install(&self, name: &str) {
@@ -149,7 +149,7 @@ pub(super) fn ask(name: &str, url: String) -> Call {
 }
 
 /// Who gets another URL instead.
-pub(super) fn alternate(name: &str, url: String) -> Alternate {
+pub(super) fn alternate(name: &str, url: String) -> Fallback {
     let args = json!({"url": url}).as_object().unwrap().clone();
-    Alternate::new(other(name), "fetch").with_args(args)
+    Fallback::new(other(name), "fetch").with_args(args)
 }

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use cofferdam::Call;
-use cofferdam_egress::resilience::{CircuitView, Profile};
-use cofferdam_egress::vault::{Binding, Material};
+use cofferdam_egress::resilience::{CircuitView, RetryProfile};
+use cofferdam_egress::vault::{Binding, SecretMaterial};
 use cofferdam_test_support::vault::{binding, oauth, secret};
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ impl Service {
     /// Gets `path` under a profile with a breaker, as this identity.
     fn guarded(&self, path: &str, identity: &str) -> Result<Value, cofferdam::Error> {
         let call = Call::new(example("probe"), "fetch", json!({"url": self.upstream.url(path)}));
-        let call = call.retry(Profile::named("failover").unwrap()).identity("acme", identity);
+        let call = call.retry(RetryProfile::named("failover").unwrap()).identity("acme", identity);
         run(self.host.run(call))
     }
 
@@ -33,7 +33,7 @@ impl Service {
 
 fn key(identity: &str, hosts: &[String], key: &str) -> Binding {
     let name = format!("api_key/acme/{identity}");
-    binding(&name, Material::ApiKey { key: secret(key) }, &[PROBE], hosts)
+    binding(&name, SecretMaterial::ApiKey { key: secret(key) }, &[PROBE], hosts)
 }
 
 /// C23: another identity passes; binding anew heals, also in a process that knows nothing of it.
@@ -62,7 +62,7 @@ fn c23_a_refused_credential_stops_its_own_calls_until_it_is_bound_anew() {
     assert_eq!(service.code("/text/a", "default"), "circuit_open", "the other's success is not its own");
 
     let mut rebound = service.vault.get("api_key/acme/default");
-    rebound.material = Material::ApiKey { key: secret("key-that-is-good") };
+    rebound.material = SecretMaterial::ApiKey { key: secret("key-that-is-good") };
     rebound.changed = jiff::Timestamp::now();
     service.vault.bind(rebound);
     let another =

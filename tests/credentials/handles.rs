@@ -1,7 +1,7 @@
 //! Session tokens by handle: replaced once, at its own host, in headers and URL; everything else ends the call.
 
 use cofferdam::{Error, FailureClass};
-use cofferdam_egress::vault::Material;
+use cofferdam_egress::vault::SecretMaterial;
 use cofferdam_test_support::vault::{binding, secret};
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ const TOKEN: &str = "s3ss/ion t0ken";
 
 fn tracker() -> Service {
     service(&credential("session_token", "tracker", "\"HOST\"", ""), |hosts| {
-        let material = Material::SessionToken { token: secret(TOKEN) };
+        let material = SecretMaterial::SessionToken { token: secret(TOKEN) };
         vec![binding("session_token/tracker", material, &[PROBE], hosts)]
     })
 }

@@ -1,15 +1,15 @@
 //! Fixed keys: where they stand, who gets them, and what stops a call that has none.
 
-use cofferdam::{ActionScope, Boundary, Call, FailureClass, HostErrorKind};
-use cofferdam_egress::vault::{Material, OauthGrant};
+use cofferdam::{ActionScope, Call, FailureBoundary, FailureClass, HostErrorKind};
+use cofferdam_egress::vault::{OauthGrant, SecretMaterial};
 use cofferdam_test_support::vault::{binding, secret};
 use serde_json::json;
 
 use super::{PROBE, Service, credential, service};
 use crate::world::{example, failed, refused, run};
 
-fn key(text: &str) -> Material {
-    Material::ApiKey { key: secret(text) }
+fn key(text: &str) -> SecretMaterial {
+    SecretMaterial::ApiKey { key: secret(text) }
 }
 
 fn with_key(more: &str, text: &'static str) -> Service {
@@ -37,12 +37,12 @@ fn w30_an_api_key_stands_where_the_manifest_says() {
 #[test]
 fn w30_bearer_and_basic_have_their_own_place() {
     let bearer = service(&credential("bearer", "x", "\"HOST\"", ""), |hosts| {
-        vec![binding("bearer/x", Material::Bearer { token: secret("t0ken") }, &[PROBE], hosts)]
+        vec![binding("bearer/x", SecretMaterial::Bearer { token: secret("t0ken") }, &[PROBE], hosts)]
     });
     bearer.got("/text/a");
     assert_eq!(bearer.header("/text/a", "authorization").as_deref(), Some("Bearer t0ken"));
     let basic = service(&credential("basic", "x", "\"HOST\"", ""), |hosts| {
-        let material = Material::Basic { username: "Aladdin".into(), password: secret("open sesame") };
+        let material = SecretMaterial::Basic { username: "Aladdin".into(), password: secret("open sesame") };
         vec![binding("basic/x", material, &[PROBE], hosts)]
     });
     basic.got("/text/a");
@@ -61,7 +61,10 @@ fn row_114_a_credential_goes_to_its_own_host_alone() {
 fn a13_row_118_unbound_is_said_before_anything_runs_with_the_command() {
     let service = service(&credential("api_key", "slack", "\"HOST\"", ""), |_| Vec::new());
     let failure = service.fails("/text/a");
-    assert_eq!((failure.class(), failure.boundary()), (FailureClass::BindingRequired, Boundary::Runtime));
+    assert_eq!(
+        (failure.class(), failure.boundary()),
+        (FailureClass::BindingRequired, FailureBoundary::Runtime)
+    );
     assert_eq!((failure.code(), failure.retriable()), ("unbound", false));
     assert_eq!(failure.details()["binding"], "api_key/slack/default");
     assert_eq!(failure.details()["suggestion"], "cofferdam binding set api_key/slack/default");
@@ -154,7 +157,7 @@ fn row_113_the_guest_can_neither_set_nor_see_what_the_host_writes() {
         assert_eq!(failure.class(), FailureClass::CapabilityDenied, "{query}");
         assert_eq!(
             (failure.code(), failure.boundary()),
-            ("credential_parameter", Boundary::Sandbox),
+            ("credential_parameter", FailureBoundary::Sandbox),
             "{query}"
         );
         assert!(failure.message().contains("leave it out"), "{failure}");
@@ -178,7 +181,7 @@ fn a_credential_is_not_read_in_pieces() {
     let failure = service.fails("/status/206");
     assert_eq!(
         (failure.class(), failure.code(), failure.boundary(), failure.retriable()),
-        (FailureClass::CapabilityDenied, "partial_response", Boundary::Sandbox, false)
+        (FailureClass::CapabilityDenied, "partial_response", FailureBoundary::Sandbox, false)
     );
     assert_eq!(failure.details()["request_sent"], true);
     assert_eq!(service.upstream.seen("/status/206").len(), 1);
@@ -226,7 +229,7 @@ fn w34_an_identity_is_chosen_and_never_guessed() {
     assert_eq!(failed(service.get_as("/text/b", &[("slack", "../x")])).code(), "unbound");
     let error = refused(service.get_as("/text/b", &[("github", "work")]));
     assert_eq!(error.kind(), HostErrorKind::Validation);
-    assert!(error.hint_text().unwrap().contains("api_key/slack"), "{error}");
+    assert!(error.hint().unwrap().contains("api_key/slack"), "{error}");
     assert!(service.upstream.seen("/text/b").is_empty());
 }
 
@@ -236,7 +239,7 @@ fn a_vault_that_cannot_be_opened_is_the_hosts_trouble_and_no_outcome() {
     service.vault.set_locked(true);
     let error = refused(service.get("/text/a"));
     assert_eq!(error.kind(), HostErrorKind::VaultLocked);
-    assert_eq!(error.hint_text(), Some("Give its passphrase."));
+    assert_eq!(error.hint(), Some("Give its passphrase."));
     service.vault.set_locked(false);
     service.got("/text/a");
 }
@@ -247,7 +250,7 @@ fn a50_c12_a_401_names_the_binding_and_what_renews_it() {
     for status in [401, 403] {
         let failure = service.fails(&format!("/status/{status}"));
         assert_eq!((failure.class(), failure.code()), (FailureClass::ExternalApiError, "auth"));
-        assert_eq!((failure.boundary(), failure.retriable()), (Boundary::External, false));
+        assert_eq!((failure.boundary(), failure.retriable()), (FailureBoundary::External, false));
         let details = failure.details();
         assert_eq!(details["status"], status);
         assert_eq!(details["binding"], "api_key/slack/default");
@@ -264,7 +267,7 @@ fn a50_c12_a_401_names_the_binding_and_what_renews_it() {
 #[test]
 fn a_material_of_another_kind_than_its_name_is_never_sent() {
     let service = with_key("", "k-1");
-    let material = Material::Oauth2 {
+    let material = SecretMaterial::Oauth2 {
         token_url: "https://issuer.example/token".into(),
         client_id: "me".into(),
         client_secret: None,
@@ -283,7 +286,7 @@ fn a_material_of_another_kind_than_its_name_is_never_sent() {
 #[test]
 fn w32_a_signed_request_carries_scope_hash_and_length() {
     let service = service(&credential("aws_sigv4", "bucket", "\"HOST\"", "aws_service = \"s3\""), |hosts| {
-        let material = Material::AwsSigv4 {
+        let material = SecretMaterial::AwsSigv4 {
             access_key_id: "AKIDEXAMPLE".into(),
             secret_access_key: secret("wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"),
             session_token: Some(secret("session+token")),
@@ -307,7 +310,7 @@ fn w32_a_signed_request_carries_scope_hash_and_length() {
     assert_eq!(seen.header("content-length"), Some("5"));
     service.vault.edit(|bindings| {
         let bound = bindings.get_mut(&"aws_sigv4/bucket/default".parse().unwrap()).unwrap();
-        if let Material::AwsSigv4 { region, .. } = &mut bound.material {
+        if let SecretMaterial::AwsSigv4 { region, .. } = &mut bound.material {
             *region = None;
         }
     });
@@ -320,7 +323,7 @@ fn w32_a_signed_request_carries_scope_hash_and_length() {
 fn inspect_and_why_say_what_goes_where_and_what_is_missing() {
     let service = with_key("query = \"api_key\"\noptional = false", "k-1");
     let why = |access: &str| {
-        let access = cofferdam_runtime::host::Access::parse(access).unwrap();
+        let access = cofferdam_runtime::host::AccessQuery::parse(access).unwrap();
         service.host.why(&example("probe"), &access, None).unwrap()
     };
     let permit = why(&service.upstream.url("/")).unwrap();
@@ -346,7 +349,7 @@ fn inspect_and_why_say_what_goes_where_and_what_is_missing() {
     service.vault.set_locked(true);
     assert!(why(&service.upstream.url("/")).unwrap().notes().join(" ").contains("The vault is locked."));
     // Asked for the credential itself, it is no yes: a call would end with this.
-    let access = cofferdam_runtime::host::Access::parse("api_key/slack").unwrap();
+    let access = cofferdam_runtime::host::AccessQuery::parse("api_key/slack").unwrap();
     let error = service.host.why(&example("probe"), &access, None).unwrap_err();
     assert!(error.to_string().contains("The vault is locked."), "{error}");
     let shown = &service.host.inspect(&example("probe")).unwrap().credentials[0];

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use cofferdam_egress::vault::{Material, OauthGrant};
+use cofferdam_egress::vault::{OauthGrant, SecretMaterial};
 use cofferdam_runtime::host::NewBinding;
 use cofferdam_test_support::vault::secret;
 use cofferdam_test_support::{Cli, Home, Signer, Upstream, package};
@@ -32,7 +32,7 @@ fn bound(issuer: Issuer) -> Bound {
     run(host.install(bytes.clone(), Some(signer.sign(&bytes)), Default::default())).unwrap();
     host.bind(NewBinding {
         name: "oauth2/slack".parse().unwrap(),
-        material: Material::Oauth2 {
+        material: SecretMaterial::Oauth2 {
             token_url: issuer.url(),
             client_id: "us".into(),
             client_secret: Some(secret("client-secret-and-more")),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam::{Call, FailureClass, Host, HostErrorKind};
-use cofferdam_egress::vault::{Binding, Material, OauthGrant};
+use cofferdam_egress::vault::{Binding, OauthGrant, SecretMaterial};
 use cofferdam_test_support::vault::{binding, oauth, secret};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -20,7 +20,7 @@ fn with(issuer: &Issuer, access: Option<(&str, Option<Timestamp>)>) -> Service {
     with_material(issuer, oauth(&issuer.url(), "refresh", access), true)
 }
 
-fn with_material(issuer: &Issuer, material: Material, private: bool) -> Service {
+fn with_material(issuer: &Issuer, material: SecretMaterial, private: bool) -> Service {
     make(&Wants {
         credentials: &credential("oauth2", "slack", "\"HOST\"", ""),
         bindings: &|hosts| vec![binding("oauth2/slack", material.clone(), &[PROBE], hosts)],
@@ -100,7 +100,7 @@ fn an_operation_that_may_only_read_has_its_token_by_a_post_of_the_hosts_own() {
 #[test]
 fn client_credentials_and_a_public_client() {
     let issuer = Issuer::start(false, says(200, r#"{"access_token":"cc","token_type":"bearer"}"#));
-    let material = |client_secret| Material::Oauth2 {
+    let material = |client_secret| SecretMaterial::Oauth2 {
         token_url: issuer.url(),
         client_id: "me&you".into(),
         client_secret,

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use cofferdam::{Call, Error};
-use cofferdam_core::chance::SeededChance;
-use cofferdam_core::event::{Event, Listener, Step};
+use cofferdam_core::event::{Event, EventKind, Listener};
 use cofferdam_core::limits::LimitRequest;
+use cofferdam_core::rng::SeededRng;
 use cofferdam_test_support::{Skipping, Turn, records};
 use serde_json::{Value, json};
 
@@ -138,7 +138,7 @@ fn a24_c28_a_request_has_one_key_for_all_its_attempts() {
 #[test]
 fn a30_jitter_comes_from_the_chance_that_was_given() {
     let waits = |seed: u64| {
-        let stage = Stage::with(|builder| builder.chance(Arc::new(SeededChance::new(seed))));
+        let stage = Stage::with(|builder| builder.chance(Arc::new(SeededRng::new(seed))));
         let (url, _) = script(&world().upstream, [Turn::status(503)]);
         let waits = stage.call(fetch(&url)).waits();
         within(&waits, &WAITS, "a seed");
@@ -229,7 +229,7 @@ struct Inner(Mutex<Vec<Value>>);
 
 impl Listener for Inner {
     fn event(&self, event: &Event<'_>) {
-        if let Step::AttemptEnded { failure: Some(failure), .. } = event.step {
+        if let EventKind::AttemptEnded { failure: Some(failure), .. } = event.kind {
             self.0.lock().unwrap().push(serde_json::to_value(failure).unwrap());
         }
     }

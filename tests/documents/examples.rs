@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cofferdam_core::event::{Event, Listener, Step};
+use cofferdam_core::event::{Event, EventKind, Listener};
 use cofferdam_test_support::{Fault, Faulty, MemoryVault, Turn, records, vault};
 use serde_json::json;
 
@@ -15,7 +15,7 @@ struct Opens(Arc<Faulty>);
 
 impl Listener for Opens {
     fn event(&self, event: &Event<'_>) {
-        if let Step::RetryScheduled { .. } = event.step {
+        if let EventKind::RetryScheduled { .. } = event.kind {
             self.0.listen();
         }
     }
@@ -70,7 +70,7 @@ fn a50_a_credential_that_is_refused() {
         let token = vault::secret("t0k3n-t0k3n-t0k3n");
         let bound = vault::binding(
             "bearer/shop",
-            cofferdam_egress::vault::Material::Bearer { token },
+            cofferdam_egress::vault::SecretMaterial::Bearer { token },
             &["github://cofferdam/probe"],
             &[own.upstream.grant()],
         );

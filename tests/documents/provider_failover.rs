@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use cofferdam::Alternate;
-use cofferdam_core::chance::SeededChance;
+use cofferdam::Fallback;
 use cofferdam_core::limits::LimitRequest;
+use cofferdam_core::rng::SeededRng;
 use cofferdam_test_support::{Turn, Upstream, package};
 use serde_json::{Map, Value};
 
@@ -20,7 +20,7 @@ type Row = (u16, &'static str, bool, &'static [u64]);
 fn walk(name: &str, rows: &[Row]) {
     let servers: Vec<_> = rows.iter().map(|_| Upstream::start()).collect();
     let own = Own::new(|builder, _| {
-        let builder = builder.chance(Arc::new(SeededChance::new(2)));
+        let builder = builder.chance(Arc::new(SeededRng::new(2)));
         servers.iter().fold(builder, |builder, server| builder.allow_private(server.host_port()))
     });
     let grants: Vec<_> = servers.iter().map(Upstream::grant).collect();
@@ -69,7 +69,7 @@ fn p10_each_provider_waits_a_step_longer() {
     let mut call = fetch(&scripts[0].0).retry(profile("failover")).limits(limits);
     for (url, _) in &scripts[1..] {
         let args = Map::from_iter([("url".to_owned(), Value::from(url.as_str()))]);
-        call = call.or_else(Alternate::new(example("probe"), "fetch").with_args(args));
+        call = call.or_else(Fallback::new(example("probe"), "fetch").with_args(args));
     }
     let told = own.call(call);
     check(told.failure(), upstream("unavailable", true));

@@ -4,8 +4,8 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use cofferdam::{Call, Error, Failure, Host, HostBuilder, Report};
-use cofferdam_core::chance::SeededChance;
-use cofferdam_egress::resilience::Profile;
+use cofferdam_core::rng::SeededRng;
+use cofferdam_egress::resilience::RetryProfile;
 use cofferdam_test_support::{Home, Kept, Signer, Skipping, Turn, Upstream, package};
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ impl Stage {
         let world = world();
         let builder = world.home.builder_at(&clock).allow_private(world.upstream.host_port());
         let builder = builder.allow_private(format!("localhost:{}", world.closed_port));
-        let builder = builder.chance(Arc::new(SeededChance::new(7)));
+        let builder = builder.chance(Arc::new(SeededRng::new(7)));
         Self { host: more(builder).build().unwrap(), clock }
     }
 
@@ -61,7 +61,7 @@ impl Own {
         let (upstream, clock) = (Upstream::start(), Skipping::new());
         let mut own = Self { upstream, clock, host: None, home, signer };
         let builder = own.home.builder_at(&own.clock).allow_private(own.upstream.host_port());
-        let builder = builder.chance(Arc::new(SeededChance::new(7)));
+        let builder = builder.chance(Arc::new(SeededRng::new(7)));
         own.host = Some(more(builder, &own).build().unwrap());
         own
     }
@@ -138,8 +138,8 @@ pub(crate) fn order(op: &str, url: &str) -> Call {
 }
 
 /// The built-in profile of this name.
-pub(crate) fn profile(name: &str) -> Arc<Profile> {
-    Profile::named(name).unwrap()
+pub(crate) fn profile(name: &str) -> Arc<RetryProfile> {
+    RetryProfile::named(name).unwrap()
 }
 
 /// A URL of `upstream` at a path that nobody else uses, which is answered by `turns`.

@@ -39,7 +39,7 @@ fn what_may_have_had_its_effect_is_not_done_again() {
         for _ in 0..2 {
             let error =
                 not_run(&host(), post(path), HostErrorKind::OutcomeUnknown, "may have had its effect");
-            assert!(error.hint_text().unwrap().contains("recover skip audit-"), "{error}");
+            assert!(error.hint().unwrap().contains("recover skip audit-"), "{error}");
         }
         assert_eq!(count(path), 1);
     }
@@ -78,13 +78,16 @@ fn what_its_time_cut_off_while_its_request_was_out_is_unknown_and_listed() {
     assert_eq!((failure.code(), failure.retriable(), count(path)), ("wall_time", false, 1));
     let error =
         not_run(&host(), post(path).limits(wall()), HostErrorKind::OutcomeUnknown, "may have had its effect");
-    assert!(error.hint_text().unwrap().contains(report.audit_id.as_str()), "{error}");
+    assert!(error.hint().unwrap().contains(report.audit_id.as_str()), "{error}");
     let listed = host().incomplete().unwrap();
     let it = listed.iter().find(|it| it.audit_id == report.audit_id).unwrap();
     assert_eq!((it.resumable, it.reason, it.may_have_sent), (false, "execution_incomplete", true), "{it:?}");
     // The operator has looked, and it is not there: the key is free.
-    let skip =
-        cofferdam_runtime::flow::Skip { actor: "ada".into(), reason: "looked".into(), frees_key: true };
+    let skip = cofferdam_runtime::flow::SkipRequest {
+        actor: "ada".into(),
+        reason: "looked".into(),
+        frees_key: true,
+    };
     run(host().skip(&report.audit_id, skip)).unwrap();
     let (again, _) = reported(&host(), post(path).limits(wall()));
     assert_eq!((crate::world::failed(again).code(), count(path)), ("wall_time", 2));

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use cofferdam::AuditId;
-use cofferdam_runtime::flow::Skip;
+use cofferdam_runtime::flow::SkipRequest;
 use cofferdam_test_support::{Cli, Home, Signer, Upstream, package};
 use serde_json::{Value, json};
 
@@ -161,7 +161,7 @@ impl Stage {
             let audit_id = AuditId::parse(call["audit_id"].as_str().unwrap()).unwrap();
             let (outcome, _) = run(host.resume(&audit_id, "test", None));
             assert_eq!(outcome.unwrap_err().exit_code(), 85, "what must not be repeated is not: {call}");
-            let skip = Skip { actor: "test".into(), reason: "looked at".into(), frees_key: false };
+            let skip = SkipRequest { actor: "test".into(), reason: "looked at".into(), frees_key: false };
             run(host.skip(&audit_id, skip)).unwrap();
         }
         drop(host);

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cofferdam::{Call, Error, Failure, Host};
-use cofferdam_egress::egress::{Resolution, Resolve, ResolveError};
-use cofferdam_egress::resilience::Profile;
+use cofferdam_egress::egress::{Resolve, ResolveError, ResolvedAddresses};
+use cofferdam_egress::resilience::RetryProfile;
 use cofferdam_test_support::{Home, Signer, package};
 use rcgen::{CertificateParams, CertifiedIssuer, KeyPair, date_time_ymd};
 use rustls::pki_types::PrivateKeyDer;
@@ -23,7 +23,7 @@ use crate::world::{example, failed, run};
 pub(super) struct Names(pub(super) Mutex<Vec<String>>);
 
 impl Resolve for Names {
-    fn resolve<'a>(&'a self, host: &'a str) -> Resolution<'a> {
+    fn resolve<'a>(&'a self, host: &'a str) -> ResolvedAddresses<'a> {
         self.0.lock().unwrap().push(host.to_owned());
         Box::pin(async move {
             match host {
@@ -71,7 +71,7 @@ impl Place {
 
     /// The failure of a single attempt.
     pub(super) fn failure(&self, op: &str, args: Value) -> Failure {
-        let none = Profile::named("none").unwrap();
+        let none = RetryProfile::named("none").unwrap();
         failed(run(self.host.run(Call::new(example("probe"), op, args).retry(none))))
     }
 

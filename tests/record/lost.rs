@@ -48,7 +48,7 @@ fn a_deleted_log_frees_a_key_only_when_accepted() {
     for recover in [&["recover", "list"][..], &["recover", "resume", "--all"]] {
         cli.run(recover).fails(84).said("the audit log is missing or older");
     }
-    assert!(error.hint_text().unwrap().contains("--accept-loss"), "{error:?}");
+    assert!(error.hint().unwrap().contains("--accept-loss"), "{error:?}");
     run(host().run(post(path, None))).unwrap();
     assert_eq!(count(), 2, "a call without a key goes on");
 

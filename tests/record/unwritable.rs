@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use cofferdam::{Call, Host, HostErrorKind};
 use cofferdam_audit::{AuditLog, CallStatus, LogSettings, SqliteLog};
-use cofferdam_core::clock::{Clock, Sleep, SystemClock};
-use cofferdam_runtime::call::IfRunning;
+use cofferdam_core::clock::{Clock, SleepFuture, SystemClock};
+use cofferdam_runtime::call::OnKeyConflict;
 use cofferdam_test_support::{Home, Signer};
 use rusqlite::Connection;
 use serde_json::json;
@@ -29,7 +29,7 @@ impl Clock for Brisk {
         SystemClock.timestamp()
     }
 
-    fn sleep_until(&self, deadline: Instant) -> Sleep {
+    fn sleep_until(&self, deadline: Instant) -> SleepFuture {
         let wait = deadline.saturating_duration_since(SystemClock.now());
         // Rounded up: it was asked for a moment ago.
         let seconds = u64::try_from(wait.as_millis().div_ceil(1_000)).unwrap();
@@ -167,7 +167,7 @@ fn a_record_that_another_holds_is_waited_for_and_no_outcome_goes_unrecorded() {
     let row = log.reader().unwrap().call(&report.audit_id).unwrap().unwrap();
     assert_eq!((row.status, row.attempts), (CallStatus::Running, None));
     // The host kept what it could not write: as soon as it can, the outcome is on record, and the key has it.
-    let again = || post(path).idempotency_key(key).if_running(IfRunning::Refuse);
+    let again = || post(path).idempotency_key(key).if_running(OnKeyConflict::Refuse);
     assert_eq!(run(host.run(again())).unwrap()["status"], 200);
     let row = log.reader().unwrap().call(&report.audit_id).unwrap().unwrap();
     assert_eq!((row.status, row.attempts), (CallStatus::Value, Some(1)));

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam::{Cancellation, Error, HostErrorKind};
-use cofferdam_core::event::{Event, Listener, Step};
-use cofferdam_runtime::flow::Run;
+use cofferdam_core::event::{Event, EventKind, Listener};
+use cofferdam_runtime::flow::RunRequest;
 use serde_json::{Value, json};
 
 use super::stage::{Stage, input, statuses, step};
@@ -89,7 +89,7 @@ fn one_deadline_stands_over_all_steps() {
     assert_eq!(statuses(&report), ["value", "failure", "not_run"]);
     assert_eq!(stage.asked("/text/deadline-3"), 0);
     // A step's own time is a call's.
-    let (outcome, _) = stage.asks("late", Run::new(json!({})).wall_time(Duration::from_secs(700)));
+    let (outcome, _) = stage.asks("late", RunRequest::new(json!({})).wall_time(Duration::from_secs(700)));
     assert_eq!(failed(outcome.map(|_| Value::Null)).details()["of"], "call");
 }
 
@@ -100,7 +100,8 @@ fn a_step_ends_in_its_own_time_and_no_action_has_more_than_its_steps() {
     let (outcome, _) = stage.run("short", json!({}));
     let failure = failed(outcome.map(|_| Value::Null));
     assert_eq!((&failure.details()["of"], &failure.details()["configured"]), (&json!("call"), &json!(300)));
-    let (outcome, report) = stage.asks("short", Run::new(json!({})).wall_time(Duration::from_secs(301)));
+    let (outcome, report) =
+        stage.asks("short", RunRequest::new(json!({})).wall_time(Duration::from_secs(301)));
     let error = refused(outcome.map(|_| Value::Null));
     assert_eq!(error.kind(), HostErrorKind::Validation);
     assert!(error.message().contains("its 1 steps together may take 300000 ms"), "{error}");
@@ -110,12 +111,12 @@ fn a_step_ends_in_its_own_time_and_no_action_has_more_than_its_steps() {
 /// Cancels when a step is begun, or is over.
 struct Cancels {
     cancellation: Cancellation,
-    when: fn(&Step<'_>) -> bool,
+    when: fn(&EventKind<'_>) -> bool,
 }
 
 impl Listener for Cancels {
     fn event(&self, event: &Event<'_>) {
-        if (self.when)(&event.step) {
+        if (self.when)(&event.kind) {
             self.cancellation.cancel();
         }
     }
@@ -123,19 +124,19 @@ impl Listener for Cancels {
 
 #[test]
 fn a_cancellation_says_what_is_done_at_whatever_moment_it_comes() {
-    type Moment = (&'static str, fn(&Step<'_>) -> bool, [usize; 2], &'static [&'static str]);
+    type Moment = (&'static str, fn(&EventKind<'_>) -> bool, [usize; 2], &'static [&'static str]);
     let moments: [Moment; 4] = [
         (
             "received",
-            |step| matches!(step, Step::Received { op: "run", .. }),
+            |step| matches!(step, EventKind::Received { op: "run", .. }),
             [0, 0],
             &["not_run", "not_run"],
         ),
-        ("begun", |step| matches!(step, Step::StepStarted { .. }), [0, 0], &["cancelled", "not_run"]),
-        ("between", |step| matches!(step, Step::StepEnded { .. }), [1, 0], &["value", "not_run"]),
+        ("begun", |step| matches!(step, EventKind::StepStarted { .. }), [0, 0], &["cancelled", "not_run"]),
+        ("between", |step| matches!(step, EventKind::StepEnded { .. }), [1, 0], &["value", "not_run"]),
         (
             "second",
-            |step| matches!(step, Step::StepStarted { number: 2, .. }),
+            |step| matches!(step, EventKind::StepStarted { number: 2, .. }),
             [1, 0],
             &["value", "cancelled"],
         ),
@@ -149,7 +150,7 @@ fn a_cancellation_says_what_is_done_at_whatever_moment_it_comes() {
             &format!("cancel-{name}"),
             &[stage.fetch("one", &one, ""), stage.fetch("two", &two, "")].concat(),
         );
-        let run = Run::new(json!({})).cancelled_by(&cancellation);
+        let run = RunRequest::new(json!({})).cancelled_by(&cancellation);
         let (outcome, report) = stage.asks(&format!("cancel-{name}"), run);
         let error = refused(outcome.map(|_| Value::Null));
         assert_eq!(error.kind(), HostErrorKind::Cancelled, "{name}: {error}");
@@ -180,7 +181,7 @@ fn a_future_that_is_dropped_is_a_cancellation_of_the_action_and_of_its_step() {
     stage
         .ground
         .action("dropped", &[stage.fetch("one", "/text/dropped", ""), stage.fetch("two", path, "")].concat());
-    let (host, asked) = (stage.host.clone(), Run::new(json!({})));
+    let (host, asked) = (stage.host.clone(), RunRequest::new(json!({})));
     let running = begin(async move { host.run_action("dropped", asked).await });
     while stage.asked(path) == 0 {
         std::thread::sleep(Duration::from_millis(10));

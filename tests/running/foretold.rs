@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use cofferdam_core::digest::Digest;
-use cofferdam_model::trust::{Keyring, Scope};
+use cofferdam_model::trust::{Keyring, SigningScope};
 use cofferdam_test_support::{Cli, Home, Signer, Upstream, package};
 use jiff::{Timestamp, ToSpan as _};
 use serde_json::Value;
@@ -54,7 +54,7 @@ impl Ground {
 
     /// An action that runs: it waits, and posts.
     fn good(&self) -> String {
-        let [probe, slack] = [0, 1].map(|n| Digest::of(&self.packages[n]));
+        let [probe, slack] = [0, 1].map(|n| Digest::sha256(&self.packages[n]));
         let url = self.upstream.url("/text/foretold");
         let steps = [
             step("wait", "sleep", "ms = \"${args.ms}\"", "retry = \"none\""),
@@ -81,7 +81,7 @@ impl Ground {
 
     fn trusted_until(&self, not_after: Timestamp) {
         let change = |keyring: &mut Keyring| {
-            let scope = Scope::parse("github://cofferdam/*").unwrap();
+            let scope = SigningScope::parse("github://cofferdam/*").unwrap();
             keyring.trust(&self.signer.public(), &[scope], Timestamp::now(), Some(not_after), None).unwrap();
             Ok(())
         };
@@ -89,7 +89,7 @@ impl Ground {
     }
 
     fn package(&self) -> PathBuf {
-        let hash = Digest::of(&self.packages[0]).to_string();
+        let hash = Digest::sha256(&self.packages[0]).to_string();
         self.home.path().join("packages/sha256").join(hash).join("connector.wasm")
     }
 
@@ -187,7 +187,7 @@ fn what_is_asked_for_is_judged_alike() {
 fn what_the_file_says_is_judged_alike() {
     let ground = Ground::new();
     let good = ground.good();
-    let hash = Digest::of(&ground.packages[0]).to_string();
+    let hash = Digest::sha256(&ground.packages[0]).to_string();
     let once = ground.upstream.url("/text/foretold-once");
     let same = format!(
         "fallback = [{{ connector = \"github://cofferdam/probe\", op = \"fetch\", inputs = {{ url = \"{once}\" }} }}]"

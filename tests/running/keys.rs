@@ -1,7 +1,7 @@
 //! An action under a key: what is done of it is not done again, whoever asks and however it ended.
 
 use cofferdam::{Error, HostErrorKind};
-use cofferdam_runtime::flow::Run;
+use cofferdam_runtime::flow::RunRequest;
 use serde_json::{Value, json};
 
 use super::stage::{Stage, input, statuses, write};
@@ -21,7 +21,7 @@ fn the_same_key_twice_runs_nothing_twice() {
         stage.fetch("two", "/text/twice-2", ""),
     ];
     stage.ground.action("twice", &rest.concat());
-    let asked = |body: &str| Run::new(json!({"body": body})).idempotency_key("twice-17");
+    let asked = |body: &str| RunRequest::new(json!({"body": body})).idempotency_key("twice-17");
     let (first, report) = stage.asks("twice", asked("a"));
     let first = first.unwrap();
     assert!(report.replayed.is_none() && report.steps.iter().all(|step| step.report.is_some()));
@@ -58,7 +58,7 @@ fn after_a_failure_the_same_key_goes_on_where_it_stopped() {
         stage.fetch("three", "/text/goes-on-3", ""),
     ];
     stage.ground.action("goes-on", &steps.concat());
-    let asked = || Run::new(json!({})).idempotency_key("goes-on-1");
+    let asked = || RunRequest::new(json!({})).idempotency_key("goes-on-1");
     let (outcome, report) = stage.asks("goes-on", asked());
     assert!(failed(outcome.map(|_| Value::Null)).retriable());
     assert_eq!(statuses(&report), ["value", "failure", "not_run"]);
@@ -75,7 +75,7 @@ fn a_failure_that_stands_is_the_same_again_and_nothing_before_it_is_done_again()
     let steps = [stage.post("one", "/text/stands-1", "x"), stage.fetch("two", "/status/404?stands", "")];
     stage.ground.action("stands", &steps.concat());
     let told = || {
-        let (outcome, _) = stage.asks("stands", Run::new(json!({})).idempotency_key("stands-1"));
+        let (outcome, _) = stage.asks("stands", RunRequest::new(json!({})).idempotency_key("stands-1"));
         serde_json::to_string(&outcome.unwrap_err()).unwrap()
     };
     assert_eq!(told(), told());
@@ -87,13 +87,13 @@ fn who_gives_the_key_of_an_action_that_runs_waits_for_it_or_is_refused() {
     let stage = Stage::new();
     let path = "/slow/1500/both";
     stage.ground.action("both", &stage.post("one", path, "x"));
-    let asked = || Run::new(json!({})).idempotency_key("both-1");
+    let asked = || RunRequest::new(json!({})).idempotency_key("both-1");
     let host = stage.host.clone();
     let running = crate::world::begin(async move { host.run_action("both", asked()).await });
     while stage.asked(path) == 0 {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    let (outcome, _) = stage.asks("both", asked().if_running(cofferdam_runtime::call::IfRunning::Refuse));
+    let (outcome, _) = stage.asks("both", asked().if_running(cofferdam_runtime::call::OnKeyConflict::Refuse));
     assert_eq!(refused(outcome.map(|_| Value::Null)).kind(), HostErrorKind::InProgress);
     let (value, report) = stage.asks("both", asked());
     let (first, of) = crate::world::run(running).unwrap();
@@ -105,14 +105,14 @@ fn who_gives_the_key_of_an_action_that_runs_waits_for_it_or_is_refused() {
 fn a_key_that_its_steps_could_not_carry_is_refused_before_anything_runs() {
     let stage = Stage::new();
     stage.ground.action("long", &stage.post("one", "/text/long-key", "x"));
-    let key = |n: usize| stage.asks("long", Run::new(json!({})).idempotency_key("k".repeat(n))).0;
+    let key = |n: usize| stage.asks("long", RunRequest::new(json!({})).idempotency_key("k".repeat(n))).0;
     let error = match key(197).unwrap_err() {
         Error::Host(error) => error,
         Error::Failure(failure) => panic!("{failure}"),
     };
-    assert!(error.hint_text().unwrap().contains("196 bytes"), "{error:?}");
+    assert!(error.hint().unwrap().contains("196 bytes"), "{error:?}");
     for bad in ["audit-x", "a:b", "a~b", "a b", ""] {
-        let (outcome, report) = stage.asks("long", Run::new(json!({})).idempotency_key(bad));
+        let (outcome, report) = stage.asks("long", RunRequest::new(json!({})).idempotency_key(bad));
         assert_eq!(refused(outcome.map(|_| Value::Null)).kind(), HostErrorKind::Validation, "{bad}");
         assert!(!report.has_begun());
     }

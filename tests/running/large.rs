@@ -1,6 +1,6 @@
 //! The values of all steps together: what is within the bound is given whole, and of what is beyond it nothing.
 
-use cofferdam_runtime::flow::Run;
+use cofferdam_runtime::flow::RunRequest;
 use serde_json::{Value, json};
 
 use super::stage::{Stage, statuses, step};
@@ -33,7 +33,7 @@ fn what_all_steps_return_has_sixteen_mebibytes_and_no_more() {
         stage.fetch("last", "/text/large-last", ""),
     ];
     stage.ground.action("beyond", &steps.concat());
-    let asked = || Run::new(json!({})).idempotency_key("beyond-1");
+    let asked = || RunRequest::new(json!({})).idempotency_key("beyond-1");
     let (outcome, report) = stage.asks("beyond", asked());
     let failure = failed(outcome.map(|_| Value::Null));
     assert_eq!((failure.class().name(), failure.code()), ("resource_limit_exceeded", "payload"));

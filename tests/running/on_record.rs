@@ -1,8 +1,8 @@
 //! What stands on record of an action: a place of its own, its steps with their calls, and one end.
 
 use cofferdam::{AuditId, Host};
-use cofferdam_core::failure::Prompt;
-use cofferdam_runtime::flow::Run;
+use cofferdam_core::failure::RecoveryPrompt;
+use cofferdam_runtime::flow::RunRequest;
 use serde_json::{Value, json};
 
 use super::stage::{Ground, Stage, input, step};
@@ -35,7 +35,7 @@ fn an_action_has_a_row_that_names_its_calls_and_they_name_it() {
     ];
     stage.ground.action("on-record", &rest.concat());
     let args = json!({"body": format!("key {TOKEN}")});
-    let (outcome, report) = stage.asks("on-record", Run::new(args.clone()).actor("svc:ship"));
+    let (outcome, report) = stage.asks("on-record", RunRequest::new(args.clone()).actor("svc:ship"));
     let failure = failed(outcome.map(|_| Value::Null));
     let all = events(&stage.host, &report.audit_id);
     let expected =
@@ -49,7 +49,7 @@ fn an_action_has_a_row_that_names_its_calls_and_they_name_it() {
     let text = args.to_string();
     assert_eq!(
         payload(1)["arguments"]["sha256"],
-        cofferdam_core::digest::Digest::of(text.as_bytes()).to_string()
+        cofferdam_core::digest::Digest::sha256(text.as_bytes()).to_string()
     );
     assert!(payload(1)["hash"].as_str().unwrap().starts_with("sha256:"));
     assert_eq!((&payload(1)["idempotent"], &payload(1)["steps"]), (&json!(false), &json!(3)));
@@ -106,7 +106,7 @@ fn s22_the_recovery_prompts_are_on_record() {
         stage.ground.action(name, &step);
         let (outcome, report) = stage.run(name, json!({}));
         let error = outcome.unwrap_err();
-        assert_eq!(json!(error.prompt().map(Prompt::name)), prompt, "{name}: {error}");
+        assert_eq!(json!(error.prompt().map(RecoveryPrompt::name)), prompt, "{name}: {error}");
         let call = &report.steps[0].report.as_ref().unwrap().audit_id;
         for id in [&report.audit_id, call] {
             let all = events(&stage.host, id);
@@ -170,7 +170,7 @@ fn an_action_is_listed_shown_replayed_and_proved() {
 fn an_action_whose_record_cannot_be_kept_does_not_run() {
     let stage = Stage::with(|builder| builder.keep_results(false));
     stage.ground.action("unkept", &stage.post("one", "/text/unkept", "x"));
-    let asked = || Run::new(json!({})).idempotency_key("unkept-1");
+    let asked = || RunRequest::new(json!({})).idempotency_key("unkept-1");
     let (value, report) = stage.asks("unkept", asked());
     assert!(value.is_ok());
     // Without what it came to, the key stands all the same: nothing is done again.

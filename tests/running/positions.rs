@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use cofferdam_core::digest::Digest;
 use cofferdam_model::action::Action;
-use cofferdam_runtime::flow::{Run, Runnable};
+use cofferdam_runtime::flow::{CheckedAction, RunRequest};
 use serde_json::{Value, json};
 
 use super::stage::{Stage, input, step};
@@ -40,7 +40,7 @@ fn texts() -> Vec<String> {
 }
 
 /// An action of `hello`, checked; its inputs are `text`, `other`, `number`, `integer`, `object` and `list`.
-fn ready(steps: &str) -> Runnable {
+fn ready(steps: &str) -> CheckedAction {
     let (_, package) = world().packages.iter().find(|(name, _)| *name == "hello").unwrap();
     let typed = |name: &str, kind: &str| {
         format!(
@@ -59,7 +59,7 @@ fn ready(steps: &str) -> Runnable {
         "+++\nname = \"positions\"\nversion = \"1.0.0\"\n\n[[requires.connectors]]\nname = \"github://cofferdam/hello\"\n\
          version = \"0.1.0\"\nhash = \"sha256:{}\"\ncapabilities = {{ operations = [\"echo_scalars\", \"by_age\", \
          \"parse_all\", \"reverse\"] }}\n{}{steps}+++\nA test.\n",
-        Digest::of(package),
+        Digest::sha256(package),
         inputs.concat()
     );
     let action = Action::parse("positions.md", text.as_bytes()).unwrap_or_else(|error| panic!("{error}"));
@@ -71,7 +71,7 @@ fn hello(id: &str, op: &str, inputs: &str) -> String {
 }
 
 /// Every position of a text: a field of an object, alone and within a text; items of lists; and again what was answered.
-static TEXTS: LazyLock<Runnable> = LazyLock::new(|| {
+static TEXTS: LazyLock<CheckedAction> = LazyLock::new(|| {
     let scalars = |text: &str| {
         format!(
             "value = {{ truth = true, small = 1, short = 1, big = 1, low = 1, fraction = 1.5, letter = \"x\", text = \"{text}\" }}"
@@ -97,7 +97,8 @@ static TEXTS: LazyLock<Runnable> = LazyLock::new(|| {
 #[test]
 fn a_text_arrives_as_it_is_in_every_position() {
     for text in texts() {
-        let (outcome, _) = run(world().host.run_checked_action(&TEXTS, Run::new(json!({"text": text}))));
+        let (outcome, _) =
+            run(world().host.run_checked_action(&TEXTS, RunRequest::new(json!({"text": text}))));
         // What is a number is parsed as one by the connector; there is none among them.
         let value = outcome.unwrap_or_else(|error| panic!("{text:?}: {error}"));
         let within = format!("<{text}|${{args.other}}|{text}>");
@@ -125,7 +126,7 @@ fn a_number_arrives_as_it_is_or_nothing_runs() {
         hello("two", "echo_scalars", "value = \"${steps.one}\""),
     ];
     let ready = ready(&steps.concat());
-    let ask = |args: Value| run(world().host.run_checked_action(&ready, Run::new(args))).0;
+    let ask = |args: Value| run(world().host.run_checked_action(&ready, RunRequest::new(args))).0;
     for (integer, number) in [
         (json!(9_007_199_254_740_993_i64), json!(1e308)),
         (json!(-9_007_199_254_740_993_i64), json!(-1e308)),
@@ -161,7 +162,7 @@ fn an_object_that_is_no_such_value_is_refused_however_deep_it_is() {
         hello("two", "parse_all", "texts = \"${args.list}\""),
     ];
     let ready = ready(&steps.concat());
-    let ask = |args: Value| run(world().host.run_checked_action(&ready, Run::new(args))).0;
+    let ask = |args: Value| run(world().host.run_checked_action(&ready, RunRequest::new(args))).0;
     let nested = |depth: usize| (0..depth).fold(json!("x"), |inner, _| json!({"text": inner}));
     let good = json!({"truth": true, "small": 1, "short": 1, "big": "1", "low": "1", "fraction": 1.5, "letter": "x",
                       "text": "${args.other}"});

@@ -4,8 +4,8 @@ use std::sync::LazyLock;
 
 use cofferdam::{Error, Host};
 use cofferdam_core::digest::Digest;
-use cofferdam_egress::vault::Material;
-use cofferdam_runtime::flow::{ActionReport, ActionValue, Run};
+use cofferdam_egress::vault::SecretMaterial;
+use cofferdam_runtime::flow::{ActionReport, ActionValue, RunRequest};
 use cofferdam_test_support::services::{Front, Route};
 use cofferdam_test_support::vault::{MemoryVault, binding, secret};
 use cofferdam_test_support::{Home, Signer, Upstream, package};
@@ -33,7 +33,7 @@ static STAGE: LazyLock<Result<Stage, String>> = LazyLock::new(|| {
     std::fs::create_dir_all(&base).unwrap();
     let (home, signer) = (Home::shared(COFFERDAM, &base), Signer::new());
     home.trust(&signer.public(), "github://cofferdam/*");
-    let token = Material::Bearer { token: secret("token-of-the-stage-0123456789") };
+    let token = SecretMaterial::Bearer { token: secret("token-of-the-stage-0123456789") };
     let bound =
         binding("bearer/slack/default", token, &["github://cofferdam/slack"], &["slack.com:443".into()]);
     let mut builder = home.builder().extra_root_pem(front.authority().pem()).resolver(front.resolver());
@@ -49,7 +49,7 @@ static STAGE: LazyLock<Result<Stage, String>> = LazyLock::new(|| {
         // As its reader is told to do.
         text = text.replacen(
             &format!("sha256:{}", "0".repeat(64)),
-            &format!("sha256:{}", Digest::of(&bytes)),
+            &format!("sha256:{}", Digest::sha256(&bytes)),
             1,
         );
     }
@@ -81,7 +81,7 @@ impl Stage {
     fn ship(&self, marker: &str, key: Option<&str>) -> (Result<ActionValue, Error>, ActionReport) {
         let channel = format!("C{marker}");
         let args = json!({"owner": "acme", "repository": "dam", "branch": marker, "channel": channel});
-        let asked = Run::new(args);
+        let asked = RunRequest::new(args);
         let asked = match key {
             Some(key) => asked.idempotency_key(key),
             None => asked,
@@ -200,7 +200,7 @@ fn an_identity_goes_to_the_steps_that_have_a_use_for_it() {
         stage.answers(marker, (200, &posted(marker)), DONE);
         let args =
             json!({"owner": "acme", "repository": "dam", "branch": marker, "channel": format!("C{marker}")});
-        run(stage.host.run_action("ship-update", Run::new(args).identity(service, identity)))
+        run(stage.host.run_action("ship-update", RunRequest::new(args).identity(service, identity)))
     };
     // GitHub is asked without a credential: it has no use for Slack's.
     let (value, report) = ship("chosen", "slack", "default");

@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 
 use cofferdam::{Error, Host, HostBuilder};
 use cofferdam_core::digest::Digest;
-use cofferdam_runtime::flow::{ActionReport, ActionValue, Run};
+use cofferdam_runtime::flow::{ActionReport, ActionValue, RunRequest};
 use cofferdam_test_support::{Cli, Home, Signer, Skipping, Upstream, package};
 use serde_json::Value;
 
@@ -48,7 +48,7 @@ impl Ground {
         run(home.install(&bytes, &signer)).unwrap();
         let config = format!("[network]\nallow_private = [\"{}\", \"{closed}\"]\n", upstream.host_port());
         fs::write(home.path().join("config.toml"), config).unwrap();
-        Self { home, upstream, closed, hash: Digest::of(&bytes).to_string() }
+        Self { home, upstream, closed, hash: Digest::sha256(&bytes).to_string() }
     }
 
     /// Writes the action `name`: these inputs and steps, with the probe required and all of it allowed.
@@ -142,10 +142,10 @@ impl Stage {
     }
 
     pub(super) fn run(&self, name: &str, args: Value) -> (Result<ActionValue, Error>, ActionReport) {
-        self.asks(name, Run::new(args))
+        self.asks(name, RunRequest::new(args))
     }
 
-    pub(super) fn asks(&self, name: &str, asked: Run) -> (Result<ActionValue, Error>, ActionReport) {
+    pub(super) fn asks(&self, name: &str, asked: RunRequest) -> (Result<ActionValue, Error>, ActionReport) {
         run(self.host.run_action(name, asked))
     }
 }

@@ -46,7 +46,7 @@ inputs = {{ url = "${{args.url}}" }}
 +++
 Posts a text, and gets a page.
 "#,
-        hash = cofferdam_core::digest::Digest::of(&bytes),
+        hash = cofferdam_core::digest::Digest::sha256(&bytes),
         host = stage.upstream.grant(),
         url = stage.upstream.url("/text/posted"),
     );

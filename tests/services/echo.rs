@@ -1,7 +1,7 @@
 //! Tokens from a real authorisation server, on their way to httpbin, which wants credentials and repeats them.
 
 use cofferdam::{Error, FailureClass, Host};
-use cofferdam_egress::vault::{Binding, Material};
+use cofferdam_egress::vault::{Binding, SecretMaterial};
 use cofferdam_test_support::services::{OAuth, Server, httpbin};
 use cofferdam_test_support::vault::{binding, oauth, secret};
 use cofferdam_test_support::{Home, MemoryVault, Signer, package};
@@ -86,7 +86,7 @@ fn a_refresh_token_that_was_revoked_is_a_failed_binding() {
 fn what_repeats_a_secret_is_stopped_and_what_does_not_passes() {
     let Some(tools) = tools() else { return };
     let echo = echo(httpbin(&tools), "basic", &[], |connectors, hosts| {
-        let material = Material::Basic { username: "ada".into(), password: secret("lovelace-1843") };
+        let material = SecretMaterial::Basic { username: "ada".into(), password: secret("lovelace-1843") };
         binding("basic/bin", material, connectors, hosts)
     });
     // httpbin compares what it was sent with its path.

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use cofferdam::{Call, Error, Failure, Host};
-use cofferdam_egress::vault::{Binding, Material};
+use cofferdam_egress::vault::{Binding, SecretMaterial};
 use cofferdam_test_support::services::{Description, Front, Moto, Route, Server, Tools, openapi};
 use cofferdam_test_support::vault::{MemoryVault, binding, secret};
 use cofferdam_test_support::{Home, Seen, Signer, package};
@@ -67,14 +67,14 @@ static STAGE: LazyLock<Result<Stage, String>> = LazyLock::new(|| {
 /// What is bound: a token for each of three, and for S3 the user's key, one that is wrong, and one of nobody.
 fn bindings(moto: &Moto) -> Vec<Binding> {
     let bearer = |service: &str, connector: &str, host: &str| {
-        let material = Material::Bearer { token: secret(TOKEN) };
+        let material = SecretMaterial::Bearer { token: secret(TOKEN) };
         let connector = format!("github://cofferdam/{connector}");
         binding(&format!("bearer/{service}/default"), material, &[&connector], &[format!("{host}:443")])
     };
     let key = |identity: &str, access_key_id: &str, key: &str| {
         let (access_key_id, secret_access_key) = (access_key_id.to_owned(), secret(key));
         let material =
-            Material::AwsSigv4 { access_key_id, secret_access_key, session_token: None, region: None };
+            SecretMaterial::AwsSigv4 { access_key_id, secret_access_key, session_token: None, region: None };
         let name = format!("aws_sigv4/s3/{identity}");
         binding(&name, material, &["github://cofferdam/s3"], &[format!("{S3}:443")])
     };

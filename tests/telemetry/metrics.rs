@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam::{Call, Host};
-use cofferdam_egress::resilience::{BreakerPolicy, Profile, RateLimit, Settings};
-use cofferdam_runtime::call::Alternate;
+use cofferdam_egress::resilience::{BreakerPolicy, RateLimit, ResilienceSettings, RetryProfile};
+use cofferdam_runtime::call::Fallback;
 use cofferdam_runtime::metrics::Metrics;
 use cofferdam_test_support::Skipping;
 use cofferdam_test_support::package::repository;
@@ -18,7 +18,7 @@ use crate::services::tools;
 use crate::world::{example, run, world};
 
 /// A host whose time passes by its waits alone, and the metrics of its calls.
-fn host(settings: Settings) -> (Host, Arc<Metrics>) {
+fn host(settings: ResilienceSettings) -> (Host, Arc<Metrics>) {
     let (world, clock) = (world(), Skipping::new());
     let metrics = Arc::new(Metrics::with_clock(clock.clone()));
     let builder = world.home.builder_at(&clock).resilience(settings).listener(metrics.clone());
@@ -51,7 +51,7 @@ fn is(samples: &BTreeMap<&str, f64>, series: &str, value: f64) {
 
 #[test]
 fn calls_attempts_and_what_they_used_are_counted_by_what_was_called() {
-    let (host, metrics) = host(Settings::default());
+    let (host, metrics) = host(ResilienceSettings::default());
     let outcome = |call: Call| run(host.run_reported(call));
     outcome(Call::new(example("probe"), "no_such_op", json!({}))).0.unwrap_err();
     let mut used = Vec::new();
@@ -112,15 +112,15 @@ fn calls_attempts_and_what_they_used_are_counted_by_what_was_called() {
 
 #[test]
 fn hops_circuits_and_turns_are_counted_where_they_happen() {
-    let settings = Settings::default()
-        .with_profile(Profile::named("none").unwrap())
+    let settings = ResilienceSettings::default()
+        .with_profile(RetryProfile::named("none").unwrap())
         .with_breaker(BreakerPolicy::at_once())
         .with_rate(RateLimit::new(1, Duration::from_secs(1)).unwrap());
     let (host, metrics) = host(settings);
     let closed = format!("http://localhost:{}/", world().closed_port);
     let call = Call::new(example("probe"), "fetch", json!({"url": closed}));
     let instead = json!({"url": world().upstream.url("/text/instead")});
-    let alternate = Alternate::new(example("probe"), "fetch").with_args(instead.as_object().unwrap().clone());
+    let alternate = Fallback::new(example("probe"), "fetch").with_args(instead.as_object().unwrap().clone());
     run(host.run(call.or_else(alternate))).unwrap();
     run(host.run(fetch("/text/turn"))).unwrap();
 
@@ -139,7 +139,7 @@ fn hops_circuits_and_turns_are_counted_where_they_happen() {
 #[test]
 fn the_text_is_open_metrics_to_those_who_defined_it() {
     let Some(tools) = tools() else { return };
-    let (host, metrics) = host(Settings::default());
+    let (host, metrics) = host(ResilienceSettings::default());
     for path in ["/flaky/1/parsed", "/status/500?parsed"] {
         drop(run(host.run(fetch(path))));
     }

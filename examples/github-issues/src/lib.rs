@@ -104,7 +104,7 @@ fn of(repository: &Repository, what: &str) -> Result<String, Failure> {
         }
     }
     let base = repository.base_url.as_deref().unwrap_or("https://api.github.com").trim_end_matches('/');
-    let (owner, name) = (http::segment(&repository.owner), http::segment(&repository.name));
+    let (owner, name) = (http::encode_segment(&repository.owner), http::encode_segment(&repository.name));
     Ok(format!("{base}/repos/{owner}/{name}/{what}"))
 }
 

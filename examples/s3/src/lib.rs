@@ -51,8 +51,8 @@ impl Guest for S3 {
                 .query("list-type", 2)
                 .query("encoding-type", "url")
                 .query("max-keys", (limit - objects.len()).min(PER_PAGE))
-                .query_some("prefix", prefix.as_ref())
-                .query_some("continuation-token", token.as_ref());
+                .query_opt("prefix", prefix.as_ref())
+                .query_opt("continuation-token", token.as_ref());
             let (page, next) = xml::page(checked(request.send()?)?.bytes())?;
             let read = page.len();
             objects.extend(page);
@@ -86,7 +86,7 @@ fn object(bucket: &Bucket, key: &str) -> Result<String, Failure> {
     if key.split('/').any(|part| part == "." || part == "..") {
         return Err(Failure::invalid_input("key", "must not have . or .. between slashes"));
     }
-    let parts: Vec<_> = key.split('/').map(http::segment).collect();
+    let parts: Vec<_> = key.split('/').map(http::encode_segment).collect();
     Ok(format!("{}/{}", self::bucket(bucket)?, parts.join("/")))
 }
 

@@ -24,7 +24,7 @@ impl Guest for Slack {
         present("text", &text)?;
         let posted: api::Posted = api::answer(
             http::post(api::url("chat.postMessage"))
-                .nested_form(&api::NewMessage { channel, text, thread_ts: thread })
+                .form_nested(&api::NewMessage { channel, text, thread_ts: thread })
                 .send()?,
         )?;
         Ok(Message { channel: posted.channel, timestamp: posted.ts })
@@ -56,7 +56,7 @@ impl Guest for Slack {
             let request = http::get(api::url("conversations.list"))
                 .query("exclude_archived", true)
                 .query("limit", limit.min(PER_PAGE))
-                .query_some("cursor", cursor.as_ref());
+                .query_opt("cursor", cursor.as_ref());
             let page: api::Page = api::answer(request.send()?)?;
             let next = page.next();
             channels.extend(page.channels.into_iter().map(Channel::from));

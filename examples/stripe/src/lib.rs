@@ -52,7 +52,7 @@ impl Guest for Stripe {
             payment_method_types: payment_methods,
             metadata: named,
         };
-        let request = stripe(http::post(PAYMENTS)).idempotency_key("create").nested_form(&new);
+        let request = stripe(http::post(PAYMENTS)).idempotency_key("create").form_nested(&new);
         let payment: api::Payment = request.send()?.error_for_status()?.json()?;
         Ok(payment.into())
     }
@@ -61,7 +61,7 @@ impl Guest for Stripe {
         if id.is_empty() {
             return Err(Failure::invalid_input("id", "must not be empty"));
         }
-        let request = stripe(http::get(format!("{PAYMENTS}/{}", http::segment(&id))));
+        let request = stripe(http::get(format!("{PAYMENTS}/{}", http::encode_segment(&id))));
         let payment: api::Payment = request.send()?.error_for_status()?.json()?;
         Ok(payment.into())
     }
@@ -77,8 +77,8 @@ impl Guest for Stripe {
             let wanted = limit - payments.len();
             let request = stripe(http::get(PAYMENTS))
                 .query("limit", wanted.min(PER_PAGE))
-                .query_some("customer", customer.as_ref())
-                .query_some("starting_after", payments.last().map(|payment| payment.id.as_str()));
+                .query_opt("customer", customer.as_ref())
+                .query_opt("starting_after", payments.last().map(|payment| payment.id.as_str()));
             let page: api::Page = request.send()?.error_for_status()?.json()?;
             let (read, more) = (page.data.len(), page.has_more);
             payments.extend(page.data.into_iter().map(Payment::from).take(wanted));

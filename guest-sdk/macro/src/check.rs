@@ -1,7 +1,6 @@
-//! The rules of an operation, checked where they are cheapest to mend: in the author's build.
+//! The rules of an operation, checked in the author's build, where a fault is cheapest to fix.
 //!
-//! The host checks the same again at install and at load; a component may have
-//! been made without this macro.
+//! The host makes the same checks again at install and at load: a component may have been built without this macro.
 
 use wit_bindgen_core::wit_parser::{
     Function, FunctionKind, InterfaceId, Resolve, Type, TypeDefKind, TypeId, TypeOwner, WorldId, WorldItem,
@@ -9,11 +8,11 @@ use wit_bindgen_core::wit_parser::{
 
 use crate::contract::TYPES;
 
-/// The interfaces a world exports.
+/// Returns the interfaces that a world exports.
 ///
 /// # Errors
 ///
-/// All that is wrong with the world's exports, a line each.
+/// Everything that is wrong with the world's exports, a line each.
 pub(crate) fn exports(resolve: &Resolve, world: WorldId) -> Result<Vec<InterfaceId>, String> {
     let mut interfaces = Vec::new();
     let mut wrong = Vec::new();
@@ -63,7 +62,7 @@ fn operation(resolve: &Resolve, function: &Function) -> Result<(), String> {
 const ONLY_VALUES: &str = "only plain values cross the border";
 const USE_IT: &str = "write `use cofferdam:connector/types@0.1.0.{failure};` in the interface";
 
-/// The two sides of a `result`, through any aliases.
+/// Returns the two sides of a `result`, through any aliases.
 fn as_result(resolve: &Resolve, ty: Type) -> Option<(Option<Type>, Option<Type>)> {
     match &resolve.types[target(resolve, ty)?].kind {
         TypeDefKind::Result(sides) => Some((sides.ok, sides.err)),
@@ -78,7 +77,7 @@ fn is_failure(resolve: &Resolve, ty: Type) -> bool {
     definition.name.as_deref() == Some("failure") && resolve.id_of(owner).as_deref() == Some(TYPES)
 }
 
-/// The definition behind a name and its aliases; none for `u32` and its like.
+/// Returns the definition behind a name and its aliases. None for `u32` and other primitive types.
 fn target(resolve: &Resolve, ty: Type) -> Option<TypeId> {
     let Type::Id(mut id) = ty else { return None };
     while let TypeDefKind::Type(Type::Id(next)) = resolve.types[id].kind {
@@ -87,7 +86,7 @@ fn target(resolve: &Resolve, ty: Type) -> Option<TypeId> {
     Some(id)
 }
 
-/// Refuses, by the word for it, what is no plain value.
+/// Refuses a type that is not a plain value, with the word for it.
 fn value(resolve: &Resolve, ty: Type) -> Result<(), &'static str> {
     let id = match ty {
         Type::Id(id) => id,
@@ -120,7 +119,7 @@ mod tests {
 
     use crate::contract;
 
-    /// What is wrong with an interface of these contents; nothing where it is fine.
+    /// Returns the errors of an interface with these contents. Empty if it is valid.
     fn wrong(contents: &str) -> String {
         let (mut resolve, _) = contract::load().expect("the contract parses");
         let text = format!(

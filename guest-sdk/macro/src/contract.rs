@@ -1,18 +1,19 @@
-//! The contract `cofferdam:connector`, compiled into the macro, and an author's package resolved against it.
+//! The contract `cofferdam:connector`, compiled into the macro, and the resolution of an author's package against
+//! it.
 //!
-//! The WIT is embedded from the repository's one copy, so an author needs no
-//! `wit/deps` and cannot have a stale one.
+//! The WIT is embedded from the repository's only copy, so an author needs no `wit/deps` and cannot have a stale
+//! one.
 
 use std::path::{Path, PathBuf};
 
 use wit_bindgen_core::wit_parser::{PackageId, Resolve, SourceMap, UnresolvedPackageGroup, WorldId};
 
-/// The package every connector's WIT refers to.
+/// The package that every connector's WIT refers to.
 pub(crate) const PACKAGE: &str = "cofferdam:connector@0.1.0";
-/// Its interface with `failure`.
+/// The interface of the contract that defines `failure`.
 pub(crate) const TYPES: &str = "cofferdam:connector/types@0.1.0";
 
-/// In an order in which each package finds those it refers to.
+/// The packages of the contract, each after those that it refers to.
 const PACKAGES: &[&[(&str, &str)]] = &[
     &[("wasi/io.wit", include_str!("../../../wit/deps/io.wit"))],
     &[("wasi/clocks.wit", include_str!("../../../wit/deps/clocks.wit"))],
@@ -28,7 +29,7 @@ const PACKAGES: &[&[(&str, &str)]] = &[
     ],
 ];
 
-/// The contract alone, with its world.
+/// Loads the contract alone, with its world.
 pub(crate) fn load() -> Result<(Resolve, WorldId), String> {
     let mut resolve = Resolve::default();
     let mut last = None;
@@ -45,7 +46,7 @@ pub(crate) fn load() -> Result<(Resolve, WorldId), String> {
     Ok((resolve, world))
 }
 
-/// The author's package and the files it was read from.
+/// Loads the author's package, and returns the files it was read from.
 pub(crate) fn author(resolve: &mut Resolve, path: &Path) -> Result<(PackageId, Vec<PathBuf>), String> {
     let group = if path.is_dir() {
         UnresolvedPackageGroup::parse_dir(path).map_err(|error| format!("{error:#}"))?
@@ -59,7 +60,7 @@ pub(crate) fn author(resolve: &mut Resolve, path: &Path) -> Result<(PackageId, V
     Ok((push(resolve, group)?, files))
 }
 
-/// A package made here rather than read.
+/// Adds a package from generated text instead of files.
 pub(crate) fn made(resolve: &mut Resolve, text: &str) -> Result<PackageId, String> {
     let mut sources = SourceMap::new();
     sources.push_str("made by connector!", text);

@@ -1,4 +1,4 @@
-//! From resolved WIT to Rust: the bindings, and the lines that tie them to the author's type.
+//! Expands resolved WIT to Rust: the bindings, and the code that connects them to the author's type.
 
 use std::path::{Path, PathBuf};
 
@@ -11,10 +11,10 @@ use wit_bindgen_rust::{Opts, WithOption, to_rust_ident};
 use crate::input::Input;
 use crate::{check, contract};
 
-/// Where an author's code finds the SDK's bindings and runtime.
+/// The path of the SDK's bindings and runtime in the author's code.
 const PRIVATE: &str = "::cofferdam_guest::__private";
 
-/// `connector!(..)`.
+/// Expands `connector!(..)`.
 pub(crate) fn connector(input: &Input) -> syn::Result<TokenStream> {
     let fail = |what: String| syn::Error::new(input.wit.span(), what);
     let path = find(&input.wit.value()).map_err(fail)?;
@@ -52,26 +52,26 @@ pub(crate) fn connector(input: &Input) -> syn::Result<TokenStream> {
         #names
         #implemented
 
-        // A native build (`cargo test`) has nobody to export to, and could not link the names.
+        // A native build (`cargo test`) exports nothing, and could not link the names.
         #[cfg(target_arch = "wasm32")]
         #[allow(unsafe_code, reason = "an export of the canonical ABI is raw memory")]
         const _: () = {
             __cofferdam_bindings::export!(#connector with_types_in self::__cofferdam_bindings);
         };
 
-        // Makes cargo build again when the WIT has changed.
+        // Makes cargo rebuild when the WIT has changed.
         #(const _: &[u8] = include_bytes!(#files);)*
     })
 }
 
-/// `sdk_bindings!()`: the whole world, for the SDK itself.
+/// Expands `sdk_bindings!()`: the whole world, for the SDK itself.
 pub(crate) fn sdk() -> syn::Result<TokenStream> {
     let fail = |what| syn::Error::new(Span::call_site(), what);
     let (mut resolve, world) = contract::load().map_err(fail)?;
     let comparable =
         ["failure", "upstream-error", "network-phase", "network-error", "input-error", "operation-error"]
             .iter()
-            // wit-bindgen makes an `enum` comparable by itself.
+            // wit-bindgen derives the comparison of an `enum` already.
             .filter(|name| **name != "network-phase")
             .map(|name| (format!("{}/{name}", contract::TYPES), "#[derive(PartialEq, Eq)]".to_owned()))
             .collect();
@@ -85,7 +85,7 @@ pub(crate) fn sdk() -> syn::Result<TokenStream> {
     generate(options, &mut resolve, world).map_err(fail)
 }
 
-/// The author's file, as an absolute path.
+/// Returns the author's file as an absolute path.
 fn find(wit: &str) -> Result<PathBuf, String> {
     let root = std::env::var("CARGO_MANIFEST_DIR").map_err(|_| "connector! needs cargo".to_owned())?;
     let path = Path::new(&root).join(wit);
@@ -95,7 +95,7 @@ fn find(wit: &str) -> Result<PathBuf, String> {
     Err(format!("{wit}: there is no such file in {root} (the path is relative to the crate's Cargo.toml)"))
 }
 
-/// The package's own world, or one made here that exports every interface of the package.
+/// Returns the package's own world, or a generated one that exports every interface of the package.
 fn world(resolve: &mut Resolve, package: PackageId) -> Result<WorldId, String> {
     let own: Vec<WorldId> = resolve.packages[package].worlds.values().copied().collect();
     match own.as_slice() {
@@ -117,7 +117,7 @@ fn world(resolve: &mut Resolve, package: PackageId) -> Result<WorldId, String> {
     resolve.select_world(&[made], None).map_err(|error| format!("{error:#}"))
 }
 
-/// The imports the SDK has bindings for already: `Failure` must be one type everywhere.
+/// Returns the imports that the SDK has bindings for already: `Failure` must be one type everywhere.
 fn shared(resolve: &Resolve, world: WorldId) -> Vec<(String, WithOption)> {
     let imports = resolve.worlds[world].imports.values().filter_map(|item| match item {
         WorldItem::Interface { id, .. } => Some(*id),
@@ -135,7 +135,8 @@ fn shared(resolve: &Resolve, world: WorldId) -> Vec<(String, WithOption)> {
     imports.filter(ours).filter_map(pair).collect()
 }
 
-/// What `connector!` brings into scope: of a single interface with functions everything, of others their modules.
+/// Generates the imports of `connector!`: everything in a single interface with functions, or one module for each
+/// of several interfaces.
 fn in_scope(resolve: &Resolve, exports: &[InterfaceId]) -> TokenStream {
     let single = exports.iter().filter(|id| has_functions(resolve, **id)).count() == 1;
     let lines = exports.iter().filter_map(|id| Some((*id, exported(resolve, *id)?))).map(|(id, path)| {
@@ -148,7 +149,7 @@ fn in_scope(resolve: &Resolve, exports: &[InterfaceId]) -> TokenStream {
     quote!(#(#lines)*)
 }
 
-/// Asks for the author's `impl`s, also in a native build, which exports nothing.
+/// Requires the author's `impl`s, also in a native build, which exports nothing.
 fn implemented(resolve: &Resolve, exports: &[InterfaceId], connector: &syn::Path) -> TokenStream {
     let with_functions = exports.iter().filter(|id| has_functions(resolve, **id));
     let paths = with_functions.filter_map(|id| exported(resolve, *id));
@@ -166,14 +167,14 @@ fn has_functions(resolve: &Resolve, id: InterfaceId) -> bool {
     !resolve.interfaces[id].functions.is_empty()
 }
 
-/// The path of an exported interface's module.
+/// Returns the path of an exported interface's module.
 fn exported(resolve: &Resolve, id: InterfaceId) -> Option<TokenStream> {
     let path = module(resolve, id)?;
     let path = path.iter().map(|part| format_ident!("{part}"));
     Some(quote!(self::__cofferdam_bindings::exports::#(#path)::*))
 }
 
-/// The module wit-bindgen puts an interface into: namespace, package, interface.
+/// Returns the module that wit-bindgen generates for an interface: namespace, package, interface.
 fn module(resolve: &Resolve, id: InterfaceId) -> Option<Vec<String>> {
     let interface = &resolve.interfaces[id];
     let package = interface.package?;

@@ -1,9 +1,9 @@
-//! What stands between the parentheses of `connector!`.
+//! The arguments of `connector!`.
 
 use syn::parse::{Parse, ParseStream};
 use syn::{LitStr, Path, Token};
 
-/// `"wit/slack.wit", Slack`, with or without a comma at the end.
+/// The arguments `"wit/slack.wit", Slack`, with an optional trailing comma.
 pub(crate) struct Input {
     /// The WIT file or directory, relative to the crate's `Cargo.toml`.
     pub(crate) wit: LitStr,

@@ -1,32 +1,31 @@
-//! Why there is no response.
+//! The error of a request without a response.
 
 use std::fmt;
 
 use crate::{Failure, NetworkPhase};
 
-/// Why a request has no response. A response with an error status is not one of
-/// these, but a [`StatusError`](super::StatusError).
+/// The reason that a request has no response. A response with an error status is not one of these, but a
+/// [`StatusError`](super::StatusError).
 ///
-/// `?` turns it into a [`Failure`].
+/// `?` converts it to a [`Failure`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The request could not be built: a URL without a host, a header with a line
-    /// break. Says what is wrong with it.
+    /// The request could not be built: a URL without a host, a header with a line break. The text names the
+    /// problem.
     Invalid(String),
-    /// The host refused the request. It has ended the call already; what the
-    /// connector makes of this no longer matters.
+    /// The host refused the request. It has ended the call already, so the connector's reaction no longer matters.
     Denied,
-    /// The exchange broke off.
+    /// The exchange was interrupted.
     Network {
-        /// How far it had come, where that is known.
+        /// The phase that it had reached, if that is known.
         phase: Option<NetworkPhase>,
-        /// What the transport reported.
+        /// The transport's own message.
         detail: String,
     },
     /// The body is not UTF-8 text.
     NotText,
-    /// There is no sandbox, hence no network: this is a native build.
+    /// There is no sandbox and therefore no network: this is a native build.
     OutsideSandbox,
 }
 

@@ -1,12 +1,12 @@
-//! Structures as forms: fields within fields are spelled with brackets, as in `card[expiry][year]=2030`.
+//! Encodes structures as forms: nested fields are written with brackets, as in `card[expiry][year]=2030`.
 
 use serde::Serialize;
 use serde_json::Value;
 
 use super::Error;
 
-/// The pairs of a structure. What is none is left out; a list repeats its name with empty brackets, and with
-/// numbers where its items have fields of their own, which must stay together.
+/// Returns the pairs of a structure. Fields that are null are left out. A list repeats its name with empty
+/// brackets. A list of structures has numbers in the brackets, so that the fields of an item stay together.
 pub(super) fn pairs(value: &(impl Serialize + ?Sized)) -> Result<Vec<(String, String)>, Error> {
     let invalid = |why: String| Error::Invalid(format!("the body is no form: {why}"));
     let value = serde_json::to_value(value).map_err(|error| invalid(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! Labels of idempotency keys: each for one request of a call, however often that is sent.
+//! Labels of idempotency keys: each belongs to one request of a call, however often that is sent.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::Error;
 
-/// The labels that were used in this attempt, each with what it was used for.
+/// The labels that were used in this attempt, each with a hash of its request.
 #[derive(Debug, Default)]
 pub(crate) struct Labels(BTreeMap<String, u64>);
 
@@ -15,11 +15,11 @@ impl Labels {
         Self(BTreeMap::new())
     }
 
-    /// Takes `label` for the request made of `parts`; the same request may be sent again under it.
+    /// Takes `label` for the request with these parts. The same request may be sent again under it.
     ///
     /// # Errors
     ///
-    /// It is another request's: the service would take the two for one, and do the second never.
+    /// It belongs to another request: the service would take the two for one, and never process the second.
     pub(crate) fn take(&mut self, label: &str, parts: impl Hash) -> Result<(), Error> {
         let mut hasher = DefaultHasher::new();
         parts.hash(&mut hasher);

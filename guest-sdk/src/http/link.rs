@@ -1,6 +1,6 @@
 //! The `Link` header (RFC 8288), as far as paging needs it.
 
-/// The target of the first link whose relation is `rel`.
+/// Returns the target of the first link whose relation is `rel`.
 pub(crate) fn target<'a>(header: &'a str, rel: &str) -> Option<&'a str> {
     let mut rest = header;
     while let Some((_, after)) = rest.split_once('<') {
@@ -14,7 +14,7 @@ pub(crate) fn target<'a>(header: &'a str, rel: &str) -> Option<&'a str> {
     None
 }
 
-/// Where the parameters of a link end: at a comma outside quotes.
+/// Returns the end of a link's parameters: the first comma outside quotes.
 fn end_of_link(params: &str) -> usize {
     let mut quoted = false;
     let mut escaped = false;
@@ -30,7 +30,7 @@ fn end_of_link(params: &str) -> usize {
     params.len()
 }
 
-/// The relations a link's parameters name: `rel="next last"` names two.
+/// Returns the relations that a link's parameters name: `rel="next last"` names two.
 fn relations(params: &str) -> impl Iterator<Item = &str> {
     params
         .split(';')

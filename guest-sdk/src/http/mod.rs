@@ -4,7 +4,7 @@
 //! use cofferdam_guest::{Failure, http};
 //!
 //! fn open_issues(repo: &str) -> Result<serde_json::Value, Failure> {
-//!     let response = http::get(format!("https://api.example.com/repos/{}/issues", http::segment(repo)))
+//!     let response = http::get(format!("https://api.example.com/repos/{}/issues", http::encode_segment(repo)))
 //!         .query("state", "open")
 //!         .send()?
 //!         .error_for_status()?;
@@ -12,13 +12,11 @@
 //! }
 //! ```
 //!
-//! The host decides what may be reached, counts bytes and ends
-//! the call at its deadline; nothing of that can be set here. Redirects are not
-//! followed: each hop is a request of its own, to be made by the connector.
+//! The host decides which hosts may be reached, counts bytes and ends the call at its deadline. None of that can be
+//! set here. Redirects are not followed: the connector makes each hop as a separate request.
 //!
-//! Outside the sandbox (a native `cargo test`) nothing can be sent:
-//! [`Request::send`] returns [`Error::OutsideSandbox`]. What a connector does with
-//! a response can be tested all the same, with [`Response::new`].
+//! Outside the sandbox (a native `cargo test`) nothing can be sent: [`Request::send`] returns
+//! [`Error::OutsideSandbox`]. The handling of a response can still be tested, with [`Response::new`].
 
 mod error;
 mod form;
@@ -37,4 +35,4 @@ pub use error::Error;
 pub use request::{Method, Request, delete, get, patch, post, put};
 pub use response::Response;
 pub use status::StatusError;
-pub use url::segment;
+pub use url::encode_segment;

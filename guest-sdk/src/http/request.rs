@@ -1,4 +1,4 @@
-//! Building a request.
+//! Builds requests.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub enum Method {
     Get,
     /// Reads the headers alone.
     Head,
-    /// Creates, or whatever else the service makes of it.
+    /// Creates, or has another effect that the service defines.
     Post,
     /// Replaces.
     Put,
@@ -25,8 +25,8 @@ pub enum Method {
     Delete,
 }
 
-/// A request being built; [`send`](Self::send) is the last step. What is wrong
-/// with the parts is reported there, so that building needs no `?`.
+/// A request being built; [`send`](Self::send) is the last step. Invalid parts are reported there, so that building
+/// needs no `?`.
 #[derive(Debug, Clone)]
 #[must_use = "a request does nothing until it is sent"]
 pub struct Request {
@@ -37,13 +37,13 @@ pub struct Request {
     pub(crate) headers: Vec<(String, Vec<u8>)>,
     pub(crate) body: Vec<u8>,
     pub(crate) timeouts: Timeouts,
-    /// The labels of its idempotency keys: one, as a rule.
+    /// The labels of its idempotency keys: usually one.
     labels: Vec<String>,
-    /// The first thing found wrong.
+    /// The first error in its parts.
     broken: Option<Error>,
 }
 
-/// Limits of the connector's own, within those of the host.
+/// The connector's own timeouts, within those of the host.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Timeouts {
     pub(crate) connect: Option<Duration>,
@@ -51,35 +51,34 @@ pub(crate) struct Timeouts {
     pub(crate) between_bytes: Option<Duration>,
 }
 
-/// A GET request.
+/// Starts a GET request.
 pub fn get(url: impl Into<String>) -> Request {
     Request::new(Method::Get, url)
 }
 
-/// A POST request.
+/// Starts a POST request.
 pub fn post(url: impl Into<String>) -> Request {
     Request::new(Method::Post, url)
 }
 
-/// A PUT request.
+/// Starts a PUT request.
 pub fn put(url: impl Into<String>) -> Request {
     Request::new(Method::Put, url)
 }
 
-/// A PATCH request.
+/// Starts a PATCH request.
 pub fn patch(url: impl Into<String>) -> Request {
     Request::new(Method::Patch, url)
 }
 
-/// A DELETE request.
+/// Starts a DELETE request.
 pub fn delete(url: impl Into<String>) -> Request {
     Request::new(Method::Delete, url)
 }
 
 impl Request {
-    /// A request of any method. The URL is absolute, `https://` or `http://`, and
-    /// already encoded; [`segment`](super::segment) and [`query`](Self::query)
-    /// encode what is put into it.
+    /// Starts a request of any method. The URL is absolute, `https://` or `http://`, and already encoded;
+    /// [`encode_segment`](super::encode_segment) and [`query`](Self::query) encode values that are put into it.
     pub fn new(method: Method, url: impl Into<String>) -> Self {
         Self {
             method,
@@ -99,16 +98,16 @@ impl Request {
         self
     }
 
-    /// Adds a pair to the URL's query where there is a value.
-    pub fn query_some(self, name: impl Into<String>, value: Option<impl ToString>) -> Self {
+    /// Adds a pair to the URL's query if there is a value.
+    pub fn query_opt(self, name: impl Into<String>, value: Option<impl ToString>) -> Self {
         match value {
             Some(value) => self.query(name, value),
             None => self,
         }
     }
 
-    /// Adds a header. The host refuses those that are its own (`Host`, framing,
-    /// proxies, whatever carries a credential).
+    /// Adds a header. The host refuses its own headers (`Host`, framing, proxies, and every header that carries a
+    /// credential).
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         let (name, value) = (name.into(), value.into());
         let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
@@ -122,18 +121,17 @@ impl Request {
         self
     }
 
-    /// Sends `Idempotency-Key: <key of the call>:<label>`, so that a service that
-    /// knows the header does the thing once however often the call is attempted.
+    /// Sends `Idempotency-Key: <key of the call>:<label>`. A service that supports the header then has one effect,
+    /// however often the call is attempted.
     ///
-    /// The label tells the requests of one call apart: the same in every attempt,
-    /// another for every other request that changes something. One label for two
-    /// requests that differ in method, URL or body is an error when the second is
-    /// sent: the service would take it for the first. The same request may be
-    /// sent again under its label. Any text may be one that a header may carry: the
-    /// key of a call has no `:` in it, so that no label makes it another call's.
+    /// The label distinguishes the requests of one call. It must be the same in every attempt, and different for
+    /// every other request that changes something. If one label is used for two requests that differ in method, URL
+    /// or body, sending the second is an error: the service would take it for the first. The same request may be
+    /// sent again under its label. A label may be any text that a header may carry: the key of a call has no `:` in
+    /// it, so no label can produce another call's key.
     ///
-    /// An operation that makes several requests is idempotent only if each of
-    /// them is: sends such a key, or changes nothing.
+    /// An operation that makes several requests is idempotent only if each of them sends such a key or changes
+    /// nothing.
     pub fn idempotency_key(mut self, label: &str) -> Self {
         self.labels.push(label.to_owned());
         self.header("idempotency-key", format!("{}:{label}", call::idempotency_key()))
@@ -156,10 +154,10 @@ impl Request {
         self.bytes("application/x-www-form-urlencoded", url::form(&pairs).into_bytes())
     }
 
-    /// Sends a structure as a form, for services that spell fields within fields with brackets: what is `None`
-    /// is left out, `{"metadata": {"order": "17"}}` becomes `metadata[order]=17`, a list `types[]=a&types[]=b`,
-    /// and a list of structures `items[0][id]=1`.
-    pub fn nested_form(mut self, value: &(impl Serialize + ?Sized)) -> Self {
+    /// Sends a structure as a form, for services that write nested fields with brackets: `None` is left out,
+    /// `{"metadata": {"order": "17"}}` becomes `metadata[order]=17`, a list `types[]=a&types[]=b`, and a list of
+    /// structures `items[0][id]=1`.
+    pub fn form_nested(mut self, value: &(impl Serialize + ?Sized)) -> Self {
         match form::pairs(value) {
             Ok(pairs) => self.form(pairs),
             Err(error) => {
@@ -175,30 +173,30 @@ impl Request {
         self.header("content-type", content_type)
     }
 
-    /// Gives up when there is no connection after `limit`. Default: the host's.
+    /// Fails if there is no connection after `limit`. Default: the host's.
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
         self.timeouts.connect = Some(limit);
         self
     }
 
-    /// Gives up when no response has begun after `limit`. Default: the host's.
+    /// Fails if no response has begun after `limit`. Default: the host's.
     pub fn first_byte_timeout(mut self, limit: Duration) -> Self {
         self.timeouts.first_byte = Some(limit);
         self
     }
 
-    /// Gives up when the body pauses for longer than `limit`. Default: the host's.
+    /// Fails if the body pauses for longer than `limit`. Default: the host's.
     pub fn between_bytes_timeout(mut self, limit: Duration) -> Self {
         self.timeouts.between_bytes = Some(limit);
         self
     }
 
-    /// Sends the request, waits, and reads the whole response. A response with an
-    /// error status is a response: see [`Response::error_for_status`].
+    /// Sends the request, waits, and reads the whole response. A response with an error status is not an error
+    /// here: see [`Response::error_for_status`].
     ///
     /// # Errors
     ///
-    /// When the request could not be built, was refused, or broke off.
+    /// The request could not be built, was refused, or was interrupted.
     pub fn send(self) -> Result<Response, Error> {
         let (url, request) = self.finish()?;
         #[cfg(target_arch = "wasm32")]
@@ -211,12 +209,12 @@ impl Request {
         response
     }
 
-    /// Takes its labels, in this instance, which lives for one attempt.
+    /// Takes the request's labels for this instance, which lives for one attempt.
     #[cfg(target_arch = "wasm32")]
     fn take_labels(&self, url: &Url) -> Result<(), Error> {
         static LABELS: std::sync::Mutex<super::labels::Labels> =
             std::sync::Mutex::new(super::labels::Labels::new());
-        // A guest that panicked does not come back here.
+        // An instance whose guest panicked is not used again.
         let mut labels = LABELS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let parts = (self.method, &url.authority, &url.path_and_query, &self.body);
         self.labels.iter().try_for_each(|label| labels.take(label, parts))
@@ -259,13 +257,13 @@ mod tests {
     #[test]
     fn a_structure_is_a_form_too_and_what_is_none_is_not_sent() {
         let request = post("https://a.example/")
-            .query_some("limit", Some(2))
-            .query_some("after", None::<String>)
-            .nested_form(&serde_json::json!({"a": {"b c": "d&e"}, "f": null}));
+            .query_opt("limit", Some(2))
+            .query_opt("after", None::<String>)
+            .form_nested(&serde_json::json!({"a": {"b c": "d&e"}, "f": null}));
         let (url, request) = request.finish().expect("a good request");
         assert_eq!(url.path_and_query, "/?limit=2");
         assert_eq!(request.body, b"a%5Bb+c%5D=d%26e");
-        assert!(matches!(post("https://a").nested_form("text").send(), Err(Error::Invalid(_))));
+        assert!(matches!(post("https://a").form_nested("text").send(), Err(Error::Invalid(_))));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Reading a response.
+//! Reads responses.
 
 use serde::de::DeserializeOwned;
 
@@ -16,7 +16,7 @@ pub struct Response {
 }
 
 impl Response {
-    /// A response out of its parts: for a connector's own tests.
+    /// Builds a response from its parts, for a connector's own tests.
     pub fn new<'a>(
         status: u16,
         headers: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -31,66 +31,64 @@ impl Response {
         Self { status, headers, body, url: Some(url) }
     }
 
-    /// The HTTP status, 100 to 599.
+    /// Returns the HTTP status, 100 to 599.
     #[must_use]
     pub fn status(&self) -> u16 {
         self.status
     }
 
-    /// The first header of that name, in any case; none also where its value is
-    /// not UTF-8.
+    /// Returns the first header of that name, in any case. None if its value is not UTF-8.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         let (_, value) = self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name))?;
         std::str::from_utf8(value).ok()
     }
 
-    /// All headers, in the order received.
+    /// Returns all headers, in the order received.
     pub fn headers(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.headers.iter().map(|(name, value)| (name.as_str(), value.as_slice()))
     }
 
-    /// The body as it came.
+    /// Returns the body as received.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.body
     }
 
-    /// The body as it came, to keep.
+    /// Converts the response to its body, as received.
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
         self.body
     }
 
-    /// The body as text.
+    /// Converts the response to its body as text.
     ///
     /// # Errors
     ///
-    /// When it is not UTF-8.
+    /// It is not UTF-8.
     pub fn text(self) -> Result<String, Error> {
         String::from_utf8(self.body).map_err(|_| Error::NotText)
     }
 
-    /// The body as JSON.
+    /// Parses the body as JSON.
     ///
     /// # Errors
     ///
-    /// When it is not JSON, or not of the form `T` asks for.
+    /// It is not JSON, or not of the form that `T` requires.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         serde_json::from_slice(&self.body)
     }
 
-    /// Itself, unless the status is an error (400 to 599).
+    /// Returns the response, unless its status is an error (400 to 599).
     ///
     /// # Errors
     ///
     /// A [`StatusError`] with status, the service's own code and `Retry-After`.
     pub fn error_for_status(self) -> Result<Self, StatusError> {
-        if (400..=599).contains(&self.status) { Err(StatusError::of(&self)) } else { Ok(self) }
+        if (400..=599).contains(&self.status) { Err(StatusError::from_response(&self)) } else { Ok(self) }
     }
 
-    /// The next page, where the response says that there is one (`Link`, relation
-    /// `next`), as a URL to get.
+    /// Returns the URL of the next page, if the response names one (`Link`, relation `next`).
     #[must_use]
     pub fn next_page(&self) -> Option<String> {
         let values = self.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("link"));

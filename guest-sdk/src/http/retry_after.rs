@@ -1,9 +1,9 @@
-//! `Retry-After`: seconds, or an HTTP date.
+//! Parses `Retry-After`: seconds, or an HTTP date.
 
 use std::time::{Duration, SystemTime};
 
-/// Milliseconds to wait, counted from `now`; none for what is neither a number of
-/// seconds nor an HTTP date. A date gone by is 0.
+/// Returns the milliseconds to wait, counted from `now`. None if the value is neither a number of seconds nor an
+/// HTTP date. 0 for a date in the past.
 pub(crate) fn milliseconds(value: &str, now: impl FnOnce() -> SystemTime) -> Option<u64> {
     let value = value.trim();
     if let Ok(seconds) = value.parse::<u64>() {

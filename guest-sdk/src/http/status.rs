@@ -1,4 +1,4 @@
-//! A response whose status is an error, and what is worth keeping of it.
+//! A response whose status is an error, reduced to its relevant parts.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -8,8 +8,7 @@ use serde_json::Value;
 use super::{Response, retry_after};
 use crate::{Failure, UpstreamError};
 
-/// The service answered, and its answer was an error. `?` turns it into
-/// [`Failure::Upstream`].
+/// An error response of the service. `?` converts it to [`Failure::Upstream`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatusError {
     status: u16,
@@ -19,13 +18,13 @@ pub struct StatusError {
 }
 
 impl StatusError {
-    /// The longest code, in bytes, that is taken for one.
+    /// The longest text that is taken for a code, in bytes.
     const CODE: usize = 128;
-    /// How much of the body goes into the detail, in bytes.
+    /// The most bytes of the body that go into the detail.
     const DETAIL: usize = 512;
 
-    pub(super) fn of(response: &Response) -> Self {
-        // The service's own clock is the one its date was made by.
+    pub(super) fn from_response(response: &Response) -> Self {
+        // The service computed the date with its own clock, so compare it with the response's `Date`.
         let now = || {
             let date = response.header("date").and_then(|date| httpdate::parse_http_date(date).ok());
             date.unwrap_or_else(SystemTime::now)
@@ -41,26 +40,26 @@ impl StatusError {
         }
     }
 
-    /// The HTTP status, 400 to 599.
+    /// Returns the HTTP status, 400 to 599.
     #[must_use]
     pub fn status(&self) -> u16 {
         self.status
     }
 
-    /// The service's own name for the error, where its JSON has one in a usual
-    /// place: `error`, `code`, `error.code`, `error.type`, `errors[0].code`.
+    /// Returns the service's own name for the error, if its JSON has one in a usual place: `error`, `code`,
+    /// `error.code`, `error.type`, `errors[0].code`.
     #[must_use]
     pub fn code(&self) -> Option<&str> {
         self.code.as_deref()
     }
 
-    /// How long the service asked to be left alone, in milliseconds.
+    /// Returns the delay that the service requested before a retry, in milliseconds.
     #[must_use]
     pub fn retry_after_ms(&self) -> Option<u64> {
         self.retry_after_ms
     }
 
-    /// Gives the error the code that this service has in an unusual place.
+    /// Sets the service's code for the error, if its response has it in an unusual place.
     #[must_use]
     pub fn with_code(mut self, code: impl Into<String>) -> Self {
         self.code = Some(code.into());
@@ -68,7 +67,7 @@ impl StatusError {
     }
 }
 
-/// The service's own code: a token in one of the usual places, never a sentence.
+/// Returns the service's own code: a token in one of the usual places, never a sentence.
 fn code(body: &Value) -> Option<String> {
     let first = |value: &Value| value.get(0).cloned().unwrap_or_default();
     let nested = [body["error"].clone(), body["errors"].clone(), first(&body["errors"]), first(body)];

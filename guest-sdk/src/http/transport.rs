@@ -1,4 +1,4 @@
-//! One exchange over `wasi:http`: request out, response in, every way to fail named.
+//! One exchange over `wasi:http`: sends the request, reads the response, and classifies every error.
 
 use super::request::{Request, Timeouts};
 use super::url::Url;
@@ -12,21 +12,22 @@ use crate::bindings::wasi::http::types::{
 };
 use crate::bindings::wasi::io::streams::StreamError;
 
-/// Bytes asked for in one read.
+/// The number of bytes requested in one read.
 const READ: u64 = 64 * 1024;
-/// The most that is set aside on a service's word.
+/// The most bytes that are reserved because of a `Content-Length`.
 const RESERVED: usize = 1024 * 1024;
 
 pub(crate) fn send(url: Url, request: Request) -> Result<Response, Error> {
-    // Each call of the host costs as much as a good part of the request's own way: none is made for a default.
+    // Each call to the host costs as much as a good part of the request itself, so none is made to set a default.
     let outgoing = outgoing(&url, &request)?;
     let body = match request.body.is_empty() {
         true => None,
         false => Some(outgoing.body().map_err(|()| invalid("the body"))?),
     };
-    // From here on the host may connect; the body is written while it does.
+    // From here on the host may connect, and the body is written meanwhile.
     let future = outgoing_handler::handle(outgoing, options(request.timeouts)?).map_err(failed)?;
-    // A service may answer before it has read everything, and close. Its answer then says more than the write.
+    // A service may respond before it has read everything, and close the connection. Its response is then more
+    // informative than the write error.
     let written = body.map_or(Ok(()), |body| write(body, &request.body));
     let response = loop {
         future.subscribe().block();
@@ -106,7 +107,7 @@ fn receive(url: Url, response: IncomingResponse) -> Result<Response, Error> {
     let headers = response.headers().entries();
     let body = response.consume().map_err(|()| invalid("the response was taken twice"))?;
     let bytes = read(&body, content_length(&headers))?;
-    // Trailers are of no use here, but an error that came instead of them is.
+    // Trailers are not used here, but an error in place of them is.
     drop(response);
     let trailers = IncomingBody::finish(body);
     loop {
@@ -119,13 +120,13 @@ fn receive(url: Url, response: IncomingResponse) -> Result<Response, Error> {
     Ok(Response::received(url, status, headers, bytes))
 }
 
-/// Reads a body that says it is `expected` bytes long, if it says so at all.
+/// Reads a body. `expected` is its declared length in bytes, if there is one.
 fn read(body: &IncomingBody, expected: Option<usize>) -> Result<Vec<u8>, Error> {
     let stream = body.stream().map_err(|()| invalid("the response was taken twice"))?;
     let mut bytes = Vec::new();
     loop {
         match stream.blocking_read(READ) {
-            // Most bodies come in one piece, and need no copy.
+            // Most bodies arrive in one piece and need no copy.
             Ok(chunk) if bytes.is_empty() && expected.is_some_and(|all| all <= chunk.len()) => bytes = chunk,
             Ok(chunk) => {
                 if bytes.is_empty() {
@@ -158,7 +159,7 @@ fn broken(phase: NetworkPhase) -> impl Fn(StreamError) -> Error {
     }
 }
 
-/// Which of ours an error of `wasi:http` is. Exhaustive, so that a new one has to be looked at.
+/// Converts an error of `wasi:http`. The match is exhaustive, so that a new error has to be classified.
 fn failed(error: ErrorCode) -> Error {
     use NetworkPhase::{Connect, Dns, Response, Send, Tls};
 

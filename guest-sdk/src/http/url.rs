@@ -1,4 +1,4 @@
-//! Taking URLs apart and putting them together, as far as a request needs it.
+//! Parses and builds URLs, as far as a request needs it.
 
 use std::fmt::Write as _;
 
@@ -6,20 +6,19 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_e
 
 use super::Error;
 
-/// A URL in the parts `wasi:http` asks for.
+/// A URL in the parts that `wasi:http` requires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Url {
-    /// Encrypted or not.
+    /// True for `https`.
     pub(crate) https: bool,
-    /// Host and, where given, port.
+    /// The host, and the port if there is one.
     pub(crate) authority: String,
-    /// From the first slash on, without a fragment; never empty.
+    /// The part from the first slash on, without a fragment; never empty.
     pub(crate) path_and_query: String,
 }
 
 impl Url {
-    /// Takes `url` apart. The host checks it again, and thoroughly; here it is
-    /// enough to be sure which part is which.
+    /// Parses `url`. The host checks it again thoroughly. This only has to separate the parts correctly.
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
         let invalid = |why: &str| Error::Invalid(format!("{why} in the URL"));
         if url.bytes().any(|byte| byte <= b' ' || byte == 0x7f || byte == b'\\') {
@@ -44,8 +43,8 @@ impl Url {
         Ok(Self { https, authority: authority.to_owned(), path_and_query: format!("{slash}{}", ascii(path)) })
     }
 
-    /// Adds pairs to the query, with everything encoded that means something anywhere: a space is `%20`, which
-    /// every server reads, and not the plus of forms, which those that sign requests do not.
+    /// Adds pairs to the query. Every character with a special meaning anywhere is encoded. A space becomes `%20`,
+    /// which every server reads. The plus of forms is not understood by servers that verify signatures.
     pub(crate) fn push_query(&mut self, pairs: &[(String, String)]) {
         if pairs.is_empty() {
             return;
@@ -64,7 +63,7 @@ impl Url {
         }
     }
 
-    /// Where a link found in a response leads: links may leave out the host.
+    /// Resolves a link from a response, which may leave out the host.
     pub(crate) fn join(&self, link: &str) -> Option<String> {
         let scheme = if self.https { "https" } else { "http" };
         if link.contains("://") {
@@ -82,18 +81,17 @@ impl Url {
     }
 }
 
-/// Pairs in `application/x-www-form-urlencoded`.
+/// Encodes pairs as `application/x-www-form-urlencoded`.
 pub(crate) fn form(pairs: &[(String, String)]) -> String {
     form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish()
 }
 
-/// Encodes a value as one segment of a path, so that a slash in it stays part of
-/// the value: `format!("{base}/repos/{}", http::segment(name))`.
+/// Encodes a value as one segment of a path, so that a slash in it remains part of the value:
+/// `format!("{base}/repos/{}", http::encode_segment(name))`.
 ///
-/// A value of one or two dots would climb the path; its dots are encoded too, and
-/// a strict server will refuse it.
+/// A value of one or two dots would move up in the path. Its dots are encoded too, and a strict server refuses it.
 #[must_use]
-pub fn segment(value: &str) -> String {
+pub fn encode_segment(value: &str) -> String {
     match value {
         "." => "%2E".to_owned(),
         ".." => "%2E%2E".to_owned(),
@@ -101,13 +99,13 @@ pub fn segment(value: &str) -> String {
     }
 }
 
-/// A value with everything encoded but what RFC 3986 calls unreserved.
+/// Encodes all characters of a value except those that RFC 3986 calls unreserved.
 fn encoded(value: &str) -> PercentEncode<'_> {
     const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
     utf8_percent_encode(value, KEPT)
 }
 
-/// Percent-encodes what is beyond ASCII, and nothing else.
+/// Percent-encodes non-ASCII characters, and nothing else.
 fn ascii(path: &str) -> String {
     let mut encoded = String::with_capacity(path.len());
     for character in path.chars() {
@@ -173,9 +171,9 @@ mod tests {
 
     #[test]
     fn a_segment_stays_one_segment() {
-        assert_eq!(segment("a/b?c#d%e f"), "a%2Fb%3Fc%23d%25e%20f");
-        assert_eq!(segment("cofferdam-guest_1.0~x"), "cofferdam-guest_1.0~x");
-        assert_eq!(segment(".."), "%2E%2E");
+        assert_eq!(encode_segment("a/b?c#d%e f"), "a%2Fb%3Fc%23d%25e%20f");
+        assert_eq!(encode_segment("cofferdam-guest_1.0~x"), "cofferdam-guest_1.0~x");
+        assert_eq!(encode_segment(".."), "%2E%2E");
     }
 
     #[test]

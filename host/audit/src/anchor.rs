@@ -26,10 +26,11 @@ impl Anchor {
         self.dir.join("audit.checkpoint")
     }
 
-    /// What it says, if it is there; what cannot be read as text is given back as a text that is no statement.
+    /// Returns the text of the file if it exists. Bytes that are not UTF-8 are returned as an empty text, which
+    /// is no valid statement.
     ///
     /// # Errors
-    /// It is there and cannot be read.
+    /// The file exists and cannot be read.
     pub fn read(&self) -> Result<Option<String>, AuditError> {
         match private_file::read(&self.path(), &POLICY) {
             Ok(bytes) => Ok(bytes.map(|bytes| String::from_utf8(bytes).unwrap_or_default())),

@@ -14,13 +14,13 @@ use super::export::{hex, unhex};
 use super::note::{NoteFlaw, NoteKey, NoteSigner};
 use super::verify::{Accepted, Flaw};
 
-/// What a record calls itself.
+/// The origin line that identifies an audit log.
 pub const ORIGIN: &str = "cofferdam audit";
 
 /// Most flaws that one statement accepts.
 pub(crate) const ACCEPTED: usize = 1_000;
 
-/// What a statement is about.
+/// The subject of a statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Statement {
@@ -30,7 +30,7 @@ pub enum Statement {
     Pruned,
     /// An export ends here.
     Exported {
-        /// Whether there is more of the record than it has.
+        /// True if the export covers only a part of the audit log.
         part: bool,
     },
     /// The operator knows of these flaws, by the number of an entry.
@@ -40,7 +40,7 @@ pub enum Statement {
 /// A statement about the chain, at one instant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// How many entries there were ever, and so the number of the last.
+    /// The number of entries that were ever written, which is the number of the last one.
     pub n: u64,
     /// That entry's hash.
     pub hash: [u8; 32],

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
-/// What stands in the place of the hash before the first entry.
+/// The previous hash of the first entry.
 pub const GENESIS: [u8; 32] = [0; 32];
 
 /// The version of the form of entries.
@@ -90,7 +90,7 @@ impl Entry {
         Self::of(&body, self.is_empty)
     }
 
-    /// Whether it has no events.
+    /// Returns true if the entry has no events.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.is_empty

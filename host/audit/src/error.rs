@@ -4,10 +4,10 @@ use std::error::Error as StdError;
 use std::fmt;
 
 use cofferdam_core::home_state::StateError;
-use cofferdam_core::host_key::KeyError;
+use cofferdam_core::host_key::HostKeyError;
 use cofferdam_core::private_file::{FileError, FileFault};
 
-/// What kind of trouble the record has.
+/// The kind of an audit log error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AuditTrouble {
@@ -25,7 +25,7 @@ pub enum AuditTrouble {
     Exposed,
     /// It is damaged, or no record at all.
     Corrupt,
-    /// It does not hold together: somebody changed it.
+    /// The audit log is inconsistent: it was changed from outside.
     Tampered,
     /// There is none: nothing was recorded yet.
     Absent,
@@ -35,7 +35,7 @@ pub enum AuditTrouble {
     Replaced,
     /// It, the vault or the memory of both is missing or older than it was, and the operator did not accept that.
     Lost,
-    /// Somebody else decided about the call.
+    /// The call was already resolved by another decision.
     Decided,
     /// The host's key, which seals and signs, cannot be used.
     Key,
@@ -46,7 +46,7 @@ pub enum AuditTrouble {
 }
 
 impl AuditTrouble {
-    /// What it is, in a few words that name no place of the machine.
+    /// Returns a short description that contains no path of the machine.
     #[must_use]
     pub const fn says(self) -> &'static str {
         match self {
@@ -70,13 +70,13 @@ impl AuditTrouble {
         }
     }
 
-    /// Whether it may pass, so that what could not be written is worth to be tried again.
+    /// Returns true if the error may be temporary, so that a failed write is worth a retry.
     #[must_use]
     pub const fn may_pass(self) -> bool {
         !matches!(self, Self::Corrupt | Self::Tampered | Self::TooNew | Self::Decided)
     }
 
-    /// What is to be done about it.
+    /// Returns the suggested fix.
     #[must_use]
     pub const fn fix(self) -> &'static str {
         match self {
@@ -128,7 +128,8 @@ impl AuditTrouble {
     }
 }
 
-/// An error of the record. Cheap to clone: one failed commit is told to everybody who waited for it.
+/// An error of the audit log. It is cheap to clone: one failed commit is reported to every caller that waits
+/// for it.
 #[derive(Debug, Clone)]
 pub struct AuditError {
     trouble: AuditTrouble,
@@ -143,11 +144,11 @@ impl AuditError {
     }
 
     /// Why there is no key.
-    pub fn from_key(error: KeyError) -> Self {
+    pub fn from_key(error: HostKeyError) -> Self {
         match error {
-            KeyError::Missing => Self::new(AuditTrouble::KeyMissing, error),
-            KeyError::Unsafe(fault) => Self::new(AuditTrouble::Key, format_args!("host.key {fault}")),
-            KeyError::Size | KeyError::Io(_) => Self::new(AuditTrouble::Key, error),
+            HostKeyError::Missing => Self::new(AuditTrouble::KeyMissing, error),
+            HostKeyError::Unsafe(fault) => Self::new(AuditTrouble::Key, format_args!("host.key {fault}")),
+            HostKeyError::Size | HostKeyError::Io(_) => Self::new(AuditTrouble::Key, error),
         }
     }
 
@@ -173,7 +174,7 @@ impl AuditError {
         }
     }
 
-    /// What the file system says.
+    /// Converts an error of the file system.
     pub(crate) fn from_io(error: std::io::Error) -> Self {
         use std::io::ErrorKind;
         let trouble = match error.kind() {

@@ -41,10 +41,10 @@ pub trait AuditEvidence: Send {
     /// The record cannot be read.
     fn base(&mut self) -> Result<Option<String>, AuditError>;
 
-    /// What the list of calls says of this one.
+    /// Returns the row of this call in the list of calls.
     ///
     /// # Errors
-    /// The record cannot be read.
+    /// The audit log cannot be read.
     fn call(&mut self, audit_id: &AuditId) -> Result<Option<KeptCall>, AuditError>;
 
     /// Up to `most` calls of the list, in order, after this one.
@@ -53,16 +53,16 @@ pub trait AuditEvidence: Send {
     /// The record cannot be read.
     fn calls(&mut self, after: Option<&AuditId>, most: usize) -> Result<Vec<KeptCall>, AuditError>;
 
-    /// How many calls the list has.
+    /// Returns the number of calls in the list.
     ///
     /// # Errors
-    /// The record cannot be read.
+    /// The audit log cannot be read.
     fn count(&mut self) -> Result<u64, AuditError>;
 
-    /// Whether what is counted of calls is what counting them anew gives.
+    /// Returns true if the stored statistics equal those of a new count over all calls.
     ///
     /// # Errors
-    /// The record cannot be read.
+    /// The audit log cannot be read.
     fn counts_hold(&mut self) -> Result<bool, AuditError> {
         Ok(true)
     }
@@ -73,10 +73,11 @@ pub trait AuditEvidence: Send {
     /// The record cannot be read.
     fn stray_keys(&mut self) -> Result<Vec<KeptKey>, AuditError>;
 
-    /// Up to `most` keys that nobody ever runs under although their calls were pruned, in order, those after this one.
+    /// Returns up to `most` keys after this one, in order, that stay blocked forever although their calls were
+    /// pruned.
     ///
     /// # Errors
-    /// The record cannot be read.
+    /// The audit log cannot be read.
     fn keys_of_pruned(&mut self, after: Option<&str>, most: usize) -> Result<Vec<KeyOfPruned>, AuditError> {
         let _ = (after, most);
         Ok(Vec::new())
@@ -90,7 +91,7 @@ pub struct KeptEntry {
     pub entry: StoredEntry,
     /// The entry of the same call before it; 0 for none.
     pub prev: u64,
-    /// What is sealed of its call.
+    /// The sealed part of the entry's call.
     pub sealed: Option<Sealed>,
 }
 
@@ -101,7 +102,7 @@ pub struct KeptNote {
     pub n: u64,
     /// The note.
     pub note: String,
-    /// Whether it is kept as one about the beginning.
+    /// True if the statement is stored as the one about the beginning of the chain.
     pub is_base: bool,
 }
 
@@ -118,7 +119,7 @@ pub struct KeptCall {
     pub last: u64,
     /// Who asked.
     pub actor: String,
-    /// How many attempts were made; none while it has no end.
+    /// The number of attempts; none while the call has no end.
     pub attempts: Option<u32>,
     /// The connector.
     pub connector: Option<String>,
@@ -128,7 +129,7 @@ pub struct KeptCall {
     pub action: Option<String>,
     /// The step of it.
     pub step: Option<String>,
-    /// Whether it may be repeated.
+    /// True if the call may be repeated.
     pub idempotent: bool,
     /// Where it stands.
     pub status: Option<CallStatus>,
@@ -138,7 +139,7 @@ pub struct KeptCall {
     pub code: Option<String>,
     /// The key that its caller gave.
     pub key: Option<String>,
-    /// How that key stands, while it is this call's.
+    /// The state of that key, while this call holds it.
     pub held: Option<HeldKey>,
 }
 

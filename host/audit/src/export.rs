@@ -1,4 +1,4 @@
-//! Exports: the chain as lines of JSON, which anybody can check who has the public key, without the record.
+//! Exports: the chain as lines of JSON, which any holder of the public key can verify without the audit log.
 //!
 //! ```text
 //! {"export":1,"origin":"cofferdam audit","key":"cofferdam-audit+...","part":false,"base":null}
@@ -6,10 +6,11 @@
 //! {"checkpoint":"cofferdam audit\n1000\n..."}
 //! ```
 //!
-//! A body stands there as the text that was hashed, which is JSON; so a line is checked as the bytes that it is, and
-//! has one spelling. The first line says after which entry the export begins: `base` is null at the very beginning, and
-//! else a signed statement. The last line is a signed statement about the last entry, which says that the export ends there:
-//! an export that was cut after a statement in its midst is not taken for a whole one.
+//! A body is included as the text that was hashed, which is JSON; so a line is checked byte by byte, and has
+//! one spelling. The first line contains the entry after which the export begins: `base` is null at the very
+//! beginning, and otherwise a signed statement. The last line is a signed statement about the last entry, which
+//! says that the export ends there: an export that was truncated after an earlier statement is not accepted as
+//! complete.
 
 use std::io::{self, BufRead, Read as _, Write};
 
@@ -33,9 +34,9 @@ const LINE_BYTES: u64 = 64 * 1024 * 1024;
 pub(crate) struct Header {
     export: u8,
     origin: String,
-    /// The public key, for whoever has no better source.
+    /// The public key, for readers that have no better source.
     key: String,
-    /// Whether there is more of the record than this.
+    /// True if the export covers only a part of the audit log.
     part: bool,
     /// The statement about the entry before the first.
     base: Option<String>,
@@ -100,11 +101,11 @@ pub enum ExportError {
     NoExport(&'static str),
 }
 
-/// What came of checking an export.
+/// The result of checking an export.
 pub struct Checked {
     pub outcome: Outcome,
     pub key: NoteKey,
-    /// Whether there is more of the record than this.
+    /// True if the export covers only a part of the audit log.
     pub part: bool,
 }
 
@@ -194,7 +195,8 @@ pub fn check(
     Ok(Checked { outcome, part: header.part, key })
 }
 
-/// The next line without its end; one without an end, or that is too long, or no text, is one that nobody wrote.
+/// Returns the next line without its end. A line that has no end, is too long or is not UTF-8 is returned as an
+/// empty text, which no host writes.
 fn next(lines: &mut dyn BufRead) -> io::Result<Option<String>> {
     let mut line = Vec::new();
     let read = (&mut *lines).take(LINE_BYTES).read_until(b'\n', &mut line)?;

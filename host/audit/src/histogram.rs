@@ -3,7 +3,7 @@
 /// Steps of each doubling, as a power of two.
 const STEPS: u32 = 5;
 
-/// How many durations there are of each length, in microseconds.
+/// The number of durations of each length, in microseconds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Histogram {
     // By bucket, in order; none is 0.
@@ -68,7 +68,8 @@ impl Histogram {
         }
     }
 
-    /// Whether this is what is left of more than `other` once: the same counts, and nothing longer in them.
+    /// Returns true if this can be `other` after the removal of longer durations: the same counts, and a
+    /// longest duration that is at least that of `other`.
     pub(super) fn is_rest_like(&self, other: &Self) -> bool {
         self.counts == other.counts && self.longest >= other.longest
     }
@@ -109,7 +110,7 @@ impl Histogram {
             seen += u128::from(*count);
             seen * 100 >= wanted
         })?;
-        // The middle of the bucket, but nothing that nobody took.
+        // The middle of the bucket, but never longer than the longest measured duration.
         let (from, to) = (least(*bucket), least(bucket.saturating_add(1)));
         Some((from + to.saturating_sub(from) / 2).min(self.longest))
     }

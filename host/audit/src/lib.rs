@@ -1,7 +1,8 @@
-//! The record of calls: what is asked to be written, how it is chained and sealed, and where it is kept.
+//! The audit log of calls: the commands that write it, its hash chain and sealed parts, and its storage.
 //!
-//! A call is on record before anything of it runs, and its outcome is on record before anybody hears of it. The
-//! record is a chain of entries, each with the hash of the one before it, so that nobody edits it unseen.
+//! A call is in the audit log before any part of it runs, and its outcome is in the audit log before it is
+//! reported. The audit log is a chain of entries, each with the hash of the one before it, so that every edit
+//! is detected.
 
 mod anchor;
 mod checkpoint;

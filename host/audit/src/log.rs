@@ -1,7 +1,7 @@
 //! The two traits behind which a record stands: one that writes, one that reads.
 
 use cofferdam_core::failure::AuditId;
-use cofferdam_core::home_state::Loss;
+use cofferdam_core::home_state::StateLoss;
 use jiff::Timestamp;
 
 use super::error::{AuditError, AuditTrouble};
@@ -12,8 +12,8 @@ use super::stats::{SealedUsage, Stats};
 
 /// Where calls are recorded. Several hosts may share one.
 pub trait AuditLog: Send + Sync + 'static {
-    /// Takes an order and returns at once; its answer comes when it is durable. An order whose answer nobody waits for
-    /// is carried out all the same.
+    /// Submits an order and returns at once; the reply arrives when the order is durable. An order is carried
+    /// out even if its reply is dropped.
     fn submit(&self, order: Order);
 
     /// A reader of its own, which sees all that was durable when it was asked for. It blocks: not for an executor's
@@ -28,7 +28,7 @@ pub trait AuditLog: Send + Sync + 'static {
     ///
     /// # Errors
     /// That cannot be told.
-    fn loss(&self) -> Result<Option<Loss>, AuditError> {
+    fn loss(&self) -> Result<Option<StateLoss>, AuditError> {
         Ok(None)
     }
 
@@ -61,11 +61,11 @@ pub trait AuditReader: Send {
     /// The record cannot be read.
     fn between(&mut self, from: &AuditId, to: &AuditId, most: usize) -> Result<Vec<AuditId>, AuditError>;
 
-    /// How many calls there are of each kind that `filter` lets through, and how long they took. Times are taken as
-    /// whole hours; `limit` and `before` play no part.
+    /// Returns the number of calls of each kind that match `filter`, and their durations. Times are rounded to
+    /// whole hours; `limit` and `before` are ignored.
     ///
     /// # Errors
-    /// The record cannot be read.
+    /// The audit log cannot be read.
     fn stats(&mut self, filter: &Filter) -> Result<Stats, AuditError>;
 
     /// Every code that a failure or an error on record has, in order.
@@ -100,17 +100,17 @@ pub trait AuditReader: Send {
         Ok(Vec::new())
     }
 
-    /// The calls that have an end, and of which nobody knows what was done under their key, nor decided about it: all,
-    /// or this one if it is one of them.
+    /// Returns the ended calls of which it is unknown what was done under their key, and that are not resolved:
+    /// all of them, or only `of` if it is one of them.
     ///
     /// # Errors
-    /// The record cannot be read.
+    /// The audit log cannot be read.
     fn undecided_keys(&mut self, of: Option<&AuditId>) -> Result<Vec<AuditId>, AuditError>;
 
-    /// What is sealed of a call: its request and its outcome.
+    /// Returns the sealed parts of a call: its request and its outcome.
     ///
     /// # Errors
-    /// The record cannot be read.
+    /// The audit log cannot be read.
     fn sealed(&mut self, audit_id: &AuditId) -> Result<(Option<Sealed>, Option<Sealed>), AuditError>;
 }
 
@@ -139,7 +139,7 @@ pub struct Filter {
     pub until: Option<Timestamp>,
     /// Begun before this one: the next page is that before the last one of this page.
     pub before: Option<AuditId>,
-    /// How many at most; 0 for all.
+    /// The maximum number of calls; 0 for all.
     pub limit: usize,
 }
 
@@ -160,19 +160,19 @@ pub struct CallRow {
     pub step: Option<String>,
     /// Who asked.
     pub actor: String,
-    /// Whether it may be repeated.
+    /// True if the call may be repeated.
     pub idempotent: bool,
     /// Where it stands.
     pub status: CallStatus,
-    /// Whether it has no end and its host is gone.
+    /// True if the call has no end and its host is gone.
     pub incomplete: bool,
     /// The failure's class.
     pub class: Option<String>,
     /// The failure's or the error's code.
     pub code: Option<String>,
-    /// How long it took, in microseconds; none while it has no end.
+    /// The duration in microseconds; none while the call has no end.
     pub duration_us: Option<u64>,
-    /// How many attempts were made; none while it has no end.
+    /// The number of attempts; none while the call has no end.
     pub attempts: Option<u32>,
     /// The number of its first entry in the record,
     pub first: u64,

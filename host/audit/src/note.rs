@@ -23,7 +23,7 @@ const NAME: &str = "cofferdam-audit";
 /// The number of ed25519 in notes.
 const ED25519: u8 = 1;
 
-/// What starts a line with a signature.
+/// The prefix of a signature line.
 const DASH: &str = "\u{2014} ";
 
 /// The public key that notes are checked with. Text form: `<name>+<id in hexadecimal>+<base64>`, C2SP's *vkey*.
@@ -57,7 +57,7 @@ impl NoteKey {
         (key.to_string() == text.trim()).then_some(key)
     }
 
-    /// The id: what a note says of who signed it.
+    /// Returns the key id, which a note contains to name its signer.
     #[must_use]
     pub fn id(&self) -> String {
         self.id_bytes().iter().map(|byte| format!("{byte:02x}")).collect()

@@ -1,4 +1,4 @@
-//! What is asked of the record: a call opened, added to, closed; and what it answers.
+//! Commands to the audit log, which open, extend and close calls, and their replies.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::verify::Accepted;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CallStatus {
-    /// It was begun, and has no end yet. Where its host is gone it is incomplete.
+    /// The call has begun and has no end yet. If its host is gone, it is incomplete.
     Running,
     /// It has a value.
     Value,
@@ -65,7 +65,7 @@ impl CallStatus {
     }
 }
 
-/// What is called: what calls are found by.
+/// The target of a call, by which calls are searched.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Route {
     /// The connector, as `name@version`.
@@ -78,7 +78,7 @@ pub struct Route {
     pub step: Option<Arc<str>>,
 }
 
-/// How a call ended: what calls are found by, too.
+/// The outcome of a call, by which calls are searched as well.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Verdict {
     /// The status; never running.
@@ -94,40 +94,42 @@ pub struct Verdict {
 pub struct KeyClaim {
     /// The key.
     pub key: Arc<str>,
-    /// The SHA-256 of all that makes the call what it is: who asks, connector, operation, arguments, identities.
+    /// The SHA-256 of everything that identifies the call: actor, connector, operation, arguments, identities.
     pub fingerprint: [u8; 32],
     /// When it is given: an outcome that stood until before then stands no more.
     pub at: Timestamp,
-    /// What is to run under it.
+    /// The kind of call that is to run under the key.
     pub of: KeyOf,
 }
 
-/// What is to run under a key.
+/// The kind of call that is to run under a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyOf {
     /// A call.
     Call,
-    /// A step of an action. What such a step came to stands for its key however long ago that was, if it has a value or
-    /// must not be repeated: an action that goes on under its key does nothing twice.
+    /// A step of an action. The outcome of such a step stays valid for its key regardless of its age if it has
+    /// a value or must not be repeated: an action that continues under its key does nothing twice.
     Step,
     /// An action.
     Action {
         /// The action, as `name@version`.
         action: Arc<str>,
-        /// The keys of its steps. It does not begin where one of them is not its own. Where it begins anew, since what
-        /// it came to before stands no more, what its steps came to then does not, either.
+        /// The keys of its steps. The action does not begin if another call holds one of them. If it begins
+        /// again because its earlier outcome has expired, the earlier outcomes of its steps have expired as
+        /// well.
         steps: Vec<Arc<str>>,
     },
 }
 
-/// What becomes of a call's key at its end.
+/// The state of a call's key after the call's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyEnd {
-    /// The outcome stands for the key until then: whoever gives it again gets it.
+    /// The outcome is stored for the key until then: a call that uses the key again receives it.
     Keeps(Timestamp),
     /// Nothing was done under it, or it may be tried again: the next to give it runs.
     Free,
-    /// What was done under it is not known, and must not be done twice: nobody runs under it until somebody decides.
+    /// It is unknown what was done under the key, and it must not be done twice: no call runs under the key
+    /// until an operator decides.
     Unknown,
 }
 
@@ -142,12 +144,12 @@ pub struct OpenCall {
     pub route: Route,
     /// Who asks.
     pub actor: Arc<str>,
-    /// Whether it may be repeated.
+    /// True if the call may be repeated.
     pub idempotent: bool,
     /// The key, where the caller gave one.
     pub key: Option<KeyClaim>,
-    /// The incomplete call that this one does again. It is settled as resumed in the same commit; where it was
-    /// settled before, nothing is opened. Beside it, who says so.
+    /// The incomplete call that this call resumes, and the actor that asks for it. It is marked as resumed in
+    /// the same commit; if it was already resolved, nothing is opened.
     pub resumes: Option<(AuditId, Arc<str>)>,
     /// Its first events.
     pub entry: Entry,
@@ -162,13 +164,13 @@ pub struct CloseCall {
     pub audit_id: AuditId,
     /// When.
     pub at: Timestamp,
-    /// How long it took from when it was received, in microseconds.
+    /// The duration since the call was received, in microseconds.
     pub duration_us: u64,
-    /// How many attempts were made.
+    /// The number of attempts.
     pub attempts: u32,
     /// How it ended.
     pub verdict: Verdict,
-    /// What becomes of its key.
+    /// The state of its key from now on.
     pub key: KeyEnd,
     /// Its last events.
     pub entry: Entry,
@@ -176,20 +178,20 @@ pub struct CloseCall {
     pub outcome: Option<Sealed>,
 }
 
-/// What is decided about a call that never ended.
+/// The decision about a call that never ended.
 #[derive(Debug, Clone)]
 pub struct Decision {
     /// Resumed or skipped.
     pub status: CallStatus,
     /// When.
     pub at: Timestamp,
-    /// What is said of it on record: who decided, and why.
+    /// The facts that the audit log stores about the decision: the actor and the reason.
     pub facts: Map<String, Value>,
-    /// Whether the key that its caller gave may be used again. Where not, nobody ever runs under it.
+    /// True if the key that the caller gave may be used again. If false, no call ever runs under it.
     pub frees_key: bool,
 }
 
-/// What came of opening a call.
+/// The result of opening a call.
 #[derive(Debug, Clone)]
 pub enum Opened {
     /// It is on record and may run.
@@ -200,14 +202,14 @@ pub enum Opened {
     Decided,
 }
 
-/// How a key stands that was given before.
+/// The state of an idempotency key that was given before.
 #[derive(Debug, Clone)]
 pub enum Standing {
     /// Its call has an outcome. None is kept where the operator keeps none.
     Done {
         /// The call.
         audit_id: AuditId,
-        /// Whether it might have been repeated.
+        /// True if the call may have been repeated.
         idempotent: bool,
         /// Its sealed outcome.
         outcome: Option<Sealed>,
@@ -227,11 +229,11 @@ pub enum Standing {
         /// The call.
         audit_id: AuditId,
     },
-    /// Nobody gave it, or it may be used again.
+    /// The key is unused, or it may be used again.
     Free,
 }
 
-/// What was pruned, or would be.
+/// The result of pruning, or of its dry run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Pruned {
     /// How many entries.
@@ -254,20 +256,20 @@ pub struct Stopped {
     pub audit_id: AuditId,
     /// Why.
     pub why: StoppedBy,
-    /// The command that decides about it, where somebody has to.
+    /// The command that resolves the call, if a decision of the operator is required.
     pub decide: Option<String>,
 }
 
-/// What of a call must not be forgotten yet.
+/// The reason that a call must not be pruned yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum StoppedBy {
     /// It has no end yet, and its host lives.
     Running,
-    /// It was cut short, and nobody decided about it.
+    /// The call is incomplete and not resolved.
     Incomplete,
-    /// What was done under its idempotency key is not known, and nobody decided about it.
+    /// It is unknown what was done under the call's idempotency key, and this is not resolved.
     KeyUndecided,
     /// Its outcome stands for its idempotency key for a while yet.
     KeyStands,
@@ -326,7 +328,7 @@ pub enum Order {
         audit_id: AuditId,
         /// Its events.
         entry: Entry,
-        /// Where somebody waits for it.
+        /// The reply channel, if a caller waits for it.
         reply: Option<Reply<()>>,
     },
     /// A call ends. `open` is there where nothing of it was written before.
@@ -335,16 +337,16 @@ pub enum Order {
         open: Option<Box<OpenCall>>,
         /// Its end.
         call: Box<CloseCall>,
-        /// Where somebody waits for it.
+        /// The reply channel, if a caller waits for it.
         reply: Option<Reply<()>>,
     },
-    /// What is decided about a call that never ended.
+    /// Decides about a call that never ended.
     Settle {
         /// The call.
         audit_id: AuditId,
         /// What.
         decision: Box<Decision>,
-        /// Whether it was still to be decided.
+        /// Receives true if the call was still undecided.
         reply: Reply<bool>,
     },
     /// How a key stands.
@@ -370,7 +372,7 @@ pub enum Order {
     Prune {
         /// Calls that were received before.
         before: Timestamp,
-        /// Whether only to say what would go.
+        /// True to report only what would be pruned.
         dry_run: bool,
         /// What went.
         reply: Reply<Pruned>,
@@ -402,7 +404,7 @@ impl Order {
 #[derive(Debug)]
 pub struct Written<T>(oneshot::Receiver<Result<T, AuditError>>);
 
-/// Where an answer goes, and where it comes from.
+/// Creates the channel of a reply: its sender and its receiver.
 #[must_use]
 pub fn written<T>() -> (Reply<T>, Written<T>) {
     let (reply, answer) = oneshot::channel();

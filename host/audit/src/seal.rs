@@ -1,8 +1,8 @@
-//! What is kept whole for replay, sealed with a key of the host: requests and outcomes.
+//! Seals requests and outcomes, which are stored completely for replay, with a key of the host.
 //!
-//! XChaCha20-Poly1305 under a key derived from the host's. The nonce is the call's id and what is sealed of it: both
-//! are new with each call, and each is sealed once. So is what the seal is bound to: a sealed text that is moved to
-//! another call does not open.
+//! The cipher is XChaCha20-Poly1305 under a key derived from the host's. The nonce consists of the call's id
+//! and the sealed part's kind: both are new with each call, and each is sealed once. A sealed text
+//! that is moved to another call does not open, since its nonce differs.
 
 use bytes::Bytes;
 use chacha20poly1305::aead::{Aead, AeadInOut, KeyInit, Payload};
@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 
 use super::error::{AuditError, AuditTrouble};
 
-/// What every seal is bound to beside its call.
+/// The context that every seal is bound to, in addition to its call.
 const BOUND_TO: &[u8] = b"cofferdam audit v1";
 
 /// A sealed text. Cheap to clone.
@@ -34,7 +34,7 @@ impl Sealed {
     }
 }
 
-/// What of a call is sealed.
+/// The part of a call that is sealed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// All that is needed to do it again.

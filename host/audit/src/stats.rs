@@ -1,4 +1,4 @@
-//! What is counted of many calls: how many ended how, and how long they took.
+//! Statistics of many calls: their number by outcome, and their durations.
 
 use jiff::Timestamp;
 
@@ -31,7 +31,7 @@ pub struct StatsGroup {
     pub class: Option<String>,
     /// How many there are.
     pub calls: u64,
-    /// How long they took. Those that somebody else decided about took no time.
+    /// The durations. Calls that were resolved by a decision have none.
     pub durations: Histogram,
 }
 
@@ -51,7 +51,7 @@ impl Stats {
         self.groups.iter().map(|group| group.calls).sum()
     }
 
-    /// How long all of them took.
+    /// Returns the durations of all of them.
     #[must_use]
     pub fn durations(&self) -> Histogram {
         let mut all = Histogram::default();

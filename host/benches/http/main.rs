@@ -21,7 +21,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cofferdam::{Compiler, ConnectorRef, Host};
 use cofferdam_egress::egress::{
-    Authorization, Client, Departure, Policy, PrivateGrant, SystemResolver, Timeouts, default_tls,
+    Authorization, EgressClient, EgressPolicy, EgressTimeouts, PrivateGrant, RequestDeparture,
+    SystemResolver, default_tls,
 };
 use cofferdam_model::manifest::HostGrant;
 use cofferdam_test_support::package::guest_package;
@@ -40,7 +41,7 @@ const MANY: u32 = 64;
 /// What is posted.
 const BODY: &[u8] = &[b'x'; 100];
 
-fn native(name: &'static str, client: &Client, url: &str, body: Option<&'static [u8]>) -> Row {
+fn native(name: &'static str, client: &EgressClient, url: &str, body: Option<&'static [u8]>) -> Row {
     let (client, url) = (client.clone(), url.to_owned());
     Row::new(name, 1, move || {
         let (client, url) = (client.clone(), url.clone());
@@ -51,9 +52,11 @@ fn native(name: &'static str, client: &Client, url: &str, body: Option<&'static 
             };
             let request = request.unwrap();
             let target = client.policy().decide(request.uri(), None).unwrap();
-            let (timeouts, nothing) = (Timeouts::default(), Authorization::default());
-            let answer =
-                client.send(request, &target, &timeouts, &nothing, Departure::default()).await.unwrap();
+            let (timeouts, nothing) = (EgressTimeouts::default(), Authorization::default());
+            let answer = client
+                .send(request, &target, &timeouts, &nothing, RequestDeparture::default())
+                .await
+                .unwrap();
             assert_eq!(answer.status(), 200);
             answer.into_body().collect().await.unwrap();
         }
@@ -88,11 +91,13 @@ fn main() {
         // Each its own: connections live in the runtime that made them.
         let runtime = Builder::new_multi_thread().worker_threads(threads).enable_all().build().unwrap();
         let host = home.builder_alone().concurrency(256).allow_private(server.host_port()).build().unwrap();
-        let policy =
-            Policy::new(std::slice::from_ref(&grant), &[PrivateGrant::parse(&server.host_port()).unwrap()]);
+        let policy = EgressPolicy::new(
+            std::slice::from_ref(&grant),
+            &[PrivateGrant::parse(&server.host_port()).unwrap()],
+        );
         let unrecorded = home.builder_alone().concurrency(256).allow_private(server.host_port());
         let unrecorded = unrecorded.audit_log(Arc::new(Discard)).build().unwrap();
-        let client = Client::new(default_tls([]).unwrap(), Arc::new(SystemResolver::default()), policy);
+        let client = EgressClient::new(default_tls([]).unwrap(), Arc::new(SystemResolver::default()), policy);
         let before = server.connections();
         println!("{threads} threads, {callers} callers:");
         load::rounds(

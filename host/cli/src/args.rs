@@ -25,7 +25,7 @@ From source to a call:
 A connector that asks for a credential gets it sent for it, once it is bound:
   cofferdam binding set bearer/slack
 
-`cofferdam COMMAND --help` has examples of each command. Exit codes are in docs/exit-codes.md.";
+`cofferdam COMMAND --help` has examples of each command. Exit codes are in docs/reference/exit-codes.md.";
 
 /// Runs connectors from others: verified, granted only what they declare, limited, recorded.
 ///
@@ -36,7 +36,7 @@ A connector that asks for a credential gets it sent for it, once it is bound:
 #[command(subcommand_required = true, disable_help_subcommand = true)]
 pub(super) struct Cli {
     #[command(flatten)]
-    pub(super) globals: Globals,
+    pub(super) globals: GlobalArgs,
     #[command(subcommand)]
     pub(super) command: Command,
 }
@@ -44,7 +44,7 @@ pub(super) struct Cli {
 /// What every command takes.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Global options")]
-pub(super) struct Globals {
+pub(super) struct GlobalArgs {
     /// The directory with the keyring, the installed connectors and `config.toml`.
     ///
     /// By default the `cofferdam` directory in the user's data directory ($XDG_DATA_HOME, or
@@ -76,8 +76,8 @@ pub(super) struct Globals {
     ///
     /// With `json`, errors are one line of JSON too: on standard error, but for `call`, whose failures are
     /// its answer and go to standard output.
-    #[arg(long, global = true, value_enum, default_value_t = Format::Human, value_name = "FORMAT")]
-    pub(super) format: Format,
+    #[arg(long, global = true, value_enum, default_value_t = OutputFormat::Human, value_name = "FORMAT")]
+    pub(super) format: OutputFormat,
 
     /// Prints results and errors alone: no progress, no notes, no warnings.
     #[arg(short, long, global = true, conflicts_with = "verbose")]
@@ -88,8 +88,8 @@ pub(super) struct Globals {
     pub(super) verbose: u8,
 
     /// When to colour. NO_COLOR, CLICOLOR and CLICOLOR_FORCE are honoured.
-    #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
-    pub(super) color: Color,
+    #[arg(long, global = true, value_enum, default_value_t = ColorMode::Auto, value_name = "WHEN")]
+    pub(super) color: ColorMode,
 
     /// How log lines are written to standard error. RUST_LOG chooses which (like `cofferdam=debug`).
     #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT")]
@@ -98,7 +98,7 @@ pub(super) struct Globals {
 
 /// How results are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Format {
+pub(super) enum OutputFormat {
     /// For people.
     Human,
     /// One line of JSON.
@@ -116,7 +116,7 @@ pub(super) enum LogFormat {
 
 /// When to colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Color {
+pub(super) enum ColorMode {
     /// On terminals.
     Auto,
     /// Always.
@@ -125,7 +125,7 @@ pub(super) enum Color {
     Never,
 }
 
-impl Color {
+impl ColorMode {
     /// Decides it for everything that this process prints from now on.
     pub(super) fn apply(self) {
         let choice = match self {

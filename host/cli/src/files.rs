@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use cofferdam_core::document::DocumentError;
 use cofferdam_core::error::{HostError, HostErrorKind};
-use cofferdam_core::failure::safe_line;
+use cofferdam_core::failure::sanitize_line;
 use cofferdam_core::private_file::{self, FileError, FileFault, FilePolicy, PrivateFile};
 use cofferdam_model::package;
 use zeroize::Zeroizing;
@@ -24,7 +24,7 @@ const SECRET_BYTES: u64 = 64 * 1024;
 
 /// A path, fit for a message.
 pub(super) fn shown(path: &Path) -> String {
-    safe_line(&path.to_string_lossy(), 400)
+    sanitize_line(&path.to_string_lossy(), 400)
 }
 
 /// Why the system refused, in words that name the remedy where there is one.
@@ -38,7 +38,7 @@ pub(super) fn reason(error: &io::Error) -> String {
         io::ErrorKind::IsADirectory => "it is a directory".into(),
         io::ErrorKind::NotADirectory => "a part of the path is not a directory".into(),
         io::ErrorKind::InvalidData => "it is not UTF-8 text".into(),
-        _ => safe_line(&error.to_string(), 200),
+        _ => sanitize_line(&error.to_string(), 200),
     }
 }
 
@@ -50,7 +50,7 @@ pub(super) fn unreadable(what: &str, path: &Path, error: io::Error) -> HostError
         io::ErrorKind::PermissionDenied => "Give this user the permission to read it.",
         _ => "Name a file that can be read.",
     };
-    HostError::new(HostErrorKind::InputUnreadable, message).hint(hint).because(error)
+    HostError::new(HostErrorKind::InputUnreadable, message).with_hint(hint).with_source(error)
 }
 
 /// The error for a file that cannot be written.
@@ -66,7 +66,7 @@ pub(super) fn unwritable(path: &Path, error: io::Error) -> HostError {
         _ => "Give this user the permission, or name another path.",
     };
     let message = format!("{} cannot be written: {why}; nothing was changed.", shown(path));
-    HostError::new(HostErrorKind::OutputUnwritable, message).hint(hint).because(error)
+    HostError::new(HostErrorKind::OutputUnwritable, message).with_hint(hint).with_source(error)
 }
 
 /// A package or a component: bytes within what the host takes.
@@ -145,7 +145,7 @@ fn unusable(what: &str, path: &Path, error: FileError, remedy: Option<&str>) -> 
         }
         _ => fault.fix().to_owned(),
     };
-    fault.into_host_error(HostErrorKind::Validation, &format!("{what} {}", shown(path))).hint(hint)
+    fault.into_host_error(HostErrorKind::Validation, &format!("{what} {}", shown(path))).with_hint(hint)
 }
 
 /// Reads at most `max` bytes of a stream.
@@ -176,8 +176,8 @@ fn open(what: &str, path: &Path) -> Result<File, HostError> {
 }
 
 fn too_long(what: &str, path: &Path, max: u64) -> HostError {
-    let message = format!("{what} {} has more than {}.", shown(path), super::page::bytes(max));
-    HostError::new(HostErrorKind::Validation, message).hint("Is it the file that was meant?")
+    let message = format!("{what} {} has more than {}.", shown(path), super::layout::bytes(max));
+    HostError::new(HostErrorKind::Validation, message).with_hint("Is it the file that was meant?")
 }
 
 /// Replaces a file in one step; it keeps its mode and its owner.
@@ -195,7 +195,7 @@ pub(super) fn write_new_secret(path: &Path, text: &str) -> Result<(), HostError>
     written.map_err(|error| match io::Error::from(error) {
         error if error.kind() == io::ErrorKind::AlreadyExists => {
             let message = format!("{} exists already; keys are never overwritten.", shown(path));
-            HostError::new(HostErrorKind::Conflict, message).hint("Name another file with --out.")
+            HostError::new(HostErrorKind::Conflict, message).with_hint("Name another file with --out.")
         }
         error => unwritable(path, error),
     })
@@ -239,7 +239,7 @@ mod tests {
         set(dir.path(), 0o777);
         for path in [&path, &link] {
             let error = read_private("It", path).unwrap_err();
-            assert!(error.hint_text().unwrap().contains(dir.path().to_str().unwrap()), "{error}");
+            assert!(error.hint().unwrap().contains(dir.path().to_str().unwrap()), "{error}");
         }
         set(dir.path(), 0o755);
         set(&path, 0o664);
@@ -282,7 +282,7 @@ mod tests {
         for open in [0o640, 0o604, 0o620, 0o644] {
             std::fs::set_permissions(&path, Permissions::from_mode(open)).unwrap();
             let error = read_key(&path).unwrap_err();
-            assert!(error.hint_text().unwrap().contains("chmod 600"), "{error}");
+            assert!(error.hint().unwrap().contains("chmod 600"), "{error}");
         }
     }
 

@@ -7,37 +7,37 @@
 
 #![allow(rustdoc::invalid_html_tags, reason = "doc comments here are the text of --help")]
 
+mod actor;
+mod allow_private;
 mod args;
 mod commands;
+mod config_file;
 mod debug;
+mod detail_lines;
 mod exit_codes;
 pub mod explain;
-mod facts;
 #[cfg(cofferdam_failpoints)]
 mod failpoints;
 mod files;
+mod layout;
 #[cfg(feature = "server")]
 mod listen;
 mod logging;
-mod page;
 mod passphrase;
-mod private;
 mod process_setup;
 mod progress;
 mod prompt;
 #[cfg(test)]
-mod reference;
+mod reference_tests;
 mod report;
 mod retries;
 mod runtime;
 mod secrets;
 mod session;
-mod settings;
 mod telemetry;
 mod tool_result;
 mod toolchain;
 mod ui;
-mod user;
 
 use std::process::ExitCode;
 
@@ -47,7 +47,7 @@ use args::Cli;
 use session::Session;
 use ui::Ui;
 
-/// Runs the command line of this process; the exit code is one of `docs/exit-codes.md`.
+/// Runs the command line of this process; the exit code is one of `docs/reference/exit-codes.md`.
 #[must_use]
 pub fn main() -> ExitCode {
     process_setup::prepare();
@@ -72,12 +72,12 @@ pub fn main() -> ExitCode {
     let ui = Ui::new(&cli.globals);
     let telemetry = match logging::start(&cli.globals) {
         Ok(telemetry) => telemetry,
-        Err(stop) => return report::stopped(&ui, stop),
+        Err(stop) => return report::report_end(&ui, stop),
     };
     let session = Session::new(&ui, cli.globals);
     let code = match commands::run(cli.command, &session) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(stop) => report::stopped(&ui, stop),
+        Err(stop) => report::report_end(&ui, stop),
     };
     // A prompt that a signal cut off still has the terminal in its own mode.
     prompt::restore();

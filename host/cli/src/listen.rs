@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cofferdam_core::error::HostError;
 use cofferdam_core::limits::{LimitRequest, parse_time};
-use cofferdam_server::server::{RequestBudget, ServerSettings, ServerTls, Token};
+use cofferdam_server::server::{BearerToken, RequestBudget, ServerSettings, ServerTls};
 
 use super::files;
 use super::ui::Ui;
@@ -16,7 +16,7 @@ const PEM_BYTES: u64 = 1024 * 1024;
 
 /// Whom a server answers, and over what.
 #[derive(Debug, Clone, Default, clap::Args)]
-pub(super) struct Listen {
+pub(super) struct ListenArgs {
     /// The file with the token that requests have to carry as `Authorization: Bearer ...`; only its owner may be able
     /// to read it. COFFERDAM_MCP_TOKEN (for `mcp`) or COFFERDAM_SERVE_TOKEN (for `serve`) may hold the token itself.
     #[arg(long, value_name = "FILE", help_heading = "Listening")]
@@ -44,7 +44,7 @@ pub(super) struct Listen {
     behind_tls: bool,
 }
 
-impl Listen {
+impl ListenArgs {
     /// Whether any of it was given: it means nothing without a server.
     pub(super) fn is_given(&self) -> bool {
         self.token_file.is_some()
@@ -58,15 +58,15 @@ impl Listen {
         &self,
         address: SocketAddr,
         variable: &str,
-        pace: &Pace,
+        pace: &ServerLimits,
     ) -> Result<ServerSettings, HostError> {
         let mut settings = ServerSettings::new(address).grace(pace.grace).budget(pace.budget());
         let token = match &self.token_file {
-            Some(path) => Some(Token::new(&files::read_private("The token file", path)?)?),
+            Some(path) => Some(BearerToken::new(&files::read_private("The token file", path)?)?),
             // One that is set and empty was meant to be something: it is refused as a file without a token is.
             None => match std::env::var_os(variable) {
                 None => None,
-                Some(token) => Some(Token::new(token.to_str().unwrap_or_default())?),
+                Some(token) => Some(BearerToken::new(token.to_str().unwrap_or_default())?),
             },
         };
         if let Some(token) = token {
@@ -99,7 +99,7 @@ pub(super) fn note_who_can_ask(ui: &Ui, has_token: bool) {
 
 /// How much a server does at once, and how it ends.
 #[derive(Debug, Clone, Copy, clap::Args)]
-pub(super) struct Pace {
+pub(super) struct ServerLimits {
     /// How many calls run at once, 1 to 1024; more wait their turn, and many more are refused as busy.
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(super) concurrency: u32,
@@ -114,7 +114,7 @@ pub(super) struct Pace {
     pub(super) request_memory: usize,
 }
 
-impl Pace {
+impl ServerLimits {
     /// The memory for requests.
     pub(super) fn budget(&self) -> RequestBudget {
         RequestBudget::new(self.request_memory)

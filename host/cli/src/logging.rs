@@ -1,7 +1,7 @@
 //! Log lines on standard error: warnings unless more is asked for.
 
 use cofferdam_core::error::{HostError, HostErrorKind};
-use cofferdam_core::failure::safe_line;
+use cofferdam_core::failure::sanitize_line;
 use cofferdam_runtime::call::SPANS;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::filter_fn;
@@ -9,9 +9,9 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
 
-use super::args::{Globals, LogFormat};
-use super::report::Stop;
-use super::telemetry::{Started, Telemetry};
+use super::args::{GlobalArgs, LogFormat};
+use super::report::CommandError;
+use super::telemetry::{Telemetry, TelemetryStart};
 
 /// Whose lines may be finer than `info`. Other libraries see requests before they are encrypted, or what is signed,
 /// and write what they see: credentials would stand in a log that somebody asked for to find another fault.
@@ -28,7 +28,7 @@ fn may_write(target: &str, level: LevelFilter) -> bool {
 
 /// Starts logging: what `RUST_LOG` says, else what `-v` and `-q` say. The record of calls is at `info`. Spans go to a
 /// collector besides, where the environment names one.
-pub(super) fn start(globals: &Globals) -> Result<Telemetry, Stop> {
+pub(super) fn start(globals: &GlobalArgs) -> Result<Telemetry, CommandError> {
     let asked = std::env::var("RUST_LOG").ok().filter(|text| !text.trim().is_empty());
     let by_flags = match (globals.quiet, globals.verbose) {
         (true, _) => "error",
@@ -39,10 +39,11 @@ pub(super) fn start(globals: &Globals) -> Result<Telemetry, Stop> {
     };
     let text = asked.as_deref().unwrap_or(by_flags);
     let filter = EnvFilter::builder().parse(text).map_err(|error| {
-        let message = format!("RUST_LOG is `{}`, which is not a filter of log lines.", safe_line(text, 100));
+        let message =
+            format!("RUST_LOG is `{}`, which is not a filter of log lines.", sanitize_line(text, 100));
         HostError::new(HostErrorKind::Configuration, message)
-            .hint("Write it like RUST_LOG=cofferdam=debug, or unset it.")
-            .because(error)
+            .with_hint("Write it like RUST_LOG=cofferdam=debug, or unset it.")
+            .with_source(error)
     })?;
     let color = anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never;
     let safe = filter_fn(|line| may_write(line.target(), (*line.level()).into()));
@@ -51,7 +52,7 @@ pub(super) fn start(globals: &Globals) -> Result<Telemetry, Stop> {
         LogFormat::Text => lines.with_ansi(color).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
-    let Started { telemetry, spans, warning } = Telemetry::from_environment();
+    let TelemetryStart { telemetry, spans, warning } = Telemetry::from_environment();
     let subscriber = tracing_subscriber::registry().with(spans);
     // Only a program that has its own subscriber already could make this fail, and it may keep it.
     drop(subscriber.with(lines.with_filter(filter).with_filter(safe)).try_init());

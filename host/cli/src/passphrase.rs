@@ -59,13 +59,13 @@ const REMEDY: &str = "Give it with --passphrase-file FILE, or in COFFERDAM_VAULT
 pub(super) fn ask_new() -> Result<Secret, HostError> {
     let unasked = || {
         let message = "A new passphrase is needed, and nobody is there to give it; nothing was changed.";
-        HostError::new(HostErrorKind::Validation, message).hint("Add --new-passphrase-file FILE.")
+        HostError::new(HostErrorKind::Validation, message).with_hint("Add --new-passphrase-file FILE.")
     };
     let first = Zeroizing::new(prompt::hidden("New passphrase of the vault: ").ok_or_else(unasked)?);
     let second = Zeroizing::new(prompt::hidden("The same again: ").ok_or_else(unasked)?);
     if *first != *second {
         let message = "The two passphrases are not the same; nothing was changed.";
-        return Err(HostError::new(HostErrorKind::Validation, message).hint("Run the command again."));
+        return Err(HostError::new(HostErrorKind::Validation, message).with_hint("Run the command again."));
     }
     accepted(first, "What was typed")
 }
@@ -95,5 +95,5 @@ fn accepted(mut text: Zeroizing<String>, place: &str) -> Result<Secret, HostErro
 
 fn unusable(place: &str, how: &str) -> HostError {
     let message = format!("The passphrase cannot be used: {place} {how}.");
-    HostError::new(HostErrorKind::Validation, message).hint("A passphrase is one line of text.")
+    HostError::new(HostErrorKind::Validation, message).with_hint("A passphrase is one line of text.")
 }

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use cofferdam_core::failure::safe_line;
+use cofferdam_core::failure::sanitize_line;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::ui::Ui;
@@ -56,7 +56,7 @@ impl Spinner {
     /// None while somebody is asked something: this thread must not wait for the answer.
     fn start(what: &str) -> Option<Self> {
         let mut terminal = TERMINAL.try_lock().ok()?;
-        let bar = ProgressBar::new_spinner().with_message(safe_line(what, 200));
+        let bar = ProgressBar::new_spinner().with_message(sanitize_line(what, 200));
         // The template is ours; a wrong one would leave the default.
         if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
             bar.set_style(style);
@@ -78,38 +78,38 @@ impl Drop for Spinner {
 }
 
 /// Says how much of something long is done: a bar on a terminal, a line now and then elsewhere.
-pub(super) struct Counted(Shown);
+pub(super) struct ProgressCounter(ProgressDisplay);
 
-enum Shown {
+enum ProgressDisplay {
     Bar(ProgressBar),
     Lines { ui: Ui, what: String, next: Instant },
 }
 
-impl Counted {
+impl ProgressCounter {
     /// Begins to count `what`.
     pub(super) fn start(ui: &Ui, what: &str) -> Self {
         if !ui.animates() {
             let next = Instant::now() + LINE_AFTER;
-            return Self(Shown::Lines { ui: ui.clone(), what: what.to_owned(), next });
+            return Self(ProgressDisplay::Lines { ui: ui.clone(), what: what.to_owned(), next });
         }
-        let bar = ProgressBar::no_length().with_message(safe_line(what, 200));
+        let bar = ProgressBar::no_length().with_message(sanitize_line(what, 200));
         // The template is ours; a wrong one would leave the default.
         if let Ok(style) =
             ProgressStyle::with_template("{bar:30} {human_pos} of {human_len} {msg} ({elapsed})")
         {
             bar.set_style(style);
         }
-        Self(Shown::Bar(bar))
+        Self(ProgressDisplay::Bar(bar))
     }
 
     /// So many of so many.
     pub(super) fn at(&mut self, done: u64, of: u64) {
         match &mut self.0 {
-            Shown::Bar(bar) => {
+            ProgressDisplay::Bar(bar) => {
                 bar.set_length(of);
                 bar.set_position(done);
             }
-            Shown::Lines { ui, what, next } => {
+            ProgressDisplay::Lines { ui, what, next } => {
                 let now = Instant::now();
                 if now >= *next {
                     *next = now + LINES_APART;
@@ -128,9 +128,9 @@ fn said(done: u64, of: u64, what: &str) -> String {
     }
 }
 
-impl Drop for Counted {
+impl Drop for ProgressCounter {
     fn drop(&mut self) {
-        if let Shown::Bar(bar) = &self.0 {
+        if let ProgressDisplay::Bar(bar) = &self.0 {
             bar.finish_and_clear();
         }
     }

@@ -42,8 +42,8 @@ pub(super) fn restore() {
 
 fn read_hidden(question: &str) -> io::Result<String> {
     let mut terminal = terminal()?;
-    let keys = Keys(terminal.try_clone()?);
-    let restored_at_end = Hidden::start(&terminal)?;
+    let keys = TerminalKeys(terminal.try_clone()?);
+    let restored_at_end = EchoGuard::start(&terminal)?;
     terminal.write_all(question.as_bytes())?;
     let answer = read_password_with_config(ConfigBuilder::new().input_reader(keys).output_discard().build());
     drop(restored_at_end);
@@ -58,9 +58,9 @@ fn terminal() -> io::Result<File> {
 }
 
 /// Restores the terminal when it is dropped.
-struct Hidden;
+struct EchoGuard;
 
-impl Hidden {
+impl EchoGuard {
     /// Turns off echo, line editing (which cuts lines at 4,096 bytes) and the keys that raise signals: a signal
     /// would end the process before the mode is restored.
     fn start(terminal: &File) -> io::Result<Self> {
@@ -76,16 +76,16 @@ impl Hidden {
     }
 }
 
-impl Drop for Hidden {
+impl Drop for EchoGuard {
     fn drop(&mut self) {
         restore();
     }
 }
 
 /// The typed characters; Ctrl-C ends it with [`ErrorKind::Interrupted`].
-struct Keys(File);
+struct TerminalKeys(File);
 
-impl Read for Keys {
+impl Read for TerminalKeys {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let read = loop {
             match self.0.read(bytes) {

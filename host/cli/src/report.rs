@@ -13,13 +13,13 @@ use cofferdam_runtime::host::Host;
 use serde_json::{Value, json};
 
 use super::args::Cli;
+use super::detail_lines;
 use super::exit_codes::{INTERRUPTED, TERMINATED, USAGE};
-use super::facts;
 use super::ui::{Ui, err_line};
 
 /// What ends a command before its result.
 #[derive(Debug)]
-pub(super) enum Stop {
+pub(super) enum CommandError {
     /// It failed, and the error is not shown yet. The audit log has nothing under the error's id.
     Error(Error),
     /// It failed, and the audit log has the call under the error's id.
@@ -34,21 +34,21 @@ pub(super) enum Stop {
     PipeClosed,
 }
 
-impl From<HostError> for Stop {
+impl From<HostError> for CommandError {
     fn from(error: HostError) -> Self {
         Self::Error(Error::Host(error))
     }
 }
 
-impl From<Error> for Stop {
+impl From<Error> for CommandError {
     fn from(error: Error) -> Self {
         Self::Error(error)
     }
 }
 
-impl Stop {
+impl CommandError {
     /// Why a call of `host` has no value.
-    pub(super) fn of_call(error: Error, host: &Host) -> Self {
+    pub(super) fn from_call(error: Error, host: &Host) -> Self {
         match is_logged(host, id_of(&error)) {
             Some(true) => Self::Recorded(error),
             Some(false) | None => Self::Error(error),
@@ -79,18 +79,18 @@ fn id_of(error: &Error) -> &AuditId {
 }
 
 /// Shows why the command ended; the exit code.
-pub(super) fn stopped(ui: &Ui, stop: Stop) -> ExitCode {
+pub(super) fn report_end(ui: &Ui, stop: CommandError) -> ExitCode {
     match stop {
-        Stop::Error(error) => {
+        CommandError::Error(error) => {
             show(ui, &error);
             ExitCode::from(exit_code(&error))
         }
-        Stop::Recorded(error) if ui.json() => {
+        CommandError::Recorded(error) if ui.json() => {
             // An envelope is strings and numbers: nothing in it can fail.
             show_envelope(&serde_json::to_string(&error).unwrap_or_default());
             ExitCode::from(exit_code(&error))
         }
-        Stop::Recorded(error) => {
+        CommandError::Recorded(error) => {
             show(ui, &error);
             let id = id_of(&error);
             let code = match &error {
@@ -101,13 +101,13 @@ pub(super) fn stopped(ui: &Ui, stop: Stop) -> ExitCode {
             err_line("  more: ", DIM, &format!("cofferdam audit show {id}"));
             ExitCode::from(exit_code(&error))
         }
-        Stop::Shown(code) => ExitCode::from(code),
-        Stop::Interrupted => {
+        CommandError::Shown(code) => ExitCode::from(code),
+        CommandError::Interrupted => {
             ui.note("cancelled");
             ExitCode::from(INTERRUPTED)
         }
-        Stop::Terminated => ExitCode::from(TERMINATED),
-        Stop::PipeClosed => ExitCode::SUCCESS,
+        CommandError::Terminated => ExitCode::from(TERMINATED),
+        CommandError::PipeClosed => ExitCode::SUCCESS,
     }
 }
 
@@ -122,10 +122,10 @@ pub(super) fn exit_code(error: &Error) -> u8 {
 }
 
 /// The error, with the signal that ended the call, if one did.
-pub(super) fn told_by(stop: Option<Stop>, error: Error) -> Error {
+pub(super) fn with_signal(stop: Option<CommandError>, error: Error) -> Error {
     match (stop, error) {
         (Some(stop), Error::Host(error)) if error.kind() == HostErrorKind::Cancelled => {
-            let signal = if matches!(stop, Stop::Terminated) { "SIGTERM" } else { "SIGINT" };
+            let signal = if matches!(stop, CommandError::Terminated) { "SIGTERM" } else { "SIGINT" };
             error.detail("signal", signal).into()
         }
         (_, error) => error,
@@ -206,7 +206,7 @@ fn show_failure(failure: &Failure) {
         ("retriable", if failure.retriable() { "yes" } else { "no" }),
     ];
     show_facts(&facts);
-    for line in facts::lines(failure.details()) {
+    for line in detail_lines::lines(failure.details()) {
         err_line(&line, DIM, "");
     }
     // What a package is at fault for is found here and now, by its operator: nothing of a call is in it.
@@ -242,9 +242,9 @@ fn show_host_error(ui: &Ui, error: &HostError) {
     }
     // A document's own problems come with their fixes.
     let told = document.is_some_and(|document| {
-        document.problems().iter().any(|problem| Some(problem.fix()) == error.hint_text())
+        document.problems().iter().any(|problem| Some(problem.fix()) == error.hint())
     });
-    let mut fix = error.hint_text().filter(|_| !told).into_iter().flat_map(str::lines);
+    let mut fix = error.hint().filter(|_| !told).into_iter().flat_map(str::lines);
     if let Some(first) = fix.next() {
         err_line("fix: ", FIX, first);
         fix.for_each(|line| err_line("", Style::new(), line));

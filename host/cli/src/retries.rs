@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValue, TypedValueParser};
 use cofferdam_core::error::HostError;
-use cofferdam_core::event::{Event, Listener, Step, Wait, shown_wait};
-use cofferdam_egress::resilience::{PROFILES, Profile};
+use cofferdam_core::event::{DelaySource, Event, EventKind, Listener, shown_wait};
+use cofferdam_egress::resilience::{PROFILES, RetryProfile};
 use cofferdam_runtime::host::Host;
 
 use super::files;
@@ -37,34 +37,34 @@ impl TypedValueParser for ProfileName {
 }
 
 /// The profile of this name, or in the file after the `@`.
-pub(super) fn profile(host: &Host, text: &str) -> Result<Arc<Profile>, HostError> {
+pub(super) fn profile(host: &Host, text: &str) -> Result<Arc<RetryProfile>, HostError> {
     let Some(path) = text.strip_prefix('@') else { return host.profile(text) };
     let path = Path::new(path);
     let text = files::read_text("The retry profile", path)?;
-    Profile::parse(&files::shown(path), &text).map_err(files::document_error)
+    RetryProfile::parse(&files::shown(path), &text).map_err(files::document_error)
 }
 
 /// The shortest wait for a turn under a rate limit that is told.
 const NOTICED: Duration = Duration::from_millis(500);
 
 /// Says on standard error that a call waits, when it does.
-pub(super) struct Told(pub(super) Ui);
+pub(super) struct WaitReporter(pub(super) Ui);
 
-impl Listener for Told {
+impl Listener for WaitReporter {
     fn event(&self, event: &Event<'_>) {
         // With -v the log says it.
         if self.0.verbose() {
             return;
         }
-        let line = match event.step {
-            Step::RetryScheduled { failure, retry, of, delay, wait, .. } => {
+        let line = match event.kind {
+            EventKind::RetryScheduled { failure, retry, of, delay, wait, .. } => {
                 let why = match wait {
-                    Wait::Backoff => "",
-                    Wait::RetryAfter => ", as the service asks",
+                    DelaySource::Backoff => "",
+                    DelaySource::RetryAfter => ", as the service asks",
                 };
                 format!("{failure} Retry {retry}/{of} in {}{why}", shown_wait(delay))
             }
-            Step::RateDelayed { host, delay } if delay >= NOTICED => {
+            EventKind::RateDelayed { host, delay } if delay >= NOTICED => {
                 format!(
                     "A request to {host} has its turn in {}: the rate limit in config.toml",
                     shown_wait(delay)

@@ -8,7 +8,7 @@ use cofferdam_runtime::call::Cancellation;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::report::Stop;
+use super::report::CommandError;
 use cofferdam_runtime::host::Host;
 #[cfg(feature = "server")]
 use cofferdam_server::server::Shutdown;
@@ -17,14 +17,14 @@ use cofferdam_server::server::Shutdown;
 /// renewed: the answer of an issuer may not be had twice. A signal while it waits ends the waiting.
 pub(super) fn block_on_with<T>(
     host: &Host,
-    command: impl Future<Output = Result<T, Stop>>,
-) -> Result<T, Stop> {
+    command: impl Future<Output = Result<T, CommandError>>,
+) -> Result<T, CommandError> {
     run(command, host.settle())
 }
 
 /// Runs `command` on this thread. Ctrl-C and SIGTERM drop it, which cancels what it is doing: a guest and
 /// its requests end, a child process is killed, a half-written file is gone.
-pub(super) fn block_on<T>(command: impl Future<Output = Result<T, Stop>>) -> Result<T, Stop> {
+pub(super) fn block_on<T>(command: impl Future<Output = Result<T, CommandError>>) -> Result<T, CommandError> {
     run(command, async {})
 }
 
@@ -34,7 +34,7 @@ pub(super) fn block_on_call<T>(
     host: &Host,
     cancellation: &Cancellation,
     call: impl Future<Output = T>,
-) -> Result<(T, Option<Stop>), Stop> {
+) -> Result<(T, Option<CommandError>), CommandError> {
     on_a_runtime(async |signals| {
         let mut call = pin!(call);
         let outcome = tokio::select! {
@@ -56,8 +56,8 @@ pub(super) fn block_on_call<T>(
 pub(super) fn block_on_server(
     host: &Host,
     shutdown: &Shutdown,
-    server: impl Future<Output = Result<(), Stop>>,
-) -> Result<(), Stop> {
+    server: impl Future<Output = Result<(), CommandError>>,
+) -> Result<(), CommandError> {
     on_runtime(&mut Builder::new_multi_thread(), async |signals| {
         let mut server = pin!(server);
         let mut told = 0;
@@ -78,9 +78,9 @@ pub(super) fn block_on_server(
 
 /// Runs `command`, and `after` it whatever came of it.
 fn run<T>(
-    command: impl Future<Output = Result<T, Stop>>,
+    command: impl Future<Output = Result<T, CommandError>>,
     after: impl Future<Output = ()>,
-) -> Result<T, Stop> {
+) -> Result<T, CommandError> {
     on_a_runtime(async |signals| {
         let outcome = tokio::select! {
             biased;
@@ -92,21 +92,23 @@ fn run<T>(
     })
 }
 
-fn on_a_runtime<T>(command: impl AsyncFnOnce(&mut Signals) -> Result<T, Stop>) -> Result<T, Stop> {
+fn on_a_runtime<T>(
+    command: impl AsyncFnOnce(&mut TerminationSignals) -> Result<T, CommandError>,
+) -> Result<T, CommandError> {
     on_runtime(&mut Builder::new_current_thread(), command)
 }
 
 fn on_runtime<T>(
     builder: &mut Builder,
-    command: impl AsyncFnOnce(&mut Signals) -> Result<T, Stop>,
-) -> Result<T, Stop> {
+    command: impl AsyncFnOnce(&mut TerminationSignals) -> Result<T, CommandError>,
+) -> Result<T, CommandError> {
     let broken = |error: std::io::Error| {
         HostError::new(HostErrorKind::Internal, "The asynchronous runtime could not be started.")
-            .because(error)
+            .with_source(error)
     };
     let runtime = builder.enable_all().build().map_err(broken)?;
     let outcome = runtime.block_on(async {
-        let mut signals = Signals::new().map_err(broken)?;
+        let mut signals = TerminationSignals::new().map_err(broken)?;
         command(&mut signals).await
     });
     // A name that is still being looked up holds a thread; the process does not wait for it.
@@ -115,22 +117,22 @@ fn on_runtime<T>(
 }
 
 /// What tells a command to end.
-struct Signals {
+struct TerminationSignals {
     interrupt: Signal,
     terminate: Signal,
 }
 
-impl Signals {
+impl TerminationSignals {
     fn new() -> std::io::Result<Self> {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
     /// The next one.
-    async fn next(&mut self) -> Stop {
+    async fn next(&mut self) -> CommandError {
         tokio::select! {
             biased;
-            _ = self.interrupt.recv() => Stop::Interrupted,
-            _ = self.terminate.recv() => Stop::Terminated,
+            _ = self.interrupt.recv() => CommandError::Interrupted,
+            _ = self.terminate.recv() => CommandError::Terminated,
         }
     }
 

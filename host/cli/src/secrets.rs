@@ -19,7 +19,7 @@ const MAX_BYTES: usize = 64 * 1024;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Where the secret is read from")]
 #[group(multiple = false)]
-pub(super) struct From {
+pub(super) struct SecretSourceArgs {
     /// Standard input, to its end; a line end after it is left out.
     #[arg(long)]
     stdin: bool,
@@ -34,31 +34,31 @@ pub(super) struct From {
 }
 
 /// What was found there.
-pub(super) enum Given {
+pub(super) enum SecretInput {
     /// A text.
     Text(Zeroizing<String>),
     /// Nothing: it is to be asked for.
     Ask,
 }
 
-impl From {
+impl SecretSourceArgs {
     /// Reads it.
-    pub(super) fn given(&self) -> Result<Given, HostError> {
+    pub(super) fn given(&self) -> Result<SecretInput, HostError> {
         if let Some(path) = &self.file {
-            return files::read_private("The file with the secret", path).map(Given::Text);
+            return files::read_private("The file with the secret", path).map(SecretInput::Text);
         }
         if let Some(variable) = &self.from_env {
             return match std::env::var(variable) {
-                Ok(text) => Ok(Given::Text(Zeroizing::new(text))),
+                Ok(text) => Ok(SecretInput::Text(Zeroizing::new(text))),
                 Err(_) => {
                     let message = format!("The variable {variable} is not set, or is not UTF-8 text.");
                     Err(HostError::new(HostErrorKind::Validation, message)
-                        .hint("Name a variable that is set, or use --stdin or --file."))
+                        .with_hint("Name a variable that is set, or use --stdin or --file."))
                 }
             };
         }
         if !self.stdin {
-            return Ok(Given::Ask);
+            return Ok(SecretInput::Ask);
         }
         let wrong = |error| files::unreadable("Standard input", &PathBuf::from("(stdin)"), error);
         // Past the buffer of the standard library, which nobody clears; with room for all of it, so that
@@ -68,11 +68,10 @@ impl From {
         File::from(stdin).take(MAX_BYTES as u64 + 1).read_to_string(&mut text).map_err(wrong)?;
         if text.len() > MAX_BYTES {
             let message = "Standard input has more than 64 KiB: that is no secret; nothing was bound.";
-            return Err(
-                HostError::new(HostErrorKind::Validation, message).hint("Is it the input that was meant?")
-            );
+            return Err(HostError::new(HostErrorKind::Validation, message)
+                .with_hint("Is it the input that was meant?"));
         }
-        Ok(Given::Text(text))
+        Ok(SecretInput::Text(text))
     }
 }
 
@@ -81,6 +80,6 @@ pub(super) fn ask(question: &str, name: &BindingName) -> Result<Zeroizing<String
     prompt::hidden(question).map(Zeroizing::new).ok_or_else(|| {
         let message = format!("The secret of {name} is to be typed at a terminal, and this is none.");
         HostError::new(HostErrorKind::Validation, message)
-            .hint("Add --stdin and pipe it, --file PATH, or --from-env VARIABLE.")
+            .with_hint("Add --stdin and pipe it, --file PATH, or --from-env VARIABLE.")
     })
 }

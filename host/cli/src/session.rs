@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cofferdam_audit::SealedQuota;
-use cofferdam_core::confine::{Coverage, Role, ServerFiles, confine};
+use cofferdam_core::confine::{ProcessRole, ServerFiles, ThreadCoverage, confine};
 use cofferdam_core::error::{HostError, HostErrorKind};
-use cofferdam_core::failure::safe_line;
+use cofferdam_core::failure::sanitize_line;
 use cofferdam_core::secret::Secret;
 use cofferdam_egress::vault::{Vault, VaultError, VaultFile};
 use cofferdam_model::trust::KeyringFile;
@@ -16,12 +16,12 @@ use cofferdam_runtime::host::{Host, HostBuilder};
 pub(crate) use cofferdam_sandbox::{CompileLimits, Compiler, PackageParser};
 use etcetera::BaseStrategy as _;
 
-use super::args::Globals;
+use super::actor;
+use super::args::GlobalArgs;
+use super::config_file::{self, ConfigFile};
 use super::files;
 use super::passphrase;
-use super::settings::{self, Settings};
 use super::ui::Ui;
-use super::user;
 
 /// Calls at once: a command makes one.
 const CONCURRENCY: u32 = 4;
@@ -43,8 +43,8 @@ pub(super) struct Session<'u> {
 }
 
 impl<'u> Session<'u> {
-    pub(super) fn new(ui: &'u Ui, globals: Globals) -> Self {
-        let Globals { home, passphrase_file, no_confine, .. } = globals;
+    pub(super) fn new(ui: &'u Ui, globals: GlobalArgs) -> Self {
+        let GlobalArgs { home, passphrase_file, no_confine, .. } = globals;
         Self { ui, home, passphrase_file, confined: !no_confine }
     }
 
@@ -57,7 +57,7 @@ impl<'u> Session<'u> {
         if home.exists() && !home.is_dir() {
             let message = format!("The home directory {} is not a directory.", files::shown(&home));
             let hint = "Name another one with --home or COFFERDAM_HOME.";
-            return Err(HostError::new(HostErrorKind::Configuration, message).hint(hint));
+            return Err(HostError::new(HostErrorKind::Configuration, message).with_hint(hint));
         }
         std::path::absolute(&home).map_err(|error| files::unreadable("The home directory", &home, error))
     }
@@ -85,7 +85,7 @@ impl<'u> Session<'u> {
 
     /// The host in the home directory, with what a command adds.
     pub(super) fn host_with(&self, add: impl FnOnce(HostBuilder) -> HostBuilder) -> Result<Host, HostError> {
-        self.host_and_vault_with(Settings::load(&self.home()?)?, &user::actor(), add).map(|(host, _)| host)
+        self.host_and_vault_with(ConfigFile::load(&self.home()?)?, &actor::actor(), add).map(|(host, _)| host)
     }
 
     /// The host of a server, with what its command adds. The process is confined before it opens its home.
@@ -93,11 +93,11 @@ impl<'u> Session<'u> {
         &self,
         add: impl FnOnce(HostBuilder) -> HostBuilder,
     ) -> Result<Host, HostError> {
-        let settings = Settings::load(&self.home()?)?;
+        let settings = ConfigFile::load(&self.home()?)?;
         // Read while the list of users is in reach.
-        let actor = user::actor();
+        let actor = actor::actor();
         if self.confined {
-            let walls = confine(&self.server_role(&settings)?, Coverage::Process);
+            let walls = confine(&self.server_role(&settings)?, ThreadCoverage::Process);
             if !walls.holds() {
                 self.ui
                     .note("This system does not confine the server in full; see `cofferdam inspect --host`.");
@@ -108,7 +108,7 @@ impl<'u> Session<'u> {
             self.ui.warn(&format!(
                 "{} Calls under idempotency keys are refused. {}",
                 error.message(),
-                error.hint_text().unwrap_or_default()
+                error.hint().unwrap_or_default()
             ));
         }
         Ok(host)
@@ -120,7 +120,7 @@ impl<'u> Session<'u> {
     }
 
     /// The files that a server in this home keeps.
-    pub(super) fn server_role(&self, settings: &Settings) -> Result<Role, HostError> {
+    pub(super) fn server_role(&self, settings: &ConfigFile) -> Result<ProcessRole, HostError> {
         let home = self.home()?;
         // The rules are for what exists: a home that is made later would be out of reach.
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&home);
@@ -133,17 +133,17 @@ impl<'u> Session<'u> {
         });
         let configured = settings.extra_roots.iter().chain(passphrase).chain(key).cloned();
         let configured = configured.chain(certificates).collect();
-        Ok(Role::Server(ServerFiles { compiler: program()?, configured, home }))
+        Ok(ProcessRole::Server(ServerFiles { compiler: program()?, configured, home }))
     }
 
     /// The host, and the vault file that it keeps its bindings in.
     pub(super) fn host_and_vault(&self) -> Result<(Host, Arc<VaultFile>), HostError> {
-        self.host_and_vault_with(Settings::load(&self.home()?)?, &user::actor(), |builder| builder)
+        self.host_and_vault_with(ConfigFile::load(&self.home()?)?, &actor::actor(), |builder| builder)
     }
 
     fn host_and_vault_with(
         &self,
-        settings: Settings,
+        settings: ConfigFile,
         actor: &str,
         add: impl FnOnce(HostBuilder) -> HostBuilder,
     ) -> Result<(Host, Arc<VaultFile>), HostError> {
@@ -176,7 +176,7 @@ impl<'u> Session<'u> {
                 Ok(passphrase) => Ok(Arc::new(passphrase)),
                 Err(error) => Err(VaultError::Locked {
                     message: error.message().to_owned(),
-                    hint: error.hint_text().unwrap_or_default().to_owned(),
+                    hint: error.hint().unwrap_or_default().to_owned(),
                 }),
             };
             vault = vault.passphrase_from(Arc::new(read));
@@ -201,7 +201,7 @@ impl<'u> Session<'u> {
 }
 
 /// A host that records calls as `config.toml` says.
-fn recorded(mut builder: HostBuilder, audit: &settings::Audit) -> HostBuilder {
+fn recorded(mut builder: HostBuilder, audit: &config_file::AuditConfig) -> HostBuilder {
     if let Some(durability) = audit.durability {
         builder = builder.durability(durability);
     }
@@ -232,8 +232,8 @@ fn read_roots(path: &Path) -> Result<Vec<u8>, HostError> {
         Ok(_) => Ok(pem),
         Err(error) => {
             let message = format!("{} has no certificates to trust: {error}.", files::shown(path));
-            let hint = format!("Correct extra_roots in {}: it names PEM files.", settings::FILE);
-            Err(HostError::new(HostErrorKind::Configuration, message).hint(hint))
+            let hint = format!("Correct extra_roots in {}: it names PEM files.", config_file::FILE);
+            Err(HostError::new(HostErrorKind::Configuration, message).with_hint(hint))
         }
     }
 }
@@ -242,8 +242,8 @@ fn read_roots(path: &Path) -> Result<Vec<u8>, HostError> {
 fn program() -> Result<PathBuf, HostError> {
     std::env::current_exe().map_err(|error| {
         HostError::new(HostErrorKind::Configuration, "The path of this program cannot be found out.")
-            .hint("Start cofferdam by its path.")
-            .because(error)
+            .with_hint("Start cofferdam by its path.")
+            .with_source(error)
     })
 }
 
@@ -251,8 +251,8 @@ fn default_home() -> Result<PathBuf, HostError> {
     let data = etcetera::choose_base_strategy().map(|strategy| strategy.data_dir());
     data.map(|data| data.join("cofferdam")).map_err(|error| {
         HostError::new(HostErrorKind::Configuration, "There is no home directory to work in.")
-            .hint("Name one with --home DIR or COFFERDAM_HOME, or set HOME.")
-            .because(error)
+            .with_hint("Name one with --home DIR or COFFERDAM_HOME, or set HOME.")
+            .with_source(error)
     })
 }
 
@@ -278,8 +278,8 @@ pub(super) fn resolve(host: &Host, text: &str) -> Result<ConnectorRef, HostError
         Some(name) => format!("Did you mean {name}?"),
         None => "A name is written like github://acme/slack; `cofferdam list` shows those there are.".into(),
     };
-    let message = format!("`{}` is not a connector's whole name.", safe_line(text, 100));
-    Err(HostError::new(HostErrorKind::ConnectorNotFound, message).hint(hint))
+    let message = format!("`{}` is not a connector's whole name.", sanitize_line(text, 100));
+    Err(HostError::new(HostErrorKind::ConnectorNotFound, message).with_hint(hint))
 }
 
 /// Where the signature of a package is, unless somebody says otherwise.

@@ -9,14 +9,14 @@ use cofferdam_core::error::{HostError, HostErrorKind};
 use serde::Deserialize;
 
 use super::files;
-use super::page::printable_line;
+use super::layout::printable_line;
 
 /// What connectors are built for.
 pub(super) const TARGET: &str = "wasm32-wasip2";
 
 /// The crate that is to become a connector.
 #[derive(Debug)]
-pub(super) struct Crate {
+pub(super) struct ConnectorCrate {
     /// `Cargo.toml`, absolute.
     pub(super) manifest: PathBuf,
     /// Where cargo builds.
@@ -29,10 +29,10 @@ pub(super) fn cargo() -> OsString {
 }
 
 /// Finds the crate in `dir`, and checks that it makes a component.
-pub(super) fn find_crate(dir: &Path) -> Result<Crate, HostError> {
+pub(super) fn find_crate(dir: &Path) -> Result<ConnectorCrate, HostError> {
     let manifest = dir.join("Cargo.toml");
     let manifest = manifest.canonicalize().map_err(|error| {
-        files::unreadable("The crate's manifest", &manifest, error).hint(
+        files::unreadable("The crate's manifest", &manifest, error).with_hint(
             "Run this in the directory of the connector's crate. For other languages, build a component \
                    with their own tools and use `cofferdam pack`.",
         )
@@ -43,17 +43,17 @@ pub(super) fn find_crate(dir: &Path) -> Result<Crate, HostError> {
     if !output.status.success() {
         let hint = "Correct the crate's Cargo.toml; `cargo metadata` shows the same.";
         return Err(HostError::new(HostErrorKind::Tool, "cargo cannot read the crate.")
-            .hint(format!("{hint}\n{}", complaint(&output))));
+            .with_hint(format!("{hint}\n{}", complaint(&output))));
     }
     choose(&manifest, &output.stdout)
 }
 
 /// The one crate of cargo's metadata that `manifest` is of.
-fn choose(manifest: &Path, metadata: &[u8]) -> Result<Crate, HostError> {
-    let metadata: Metadata = serde_json::from_slice(metadata).map_err(|error| {
+fn choose(manifest: &Path, metadata: &[u8]) -> Result<ConnectorCrate, HostError> {
+    let metadata: CargoMetadata = serde_json::from_slice(metadata).map_err(|error| {
         HostError::new(HostErrorKind::Tool, "cargo's metadata cannot be read.")
-            .hint("Use a current cargo.")
-            .because(error)
+            .with_hint("Use a current cargo.")
+            .with_source(error)
     })?;
     let package = metadata.packages.iter().find(|package| package.manifest_path == manifest);
     let Some(package) = package else {
@@ -61,18 +61,18 @@ fn choose(manifest: &Path, metadata: &[u8]) -> Result<Crate, HostError> {
         let names: Vec<_> = metadata.packages.iter().filter_map(|it| it.manifest_path.parent()).collect();
         let names: Vec<_> = names.iter().map(|dir| files::shown(dir)).collect();
         let hint = format!("Name the directory of the connector's crate: {}.", names.join(", "));
-        return Err(HostError::new(HostErrorKind::Validation, message).hint(hint));
+        return Err(HostError::new(HostErrorKind::Validation, message).with_hint(hint));
     };
     if !package.targets.iter().any(|target| target.crate_types.iter().any(|kind| kind == "cdylib")) {
         let message = format!("{} does not make a component.", files::shown(manifest));
         let hint = "Add these two lines to it:\n[lib]\ncrate-type = [\"cdylib\"]";
-        return Err(HostError::new(HostErrorKind::Validation, message).hint(hint));
+        return Err(HostError::new(HostErrorKind::Validation, message).with_hint(hint));
     }
-    Ok(Crate { manifest: manifest.to_owned(), target_directory: metadata.target_directory })
+    Ok(ConnectorCrate { manifest: manifest.to_owned(), target_directory: metadata.target_directory })
 }
 
 #[derive(Deserialize)]
-struct Metadata {
+struct CargoMetadata {
     packages: Vec<MetadataPackage>,
     target_directory: PathBuf,
 }
@@ -97,7 +97,7 @@ pub(super) fn check_target(dir: &Path) -> Result<(), HostError> {
     if !output.status.success() {
         let message = format!("This rustc does not know the target {TARGET}.");
         let hint = format!("Install Rust 1.82 or later, from https://rustup.rs.\n{}", complaint(&output));
-        return Err(HostError::new(HostErrorKind::Tool, message).hint(hint));
+        return Err(HostError::new(HostErrorKind::Tool, message).with_hint(hint));
     }
     let libdir = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
     if has_std(&libdir) {
@@ -113,7 +113,7 @@ pub(super) fn check_target(dir: &Path) -> Result<(), HostError> {
         )
     };
     let message = format!("The Rust toolchain has no standard library for the target {TARGET}.");
-    Err(HostError::new(HostErrorKind::Tool, message).hint(hint))
+    Err(HostError::new(HostErrorKind::Tool, message).with_hint(hint))
 }
 
 fn has_std(libdir: &Path) -> bool {
@@ -130,7 +130,7 @@ pub(super) fn cannot_start(tool: &str, error: io::Error) -> HostError {
         ),
         _ => (format!("{tool} cannot be started: {}.", files::reason(&error)), "Check its permissions."),
     };
-    HostError::new(HostErrorKind::Tool, message).hint(hint).because(error)
+    HostError::new(HostErrorKind::Tool, message).with_hint(hint).with_source(error)
 }
 
 fn complaint(output: &Output) -> String {
@@ -141,7 +141,7 @@ fn complaint(output: &Output) -> String {
 
 /// The component that a line of `cargo build --message-format json` says was made of the crate.
 pub(super) fn artifact(line: &str, manifest: &Path) -> Option<PathBuf> {
-    let message: Message = serde_json::from_str(line).ok()?;
+    let message: CargoMessage = serde_json::from_str(line).ok()?;
     let ours = message.reason == "compiler-artifact"
         && message.manifest_path.as_deref() == Some(manifest)
         && message.target.is_some_and(|target| target.crate_types.iter().any(|kind| kind == "cdylib"));
@@ -150,7 +150,7 @@ pub(super) fn artifact(line: &str, manifest: &Path) -> Option<PathBuf> {
 }
 
 #[derive(Deserialize)]
-struct Message {
+struct CargoMessage {
     reason: String,
     manifest_path: Option<PathBuf>,
     target: Option<MetadataTarget>,
@@ -171,9 +171,9 @@ mod tests {
         let found = choose(Path::new("/w/slack/Cargo.toml"), metadata).unwrap();
         assert_eq!(found.target_directory, Path::new("/t"));
         let error = choose(Path::new("/w/lib/Cargo.toml"), metadata).unwrap_err();
-        assert!(error.hint_text().unwrap().ends_with("[lib]\ncrate-type = [\"cdylib\"]"));
+        assert!(error.hint().unwrap().ends_with("[lib]\ncrate-type = [\"cdylib\"]"));
         let error = choose(Path::new("/w/Cargo.toml"), metadata).unwrap_err();
-        assert!(error.hint_text().unwrap().contains("/w/lib, /w/slack"), "{error}");
+        assert!(error.hint().unwrap().contains("/w/lib, /w/slack"), "{error}");
     }
 
     #[test]

@@ -7,9 +7,9 @@ use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::printable_json;
 use serde::Serialize;
 
-use super::args::{Format, Globals};
-use super::page::{Page, printable_line};
-use super::report::Stop;
+use super::args::{GlobalArgs, OutputFormat};
+use super::layout::{Page, printable_line};
+use super::report::CommandError;
 
 /// Longest line on standard error, in characters.
 const LINE_CHARS: usize = 8_000;
@@ -17,19 +17,19 @@ const LINE_CHARS: usize = 8_000;
 /// The two streams, as the user asked for them.
 #[derive(Debug, Clone)]
 pub(super) struct Ui {
-    format: Format,
+    format: OutputFormat,
     quiet: bool,
     verbose: u8,
 }
 
 impl Ui {
-    pub(super) fn new(globals: &Globals) -> Self {
+    pub(super) fn new(globals: &GlobalArgs) -> Self {
         Self { format: globals.format, quiet: globals.quiet, verbose: globals.verbose }
     }
 
     /// Whether results are JSON.
     pub(super) fn json(&self) -> bool {
-        self.format == Format::Json
+        self.format == OutputFormat::Json
     }
 
     /// Whether causes are shown.
@@ -49,7 +49,11 @@ impl Ui {
     }
 
     /// Prints the result of a command: `data` as one line of JSON, or `page` for people.
-    pub(super) fn result(&self, data: &impl Serialize, page: impl FnOnce() -> Page) -> Result<(), Stop> {
+    pub(super) fn result(
+        &self,
+        data: &impl Serialize,
+        page: impl FnOnce() -> Page,
+    ) -> Result<(), CommandError> {
         if self.json() {
             return self.line_of_json(data);
         }
@@ -57,18 +61,18 @@ impl Ui {
     }
 
     /// Prints `data` as one line of JSON, whatever the format.
-    pub(super) fn line_of_json(&self, data: &impl Serialize) -> Result<(), Stop> {
+    pub(super) fn line_of_json(&self, data: &impl Serialize) -> Result<(), CommandError> {
         let text = serde_json::to_string(data).map_err(not_json)?;
         print(&(printable_json(&text) + "\n"))
     }
 
     /// Prints text that is one line of JSON, whatever the format.
-    pub(super) fn text_of_json(&self, text: &str) -> Result<(), Stop> {
+    pub(super) fn text_of_json(&self, text: &str) -> Result<(), CommandError> {
         print(&(printable_json(text) + "\n"))
     }
 
     /// Prints a value: on one line, or indented for people.
-    pub(super) fn value(&self, value: &serde_json::Value) -> Result<(), Stop> {
+    pub(super) fn value(&self, value: &serde_json::Value) -> Result<(), CommandError> {
         if self.json() {
             return self.line_of_json(value);
         }
@@ -77,7 +81,7 @@ impl Ui {
     }
 
     /// Prints text that a program asked for (completions, manuals), as it is.
-    pub(super) fn raw(&self, text: &[u8]) -> Result<(), Stop> {
+    pub(super) fn raw(&self, text: &[u8]) -> Result<(), CommandError> {
         let mut out = io::stdout().lock();
         out.write_all(text).and_then(|()| out.flush()).map_err(not_written)
     }
@@ -104,19 +108,19 @@ pub(super) fn err_line(label: &str, style: Style, text: &str) {
     drop(writeln!(err, "{style}{label}{style:#}{text}"));
 }
 
-fn print(text: &str) -> Result<(), Stop> {
+fn print(text: &str) -> Result<(), CommandError> {
     let mut out = anstream::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(not_written)
 }
 
-fn not_written(error: io::Error) -> Stop {
+fn not_written(error: io::Error) -> CommandError {
     if error.kind() == io::ErrorKind::BrokenPipe {
-        return Stop::PipeClosed;
+        return CommandError::PipeClosed;
     }
     let message = format!("Standard output cannot be written: {}.", super::files::reason(&error));
-    HostError::new(HostErrorKind::OutputUnwritable, message).because(error).into()
+    HostError::new(HostErrorKind::OutputUnwritable, message).with_source(error).into()
 }
 
-fn not_json(error: serde_json::Error) -> Stop {
-    HostError::new(HostErrorKind::Internal, "The result cannot be written as JSON.").because(error).into()
+fn not_json(error: serde_json::Error) -> CommandError {
+    HostError::new(HostErrorKind::Internal, "The result cannot be written as JSON.").with_source(error).into()
 }

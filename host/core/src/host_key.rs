@@ -1,8 +1,8 @@
-//! The host's own secret, 32 random bytes in a file of its owner's: made once, never mended in silence.
+//! The host's own secret, 32 random bytes in a file of its owner's: created once, never repaired silently.
 //!
-//! Everything under it has a key of its own, derived for its purpose: the code cache's MAC, the seal of recorded
-//! results, the signature of the record's checkpoints. A key that others could read, or could have written, proves
-//! nothing any more. So a file that is not the owner's alone is refused with what to do about it.
+//! Every use has a key of its own, derived for its purpose: the code cache's MAC, the seal of recorded
+//! results, the signature of the audit log's checkpoints. A key that other users could read or write proves
+//! nothing. Therefore a file that is not private to the owner is rejected, with instructions for the repair.
 
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -14,34 +14,34 @@ use crate::private_file::{self, FileError, FileFault, FilePolicy};
 
 const KEY_BYTES: usize = 32;
 
-/// A key has one size, which is checked when it is read.
+/// A key has a fixed size, which is checked when it is read.
 const POLICY: FilePolicy = FilePolicy::secret(u64::MAX);
 
-/// Why there is no key.
+/// The reason why there is no key.
 #[derive(Debug, thiserror::Error)]
-pub enum KeyError {
-    /// The file is there and is not what it must be.
+pub enum HostKeyError {
+    /// The file exists and is not private.
     #[error(
         "host.key {0}: if nobody else has read it, `chmod 600` it and own it; else move it away, and a new one is made"
     )]
     Unsafe(FileFault),
-    /// It is a file of another kind.
+    /// The file has another size.
     #[error(
         "host.key does not have 32 bytes: put it back from a backup, or move it away, and a new one is made"
     )]
     Size,
-    /// It is gone, and what stands under it is there.
+    /// The file is missing, and data that depends on it exists.
     #[error(
         "host.key is missing, under which the record there is sealed and signed: put it back from a backup; or move \
          audit.db, those beside it, audit.checkpoint and home.state away, and a new key and a new record are made"
     )]
     Missing,
-    /// The file system refuses.
+    /// The file system reported an error.
     #[error("host.key: {0}")]
     Io(#[from] io::Error),
 }
 
-impl From<FileError> for KeyError {
+impl From<FileError> for HostKeyError {
     fn from(error: FileError) -> Self {
         match error {
             FileError::Refused(fault) => Self::Unsafe(fault),
@@ -50,13 +50,13 @@ impl From<FileError> for KeyError {
     }
 }
 
-/// What is made after the key, in the same directory, and proves nothing under another: the record, which SQLite marks
-/// in its first bytes, and the newest statement about it.
+/// The files that are created after the key in the same directory and prove nothing under another one: the
+/// audit log, which SQLite marks in its first bytes, and its newest checkpoint.
 const RECORD: &str = "audit.db";
 const STATEMENT: &str = "audit.checkpoint";
 const MARK: (usize, &[u8]) = (68, b"cfdm");
 
-/// Whether something stands in the directory that proves nothing without its key.
+/// Returns whether the directory has a file that proves nothing without its key.
 fn is_needed(path: &Path) -> io::Result<bool> {
     if path.with_file_name(STATEMENT).try_exists()? {
         return Ok(true);
@@ -64,7 +64,7 @@ fn is_needed(path: &Path) -> io::Result<bool> {
     let mut first = Vec::new();
     match private_file::open(&path.with_file_name(RECORD), &POLICY) {
         Ok(Some(file)) => drop(file.into_file().take(100).read_to_end(&mut first)?),
-        // Never made by the host.
+        // The host never creates such a file.
         Ok(None) | Err(FileError::Refused(FileFault::SymbolicLink | FileFault::NotRegular)) => {}
         // It may be the audit log, with a mode or an owner that has to be repaired.
         Err(FileError::Refused(_)) => return Ok(true),
@@ -73,49 +73,49 @@ fn is_needed(path: &Path) -> io::Result<bool> {
     Ok(first.get(MARK.0..).is_some_and(|from| from.starts_with(MARK.1)))
 }
 
-/// Reads the key, or makes it on first use, with mode 0600. Where it was lost none is made: under a new one the record
-/// that is there would look like a stranger's, and be treated as one.
-pub fn read_or_make(path: &Path) -> Result<[u8; KEY_BYTES], KeyError> {
+/// Reads the key, or creates it on first use with mode 0600. A lost key is not replaced: under a new one, the
+/// existing audit log would look like that of another host, and be treated as such.
+pub fn load_or_create(path: &Path) -> Result<[u8; KEY_BYTES], HostKeyError> {
     match read_or_missing(path)? {
         Some(key) => Ok(key),
         None if !is_needed(path)? => make(path),
-        // Another process may have made both in between, the key first.
-        None => read_or_missing(path)?.ok_or(KeyError::Missing),
+        // Another process may have created both in between, the key first.
+        None => read_or_missing(path)?.ok_or(HostKeyError::Missing),
     }
 }
 
-/// Reads the key, and makes none.
-pub fn read(path: &Path) -> Result<[u8; KEY_BYTES], KeyError> {
+/// Reads the key without creating one.
+pub fn read(path: &Path) -> Result<[u8; KEY_BYTES], HostKeyError> {
     read_or_missing(path)?.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound).into())
 }
 
-fn read_or_missing(path: &Path) -> Result<Option<[u8; KEY_BYTES]>, KeyError> {
+fn read_or_missing(path: &Path) -> Result<Option<[u8; KEY_BYTES]>, HostKeyError> {
     let Some(file) = private_file::open(path, &POLICY)? else { return Ok(None) };
-    file.read_key()?.map(|key| Some(*key)).ok_or(KeyError::Size)
+    file.read_key()?.map(|key| Some(*key)).ok_or(HostKeyError::Size)
 }
 
-fn make(path: &Path) -> Result<[u8; KEY_BYTES], KeyError> {
+fn make(path: &Path) -> Result<[u8; KEY_BYTES], HostKeyError> {
     let mut key = [0u8; KEY_BYTES];
     getrandom::fill(&mut key).map_err(io::Error::from)?;
     match private_file::create_new(path, &key, &POLICY) {
         Ok(()) => Ok(key),
-        // Another process was first: its key is the host's.
+        // Another process was faster: its key is the host's.
         Err(FileError::Io(error)) if error.kind() == io::ErrorKind::AlreadyExists => read(path),
         Err(error) => Err(error.into()),
     }
 }
 
-/// A MAC under the host's key.
-pub fn keyed(key: &[u8; KEY_BYTES]) -> Hmac<Sha256> {
+/// Returns a MAC under the host's key.
+pub fn hmac(key: &[u8; KEY_BYTES]) -> Hmac<Sha256> {
     // HMAC pads a key to its block with zeros; doing it here leaves no error to handle.
     let mut block = [0u8; 64];
     block.iter_mut().zip(key).for_each(|(to, from)| *to = *from);
     Hmac::<Sha256>::new(&block.into())
 }
 
-/// A key for one purpose: HMAC-SHA256 of its name under the host's.
+/// Derives a key for one purpose: HMAC-SHA256 of its name under the host's key.
 pub fn derived(host_key: &[u8; KEY_BYTES], purpose: &[u8]) -> [u8; 32] {
-    let mut mac = keyed(host_key);
+    let mut mac = hmac(host_key);
     mac.update(purpose);
     mac.finalize().into_bytes().into()
 }
@@ -132,27 +132,27 @@ mod tests {
     fn the_key_is_made_once_for_its_owner_alone() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("deep/host.key");
-        let key = read_or_make(&path).unwrap();
-        assert_eq!(read_or_make(&path).unwrap(), key);
+        let key = load_or_create(&path).unwrap();
+        assert_eq!(load_or_create(&path).unwrap(), key);
         let metadata = fs::metadata(&path).unwrap();
         assert_eq!((metadata.permissions().mode() & 0o777, metadata.len()), (0o600, 32));
         fs::remove_file(&path).unwrap();
-        assert_ne!(read_or_make(&path).unwrap(), key);
-        // Not where a record stands under the one that is gone.
+        assert_ne!(load_or_create(&path).unwrap(), key);
+        // No key is created if an audit log exists under a lost one.
         for (name, bytes) in [(RECORD, [&[0; 68][..], b"cfdm", &[0; 100]].concat()), (STATEMENT, Vec::new())]
         {
             fs::remove_file(&path).unwrap();
             let file = path.with_file_name(name);
             fs::write(&file, bytes).unwrap();
             fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-            assert!(matches!(read_or_make(&path), Err(KeyError::Missing)), "{name}");
+            assert!(matches!(load_or_create(&path), Err(HostKeyError::Missing)), "{name}");
             assert!(!path.exists());
-            // What is somebody else's, or nothing yet, stands under no key.
+            // A file of another program, or an empty one, depends on no key.
             fs::remove_file(&file).unwrap();
             let other = path.with_file_name(RECORD);
             fs::write(&other, [7; 100]).unwrap();
             fs::set_permissions(&other, fs::Permissions::from_mode(0o600)).unwrap();
-            read_or_make(&path).unwrap();
+            load_or_create(&path).unwrap();
         }
     }
 
@@ -161,11 +161,11 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("host.key");
         let refused = |what: &str| {
-            let error = read_or_make(&path).unwrap_err().to_string();
+            let error = load_or_create(&path).unwrap_err().to_string();
             assert!(error.contains(what) && error.contains("move it away"), "{error}");
             assert!(!error.contains(home.path().to_str().unwrap()), "{error}");
         };
-        read_or_make(&path).unwrap();
+        load_or_create(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         refused("by others");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();

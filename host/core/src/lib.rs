@@ -1,7 +1,6 @@
-//! The base of every crate of cofferdam: failures, errors, events, limits, private files, secrets. Embedders use the crate
-//! `cofferdam`.
+//! The base of every crate of cofferdam: failures, errors, events, limits, private files, secrets. Embedders
+//! use the crate `cofferdam`.
 
-pub mod chance;
 pub mod clock;
 pub mod confine;
 pub mod digest;
@@ -10,13 +9,14 @@ pub mod error;
 pub mod event;
 pub mod failpoint;
 pub mod failure;
+pub mod file_fingerprint;
 pub mod home_state;
 pub mod host_key;
 pub mod limits;
 pub mod private_file;
 pub mod privileged;
+pub mod rng;
 pub mod secret;
-pub mod spelling;
-pub mod stamp;
 pub mod strict_json;
+pub mod suggest;
 pub mod warnings;

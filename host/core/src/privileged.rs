@@ -1,7 +1,7 @@
-//! The rights of the host's own crates: to make and change failures, and to read secrets.
+//! The privileges of the host's own crates: to create and change failures, and to read secrets.
 //!
-//! The crate `cofferdam` does not re-export these traits: its embedders get failures that say what the host observed,
-//! and cannot make any.
+//! The crate `cofferdam` does not re-export these traits: its embedders get failures that state the host's
+//! observations, and cannot create any.
 
 use std::time::Duration;
 
@@ -10,45 +10,47 @@ use serde_json::{Map, Value};
 use crate::failure::*;
 use crate::secret::Secret;
 
-/// Makes and changes failures.
+/// Creates and changes failures.
 pub trait MakeFailure: Sized {
-    /// A binding that the call needs is not there, is not for this connector, or was refused by its issuer.
-    fn binding(context: &Context, problem: &BindingProblem) -> Self;
+    /// A binding that the call needs does not exist, does not allow this connector, or was rejected by its
+    /// issuer.
+    fn binding(context: &FailureContext, problem: &BindingProblem) -> Self;
 
-    /// The vault could not be used when a request needed a credential, and others had been sent by then: no reason
-    /// for a call not to have been taken up, since it was.
-    fn vault_unavailable(context: &Context, trouble: &str) -> Self;
+    /// The vault could not be used when a request needed a credential. Other requests had been sent by then,
+    /// so the call counts as started.
+    fn vault_unavailable(context: &FailureContext, trouble: &str) -> Self;
 
     /// The circuit is open. `anything_sent` is whether the attempt had sent a request elsewhere before.
-    fn circuit_open(context: &Context, open: &CircuitOpen, anything_sent: bool) -> Self;
+    fn circuit_open(context: &FailureContext, open: &CircuitOpen, anything_sent: bool) -> Self;
 
-    /// The cause that opened the circuit, if the failure is an open circuit.
-    fn circuit_cause(&self) -> Option<Cause>;
+    /// Returns the cause that opened the circuit, if the failure is an open circuit.
+    fn circuit_cause(&self) -> Option<FailureCause>;
 
-    /// Adds what only the operator's record may say. It is never serialised.
+    /// Adds a note that only the operator's audit log may contain. It is never serialized.
     fn with_operator_note(self, note: impl Into<String>) -> Self;
 
-    /// Rewrites what only the operator's record may say: to take out what not even that may.
+    /// Rewrites the operator notes, to remove text that not even the audit log may contain.
     fn with_notes_rewritten(self, rewrite: impl Fn(&str) -> String) -> Self;
 
-    /// The request for which the call is neither repeated nor handed to a fallback, whatever else this failure says.
-    fn unrepeatable(&self) -> Option<&Unrepeatable>;
+    /// Returns the request because of which the call is neither retried nor handed to a fallback, whatever
+    /// else this failure states.
+    fn unrepeatable(&self) -> Option<&UnrepeatableRequest>;
 
-    /// A request did not get an answer.
-    fn network_error(context: &Context, fault: NetworkFault) -> Self;
+    /// A request did not get a response.
+    fn network_error(context: &FailureContext, fault: NetworkFault) -> Self;
 
-    /// The upstream answered with an error status.
-    fn external_api_error(context: &Context, fault: UpstreamFault) -> Self;
+    /// The upstream responded with an error status.
+    fn external_api_error(context: &FailureContext, fault: UpstreamFault) -> Self;
 
-    /// The bytes on disk hash to `got`, and were verified as `expected`.
-    fn hash_mismatch(context: &Context, connector: &str, expected: &str, got: &str) -> Self;
+    /// The bytes on disk have the hash `got`, and were verified as `expected`.
+    fn hash_mismatch(context: &FailureContext, connector: &str, expected: &str, got: &str) -> Self;
 
     /// The package's hash is `got`, and the caller pinned `expected`. The package was not changed.
-    fn pin_mismatch(context: &Context, what: &str, expected: &str, got: &str) -> Self;
+    fn pin_mismatch(context: &FailureContext, what: &str, expected: &str, got: &str) -> Self;
 
-    /// The signature of `connector` does not hold, for the reason in `code`; `fix` names the next step.
+    /// The signature of `connector` is invalid, for the reason in `code`; `fix` names the next step.
     fn signature_failure(
-        context: &Context,
+        context: &FailureContext,
         connector: &str,
         code: SignatureCode,
         reason: &str,
@@ -56,49 +58,49 @@ pub trait MakeFailure: Sized {
     ) -> Self;
 
     /// The call hit a limit.
-    fn resource_limit_exceeded(context: &Context, hit: LimitHit) -> Self;
+    fn resource_limit_exceeded(context: &FailureContext, hit: LimitHit) -> Self;
 
-    /// All of it.
-    fn whole(&self) -> WholeFailure<'_>;
+    /// Returns the complete content, to be sealed.
+    fn snapshot(&self) -> FailureSnapshot<'_>;
 
-    /// The failure that was sealed, as it was; none where a word in it is not one of this host's.
-    fn restored(whole: WholeFailure<'_>) -> Option<Self>;
+    /// Restores a sealed failure; returns `None` if a word in it is unknown to this host.
+    fn from_snapshot(whole: FailureSnapshot<'_>) -> Option<Self>;
 
-    /// Adds how often the call was retried, why not again, and how long the next wait would have been. Class,
-    /// message and `retriable` stay what they were.
+    /// Adds the number of retries, the reason why there was no further one, and the length of the next wait.
+    /// Class, message and `retriable` do not change.
     fn with_retries(self, retried: u32, stopped: Option<RetryStopped>, retry_after: Option<Duration>)
     -> Self;
 
-    /// Says whether any request of any attempt of the call may have left.
+    /// Records whether any request of any attempt of the call may have left.
     fn with_request_sent(self, sent: bool) -> Self;
 
-    /// Adds why it was not admitted again: class, code and message of what refused it.
+    /// Adds the reason why it was not admitted again: class, code and message of the rejection.
     fn with_refusal(self, refusal: Map<String, Value>) -> Self;
 
-    /// Adds the candidates of a chain that was tried to its end, each with what came of it.
+    /// Adds the candidates of a chain that was tried to its end, each with its outcome.
     fn with_chain(self, chain: Vec<Map<String, Value>>) -> Self;
 
-    /// A capability check refused the operation.
-    fn capability_denied(context: &Context, denial: &Denial) -> Self;
+    /// A capability check denied the operation.
+    fn capability_denied(context: &FailureContext, denial: &Denial) -> Self;
 
     /// The connector's own code failed, or (for `Internal`) the host did while running it.
-    fn connector_runtime_error(context: &Context, fault: RuntimeFault) -> Self;
+    fn connector_runtime_error(context: &FailureContext, fault: RuntimeFault) -> Self;
 }
 
 impl MakeFailure for Failure {
-    fn binding(context: &Context, problem: &BindingProblem) -> Self {
+    fn binding(context: &FailureContext, problem: &BindingProblem) -> Self {
         Failure::binding(context, problem)
     }
 
-    fn vault_unavailable(context: &Context, trouble: &str) -> Self {
+    fn vault_unavailable(context: &FailureContext, trouble: &str) -> Self {
         Failure::vault_unavailable(context, trouble)
     }
 
-    fn circuit_open(context: &Context, open: &CircuitOpen, anything_sent: bool) -> Self {
+    fn circuit_open(context: &FailureContext, open: &CircuitOpen, anything_sent: bool) -> Self {
         Failure::circuit_open(context, open, anything_sent)
     }
 
-    fn circuit_cause(&self) -> Option<Cause> {
+    fn circuit_cause(&self) -> Option<FailureCause> {
         Failure::circuit_cause(self)
     }
 
@@ -110,28 +112,28 @@ impl MakeFailure for Failure {
         Failure::with_notes_rewritten(self, rewrite)
     }
 
-    fn unrepeatable(&self) -> Option<&Unrepeatable> {
+    fn unrepeatable(&self) -> Option<&UnrepeatableRequest> {
         Failure::unrepeatable(self)
     }
 
-    fn network_error(context: &Context, fault: NetworkFault) -> Self {
+    fn network_error(context: &FailureContext, fault: NetworkFault) -> Self {
         Failure::network_error(context, fault)
     }
 
-    fn external_api_error(context: &Context, fault: UpstreamFault) -> Self {
+    fn external_api_error(context: &FailureContext, fault: UpstreamFault) -> Self {
         Failure::external_api_error(context, fault)
     }
 
-    fn hash_mismatch(context: &Context, connector: &str, expected: &str, got: &str) -> Self {
+    fn hash_mismatch(context: &FailureContext, connector: &str, expected: &str, got: &str) -> Self {
         Failure::hash_mismatch(context, connector, expected, got)
     }
 
-    fn pin_mismatch(context: &Context, what: &str, expected: &str, got: &str) -> Self {
+    fn pin_mismatch(context: &FailureContext, what: &str, expected: &str, got: &str) -> Self {
         Failure::pin_mismatch(context, what, expected, got)
     }
 
     fn signature_failure(
-        context: &Context,
+        context: &FailureContext,
         connector: &str,
         code: SignatureCode,
         reason: &str,
@@ -140,16 +142,16 @@ impl MakeFailure for Failure {
         Failure::signature_failure(context, connector, code, reason, fix)
     }
 
-    fn resource_limit_exceeded(context: &Context, hit: LimitHit) -> Self {
+    fn resource_limit_exceeded(context: &FailureContext, hit: LimitHit) -> Self {
         Failure::resource_limit_exceeded(context, hit)
     }
 
-    fn whole(&self) -> WholeFailure<'_> {
-        Failure::whole(self)
+    fn snapshot(&self) -> FailureSnapshot<'_> {
+        Failure::snapshot(self)
     }
 
-    fn restored(whole: WholeFailure<'_>) -> Option<Self> {
-        Failure::restored(whole)
+    fn from_snapshot(whole: FailureSnapshot<'_>) -> Option<Self> {
+        Failure::from_snapshot(whole)
     }
 
     fn with_retries(
@@ -173,18 +175,18 @@ impl MakeFailure for Failure {
         Failure::with_chain(self, chain)
     }
 
-    fn capability_denied(context: &Context, denial: &Denial) -> Self {
+    fn capability_denied(context: &FailureContext, denial: &Denial) -> Self {
         Failure::capability_denied(context, denial)
     }
 
-    fn connector_runtime_error(context: &Context, fault: RuntimeFault) -> Self {
+    fn connector_runtime_error(context: &FailureContext, fault: RuntimeFault) -> Self {
         Failure::connector_runtime_error(context, fault)
     }
 }
 
 /// Reads secrets.
 pub trait ExposeSecret {
-    /// The text of the secret.
+    /// Returns the text of the secret.
     fn expose(&self) -> &str;
 }
 

@@ -1,24 +1,24 @@
-//! JSON from people and programs, read so that no name stands twice in an object: of two, one would vanish unseen.
+//! Strict JSON: a name must not occur twice in an object, since one of the two values would be lost silently.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-use crate::failure::safe_line;
+use crate::failure::sanitize_line;
 
-/// Reads one JSON value and nothing after it.
+/// Parses one JSON value without anything after it.
 pub fn parse(text: &[u8]) -> serde_json::Result<Value> {
     let mut deserializer = serde_json::Deserializer::from_slice(text);
-    let value = Strict.deserialize(&mut deserializer)?;
+    let value = StrictVisitor.deserialize(&mut deserializer)?;
     deserializer.end()?;
     Ok(value)
 }
 
 #[derive(Clone, Copy)]
-struct Strict;
+struct StrictVisitor;
 
-impl<'de> DeserializeSeed<'de> for Strict {
+impl<'de> DeserializeSeed<'de> for StrictVisitor {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -26,7 +26,7 @@ impl<'de> DeserializeSeed<'de> for Strict {
     }
 }
 
-impl<'de> Visitor<'de> for Strict {
+impl<'de> Visitor<'de> for StrictVisitor {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -73,7 +73,7 @@ impl<'de> Visitor<'de> for Strict {
         let mut object = Map::new();
         while let Some(name) = fields.next_key::<String>()? {
             if object.contains_key(&name) {
-                return Err(twice(&name));
+                return Err(duplicate_name_error(&name));
             }
             object.insert(name, fields.next_value_seed(self)?);
         }
@@ -82,8 +82,8 @@ impl<'de> Visitor<'de> for Strict {
 }
 
 /// Returns the error for a name that an object has twice.
-pub fn twice<E: serde::de::Error>(name: &str) -> E {
-    E::custom(format!("the name `{}` stands twice in one object", safe_line(name, 100)))
+pub fn duplicate_name_error<E: serde::de::Error>(name: &str) -> E {
+    E::custom(format!("the name `{}` stands twice in one object", sanitize_line(name, 100)))
 }
 
 #[cfg(test)]

@@ -1,35 +1,35 @@
-//! One cause, one warning: what goes wrong again and again for the same reason is told to the operator once, until it is
-//! over.
+//! Deduplicates warnings: a repeated problem with the same cause is reported to the operator once, until it
+//! is resolved.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Subjects that are remembered; beyond that a warning may be repeated.
-const KEPT: usize = 256;
+/// The number of subjects that are remembered; above that a warning may be repeated.
+const MAX_SUBJECTS: usize = 256;
 
-/// Remembers what the operator was warned of.
+/// Remembers the problems that the operator was warned of.
 #[derive(Debug, Default)]
-pub struct Warnings {
+pub struct WarningLog {
     causes: Mutex<HashMap<String, String>>,
 }
 
-impl Warnings {
-    /// Whether `subject` was not in trouble for this cause when this was last asked; from now on it is.
-    pub fn is_news(&self, subject: &str, cause: &(impl ToString + ?Sized)) -> bool {
+impl WarningLog {
+    /// Records that `subject` has a problem with this cause, and returns whether that is new.
+    pub fn is_new(&self, subject: &str, cause: &(impl ToString + ?Sized)) -> bool {
         let cause = cause.to_string();
         let mut causes = self.lock();
         if causes.get(subject) == Some(&cause) {
             return false;
         }
-        if causes.len() >= KEPT {
+        if causes.len() >= MAX_SUBJECTS {
             causes.clear();
         }
         causes.insert(subject.to_owned(), cause);
         true
     }
 
-    /// Whether `subject` was in trouble; from now on it is not.
-    pub fn is_over(&self, subject: &str) -> bool {
+    /// Records that `subject` has no problem any more, and returns whether it had one.
+    pub fn resolve(&self, subject: &str) -> bool {
         self.lock().remove(subject).is_some()
     }
 
@@ -40,15 +40,15 @@ impl Warnings {
 
 #[cfg(test)]
 mod tests {
-    use super::Warnings;
+    use super::WarningLog;
 
     #[test]
     fn a_cause_is_news_once_until_it_is_over() {
-        let warnings = Warnings::default();
-        let news = |subject, cause: &str| warnings.is_news(subject, cause);
+        let warnings = WarningLog::default();
+        let news = |subject, cause: &str| warnings.is_new(subject, cause);
         assert_eq!([news("a", "full"), news("a", "full"), news("b", "full")], [true, false, true]);
         assert!(news("a", "gone") && news("a", "full"), "another cause");
-        assert!(warnings.is_over("a") && !warnings.is_over("a"));
+        assert!(warnings.resolve("a") && !warnings.resolve("a"));
         assert!(news("a", "full"));
     }
 }

@@ -1,4 +1,5 @@
-//! Sends the requests of connectors: policy, connections, credentials and their vault, breakers, rate limits and the decision to repeat.
+//! Sends the requests of connectors: egress policy, connections, credentials and their vault, circuit
+//! breakers, rate limits and retry decisions.
 
 pub mod credentials;
 pub mod egress;

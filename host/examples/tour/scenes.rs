@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use cofferdam::{Boundary, Call, Error, Failure, FailureClass, LimitRequest};
+use cofferdam::{Call, Error, Failure, FailureBoundary, FailureClass, LimitRequest};
 use cofferdam_test_support::{Signer, package};
 use serde_json::{Value, json};
 
@@ -81,7 +81,7 @@ async fn fails_outside(stage: &Stage, show: &mut Show) {
         why: "The server answers 503 and asks to be left alone for 12 seconds. The host saw that itself, so it \
               is a fact and not the connector's claim.",
         call: r#"github-issues get_issue {"repository": {"name": "status-503-after-12", ..}, "number": 1}"#,
-        promise: Promise::Failure(FailureClass::ExternalApiError, Boundary::External, "unavailable"),
+        promise: Promise::Failure(FailureClass::ExternalApiError, FailureBoundary::External, "unavailable"),
         held: "status and Retry-After arrive",
     };
     let github = example("github-issues");
@@ -97,7 +97,7 @@ async fn fails_outside(stage: &Stage, show: &mut Show) {
         why: "Nobody listens on this port. The phase says how far the request came: not a byte of it was sent, \
               so that trying again is safe.",
         call: &format!(r#"probe fetch {{"url": "http://localhost:{}/"}}"#, stage.closed_port),
-        promise: Promise::Failure(FailureClass::NetworkError, Boundary::External, "refused"),
+        promise: Promise::Failure(FailureClass::NetworkError, FailureBoundary::External, "refused"),
         held: "phase, and whether anything was sent",
     };
     let url = format!("http://localhost:{}/", stage.closed_port);
@@ -114,7 +114,8 @@ async fn is_denied(stage: &Stage, show: &mut Show) {
     let url = stage.elsewhere.url("/text/secret");
     let untouched =
         |_: &Outcome| holds(stage.elsewhere.connections() == 0, "the other server saw no connection");
-    let denied = Promise::Failure(FailureClass::CapabilityDenied, Boundary::Sandbox, "host_not_granted");
+    let denied =
+        Promise::Failure(FailureClass::CapabilityDenied, FailureBoundary::Sandbox, "host_not_granted");
     let scene = Scene {
         what: "a denied host",
         why: "Another server, whose port the manifest does not name. The refusal says which line would allow it; \
@@ -143,7 +144,7 @@ fn within(op: &str, args: Value, fuel: Option<u64>, wall_time: Option<&str>) -> 
 }
 
 async fn misbehaves(stage: &Stage, show: &mut Show) {
-    let limit = |code| Promise::Failure(FailureClass::ResourceLimitExceeded, Boundary::Sandbox, code);
+    let limit = |code| Promise::Failure(FailureClass::ResourceLimitExceeded, FailureBoundary::Sandbox, code);
     let scene = Scene {
         what: "a guest that never ends",
         why: "An endless loop. Fuel counts instructions, so that the same call ends at the same instruction on \
@@ -184,7 +185,7 @@ async fn misbehaves(stage: &Stage, show: &mut Show) {
         why: "Its last words are for the operator's record. The caller, who may be an agent, gets none of a \
               stranger's text.",
         call: r#"probe panic {"message": "token=hunter2"}"#,
-        promise: Promise::Failure(FailureClass::ConnectorRuntimeError, Boundary::Sandbox, "trap"),
+        promise: Promise::Failure(FailureClass::ConnectorRuntimeError, FailureBoundary::Sandbox, "trap"),
         held: "the message stays with the operator",
     };
     show.scene(scene, stage.host.call(&probe, "panic", json!({"message": "token=hunter2"})), |outcome| {
@@ -211,7 +212,7 @@ async fn is_tampered_with(stage: &Stage, show: &mut Show) {
         why: "One bit of the installed file of hello is turned over, while the host has it loaded. The next call \
               notices, hashes the file, and does not run it.",
         call: r#"hello greet {"name": "Ada"}"#,
-        promise: Promise::Failure(FailureClass::HashMismatch, Boundary::Runtime, "hash"),
+        promise: Promise::Failure(FailureClass::HashMismatch, FailureBoundary::Runtime, "hash"),
         held: "only verified bytes run",
     };
     show.scene(scene, stage.host.call(&hello, "greet", json!({"name": "Ada"})), |_| {
@@ -228,7 +229,7 @@ async fn is_tampered_with(stage: &Stage, show: &mut Show) {
         what: "an untrusted signer",
         why: "hello 6.6.6 is well made and well signed, by a key that nobody here trusts for that name.",
         call: "install hello-6.6.6.wasm",
-        promise: Promise::Failure(FailureClass::SignatureFailure, Boundary::Runtime, "unknown_key"),
+        promise: Promise::Failure(FailureClass::SignatureFailure, FailureBoundary::Runtime, "unknown_key"),
         held: "nothing was installed",
     };
     let install = async {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anstyle::{AnsiColor, Style};
-use cofferdam::{Boundary, Error, FailureClass};
+use cofferdam::{Error, FailureBoundary, FailureClass};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ const DIM: Style = Style::new().dimmed();
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Promise {
     Value,
-    Failure(FailureClass, Boundary, &'static str),
+    Failure(FailureClass, FailureBoundary, &'static str),
 }
 
 /// One scene: what is tried and why it matters.

@@ -69,7 +69,7 @@ impl Stage {
             show.done(&format!(
                 "one file of {} KiB, sha256:{}…",
                 bytes.len() / 1024,
-                Digest::of(&bytes).short()
+                Digest::sha256(&bytes).short()
             ));
             if name == "hello" {
                 hello = bytes;

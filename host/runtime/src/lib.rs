@@ -1,4 +1,5 @@
-//! Runs calls and actions of connectors: from a request to its recorded outcome. Embedders use the crate `cofferdam`.
+//! Runs calls and actions of connectors: from a request to its recorded outcome. Embedders use the crate
+//! `cofferdam`.
 
 pub mod agent;
 pub mod call;

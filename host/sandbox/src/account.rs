@@ -1,15 +1,21 @@
-//! The account of an attempt that is over: what its store and its ledger counted.
+//! The usage of a finished attempt, as its store and its ledger counted it.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cofferdam_core::limits::{Limits, Usage};
 
-use super::gates::ledger::Ledger;
-use super::state::State;
+use super::gates::ledger::AttemptLog;
+use super::state::StoreData;
 
-/// What the attempt used.
-pub(super) fn of(state: &State, ledger: &Ledger, limits: &Limits, fuel: u64, wall_time: Duration) -> Usage {
+/// Returns the resources that the attempt used.
+pub(super) fn of(
+    state: &StoreData,
+    ledger: &AttemptLog,
+    limits: &Limits,
+    fuel: u64,
+    wall_time: Duration,
+) -> Usage {
     let (stdout_kept, stdout_dropped) = state.stdout.kept_and_dropped();
     let (stderr_kept, stderr_dropped) = state.stderr.kept_and_dropped();
     let (log_lines, log_lines_dropped) = state.log.kept_and_dropped();

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use cofferdam_core::clock::Clock;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
-use cofferdam_core::event::Speaker;
+use cofferdam_core::event::EventSource;
 use cofferdam_core::failure::{
-    Context, Failure, LimitHit, LimitKind, RuntimeFault, TimeOf, UnkeyedRequest, safe_line,
+    DeadlineScope, Failure, FailureContext, LimitHit, LimitKind, RuntimeFault, UnkeyedRequest, sanitize_line,
 };
 use cofferdam_core::limits::{self, Limits, Usage};
 use cofferdam_core::privileged::MakeFailure as _;
@@ -25,24 +25,24 @@ use super::account;
 use super::gates::call::CallFacts;
 use super::gates::guards::Guards;
 use super::gates::http::HttpGate;
-use super::gates::ledger::{AbortedRequest, Ledger};
-use super::gates::log::Suppressed;
-use super::load::{Connector, Exported};
-use super::state::State;
-use super::values::{Answer, Arguments, Returned, Unreadable};
+use super::gates::ledger::{AbortedRequest, AttemptLog};
+use super::gates::log::SuppressedLines;
+use super::load::{ExportedOperation, LoadedConnector};
+use super::state::StoreData;
+use super::values::{DecodeError, DecodedResult, EncodedArguments, ResultFormat};
 use super::yield_hook::{PollStart, YieldHook};
 use super::{outcome, traps};
 
-/// Fuel between two looks at the clock: about 0.1 ms of computing.
+/// The fuel between two checks of the clock: about 0.1 ms of computing.
 const YIELD_FUEL: u64 = 1_000_000;
 
-/// The longest tail of stderr that the operator's record keeps, in characters.
+/// The longest tail of stderr that the audit log keeps for the operator, in characters.
 const STDERR_CHARS: usize = 2_000;
 
-/// What an attempt is made with.
+/// The inputs of an attempt.
 pub struct Attempt<'a> {
     /// The call, for failures.
-    pub context: &'a Context,
+    pub context: &'a FailureContext,
     /// The limits of the call.
     pub limits: &'a Limits,
     /// Its deadlines.
@@ -51,58 +51,59 @@ pub struct Attempt<'a> {
     pub number: u32,
     /// The clock that the guest sees.
     pub clock: Arc<dyn Clock>,
-    /// What the action within which it runs declares of the connector.
+    /// The declarations about the connector of the action that the attempt runs in.
     pub scope: Option<Arc<ActionScope>>,
-    /// What its requests may carry of credentials; none where its manifest asks for none.
+    /// The credentials that its requests may carry; none if its manifest asks for none.
     pub credentials: Option<Arc<dyn Authorize>>,
-    /// What stands before hosts beside grants.
+    /// The circuits and rate limits that apply to its hosts in addition to the grants.
     pub guards: Guards,
 }
 
-/// How long an attempt may take: what is left of the call, or the time that one attempt has, whichever is less.
+/// The time that an attempt may take: the call's remaining time or the limit of one attempt, whichever is
+/// less.
 #[derive(Debug, Clone, Copy)]
 pub struct AttemptTime {
-    /// When it ends, by the attempt's clock.
+    /// The time at which it ends, by the attempt's clock.
     pub deadline: Instant,
-    /// How long that is, or how long the call was allowed: what a failure says was configured.
+    /// The configured time for the attempt or for the whole call, as reported in failures.
     pub allowed: Duration,
-    /// Since when that counts.
+    /// The time from which `allowed` counts.
     pub since: Instant,
-    /// Whose time it is.
-    pub of: TimeOf,
+    /// The scope of the deadline: the attempt or the call.
+    pub of: DeadlineScope,
 }
 
-/// An attempt that is over.
-pub struct Ended<A> {
-    /// Its value, its failure, or (as the host's own error) that there was no room to start it.
+/// A finished attempt.
+pub struct AttemptEnd<A> {
+    /// Its value, its failure, or (as the host's own error) that the pool had no room to start it.
     pub outcome: Result<A, Error>,
-    /// What it used.
+    /// The resources that it used.
     pub usage: Usage,
-    /// How long it took until its instance was there.
+    /// The time from the start of the attempt until its instance existed.
     pub instantiated_after: Duration,
-    /// Whether any byte of any request may have left.
+    /// True if any byte of any request may have left.
     pub request_sent: bool,
     /// The first unkeyed request of which anything may have left.
     pub unkeyed: Option<UnkeyedRequest>,
-    /// Errors that were passed over, in order.
-    pub suppressed: Vec<Suppressed>,
+    /// Suppressed errors, in order.
+    pub suppressed: Vec<SuppressedLines>,
     /// Items of the value that failed, where its type has a list of them.
     pub(crate) failed_items: Option<u64>,
-    /// Requests that the guest left under way when it returned.
+    /// Requests that were still running when the guest returned.
     pub aborted_on_return: Vec<AbortedRequest>,
 }
 
-impl<A> Ended<A> {
-    /// How much its value lacks, items that failed and requests that were aborted; none where it is whole.
+impl<A> AttemptEnd<A> {
+    /// Returns the number of failed items and aborted requests that the value lacks; none if it is complete.
     pub fn missing(&self) -> Option<u64> {
         let aborted = if self.outcome.is_ok() { self.aborted_on_return.len() as u64 } else { 0 };
         Some(self.failed_items.unwrap_or(0).saturating_add(aborted)).filter(|missing| *missing > 0)
     }
 }
 
-/// How the guest's future stopped.
-enum Stop<A> {
-    Done(wasmtime::Result<Result<Returned<A>, Unreadable>>),
+/// The way in which the guest's future stopped.
+enum AttemptStop<A> {
+    Done(wasmtime::Result<Result<DecodedResult<A>, DecodeError>>),
     Verdict,
     Deadline,
     /// A panic in a gate, with its message.
@@ -110,23 +111,23 @@ enum Stop<A> {
 }
 
 /// Runs the operation once. Dropping the future ends the guest and its requests.
-pub async fn run<A: Answer>(
-    connector: &Connector,
-    operation: &Exported,
-    args: &Arguments,
+pub async fn run<A: ResultFormat>(
+    connector: &LoadedConnector,
+    operation: &ExportedOperation,
+    args: &EncodedArguments,
     attempt: Attempt<'_>,
-) -> Ended<A> {
+) -> AttemptEnd<A> {
     let Attempt { context, limits, time, number, clock, scope, credentials, guards } = attempt;
     let deadline = time.deadline;
     let started = clock.now();
-    let ledger = Arc::new(Ledger::new(limits.memory()));
+    let ledger = Arc::new(AttemptLog::new(limits.memory()));
     let unkeyed = Arc::clone(&guards.unkeyed);
-    // Nothing is counted against hosts where there are no circuits.
+    // Without circuits nothing is counted against hosts.
     let counted = guards.circuits.is_some().then(|| guards.clone());
     let gate = HttpGate::new(connector.egress(), Arc::clone(&ledger), scope, credentials, guards);
     let gate = gate.held_to(operation.read_only());
     let facts = CallFacts { unkeyed: Arc::clone(&unkeyed), attempt: number, deadline };
-    let state = State::new(gate, facts, context.audit_id().clone(), Arc::clone(&clock));
+    let state = StoreData::new(gate, facts, context.audit_id().clone(), Arc::clone(&clock));
     let mut store = Store::new(operation.engine(), state);
 
     let poll_start = PollStart::new(started);
@@ -138,13 +139,13 @@ pub async fn run<A: Answer>(
             let at_deadline = || counted.iter().for_each(|guards| guards.saw_the_end_of_time(started));
             watch((&*clock, &poll_start), deadline, &ledger, at_deadline, work).await
         }
-        Err(error) => Stop::Done(Err(error)),
+        Err(error) => AttemptStop::Done(Err(error)),
     };
 
-    // From here on nothing is sent by which the attempt would have to be judged otherwise.
+    // From here on nothing is sent that would change the judgement of the attempt.
     ledger.close();
     let unkeyed = unkeyed.close();
-    let having_sent = unkeyed.clone().map(|unkeyed| context.clone().having_sent(Some(unkeyed)));
+    let having_sent = unkeyed.clone().map(|unkeyed| context.clone().with_unkeyed_request(Some(unkeyed)));
     let context = having_sent.as_ref().unwrap_or(context);
 
     let fuel = limits.fuel().saturating_sub(store.get_fuel().unwrap_or(0));
@@ -153,12 +154,12 @@ pub async fn run<A: Answer>(
     let instantiated_after =
         instantiated.get().map_or(wall_time, |at: &Instant| at.saturating_duration_since(started));
     let suppressed = store.data_mut().log.take_suppressed();
-    // Whatever else ends an attempt says that it was cut off.
-    let returned = matches!(stop, Stop::Done(Ok(_)));
+    // Every other ending of an attempt is reported as an interruption.
+    let returned = matches!(stop, AttemptStop::Done(Ok(_)));
     let aborted_on_return = if returned { ledger.under_way() } else { Vec::new() };
     let ended = |outcome: Result<A, Error>| {
         let value = outcome.as_ref().ok();
-        Ended {
+        AttemptEnd {
             suppressed: passed_over(suppressed, value.is_some(), &ledger, clock.timestamp()),
             failed_items: value.filter(|_| operation.operation().lists_errors()).map(A::failed_items),
             request_sent: ledger.anything_sent(),
@@ -178,34 +179,35 @@ pub async fn run<A: Answer>(
             },
             None => Failure::connector_runtime_error(context, RuntimeFault::Internal),
         }),
-        Stop::Done(Ok(result)) => {
+        AttemptStop::Done(Ok(result)) => {
             outcome::of_result(context, result, &ledger, store.data().scanner().as_deref())
         }
-        Stop::Done(Err(error)) if error.is::<wasmtime::PoolConcurrencyLimitError>() => {
-            // Calls wait for room before they get here (`room`); were it missing all the same, that would be
-            // the host's doing and not the connector's.
+        AttemptStop::Done(Err(error)) if error.is::<wasmtime::PoolConcurrencyLimitError>() => {
+            // Calls wait for room before they get here (`room`). If there is none all the same, it is the
+            // host's fault and not the connector's.
             let busy = HostError::new(HostErrorKind::Busy, "The host has no room for another instance now.");
-            return ended(Err(busy.hint("Try again later.").into()));
+            return ended(Err(busy.with_hint("Try again later.").into()));
         }
-        Stop::Done(Err(error)) => {
+        AttemptStop::Done(Err(error)) => {
             let ending = traps::classify(&error, ledger.memory(), limits, fuel);
-            // From the outermost cause to the root, each its own note.
-            let causes = error.chain().map(|cause| safe_line(&cause.to_string(), STDERR_CHARS));
+            // From the outermost cause to the root, each as its own note.
+            let causes = error.chain().map(|cause| sanitize_line(&cause.to_string(), STDERR_CHARS));
             Err(causes.fold(outcome::of_ending(context, ending), |failure, cause| {
                 failure.with_operator_note(format!("cause: {cause}"))
             }))
         }
-        Stop::Deadline => {
+        AttemptStop::Deadline => {
             let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
             let used = clock.now().saturating_duration_since(time.since);
-            let hit = LimitHit::new(LimitKind::WallTime, millis(time.allowed), millis(used)).of(time.of);
+            let hit =
+                LimitHit::new(LimitKind::WallTime, millis(time.allowed), millis(used)).with_scope(time.of);
             Err(Failure::resource_limit_exceeded(context, hit))
         }
-        Stop::Panicked(message) => {
+        AttemptStop::Panicked(message) => {
             let failure = Failure::connector_runtime_error(context, RuntimeFault::Internal);
             Err(failure.with_operator_note(format!("panic: {message}")))
         }
-        Stop::Verdict => Err(Failure::connector_runtime_error(context, RuntimeFault::Internal)),
+        AttemptStop::Verdict => Err(Failure::connector_runtime_error(context, RuntimeFault::Internal)),
     };
     let outcome = outcome.map_err(|failure| {
         let scanner = store.data().scanner();
@@ -221,13 +223,19 @@ pub async fn run<A: Answer>(
     ended(outcome.map_err(Error::from))
 }
 
-/// What the guest says that it passed over; and where it returned a value, what the gate saw fail all the same.
-fn passed_over(mut said: Vec<Suppressed>, value: bool, ledger: &Ledger, at: Timestamp) -> Vec<Suppressed> {
+/// Returns the errors that the guest reported as suppressed and, if it returned a value, the failures that
+/// the gate saw.
+fn passed_over(
+    mut said: Vec<SuppressedLines>,
+    value: bool,
+    ledger: &AttemptLog,
+    at: Timestamp,
+) -> Vec<SuppressedLines> {
     if value {
         let reason = "the connector returned a value all the same";
-        let seen = ledger.troubles().into_iter().map(|cause| Suppressed {
+        let seen = ledger.troubles().into_iter().map(|cause| SuppressedLines {
             at,
-            by: Speaker::Host,
+            by: EventSource::Host,
             reason: reason.to_owned(),
             cause,
         });
@@ -236,7 +244,11 @@ fn passed_over(mut said: Vec<Suppressed>, value: bool, ledger: &Ledger, at: Time
     said
 }
 
-fn prepare(store: &mut Store<State>, limits: &Limits, connector: &Connector) -> wasmtime::Result<()> {
+fn prepare(
+    store: &mut Store<StoreData>,
+    limits: &Limits,
+    connector: &LoadedConnector,
+) -> wasmtime::Result<()> {
     connector.fits()?;
     store.limiter(|state| &mut state.limiter);
     store.set_fuel(limits.fuel())?;
@@ -245,64 +257,64 @@ fn prepare(store: &mut Store<State>, limits: &Limits, connector: &Connector) -> 
     Ok(())
 }
 
-async fn instantiate_and_call<A: Answer>(
-    store: &mut Store<State>,
-    operation: &Exported,
-    args: &Arguments,
-    (clock, ledger): (&dyn Clock, &Ledger),
+async fn instantiate_and_call<A: ResultFormat>(
+    store: &mut Store<StoreData>,
+    operation: &ExportedOperation,
+    args: &EncodedArguments,
+    (clock, ledger): (&dyn Clock, &AttemptLog),
     instantiated: &OnceLock<Instant>,
-) -> wasmtime::Result<Result<Returned<A>, Unreadable>> {
+) -> wasmtime::Result<Result<DecodedResult<A>, DecodeError>> {
     let instance = operation.pre().instantiate_async(&mut *store).await?;
     let _ = instantiated.set(clock.now());
     operation.entry().call(store, &instance, args, ledger.memory()).await
 }
 
-/// What a panic says, as one line for the operator.
+/// Returns the message of a panic, as one line for the operator.
 fn message_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    cofferdam_core::failure::safe_line(text.unwrap_or("without a message"), STDERR_CHARS)
+    cofferdam_core::failure::sanitize_line(text.unwrap_or("without a message"), STDERR_CHARS)
 }
 
-/// Drives the guest, and looks at the clock and the ledger itself each time it yields: a busy runtime's
-/// timers come late, and a gate's verdict must not wait for the guest.
+/// Drives the guest, and checks the clock and the ledger each time it yields: a busy runtime's timers fire
+/// late, and a gate's verdict must not wait for the guest.
 async fn watch<A>(
     (clock, poll_start): (&dyn Clock, &PollStart),
     deadline: Instant,
-    ledger: &Ledger,
+    ledger: &AttemptLog,
     at_deadline: impl FnOnce(),
-    work: impl Future<Output = wasmtime::Result<Result<Returned<A>, Unreadable>>>,
-) -> Stop<A> {
+    work: impl Future<Output = wasmtime::Result<Result<DecodedResult<A>, DecodeError>>>,
+) -> AttemptStop<A> {
     let mut work = pin!(work);
     let mut verdict = pin!(ledger.ended());
-    // Made at the first wait: most calls never do.
+    // Created at the first wait: most calls never wait.
     let mut timer = None;
     let stop = poll_fn(|cx| {
         if ledger.is_over() {
-            return Poll::Ready(Stop::Verdict);
+            return Poll::Ready(AttemptStop::Verdict);
         }
         let now = clock.now();
         if now >= deadline {
-            return Poll::Ready(Stop::Deadline);
+            return Poll::Ready(AttemptStop::Deadline);
         }
         poll_start.set(now);
         // A panic in a gate is the host's fault; it ends this attempt and not the process.
         match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
-            // What comes after the deadline is too late, also a value: a limit that lets one through is none.
-            Ok(Poll::Ready(_)) if clock.now() >= deadline => return Poll::Ready(Stop::Deadline),
-            Ok(Poll::Ready(result)) => return Poll::Ready(Stop::Done(result)),
+            // A result after the deadline is too late, even a value: a limit with exceptions is no limit.
+            Ok(Poll::Ready(_)) if clock.now() >= deadline => return Poll::Ready(AttemptStop::Deadline),
+            Ok(Poll::Ready(result)) => return Poll::Ready(AttemptStop::Done(result)),
             Ok(Poll::Pending) => {}
-            Err(panic) => return Poll::Ready(Stop::Panicked(message_of(&*panic))),
+            Err(panic) => return Poll::Ready(AttemptStop::Panicked(message_of(&*panic))),
         }
         if verdict.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Stop::Verdict);
+            return Poll::Ready(AttemptStop::Verdict);
         }
         let timer = timer.get_or_insert_with(|| clock.sleep_until(deadline));
-        timer.as_mut().poll(cx).map(|()| Stop::Deadline)
+        timer.as_mut().poll(cx).map(|()| AttemptStop::Deadline)
     })
     .await;
     // Before `work` is dropped, and its requests with it.
-    if matches!(stop, Stop::Deadline) {
+    if matches!(stop, AttemptStop::Deadline) {
         at_deadline();
     }
     stop

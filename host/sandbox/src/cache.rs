@@ -1,16 +1,16 @@
 //! Compiled code on disk, bound to the component it came from by a keyed MAC.
 //!
-//! Native code is as dangerous as the host itself: whoever can write it can run anything. So an entry
-//! is loaded only when its MAC, under a key that only this host has, covers the component's digest,
-//! the engine's fingerprint and the code. Anything else is compiled again and reported, on the `tracing`
-//! target `cofferdam::cache`; a wrong entry is never an error to the user and never a load. This file holds
-//! the only `unsafe` of the crate.
+//! Native code is as dangerous as the host itself: write access to it allows running anything. So an entry is
+//! loaded only when its MAC, under a key that only this host has, covers the component's digest, the engine's
+//! fingerprint and the code. Anything else is compiled again and reported, on the `tracing` target
+//! `cofferdam::cache`; a wrong entry is never an error to the user and never a load. This file holds the only
+//! `unsafe` of the crate.
 //!
-//! An entry is read into memory and copied from there, never mapped: the MAC would say nothing of what
-//! somebody writes into a mapped file after it was checked.
+//! An entry is read into memory and copied from there, never mapped: the MAC would not cover a change of a
+//! mapped file after the check.
 //!
-//! Several processes share the directory without a lock: an entry appears by one rename, is whole or is
-//! not there, and whoever has it open may go on reading after another has removed it.
+//! Several processes share the directory without a lock: an entry appears by one rename, so it is complete or
+//! absent, and a process that has it open can go on reading after another has removed it.
 #![allow(unsafe_code, reason = "deserialising native code; see `TrustedCode`")]
 
 use std::fs;
@@ -20,25 +20,25 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use cofferdam_core::digest::Digest;
-use cofferdam_core::failure::safe_line;
-use cofferdam_core::host_key::keyed;
+use cofferdam_core::failure::sanitize_line;
+use cofferdam_core::host_key::hmac;
 use cofferdam_core::private_file::{self, FileError, FileFault, FilePolicy, StagedFile};
 use hmac::{Hmac, Mac};
 use sha2::{Digest as _, Sha256};
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
-/// Native code that this host's own compiler made: it came from the worker's pipe, from the compiler in
-/// this process, or from the cache with a MAC that verifies. Nothing else can make one.
+/// Native code that this host's own compiler made: it came from the worker's pipe, from the compiler in this
+/// process, or from the cache with a MAC that verifies. There is no other way to create one.
 pub(super) struct TrustedCode(Vec<u8>);
 
 impl TrustedCode {
-    /// From the compiler in this process.
+    /// Wraps code from the compiler in this process.
     pub(super) fn compiled_here(code: Vec<u8>) -> Self {
         Self(code)
     }
 
-    /// From the pipe of a worker that this process started.
+    /// Wraps code from the pipe of a worker that this process started.
     pub(super) fn from_worker(code: Vec<u8>) -> Self {
         Self(code)
     }
@@ -55,7 +55,7 @@ impl TrustedCode {
 
 const MAC_BYTES: usize = 32;
 const ENTRY: &str = "cwasm";
-/// After this long nobody is writing a file any more: its writer was killed.
+/// The age after which no process is still writing a temporary file: its writer was killed.
 const LEFT_OVER: Duration = Duration::from_secs(600);
 
 /// The directory of compiled code.
@@ -70,18 +70,18 @@ pub(super) struct CodeCache {
 impl CodeCache {
     /// A cache in `dir` of at most `most` bytes, under a key derived from the host's.
     pub(super) fn new(dir: PathBuf, most: u64, host_key: &[u8; 32], engine: &Engine) -> Self {
-        let mut fingerprint = Fingerprint(Sha256::new());
+        let mut fingerprint = CodeFingerprint(Sha256::new());
         engine.precompile_compatibility_hash().hash(&mut fingerprint);
         Self::with_fingerprint(dir, most, host_key, fingerprint.0.finalize().into())
     }
 
     fn with_fingerprint(dir: PathBuf, most: u64, host_key: &[u8; 32], fingerprint: [u8; 32]) -> Self {
-        let mut mac = keyed(host_key);
+        let mut mac = hmac(host_key);
         mac.update(b"cofferdam compiled code v1");
         Self { dir, most, key: mac.finalize().into_bytes().into(), fingerprint }
     }
 
-    /// The code compiled from the component with this digest, if an entry is there and is ours.
+    /// Returns the code compiled from the component with this digest, if there is an entry with a valid MAC.
     pub(super) fn get(&self, component: &Digest) -> Option<TrustedCode> {
         match self.read(component) {
             Ok(code) => Some(TrustedCode(code)),
@@ -114,12 +114,12 @@ impl CodeCache {
         if self.mac(component, &code).verify_slice(&tag).is_err() {
             return Err(NoEntry::Wrong("is not what this host wrote"));
         }
-        // Used now: the last to be evicted. Where that cannot be noted it is evicted sooner.
+        // Marks the entry as used now, so that it is evicted last. If this fails, it is evicted sooner.
         drop(file.set_modified(SystemTime::now()));
         Ok(code)
     }
 
-    /// Keeps `code`, best effort: a cache that cannot be written costs time and nothing else.
+    /// Stores `code`, best effort: a failed write only costs time.
     pub(super) fn put(&self, component: &Digest, code: &TrustedCode) {
         if let Err(error) = self.write(component, code) {
             tracing::warn!(
@@ -129,14 +129,14 @@ impl CodeCache {
         }
     }
 
-    /// Whether there is an entry, good or not.
+    /// Returns true if there is an entry, valid or not.
     pub(super) fn has(&self, component: &Digest) -> bool {
         self.path(component).is_file()
     }
 
-    /// Drops the entry of a component that is gone.
+    /// Removes the entry of a component that was removed.
     pub(super) fn forget(&self, component: &Digest) {
-        // An entry that is not there is what was asked for; one that stays is only disk space.
+        // A missing entry is the desired result; an entry that remains only costs disk space.
         drop(fs::remove_file(self.path(component)));
     }
 
@@ -154,14 +154,15 @@ impl CodeCache {
         let mut file = StagedFile::begin(&path, &FilePolicy::secret(self.most))?.without_sync();
         file.write_all(&self.mac(component, &code.0).finalize().into_bytes())?;
         file.write_all(&code.0)?;
-        // What stands there and is no file was never ours.
+        // A directory in this place was never written by the cache.
         if path.is_dir() {
             fs::remove_dir_all(&path)?;
         }
         Ok(file.replace()?)
     }
 
-    /// Removes what was used longest ago until an entry of `size` bytes fits in, and what killed writers left.
+    /// Removes the least recently used entries until an entry of `size` bytes fits, and the leftovers of
+    /// killed writers.
     fn make_room(&self, size: u64, but: &Path) -> io::Result<()> {
         let now = SystemTime::now();
         let mut entries = Vec::new();
@@ -184,7 +185,7 @@ impl CodeCache {
             if total <= self.most {
                 break;
             }
-            // Gone already where another process evicts too.
+            // Missing if another process evicts at the same time.
             drop(fs::remove_file(path));
             total = total.saturating_sub(size);
         }
@@ -197,7 +198,7 @@ impl CodeCache {
     }
 
     fn mac(&self, component: &Digest, code: &[u8]) -> Hmac<Sha256> {
-        let mut mac = keyed(&self.key);
+        let mut mac = hmac(&self.key);
         mac.update(component.as_bytes());
         mac.update(&self.fingerprint);
         mac.update(code);
@@ -205,7 +206,7 @@ impl CodeCache {
     }
 }
 
-/// Why an entry is not used.
+/// The reason why an entry is not used.
 enum NoEntry {
     Absent,
     Wrong(&'static str),
@@ -228,19 +229,19 @@ impl From<io::Error> for NoEntry {
     }
 }
 
-/// Reports an entry that is not used: somebody else wrote it, or the disk lost a part of it.
+/// Reports an entry that is not used: it was written by another program or damaged on disk.
 pub(super) fn rejected(component: &Digest, what: &str, detail: &str) {
     tracing::warn!(
         target: "cofferdam::cache", component = %component, entry = what,
-        reason = (!detail.is_empty()).then(|| safe_line(detail, 300)),
+        reason = (!detail.is_empty()).then(|| sanitize_line(detail, 300)),
         "compiled code on disk {what}; compiling again"
     );
 }
 
 /// Feeds what wasmtime hashes of its configuration into SHA-256.
-struct Fingerprint(Sha256);
+struct CodeFingerprint(Sha256);
 
-impl Hasher for Fingerprint {
+impl Hasher for CodeFingerprint {
     fn write(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
@@ -269,7 +270,7 @@ mod tests {
     }
 
     fn digest(name: &str) -> Digest {
-        Digest::of(name.as_bytes())
+        Digest::sha256(name.as_bytes())
     }
 
     #[test]

@@ -12,23 +12,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam_core::error::{HostError, HostErrorKind};
-use cofferdam_model::package::{self, PATIENCE, ParseReply};
+use cofferdam_model::package::{self, ParseReply, VALIDATION_TIMEOUT};
 use wasmtime::Engine;
 
 use super::bridge;
 use super::cache::TrustedCode;
-use super::compile_limits::Budget;
-use super::values::Layouts;
-use super::worker::{self, COMPILE_WORKER_ARG, Form, Task, WorkerProgram};
+use super::compile_limits::CompileBudget;
+use super::values::LayoutTable;
+use super::worker::{self, COMPILE_WORKER_ARG, WorkerForm, WorkerProgram, WorkerTask};
 
-/// Where components are compiled. There is no default: the choice is the embedder's.
+/// The place where components are compiled. There is no default: the choice is the embedder's.
 #[derive(Debug, Clone)]
 pub struct Compiler {
-    kind: Kind,
+    kind: CompilerKind,
 }
 
 #[derive(Debug, Clone)]
-enum Kind {
+enum CompilerKind {
     Child(WorkerProgram),
     InProcess,
 }
@@ -45,58 +45,60 @@ impl Compiler {
     #[must_use]
     pub fn child_with_args(program: impl Into<PathBuf>, args: impl IntoIterator<Item = String>) -> Self {
         let args = args.into_iter().collect();
-        Self { kind: Kind::Child(WorkerProgram { path: program.into(), args, confined: true }) }
+        Self { kind: CompilerKind::Child(WorkerProgram { path: program.into(), args, confined: true }) }
     }
 
-    /// In this process, after the pre-scan. A hostile component can then take this process's memory
-    /// and time, and what is not yet verified is parsed and validated here too, where nothing can end it: only
-    /// for components that you trust.
+    /// In this process, after the pre-scan. A hostile component can then take this process's memory and time.
+    /// Unverified bytes are parsed and validated here too, with no way to stop it: use it only for components
+    /// that you trust.
     #[must_use]
     pub fn in_process() -> Self {
-        Self { kind: Kind::InProcess }
+        Self { kind: CompilerKind::InProcess }
     }
 
-    /// Leaves the compile worker without Landlock and seccomp, which it otherwise puts on where the system has
+    /// Leaves the compile worker without Landlock and seccomp, which it otherwise applies if the system has
     /// them. Its limits of memory and time stay.
     #[must_use]
     pub fn without_confinement(mut self) -> Self {
-        if let Kind::Child(worker) = &mut self.kind {
+        if let CompilerKind::Child(worker) = &mut self.kind {
             worker.confined = false;
         }
         self
     }
 
-    /// The compiler, with its program's path made whole: the worker starts in another directory.
+    /// Returns the compiler with its program's path made absolute: the worker starts in another directory.
     ///
-    /// Found out when a host is built, and not when the first component is compiled.
+    /// A missing program is reported when the host is built, and not when the first component is compiled.
     pub(super) fn ready(self) -> Result<Self, HostError> {
-        let Kind::Child(worker) = self.kind else { return Ok(self) };
+        let CompilerKind::Child(worker) = self.kind else { return Ok(self) };
         let path = whole(&worker.path).map_err(|(what, cause)| {
             let file =
                 worker.path.file_name().unwrap_or(worker.path.as_os_str()).to_string_lossy().into_owned();
-            let message =
-                format!("The compile worker `{}` {what}.", cofferdam_core::failure::safe_line(&file, 100));
+            let message = format!(
+                "The compile worker `{}` {what}.",
+                cofferdam_core::failure::sanitize_line(&file, 100)
+            );
             let error = HostError::new(HostErrorKind::Configuration, message)
-                .hint("Give Compiler::child the path of the cofferdam binary, of this very version.");
-            error.because(format!("{}: {cause}", worker.path.display()))
+                .with_hint("Give Compiler::child the path of the cofferdam binary, of this very version.");
+            error.with_source(format!("{}: {cause}", worker.path.display()))
         })?;
-        Ok(Self { kind: Kind::Child(WorkerProgram { path, ..worker }) })
+        Ok(Self { kind: CompilerKind::Child(WorkerProgram { path, ..worker }) })
     }
 
     /// Compiles a component that was parsed before, within `budget` where a child does it.
     pub(super) async fn compile(
         &self,
         engine: &Engine,
-        form: Form,
+        form: WorkerForm,
         component: &[u8],
-        budget: Budget,
+        budget: CompileBudget,
     ) -> Result<TrustedCode, HostError> {
         match &self.kind {
-            Kind::Child(program) => {
-                let code = worker::run(program, Task::Compile(form), component, budget).await?;
+            CompilerKind::Child(program) => {
+                let code = worker::run(program, WorkerTask::Compile(form), component, budget).await?;
                 Ok(TrustedCode::from_worker(code))
             }
-            Kind::InProcess => {
+            CompilerKind::InProcess => {
                 let (engine, component) = (engine.clone(), component.to_vec());
                 let code = off_the_executor(move || code(&engine, &component, form)).await?;
                 code.map(TrustedCode::compiled_here).map_err(|reason| worker::invalid(&reason))
@@ -105,64 +107,73 @@ impl Compiler {
     }
 
     /// Parses and validates the package `bytes`, within `budget` where a child does it.
-    pub(super) async fn parse(&self, bytes: Arc<Vec<u8>>, budget: Budget) -> Result<ParseReply, HostError> {
-        self.reply(Task::ParsePackage, bytes, budget, |bytes| package::parse_package(bytes, PATIENCE)).await
+    pub(super) async fn parse(
+        &self,
+        bytes: Arc<Vec<u8>>,
+        budget: CompileBudget,
+    ) -> Result<ParseReply, HostError> {
+        self.reply(WorkerTask::ParsePackage, bytes, budget, |bytes| {
+            package::parse_package(bytes, VALIDATION_TIMEOUT)
+        })
+        .await
     }
 
-    /// The same of a component that need not be a package.
+    /// Parses and validates a component that need not be a package.
     pub(super) async fn parse_component(
         &self,
         bytes: Arc<Vec<u8>>,
-        budget: Budget,
+        budget: CompileBudget,
     ) -> Result<ParseReply, HostError> {
-        self.reply(Task::ParseComponent, bytes, budget, |bytes| package::parse_component(bytes, PATIENCE))
-            .await
+        self.reply(WorkerTask::ParseComponent, bytes, budget, |bytes| {
+            package::parse_component(bytes, VALIDATION_TIMEOUT)
+        })
+        .await
     }
 
     async fn reply(
         &self,
-        task: Task,
+        task: WorkerTask,
         bytes: Arc<Vec<u8>>,
-        budget: Budget,
+        budget: CompileBudget,
         here: fn(&[u8]) -> ParseReply,
     ) -> Result<ParseReply, HostError> {
         match &self.kind {
-            Kind::Child(program) => {
+            CompilerKind::Child(program) => {
                 let reply = worker::run(program, task, &bytes, budget).await?;
                 // It may have megabytes.
                 let read = off_the_executor(move || serde_json::from_slice(&reply)).await?;
-                read.map_err(|error| package::unreadable_reply().because(error))
+                read.map_err(|error| package::unreadable_reply().with_source(error))
             }
-            Kind::InProcess => off_the_executor(move || here(&bytes)).await,
+            CompilerKind::InProcess => off_the_executor(move || here(&bytes)).await,
         }
     }
 }
 
-/// Native code of `component` in this form; else why there is none.
-pub(super) fn code(engine: &Engine, component: &[u8], form: Form) -> Result<Vec<u8>, String> {
+/// Returns the native code of `component` in this form, or the reason why there is none.
+pub(super) fn code(engine: &Engine, component: &[u8], form: WorkerForm) -> Result<Vec<u8>, String> {
     let compile = |component: &[u8]| {
         engine.precompile_component(component).map_err(|error| error.root_cause().to_string())
     };
-    let Form::Wrapped(scope) = form else { return compile(component) };
-    // Parsed before, so that what it takes is known to be bounded.
+    let WorkerForm::Wrapped(scope) = form else { return compile(component) };
+    // It was parsed before, so its cost is known to be bounded.
     let operations = package::parse_component(component, Duration::MAX).operations();
     let operations = operations.map_err(|error| error.to_string())?;
-    let mut layouts = Layouts::default();
+    let mut layouts = LayoutTable::default();
     let layouts: Vec<_> = operations.iter().map(|operation| layouts.operation(operation)).collect();
     let wrapped = bridge::wrap(component, &operations, &layouts, scope);
     compile(&wrapped.map_err(|reason| format!("it {reason}"))?)
 }
 
-/// Does `work` on a thread that runs no guests.
+/// Runs `work` on a thread that runs no guests.
 async fn off_the_executor<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, HostError> {
     tokio::task::spawn_blocking(work)
         .await
-        .map_err(|error| HostError::new(HostErrorKind::Internal, "The compiler was lost.").because(error))
+        .map_err(|error| HostError::new(HostErrorKind::Internal, "The compiler was lost.").with_source(error))
 }
 
-/// The absolute path of a program that can be run; else what is wrong with it.
+/// Returns the absolute path of an executable program, or the problem with it.
 fn whole(program: &Path) -> Result<PathBuf, (&'static str, String)> {
     let absolute = std::path::absolute(program).map_err(|error| ("has no path", error.to_string()))?;
     let found = absolute.metadata().map_err(|error| match error.kind() {

@@ -1,4 +1,4 @@
-//! What compiling may take: of the machine in all, and for one component by its size.
+//! The bounds of compiling: for the whole machine, and for one component by its size.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use cofferdam_model::package::MAX_BYTES;
 const MIB: u64 = 1024 * 1024;
 const GIB: u64 = 1024 * MIB;
 
-/// What every component gets, whatever its size; the rest grows with it. A file of a few hundred bytes
-/// that asks for more than this is an attack; CPython, at 18 MB, takes 10 s optimised and 30 s not.
+/// The minimum that every component gets; the rest grows with its size. A file of a few hundred bytes that
+/// needs more than this is an attack; CPython, at 18 MB, takes 10 s optimised and 30 s not.
 const LEAST_MEMORY: u64 = GIB;
 const MEMORY_PER_BYTE: u64 = 128;
 const LEAST_CPU_SECONDS: u64 = 20;
 const CPU_SECONDS_PER_MIB: u64 = 4;
 const WALL_SECONDS: u64 = 10;
 const WALL_PER_CPU: u64 = 4;
-/// Parsing and validating without compiling; CPython takes a tenth of it.
+/// The bound for parsing and validating without compiling; CPython takes a tenth of it.
 const PARSE_CPU_SECONDS: u64 = 5;
 const PARSE_MIB_PER_CPU_SECOND: u64 = 4;
 /// Code is 2 to 4 times as large as the component it was made from.
@@ -44,7 +44,8 @@ impl Default for CompileLimits {
 }
 
 impl CompileLimits {
-    /// How many components are compiled at once, 1 to 64; each takes a worker process. Default 2.
+    /// Sets the number of components that are compiled at once, 1 to 64; each takes a worker process. Default
+    /// 2.
     ///
     /// # Errors
     /// `configuration`: any other number.
@@ -53,7 +54,7 @@ impl CompileLimits {
         Ok(Self { parallel: compiles, ..self })
     }
 
-    /// The most address space of one worker, in bytes, 512 MiB to 16 GiB. Default 3 GiB.
+    /// Sets the most address space of one worker, in bytes, 512 MiB to 16 GiB. Default 3 GiB.
     ///
     /// # Errors
     /// `configuration`: any other amount.
@@ -62,7 +63,7 @@ impl CompileLimits {
         Ok(Self { memory: bytes, ..self })
     }
 
-    /// The most processor time of one worker over all its threads, 1 second to 10 minutes, in whole
+    /// Sets the most processor time of one worker over all its threads, 1 second to 10 minutes, in whole
     /// seconds. Default 90 seconds.
     ///
     /// # Errors
@@ -73,7 +74,7 @@ impl CompileLimits {
         Ok(Self { cpu_seconds: whole, ..self })
     }
 
-    /// The largest component that is compiled, in bytes, up to 64 MiB. Default 64 MiB.
+    /// Sets the largest component that is compiled, in bytes, up to 64 MiB. Default 64 MiB.
     ///
     /// # Errors
     /// `configuration`: any other size.
@@ -86,15 +87,15 @@ impl CompileLimits {
         self.parallel as usize
     }
 
-    /// What a component of `bytes` may take.
-    pub(super) fn budget(&self, bytes: usize) -> Result<Budget, HostError> {
+    /// Returns the budget for compiling a component of `bytes`.
+    pub(super) fn budget(&self, bytes: usize) -> Result<CompileBudget, HostError> {
         let size = bytes as u64;
         if size > self.component {
             return Err(HostError::new(
                 HostErrorKind::CompileRefused,
                 format!("The component has {size} bytes; this host compiles up to {}.", self.component),
             )
-            .hint("Make the component smaller, or have the operator allow larger ones.")
+            .with_hint("Make the component smaller, or have the operator allow larger ones.")
             .detail("limit", "compile")
             .detail("configured", self.component)
             .detail("used", size));
@@ -103,15 +104,15 @@ impl CompileLimits {
         Ok(self.within_bounds(size, cpu))
     }
 
-    /// What parsing and validating a package of `bytes` may take, before anything is compiled of it.
-    pub(super) fn parse_budget(&self, bytes: usize) -> Budget {
+    /// Returns the budget for parsing and validating a package of `bytes`, before any of it is compiled.
+    pub(super) fn parse_budget(&self, bytes: usize) -> CompileBudget {
         let size = bytes as u64;
         self.within_bounds(size, PARSE_CPU_SECONDS.saturating_add(size / MIB / PARSE_MIB_PER_CPU_SECOND))
     }
 
-    fn within_bounds(&self, size: u64, cpu_seconds: u64) -> Budget {
+    fn within_bounds(&self, size: u64, cpu_seconds: u64) -> CompileBudget {
         let cpu_seconds = cpu_seconds.min(self.cpu_seconds);
-        Budget {
+        CompileBudget {
             memory: LEAST_MEMORY.saturating_add(size.saturating_mul(MEMORY_PER_BYTE)).min(self.memory),
             cpu_seconds,
             wall: Duration::from_secs(cpu_seconds.saturating_mul(WALL_PER_CPU).saturating_add(WALL_SECONDS)),
@@ -120,9 +121,9 @@ impl CompileLimits {
     }
 }
 
-/// What parsing or compiling one component may take.
+/// The bounds for parsing or compiling one component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Budget {
+pub(super) struct CompileBudget {
     /// Address space, in bytes.
     pub(super) memory: u64,
     pub(super) cpu_seconds: u64,
@@ -137,7 +138,7 @@ fn within(what: &str, given: u64, least: u64, most: u64, unit: &str) -> Result<(
     }
     let message = format!("The {what} of CompileLimits is not acceptable.");
     Err(HostError::new(HostErrorKind::Configuration, message)
-        .hint(format!("Choose {least} to {most}{unit}.")))
+        .with_hint(format!("Choose {least} to {most}{unit}.")))
 }
 
 #[cfg(test)]

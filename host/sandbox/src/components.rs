@@ -1,5 +1,5 @@
-//! From a component's bytes to a compiled component: what is kept on disk, what is being compiled right now,
-//! what was refused lately, and only then the compiler.
+//! The way from a component's bytes to a compiled component: the cache on disk, the compiles in flight, the
+//! recent failures, and only then the compiler.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -16,10 +16,10 @@ use wasmtime::component::Component;
 use super::cache::{self, CodeCache, TrustedCode};
 use super::compile::Compiler;
 use super::compile_limits::CompileLimits;
-use super::refused::Refused;
-use super::worker::Form;
+use super::refused::RefusedCompile;
+use super::worker::WorkerForm;
 
-/// Where compiled code is kept, the key that binds it to this host, and how much of it is kept.
+/// The location of compiled code, the key that binds it to this host, and its maximum size.
 #[derive(Debug, Clone)]
 pub struct CodeStore {
     /// The directory.
@@ -34,20 +34,20 @@ pub struct CodeStore {
 type Compile = Arc<OnceCell<Component>>;
 
 /// Makes components of packages.
-pub(super) struct Components {
+pub(super) struct CompileCache {
     engine: Engine,
     compiler: Compiler,
     limits: CompileLimits,
     store: Option<CodeStore>,
-    /// Made when a package is first loaded: looking around in a home writes nothing.
+    /// Created when a package is first loaded: inspecting a home writes nothing.
     cache: Arc<OnceLock<Option<CodeCache>>>,
     under_way: Mutex<HashMap<Digest, Compile>>,
-    refused: Refused,
+    refused: RefusedCompile,
     turns: Semaphore,
     clock: Arc<dyn Clock>,
 }
 
-impl Components {
+impl CompileCache {
     pub(super) fn new(
         engine: Engine,
         compiler: Compiler,
@@ -57,35 +57,40 @@ impl Components {
     ) -> Result<Self, HostError> {
         let compiler = compiler.ready()?;
         let turns = Semaphore::new(limits.parallel_compiles());
-        let (cache, under_way, refused) = (Arc::default(), Mutex::default(), Refused::default());
+        let (cache, under_way, refused) = (Arc::default(), Mutex::default(), RefusedCompile::default());
         Ok(Self { engine, compiler, limits, store, cache, under_way, refused, turns, clock })
     }
 
-    /// The component in this form, whose code is kept under `key`, compiled from `bytes` where there is none. A
-    /// request for one that is being compiled waits for it.
-    pub(super) async fn get(&self, key: &Digest, form: Form, bytes: &[u8]) -> Result<Component, HostError> {
+    /// Returns the component in this form. Its code is cached under `key`, and compiled from `bytes` if it is
+    /// missing. A request for a component that is being compiled waits for that compile.
+    pub(super) async fn get(
+        &self,
+        key: &Digest,
+        form: WorkerForm,
+        bytes: &[u8],
+    ) -> Result<Component, HostError> {
         let compile = self.join(key);
         let made = compile.get_or_try_init(|| self.make(key, form, bytes)).await.cloned();
         self.leave(key, compile);
         made
     }
 
-    /// Whether there is code under one of these keys: its component was parsed within the worker's limits, since
-    /// nothing is compiled before. Whether the code itself is good is decided when it is loaded.
+    /// Returns true if there is code under one of these keys: its component was parsed within the worker's
+    /// limits, since parsing precedes compiling. The code itself is checked when it is loaded.
     pub(super) fn has_code(&self, keys: &[Digest]) -> bool {
         let store = self.store.as_ref().filter(|store| store.dir.is_dir());
         let cache = store.and_then(|store| open(&self.cache, store, &self.engine));
         cache.is_some_and(|cache| keys.iter().any(|key| cache.has(key)))
     }
 
-    /// Forgets what is kept of a package that is gone.
+    /// Removes the cached code of a package that was removed.
     pub(super) fn forget(&self, digest: &Digest) {
         if let Some(cache) = self.store.as_ref().and_then(|store| open(&self.cache, store, &self.engine)) {
             cache.forget(digest);
         }
     }
 
-    async fn make(&self, key: &Digest, form: Form, bytes: &[u8]) -> Result<Component, HostError> {
+    async fn make(&self, key: &Digest, form: WorkerForm, bytes: &[u8]) -> Result<Component, HostError> {
         if let Some(kept) = self.kept(key).await {
             return Ok(kept);
         }
@@ -99,9 +104,9 @@ impl Components {
         compiled
     }
 
-    /// What is on disk, if it is there and this host's own.
+    /// Returns the code on disk, if there is some and this host wrote it.
     async fn kept(&self, digest: &Digest) -> Option<Component> {
-        // Where nothing is kept yet there is nothing to read, and no key to make for it.
+        // Without a directory there is nothing to read, and no key to create for it.
         let store = self.store.clone().filter(|store| store.dir.is_dir())?;
         let slot = Arc::clone(&self.cache);
         let (engine, digest) = (self.engine.clone(), *digest);
@@ -114,7 +119,7 @@ impl Components {
         read.await.ok().flatten()
     }
 
-    async fn compile(&self, key: &Digest, form: Form, bytes: &[u8]) -> Result<Component, HostError> {
+    async fn compile(&self, key: &Digest, form: WorkerForm, bytes: &[u8]) -> Result<Component, HostError> {
         let budget = self.limits.budget(bytes.len())?;
         let turn = self.turns.acquire().await;
         let code = self.compiler.compile(&self.engine, form, bytes, budget).await?;
@@ -127,7 +132,7 @@ impl Components {
             Ok(component)
         });
         loading.await.map_err(|error| {
-            HostError::new(HostErrorKind::Internal, "The compiled code was lost.").because(error)
+            HostError::new(HostErrorKind::Internal, "The compiled code was lost.").with_source(error)
         })?
     }
 
@@ -136,7 +141,7 @@ impl Components {
         Arc::clone(under_way.entry(*digest).or_default())
     }
 
-    /// The last to leave takes the entry away: what is made is kept by whoever asked for it.
+    /// Leaves a compile. The last waiter removes the entry; each waiter keeps the compiled component itself.
     fn leave(&self, digest: &Digest, compile: Compile) {
         let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
         drop(compile);
@@ -146,13 +151,13 @@ impl Components {
     }
 }
 
-/// The cache, made at its first use; none where the host has no key that it may use.
+/// Returns the cache, created at its first use; none if the host has no usable key.
 fn open<'s>(
     slot: &'s OnceLock<Option<CodeCache>>,
     store: &CodeStore,
     engine: &Engine,
 ) -> Option<&'s CodeCache> {
-    let make = || match host_key::read_or_make(&store.key_file) {
+    let make = || match host_key::load_or_create(&store.key_file) {
         Ok(key) => Some(CodeCache::new(store.dir.clone(), store.bytes, &key, engine)),
         Err(reason) => {
             tracing::warn!(target: "cofferdam::cache", %reason, "no host key; compiled code is not kept");
@@ -174,18 +179,18 @@ fn keep(
     }
 }
 
-/// Why code that was just compiled does not load: it asks for more than an instance slot has, or it was
+/// Explains why code that was just compiled does not load: it needs more than an instance slot has, or it was
 /// compiled by another version.
 fn unloadable(error: &wasmtime::Error) -> HostError {
-    // wasmtime has no type for it; a test of installs pins the words.
+    // wasmtime has no type for it; a test of installs pins the text.
     let outer = error.to_string();
     if outer.contains("does not fit in pooling allocator") {
-        let reason = cofferdam_core::failure::safe_line(&error.root_cause().to_string(), 300);
+        let reason = cofferdam_core::failure::sanitize_line(&error.root_cause().to_string(), 300);
         let message = format!("The component asks for more than any call gets here: {reason}.");
         return HostError::new(HostErrorKind::CompileRefused, message)
-            .hint("Make its tables and its initial memories smaller.");
+            .with_hint("Make its tables and its initial memories smaller.");
     }
     HostError::new(HostErrorKind::Configuration, "The compile worker is not of this version of cofferdam.")
-        .hint("Point Compiler::child at the cofferdam binary of this very version.")
-        .because(outer)
+        .with_hint("Point Compiler::child at the cofferdam binary of this very version.")
+        .with_source(outer)
 }

@@ -1,4 +1,5 @@
-//! The one wasmtime `Engine` of a process: which WebAssembly is accepted, and how instances are allocated.
+//! The one wasmtime `Engine` of a process: the accepted WebAssembly features, and the allocation of
+//! instances.
 
 use std::num::NonZeroUsize;
 
@@ -6,7 +7,7 @@ use cofferdam_core::limits;
 use cofferdam_model::package::FEATURES;
 use wasmtime::{Config, Enabled, Engine, PoolingAllocationConfig, WasmBacktraceDetails};
 
-use super::room::Totals;
+use super::room::PoolCapacity;
 
 /// Memory that a pool slot keeps after a call, so that the next one need not fault it in again. The
 /// price is memory kept after bursts: slots x this.
@@ -19,12 +20,13 @@ pub(super) fn config() -> Config {
     // Limits. Epochs stay off: fuel that yields, and a deadline checked at every poll, cost half as much.
     config.consume_fuel(true);
     config.max_wasm_stack(limits::STACK_BYTES);
-    // The proposals that packages are validated with, and no others: package/features.rs says why each.
+    // The proposals that packages are validated with, and no others: package/features.rs gives the reason for
+    // each.
     config.wasm_features(!FEATURES, false);
     config.wasm_features(FEATURES, true);
-    // For wasmtime's own sake: the module that it puts between two composed components imports the memories
-    // of both, and its compiler panics without. A connector's own modules find room for one each, since the
-    // validator has this proposal off.
+    // Needed by wasmtime itself: the module that it puts between two composed components imports the memories
+    // of both, and its compiler panics without this. A connector's own modules are still limited to one
+    // memory each, since the validator has this proposal off.
     config.wasm_multi_memory(true);
     config.concurrency_support(false);
     // A trap's backtrace carries the guest's own names, and the environment can widen it: keep it out.
@@ -33,28 +35,28 @@ pub(super) fn config() -> Config {
     config
 }
 
-/// How instances are allocated.
+/// The allocation of instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Allocation {
     /// From a pool of slots: 10 us an instance.
     Pool,
-    /// One by one: 40 us, where the pool's address space is not to be had.
+    /// One by one: 40 us, if the pool's address space is not available.
     OnDemand,
 }
 
-/// The engine, with a pool of `slots` where the machine allows it.
+/// Creates the engine, with a pool of `slots` if the machine allows it.
 pub(super) fn new(slots: u32) -> wasmtime::Result<(Engine, Allocation)> {
     let mut pool = PoolingAllocationConfig::new();
-    let totals = Totals::of(slots);
+    let totals = PoolCapacity::of(slots);
     pool.total_component_instances(slots)
         .total_core_instances(totals.core_instances)
         .total_memories(totals.memories)
         .total_tables(totals.tables)
         .total_stacks(slots)
-        .max_memory_size(usize::try_from(limits::Ceilings::default().memory()).unwrap_or(usize::MAX))
+        .max_memory_size(usize::try_from(limits::LimitCeilings::default().memory()).unwrap_or(usize::MAX))
         .linear_memory_keep_resident(KEEP_MEMORY)
         .table_keep_resident(KEEP_TABLE)
-        // Where the kernel has the ioctl (6.7), only dirty pages are reset; elsewhere this is a no-op.
+        // If the kernel has the ioctl (6.7), only dirty pages are reset; otherwise this is a no-op.
         .pagemap_scan(Enabled::Auto);
     let mut pooled = config();
     pooled.allocation_strategy(pool);

@@ -1,78 +1,81 @@
-//! How one operation is called: through the bridge, its values as bytes, or as exported, with dynamic values.
+//! The two ways to call an operation: through the bridge with values as bytes, or as exported with dynamic
+//! values.
 
 use std::cell::Cell;
 
-use cofferdam_model::package::Operation;
+use cofferdam_model::package::OperationSignature;
 use serde_json::Value;
 use wasmtime::Store;
 use wasmtime::component::{Component, ComponentExportIndex, Instance, TypedFunc, Val, WasmList};
 
 use super::bridge;
 use super::memory::MemoryAccount;
-use super::values::{Answer, ArgumentError, Arguments, OperationLayout, Returned, Unreadable};
+use super::values::{
+    ArgumentError, DecodeError, DecodedResult, EncodedArguments, OperationLayout, ResultFormat,
+};
 
 /// The function of an operation, and the layout of its values.
-pub(super) struct Entry {
+pub(super) struct OperationFn {
     layout: OperationLayout,
-    function: Function,
+    function: FunctionKind,
 }
 
-/// Which function it is.
+/// The function to call.
 #[derive(Debug, Clone, Copy)]
-enum Function {
+enum FunctionKind {
     /// The bridge's.
     Bridged(ComponentExportIndex),
     /// The connector's own.
     Plain(ComponentExportIndex),
 }
 
-impl Entry {
+impl OperationFn {
     /// The operation at this place in the order of operations, in the wrapped component.
     pub(super) fn bridged(wrapped: &Component, at: usize, layout: OperationLayout) -> Option<Self> {
         let index = find(wrapped, Some(bridge::INSTANCE), &bridge::export_name(at))?;
-        Some(Self { layout, function: Function::Bridged(index) })
+        Some(Self { layout, function: FunctionKind::Bridged(index) })
     }
 
     /// The operation in the connector's own component.
     pub(super) fn plain(
         component: &Component,
-        operation: &Operation,
+        operation: &OperationSignature,
         layout: OperationLayout,
     ) -> Option<Self> {
         let index = find(component, operation.interface(), operation.name().wit())?;
-        Some(Self { layout, function: Function::Plain(index) })
+        Some(Self { layout, function: FunctionKind::Plain(index) })
     }
 
     /// The arguments object, checked against the types of the parameters.
-    pub(super) fn arguments(&self, args: &Value) -> Result<Arguments, ArgumentError> {
+    pub(super) fn arguments(&self, args: &Value) -> Result<EncodedArguments, ArgumentError> {
         self.layout.arguments(args)
     }
 
-    /// The same from JSON text.
-    pub(super) fn arguments_from_text(&self, args: &str) -> Result<Arguments, ArgumentError> {
+    /// Checks arguments given as JSON text.
+    pub(super) fn arguments_from_text(&self, args: &str) -> Result<EncodedArguments, ArgumentError> {
         self.layout.arguments_from_text(args)
     }
 
-    /// Calls it in `instance`; what it returns is charged to `memory`.
-    pub(super) async fn call<T: Send + 'static, A: Answer>(
+    /// Calls the operation in `instance`; its result is charged to `memory`.
+    pub(super) async fn call<T: Send + 'static, A: ResultFormat>(
         &self,
         store: &mut Store<T>,
         instance: &Instance,
-        args: &Arguments,
+        args: &EncodedArguments,
         memory: &MemoryAccount,
-    ) -> wasmtime::Result<Result<Returned<A>, Unreadable>> {
+    ) -> wasmtime::Result<Result<DecodedResult<A>, DecodeError>> {
         match self.function {
-            Function::Bridged(index) => {
+            FunctionKind::Bridged(index) => {
                 let function: TypedFunc<(&[u8],), (WasmList<u8>,)> =
                     instance.get_typed_func(&mut *store, index)?;
                 let (image,) = function.call_async(&mut *store, (args.image(),)).await?;
                 decoded(memory, |room| self.layout.returned(args, image.as_le_slice(&*store), room))
             }
-            Function::Plain(index) => {
+            FunctionKind::Plain(index) => {
                 let function = instance.get_func(&mut *store, index);
                 let function =
                     function.ok_or_else(|| wasmtime::Error::msg("the export is not a function"))?;
-                let Ok(args) = self.layout.parameters(args) else { return Ok(Err(Unreadable::Malformed)) };
+                let Ok(args) = self.layout.parameters(args) else { return Ok(Err(DecodeError::Malformed)) };
                 let mut results = [Val::Bool(false)];
                 function.call_async(&mut *store, &args, &mut results).await?;
                 let [result] = results;
@@ -82,15 +85,15 @@ impl Entry {
     }
 }
 
-/// Decodes what was returned in what is left of the attempt's memory, and charges it.
+/// Decodes the returned value within the rest of the attempt's memory, and charges it.
 fn decoded<R>(
     memory: &MemoryAccount,
-    decode: impl FnOnce(&Cell<usize>) -> Result<R, Unreadable>,
-) -> wasmtime::Result<Result<R, Unreadable>> {
+    decode: impl FnOnce(&Cell<usize>) -> Result<R, DecodeError>,
+) -> wasmtime::Result<Result<R, DecodeError>> {
     let before = usize::try_from(memory.room()).unwrap_or(usize::MAX);
     let room = Cell::new(before);
     let decoded = decode(&room);
-    // For good: nothing of the attempt comes after it.
+    // Never released: the attempt does nothing after it.
     memory.hold(before.saturating_sub(room.get()) as u64)?;
     Ok(decoded)
 }

@@ -1,6 +1,6 @@
-//! Holds an instance tree to its memory, table and instance limits.
+//! Limits the memory, tables and instances of an instance tree.
 //!
-//! `memory.grow` only tells the guest -1, after which it may trap for any reason or even return; so the
+//! `memory.grow` only returns -1 to the guest, after which it may trap for any reason or even return. So the
 //! refusal itself is an error that ends the call, and is kept in the account to name the limit.
 
 use std::sync::Arc;
@@ -10,29 +10,30 @@ use cofferdam_core::limits;
 use wasmtime::ResourceLimiter;
 
 use super::bridge;
-use super::gates::ledger::Ledger;
+use super::gates::ledger::AttemptLog;
 
-/// What a table element counts as, in bytes.
+/// The bytes that a table element counts as.
 const ELEMENT_BYTES: u64 = 8;
 
 /// The marker error of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the {} limit was hit", .0.limit.name())]
-pub(super) struct Refused(pub(super) LimitHit);
+pub(super) struct GrowthRefusal(pub(super) LimitHit);
 
-/// Charges memories and tables, however many there are, to the attempt's memory.
+/// Charges all memories and tables to the attempt's memory.
 #[derive(Debug)]
-pub(super) struct Limiter {
-    ledger: Arc<Ledger>,
+pub(super) struct StoreLimiter {
+    ledger: Arc<AttemptLog>,
     grows: u64,
 }
 
-impl Limiter {
-    pub(super) fn new(ledger: Arc<Ledger>) -> Self {
+impl StoreLimiter {
+    pub(super) fn new(ledger: Arc<AttemptLog>) -> Self {
         Self { ledger, grows: 0 }
     }
 
-    /// How often a memory that was there grew. One that starts empty counts from its second growth.
+    /// Returns the number of growths of existing memories. A memory that starts empty counts from its second
+    /// growth.
     pub(super) fn grows(&self) -> u64 {
         self.grows
     }
@@ -43,7 +44,7 @@ impl Limiter {
     }
 }
 
-impl ResourceLimiter for Limiter {
+impl ResourceLimiter for StoreLimiter {
     fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
         let may = self.grow(current as u64, desired as u64)?;
         self.grows = self.grows.saturating_add(u64::from(current > 0));
@@ -78,8 +79,8 @@ mod tests {
 
     #[test]
     fn many_memories_and_tables_share_one_budget() {
-        let ledger = Arc::new(Ledger::new(1_000));
-        let mut limiter = Limiter::new(Arc::clone(&ledger));
+        let ledger = Arc::new(AttemptLog::new(1_000));
+        let mut limiter = StoreLimiter::new(Arc::clone(&ledger));
         assert!(limiter.memory_growing(0, 400, None).unwrap());
         assert!(limiter.memory_growing(0, 300, None).unwrap());
         assert!(limiter.table_growing(0, 30, None).unwrap());

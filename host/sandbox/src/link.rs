@@ -1,9 +1,9 @@
-//! The host functions that a guest can reach: this list, and nothing beside it.
+//! The host functions that a guest can reach: exactly this list.
 //!
-//! Exactly what `std` for `wasm32-wasip2` and our own world need. Interfaces are linked one by one, so
-//! that a new version of wasmtime cannot widen the surface: arguments, environment and files are there
-//! to link against and empty; sockets are not there at all, but for components whose manifest names them, and
-//! shut for those (`gates/sockets.rs`).
+//! `std` for `wasm32-wasip2` and our own world need these and no others. Interfaces are linked one by one, so
+//! that a new version of wasmtime cannot widen the surface. Arguments, environment and files are available to
+//! link against and empty. Sockets are missing, except for components whose manifest names them, and disabled
+//! for those (`gates/sockets.rs`).
 
 use wasmtime::Engine;
 use wasmtime::component::{HasData, Linker, ResourceTable};
@@ -18,39 +18,43 @@ use wasmtime_wasi_http::p2::bindings::{LinkOptions, http};
 use super::gates;
 use super::gates::http_types::HasHttp;
 use super::gates::random::HasRandom;
-use super::state::State;
+use super::state::StoreData;
 
-struct Io;
+struct HostIo;
 
-impl HasData for Io {
+impl HasData for HostIo {
     type Data<'a> = &'a mut ResourceTable;
 }
 
-pub(super) fn linker(engine: &Engine) -> wasmtime::Result<Linker<State>> {
+pub(super) fn linker(engine: &Engine) -> wasmtime::Result<Linker<StoreData>> {
     let mut linker = Linker::new(engine);
     let l = &mut linker;
-    io::error::add_to_linker::<State, Io>(l, |s| s.ctx().table)?;
-    io::poll::add_to_linker::<State, Io>(l, |s| s.ctx().table)?;
-    io::streams::add_to_linker::<State, Io>(l, |s| s.ctx().table)?;
-    clocks::wall_clock::add_to_linker::<State, WasiClocks>(l, State::clocks)?;
-    clocks::monotonic_clock::add_to_linker::<State, WasiClocks>(l, State::clocks)?;
-    random::random::add_to_linker::<State, HasRandom>(l, gates::random::of)?;
-    random::insecure::add_to_linker::<State, HasRandom>(l, gates::random::of)?;
-    random::insecure_seed::add_to_linker::<State, WasiRandom>(l, |s| s.ctx().ctx.random())?;
-    cli::exit::add_to_linker::<State, WasiCli>(l, State::cli)?;
-    cli::environment::add_to_linker::<State, WasiCli>(l, State::cli)?;
-    cli::stdin::add_to_linker::<State, WasiCli>(l, State::cli)?;
-    cli::stdout::add_to_linker::<State, WasiCli>(l, State::cli)?;
-    cli::stderr::add_to_linker::<State, WasiCli>(l, State::cli)?;
-    cli::terminal_input::add_to_linker::<State, WasiCli>(l, State::cli)?;
-    cli::terminal_output::add_to_linker::<State, WasiCli>(l, State::cli)?;
-    cli::terminal_stdin::add_to_linker::<State, WasiCli>(l, State::cli)?;
-    cli::terminal_stdout::add_to_linker::<State, WasiCli>(l, State::cli)?;
-    cli::terminal_stderr::add_to_linker::<State, WasiCli>(l, State::cli)?;
-    filesystem::types::add_to_linker::<State, WasiFilesystem>(l, State::filesystem)?;
-    filesystem::preopens::add_to_linker::<State, WasiFilesystem>(l, State::filesystem)?;
-    http::outgoing_handler::add_to_linker::<State, HasHttp>(l, State::http_types)?;
-    http::types::add_to_linker::<State, HasHttp>(l, &LinkOptions::default().into(), State::http_types)?;
+    io::error::add_to_linker::<StoreData, HostIo>(l, |s| s.ctx().table)?;
+    io::poll::add_to_linker::<StoreData, HostIo>(l, |s| s.ctx().table)?;
+    io::streams::add_to_linker::<StoreData, HostIo>(l, |s| s.ctx().table)?;
+    clocks::wall_clock::add_to_linker::<StoreData, WasiClocks>(l, StoreData::clocks)?;
+    clocks::monotonic_clock::add_to_linker::<StoreData, WasiClocks>(l, StoreData::clocks)?;
+    random::random::add_to_linker::<StoreData, HasRandom>(l, gates::random::of)?;
+    random::insecure::add_to_linker::<StoreData, HasRandom>(l, gates::random::of)?;
+    random::insecure_seed::add_to_linker::<StoreData, WasiRandom>(l, |s| s.ctx().ctx.random())?;
+    cli::exit::add_to_linker::<StoreData, WasiCli>(l, StoreData::cli)?;
+    cli::environment::add_to_linker::<StoreData, WasiCli>(l, StoreData::cli)?;
+    cli::stdin::add_to_linker::<StoreData, WasiCli>(l, StoreData::cli)?;
+    cli::stdout::add_to_linker::<StoreData, WasiCli>(l, StoreData::cli)?;
+    cli::stderr::add_to_linker::<StoreData, WasiCli>(l, StoreData::cli)?;
+    cli::terminal_input::add_to_linker::<StoreData, WasiCli>(l, StoreData::cli)?;
+    cli::terminal_output::add_to_linker::<StoreData, WasiCli>(l, StoreData::cli)?;
+    cli::terminal_stdin::add_to_linker::<StoreData, WasiCli>(l, StoreData::cli)?;
+    cli::terminal_stdout::add_to_linker::<StoreData, WasiCli>(l, StoreData::cli)?;
+    cli::terminal_stderr::add_to_linker::<StoreData, WasiCli>(l, StoreData::cli)?;
+    filesystem::types::add_to_linker::<StoreData, WasiFilesystem>(l, StoreData::filesystem)?;
+    filesystem::preopens::add_to_linker::<StoreData, WasiFilesystem>(l, StoreData::filesystem)?;
+    http::outgoing_handler::add_to_linker::<StoreData, HasHttp>(l, StoreData::http_types)?;
+    http::types::add_to_linker::<StoreData, HasHttp>(
+        l,
+        &LinkOptions::default().into(),
+        StoreData::http_types,
+    )?;
     l.instance("cofferdam:connector/types@0.1.0")?;
     gates::call::link(&mut l.instance("cofferdam:connector/call@0.1.0")?)?;
     gates::credential::link(&mut l.instance("cofferdam:connector/credential@0.1.0")?)?;

@@ -1,4 +1,4 @@
-//! A loaded connector: everything a call needs that can be made once.
+//! A loaded connector: the parts of a call that can be prepared once.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,62 +7,65 @@ use std::sync::Arc;
 use cofferdam_core::failure::{LimitHit, LimitKind};
 use cofferdam_core::limits;
 use cofferdam_egress::egress::ReadOnly;
-use cofferdam_model::package::{Operation, Package};
+use cofferdam_model::package::{OperationSignature, Package};
 use serde_json::Value;
 use wasmtime::Engine;
 use wasmtime::component::{Component, InstancePre, Linker};
 
-use super::Variants;
+use super::EngineVariants;
 use super::bridge::{self, WrapScope};
-use super::entry::Entry;
-use super::gates::http::Egress;
+use super::entry::OperationFn;
+use super::gates::http::EgressGate;
 use super::gates::sockets;
-use super::limiter::Refused;
-use super::room::Needs;
-use super::state::State;
-use super::values::{ArgumentError, Arguments, OperationLayout};
+use super::limiter::GrowthRefusal;
+use super::room::PoolNeeds;
+use super::state::StoreData;
+use super::values::{ArgumentError, EncodedArguments, OperationLayout};
 
 /// A verified connector, compiled, linked and resolved: immutable, shared by all its calls.
-pub struct Connector {
-    operations: HashMap<String, Exported>,
-    egress: Egress,
+pub struct LoadedConnector {
+    operations: HashMap<String, ExportedOperation>,
+    egress: EgressGate,
     excess: Option<LimitHit>,
 }
 
-/// An operation, what is instantiated to call it, and how it is called.
-pub struct Exported {
-    operation: Operation,
-    /// Its name for callers, written once.
+/// An operation, the component that is instantiated to call it, and the way to call it.
+pub struct ExportedOperation {
+    operation: OperationSignature,
+    /// Its name for callers, created once.
     name: Arc<str>,
-    pre: InstancePre<State>,
-    needs: Needs,
-    entry: Entry,
-    /// Where it is declared to change nothing: what its requests are held to.
+    pre: InstancePre<StoreData>,
+    needs: PoolNeeds,
+    entry: OperationFn,
+    /// The restriction of its requests, if it is declared read-only.
     read_only: Option<Arc<ReadOnly>>,
 }
 
-/// Why a verified component cannot be linked.
+/// The reason why a verified component cannot be linked.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct LoadError(String);
 
-impl Connector {
+impl LoadedConnector {
     pub(super) fn new(
-        linker: &Linker<State>,
-        variants: &Variants,
+        linker: &Linker<StoreData>,
+        variants: &EngineVariants,
         package: &Package,
         layouts: Vec<OperationLayout>,
-        egress: Egress,
+        egress: EgressGate,
     ) -> Result<Self, LoadError> {
-        let text =
-            |error: &dyn fmt::Display| LoadError(cofferdam_core::failure::safe_line(&error.to_string(), 500));
+        let text = |error: &dyn fmt::Display| {
+            LoadError(cofferdam_core::failure::sanitize_line(&error.to_string(), 500))
+        };
         let pre = |component: &Component| {
             linked(linker, component).map_err(|error| text(&format_args!("{error:#}")))
         };
         let (plain, bridged, scope) = match variants {
-            Variants::Plain(plain) => (Some(pre(plain)?), None, WrapScope::Lists),
-            Variants::Bridged(bridged) => (None, Some(pre(bridged)?), WrapScope::All),
-            Variants::Both { plain, bridged } => (Some(pre(plain)?), Some(pre(bridged)?), WrapScope::Lists),
+            EngineVariants::Plain(plain) => (Some(pre(plain)?), None, WrapScope::Lists),
+            EngineVariants::Bridged(bridged) => (None, Some(pre(bridged)?), WrapScope::All),
+            EngineVariants::Both { plain, bridged } => {
+                (Some(pre(plain)?), Some(pre(bridged)?), WrapScope::Lists)
+            }
         };
         let excess = excess(variants, package)?;
         let manifest = Arc::new(package.manifest().clone());
@@ -70,23 +73,23 @@ impl Connector {
         for (at, (operation, layout)) in package.operations().iter().zip(layouts).enumerate() {
             let through_bridge = bridged.as_ref().filter(|_| scope.includes(&layout));
             let (pre, entry) = match (through_bridge, &plain) {
-                (Some(pre), _) => (pre, Entry::bridged(pre.component(), at, layout)),
-                (None, Some(pre)) => (pre, Entry::plain(pre.component(), operation, layout)),
+                (Some(pre), _) => (pre, OperationFn::bridged(pre.component(), at, layout)),
+                (None, Some(pre)) => (pre, OperationFn::plain(pre.component(), operation, layout)),
                 (None, None) => return Err(missing(operation)),
             };
             let entry = entry.ok_or_else(|| missing(operation))?;
-            let needs = Needs::of(pre.component());
+            let needs = PoolNeeds::of(pre.component());
             let (operation, name) = (operation.clone(), operation.name().json());
             let read_only = ReadOnly::of(&manifest, name).map(Arc::new);
             let exported =
-                Exported { operation, name: name.into(), pre: pre.clone(), needs, entry, read_only };
+                ExportedOperation { operation, name: name.into(), pre: pre.clone(), needs, entry, read_only };
             operations.insert(name.to_owned(), exported);
         }
         Ok(Self { operations, egress, excess })
     }
 
-    /// The operation under its caller's name.
-    pub fn operation(&self, name: &str) -> Option<&Exported> {
+    /// Returns the operation with this name, as callers write it.
+    pub fn operation(&self, name: &str) -> Option<&ExportedOperation> {
         self.operations.get(name)
     }
 
@@ -95,19 +98,19 @@ impl Connector {
         self.operations.keys().map(String::as_str)
     }
 
-    /// Refuses to instantiate more parts than any call gets.
-    pub(super) fn fits(&self) -> Result<(), Refused> {
-        self.excess.map_or(Ok(()), |hit| Err(Refused(hit)))
+    /// Refuses to instantiate more parts than the limit of every call.
+    pub(super) fn fits(&self) -> Result<(), GrowthRefusal> {
+        self.excess.map_or(Ok(()), |hit| Err(GrowthRefusal(hit)))
     }
 
-    pub(super) fn egress(&self) -> &Egress {
+    pub(super) fn egress(&self) -> &EgressGate {
         &self.egress
     }
 }
 
-impl Exported {
+impl ExportedOperation {
     /// The operation.
-    pub fn operation(&self) -> &Operation {
+    pub fn operation(&self) -> &OperationSignature {
         &self.operation
     }
 
@@ -116,24 +119,24 @@ impl Exported {
         &self.name
     }
 
-    /// The arguments object, checked against the types of the parameters.
+    /// Checks the arguments object against the types of the parameters.
     ///
     /// # Errors
-    /// What does not fit, with its path.
-    pub fn arguments(&self, args: &Value) -> Result<Arguments, ArgumentError> {
+    /// An argument does not fit; the error has its path.
+    pub fn arguments(&self, args: &Value) -> Result<EncodedArguments, ArgumentError> {
         self.entry.arguments(args)
     }
 
-    /// The same from JSON text.
+    /// Checks arguments given as JSON text.
     ///
     /// # Errors
-    /// The text is not JSON, or does not fit, with its path.
-    pub fn arguments_from_text(&self, args: &str) -> Result<Arguments, ArgumentError> {
+    /// The text is not JSON, or an argument does not fit; the error has its path.
+    pub fn arguments_from_text(&self, args: &str) -> Result<EncodedArguments, ArgumentError> {
         self.entry.arguments_from_text(args)
     }
 
-    /// What an instance for it takes of the pool.
-    pub fn needs(&self) -> Needs {
+    /// Returns the pool resources that an instance for it needs.
+    pub fn needs(&self) -> PoolNeeds {
         self.needs
     }
 
@@ -141,7 +144,7 @@ impl Exported {
         self.read_only.as_ref()
     }
 
-    pub(super) fn pre(&self) -> &InstancePre<State> {
+    pub(super) fn pre(&self) -> &InstancePre<StoreData> {
         &self.pre
     }
 
@@ -149,13 +152,13 @@ impl Exported {
         self.pre.component().engine()
     }
 
-    pub(super) fn entry(&self) -> &Entry {
+    pub(super) fn entry(&self) -> &OperationFn {
         &self.entry
     }
 }
 
-/// Links a component: sockets only where it imports them, and then shut ones.
-fn linked(linker: &Linker<State>, component: &Component) -> wasmtime::Result<InstancePre<State>> {
+/// Links a component: sockets only if it imports them, and then disabled ones.
+fn linked(linker: &Linker<StoreData>, component: &Component) -> wasmtime::Result<InstancePre<StoreData>> {
     let engine = component.engine();
     if !sockets::imported(engine, component) {
         return linker.instantiate_pre(component);
@@ -165,11 +168,12 @@ fn linked(linker: &Linker<State>, component: &Component) -> wasmtime::Result<Ins
     linker.instantiate_pre(component)
 }
 
-/// The first number of parts that is above its limit. It is known before anything is instantiated.
-fn excess(variants: &Variants, package: &Package) -> Result<Option<LimitHit>, LoadError> {
+/// Returns the first number of parts that is above its limit. It is known before the component is
+/// instantiated.
+fn excess(variants: &EngineVariants, package: &Package) -> Result<Option<LimitHit>, LoadError> {
     let (component, bridges) = match variants {
-        Variants::Plain(plain) | Variants::Both { plain, .. } => (plain, 0),
-        Variants::Bridged(bridged) => (bridged, bridge::MEMORIES),
+        EngineVariants::Plain(plain) | EngineVariants::Both { plain, .. } => (plain, 0),
+        EngineVariants::Bridged(bridged) => (bridged, bridge::MEMORIES),
     };
     let required = component
         .resources_required()
@@ -188,6 +192,6 @@ fn excess(variants: &Variants, package: &Package) -> Result<Option<LimitHit>, Lo
     Ok(hits.find(|hit| hit.used > hit.configured))
 }
 
-fn missing(operation: &Operation) -> LoadError {
+fn missing(operation: &OperationSignature) -> LoadError {
     LoadError(format!("the component does not export {}", operation.name().wit()))
 }

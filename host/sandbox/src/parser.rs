@@ -1,21 +1,21 @@
-//! Parsing packages that were not verified: in the compile worker, where it can be ended.
+//! Parsing of unverified packages in the compile worker, which can be stopped.
 
 use std::sync::Arc;
 
 use cofferdam_core::error::{HostError, HostErrorKind};
-use cofferdam_model::package::{Operation, Package, check_kind};
+use cofferdam_model::package::{OperationSignature, Package, check_kind};
 use tokio::sync::Semaphore;
 
 use super::compile::Compiler;
 use super::compile_limits::CompileLimits;
 
-/// Has packages and components parsed by the compile worker; by this process only where the embedder chose to
+/// Parses packages and components in the compile worker, or in this process only if the embedder chose to
 /// compile in it.
 #[derive(Debug)]
 pub struct PackageParser {
     compiler: Compiler,
     limits: CompileLimits,
-    /// Apart from compiles, which take longer.
+    /// Separate from compiles, which take longer.
     workers: Semaphore,
 }
 
@@ -29,10 +29,10 @@ impl PackageParser {
         Ok(Self { compiler: compiler.ready()?, limits, workers })
     }
 
-    /// The package `bytes`.
+    /// Opens the package `bytes`.
     ///
     /// # Errors
-    /// As [`Package::open`]; and what the worker was ended for.
+    /// As [`Package::open`], or the reason why the worker was stopped.
     pub async fn open(&self, bytes: Vec<u8>) -> Result<Package, HostError> {
         check_kind(&bytes)?;
         let budget = self.limits.parse_budget(bytes.len());
@@ -45,11 +45,12 @@ impl PackageParser {
         tokio::task::spawn_blocking(package).await.map_err(lost)?
     }
 
-    /// The operations of the component `bytes`, which need not be a package.
+    /// Returns the operations of the component `bytes`, which need not be a package.
     ///
     /// # Errors
-    /// As [`package::operations_of`](cofferdam_model::package::operations_of); and what the worker was ended for.
-    pub async fn operations(&self, bytes: Vec<u8>) -> Result<Vec<Operation>, HostError> {
+    /// As [`package::operations_of`](cofferdam_model::package::operations_of), or the reason why the worker
+    /// was stopped.
+    pub async fn operations(&self, bytes: Vec<u8>) -> Result<Vec<OperationSignature>, HostError> {
         check_kind(&bytes)?;
         let budget = self.limits.parse_budget(bytes.len());
         let worker = self.workers.acquire().await;
@@ -58,10 +59,10 @@ impl PackageParser {
         reply.operations()
     }
 
-    /// As [`open`](Self::open), from a thread that may wait, of a runtime or not.
+    /// Opens a package like [`open`](Self::open), from a thread that may block, inside a runtime or not.
     pub fn open_blocking(&self, bytes: Vec<u8>) -> Result<Package, HostError> {
         std::thread::scope(|threads| {
-            // The calling thread may belong to a runtime, on which no other can be waited for.
+            // The calling thread may belong to a runtime, and cannot block on another one.
             let opened = threads.spawn(|| {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
                 runtime.map_err(lost)?.block_on(self.open(bytes))
@@ -72,5 +73,5 @@ impl PackageParser {
 }
 
 fn lost(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> HostError {
-    HostError::new(HostErrorKind::Internal, "The package could not be parsed.").because(error)
+    HostError::new(HostErrorKind::Internal, "The package could not be parsed.").with_source(error)
 }

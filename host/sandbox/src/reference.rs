@@ -1,22 +1,22 @@
-//! The manual of limits and endings, `docs/limits.md`. It is committed so that it can be read; this module,
-//! which exists in tests alone, makes it from the code.
+//! The manual of limits and endings, `docs/reference/limits.md`. The file is committed so that it can be
+//! read; this module, which exists in tests alone, generates it from the code.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use cofferdam_core::failure::{
-    AuditId, Context, Denial, DenialBoundary, DenialCode, Failure, LimitHit, LimitKind, RuntimeFault,
+    AuditId, Denial, DenialBoundary, DenialCode, Failure, FailureContext, LimitHit, LimitKind, RuntimeFault,
 };
-use cofferdam_core::limits::{self, Ceilings, LimitRequest, Limits, ProfileTimes};
+use cofferdam_core::limits::{self, LimitCeilings, LimitRequest, Limits, ProfileTimes};
 use cofferdam_core::privileged::MakeFailure as _;
 use cofferdam_test_support::committed::assert_committed;
 
-use super::gates::ledger::{Ledger, Verdict};
-use super::limiter::Refused;
+use super::gates::ledger::{AttemptLog, Termination};
+use super::limiter::GrowthRefusal;
 use super::memory::MemoryAccount;
 use super::outcome::{of_ending, of_verdict};
 use super::trap_table::TRAPS;
-use super::traps::{Ending, classify};
+use super::traps::{CallEnding, classify};
 
 #[test]
 fn the_manual_of_limits_and_endings_is_the_code() {
@@ -24,13 +24,14 @@ fn the_manual_of_limits_and_endings_is_the_code() {
         .replace("{limits}", &limits_table())
         .replace("{traps}", &traps_table())
         .replace("{markers}", &markers_table());
-    assert_committed("docs/limits.md", &page);
+    assert_committed("docs/reference/limits.md", &page);
 }
 
-/// Who may ask for an amount, and what stops a guest that wants more.
+/// Returns the row of a limit: the source of its amount, and the mechanism that stops a guest that wants
+/// more.
 fn row(kind: LimitKind) -> (String, String, &'static str, &'static str) {
     let none = LimitRequest::default();
-    let ceilings = Ceilings::default();
+    let ceilings = LimitCeilings::default();
     let Ok(default) = Limits::resolve(&ceilings, &none, &none, &none, &ProfileTimes::default()) else {
         return Default::default();
     };
@@ -95,9 +96,9 @@ fn limits_table() -> String {
     table
 }
 
-fn context() -> Context {
+fn context() -> FailureContext {
     let connector: Arc<str> = "local://manual/manual@1.0.0".into();
-    Context::new(AuditId::mint()).with_connector(connector, None).with_op("op", true)
+    FailureContext::new(AuditId::mint()).with_connector(connector, None).with_op("op", true)
 }
 
 fn cells(failure: &Failure) -> String {
@@ -110,11 +111,11 @@ fn cells(failure: &Failure) -> String {
     format!("`{class}` | `{boundary}` | {code} | {retriable}")
 }
 
-fn ending(error: wasmtime::Error) -> Ending {
+fn ending(error: wasmtime::Error) -> CallEnding {
     let none = LimitRequest::default();
-    match Limits::resolve(&Ceilings::default(), &none, &none, &none, &ProfileTimes::default()) {
+    match Limits::resolve(&LimitCeilings::default(), &none, &none, &none, &ProfileTimes::default()) {
         Ok(limits) => classify(&error, &MemoryAccount::new(limits.memory()), &limits, 1),
-        Err(_) => Ending::Fault(RuntimeFault::Internal),
+        Err(_) => CallEnding::Fault(RuntimeFault::Internal),
     }
 }
 
@@ -138,16 +139,16 @@ fn markers_table() -> String {
     let misuse = wasmtime::component::ResourceTableError::NotPresent;
     let fields = wasmtime_wasi_http::FieldMapError::TotalSizeTooBig;
     let of = |error: wasmtime::Error| of_ending(&context(), ending(error));
-    let verdict = |verdict| match of_verdict(&context(), verdict, &Ledger::new(1)) {
+    let verdict = |verdict| match of_verdict(&context(), verdict, &AttemptLog::new(1)) {
         Ok(failure) => failure,
         Err(error) => unreachable!("{error}"),
     };
     let words = |words: &'static str| of(wasmtime::Error::msg(words));
     let rows: [(&str, Failure); 14] = [
-        ("a gate refuses what the guest asks for", verdict(Verdict::Denied(denial))),
-        ("a gate's count is full", verdict(Verdict::Limit(hit))),
+        ("a gate refuses what the guest asks for", verdict(Termination::Denied(denial))),
+        ("a gate's count is full", verdict(Termination::Limit(hit))),
         ("the deadline passes", Failure::resource_limit_exceeded(&context(), wall)),
-        ("the limiter refuses memory, whatever the guest does then", of(Refused(memory).into())),
+        ("the limiter refuses memory, whatever the guest does then", of(GrowthRefusal(memory).into())),
         ("the host's table of resources is full", of(full.into())),
         ("a handle is used that is not there, or not of that type", of(misuse.into())),
         ("the fields of a request grow too large", of(fields.into())),
@@ -175,7 +176,7 @@ fn markers_table() -> String {
     table
 }
 
-/// An amount in its unit, as people read it.
+/// Returns an amount in its unit, as people read it.
 fn shown(amount: u64, unit: &str) -> String {
     match unit {
         "bytes" if amount.is_multiple_of(1 << 30) => format!("{} GiB", amount >> 30),

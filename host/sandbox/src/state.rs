@@ -1,4 +1,4 @@
-//! What one store holds: the WASI contexts, the gates and the account of one attempt.
+//! The data of one store: the WASI contexts, the gates and the account of one attempt.
 
 use std::sync::Arc;
 
@@ -12,44 +12,44 @@ use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_http::WasiHttpCtx;
 
 use super::gates::call::CallFacts;
-use super::gates::charges::Charges;
+use super::gates::charges::MemoryCharges;
 use super::gates::http::HttpGate;
-use super::gates::http_types::Http;
-use super::gates::ledger::Ledger;
+use super::gates::http_types::HttpTypes;
+use super::gates::ledger::AttemptLog;
 use super::gates::log::LogLane;
-use super::limiter::{Limiter, Refused};
+use super::limiter::{GrowthRefusal, StoreLimiter};
 use super::memory::HANDLE_BYTES;
-use super::stdio::Capture;
+use super::stdio::StdioCapture;
 
-pub(super) struct State {
-    /// Made when a guest first asks for it: most calls never do.
+pub(super) struct StoreData {
+    /// Created when a guest first asks for it: most calls never do.
     wasi: Option<WasiCtx>,
     http: WasiHttpCtx,
     table: ResourceTable,
     gate: HttpGate,
-    charges: Charges,
-    /// Handles that are paid for.
+    charges: MemoryCharges,
+    /// Handles that are charged.
     handles: u64,
-    pub(super) limiter: Limiter,
+    pub(super) limiter: StoreLimiter,
     pub(super) call: CallFacts,
     pub(super) log: LogLane,
     pub(super) audit_id: AuditId,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) stdout: Capture,
-    pub(super) stderr: Capture,
+    pub(super) stdout: StdioCapture,
+    pub(super) stderr: StdioCapture,
 }
 
-impl State {
+impl StoreData {
     pub(super) fn new(gate: HttpGate, call: CallFacts, audit_id: AuditId, clock: Arc<dyn Clock>) -> Self {
         let mut http = WasiHttpCtx::new();
         http.set_field_size_limit(limits::HEADER_BYTES);
         let mut table = ResourceTable::new();
         table.set_max_capacity(limits::HANDLES);
         let ledger = gate.shared_ledger();
-        let limiter = Limiter::new(Arc::clone(ledger));
+        let limiter = StoreLimiter::new(Arc::clone(ledger));
         let log = LogLane::new(audit_id.clone());
-        let (stdout, stderr) = (Capture::new(ledger), Capture::new(ledger));
-        let (charges, handles) = (Charges::default(), 0);
+        let (stdout, stderr) = (StdioCapture::new(ledger), StdioCapture::new(ledger));
+        let (charges, handles) = (MemoryCharges::default(), 0);
         Self {
             wasi: None,
             http,
@@ -67,27 +67,27 @@ impl State {
         }
     }
 
-    /// What the attempt's requests may carry of credentials.
+    /// Returns the credentials that the attempt's requests may carry.
     pub(super) fn credentials(&self) -> Option<&dyn Authorize> {
         self.gate.credentials()
     }
 
-    /// What the gates share.
-    pub(super) fn ledger(&self) -> &Ledger {
+    /// Returns the ledger that the gates share.
+    pub(super) fn ledger(&self) -> &AttemptLog {
         self.gate.ledger()
     }
 
-    /// The HTTP of the store, as the linker wants it.
-    pub(super) fn http_types(&mut self) -> Http<'_> {
+    /// Returns the HTTP view of the store, as the linker requires it.
+    pub(super) fn http_types(&mut self) -> HttpTypes<'_> {
         let Self { gate, http, table, charges, .. } = self;
-        Http { gate, ctx: http, table, charges }
+        HttpTypes { gate, ctx: http, table, charges }
     }
 
-    /// Charges the handles that there are, whichever interface made them, each at its price.
+    /// Charges the existing handles of every interface, each at its price.
     ///
     /// # Errors
-    /// The attempt has not so much memory left.
-    pub(super) fn charge_handles(&mut self) -> Result<(), Refused> {
+    /// The attempt has too little memory left.
+    pub(super) fn charge_handles(&mut self) -> Result<(), GrowthRefusal> {
         if self.handles == 0 && self.table.is_empty() {
             return Ok(());
         }
@@ -101,14 +101,14 @@ impl State {
         Ok(())
     }
 
-    /// What looks for secrets in what the guest says; none where there are none.
+    /// Returns the scanner for secrets in the guest's output; none if there are no secrets.
     pub(super) fn scanner(&self) -> Option<Arc<Scanner>> {
         self.gate.scanner()
     }
 }
 
-/// No arguments, no environment, no files, no sockets; real clocks and real randomness.
-fn surroundings(stdout: &Capture, stderr: &Capture) -> WasiCtx {
+/// Returns a context without arguments, environment, files and sockets; clocks and randomness are real.
+fn surroundings(stdout: &StdioCapture, stderr: &StdioCapture) -> WasiCtx {
     WasiCtx::builder()
         .stdout(stdout.clone())
         .stderr(stderr.clone())
@@ -119,7 +119,7 @@ fn surroundings(stdout: &Capture, stderr: &Capture) -> WasiCtx {
         .build()
 }
 
-impl WasiView for State {
+impl WasiView for StoreData {
     fn ctx(&mut self) -> WasiCtxView<'_> {
         let ctx = self.wasi.get_or_insert_with(|| surroundings(&self.stdout, &self.stderr));
         WasiCtxView { ctx, table: &mut self.table }

@@ -1,7 +1,7 @@
-//! A guest's stdout and stderr: the last bytes are kept for the operator, what came before is dropped.
+//! A guest's stdout and stderr: the last bytes are kept for the operator, earlier ones are dropped.
 //!
-//! A chatty guest is not a failed guest: writing never fails, and what is over the bound is marked. The
-//! last bytes and not the first: a panic's message comes at the end.
+//! A chatty guest is not a failed guest: writing never fails, and dropped bytes are marked. The last bytes
+//! are kept and not the first, because a panic's message comes at the end.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,36 +10,36 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use cofferdam_core::failure::safe_lines;
+use cofferdam_core::failure::sanitize_lines;
 use cofferdam_core::limits;
 use cofferdam_core::secret::Scanner;
 use tokio::io::AsyncWrite;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamError, StreamResult};
 
-use super::gates::ledger::Ledger;
-use super::limiter::Refused;
+use super::gates::ledger::AttemptLog;
+use super::limiter::GrowthRefusal;
 
 /// One captured stream; clones share it.
 #[derive(Debug, Clone)]
-pub(super) struct Capture {
-    kept: Arc<Mutex<Kept>>,
-    ledger: Arc<Ledger>,
+pub(super) struct StdioCapture {
+    kept: Arc<Mutex<CapturedText>>,
+    ledger: Arc<AttemptLog>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct CapturedText {
     bytes: VecDeque<u8>,
     dropped: u64,
 }
 
-impl Capture {
-    pub(super) fn new(ledger: &Arc<Ledger>) -> Self {
+impl StdioCapture {
+    pub(super) fn new(ledger: &Arc<AttemptLog>) -> Self {
         Self { kept: Arc::default(), ledger: Arc::clone(ledger) }
     }
 
-    /// Keeps the last of it, at twice its length: the buffer doubles as it grows.
-    fn keep(&self, bytes: &[u8]) -> Result<(), Refused> {
+    /// Keeps the last bytes, charged at twice their length: the buffer doubles as it grows.
+    fn keep(&self, bytes: &[u8]) -> Result<(), GrowthRefusal> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let skip = bytes.len().saturating_sub(limits::STDIO_BYTES);
         let fits = bytes.get(skip..).unwrap_or_default();
@@ -52,13 +52,13 @@ impl Capture {
         Ok(())
     }
 
-    /// Bytes that are kept, and bytes that were dropped.
+    /// Returns the numbers of kept and dropped bytes.
     pub(super) fn kept_and_dropped(&self) -> (u64, u64) {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         (kept.bytes.len() as u64, kept.dropped)
     }
 
-    /// The last lines of what was written, printable and without secrets; none if nothing was.
+    /// Returns the last lines of the output, printable and without secrets; none if there was no output.
     pub(super) fn tail(&self, max: usize, scanner: Option<&Scanner>) -> Option<String> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.bytes.is_empty() {
@@ -66,11 +66,13 @@ impl Capture {
         }
         let dropped = kept.dropped;
         let text = String::from_utf8_lossy(kept.bytes.make_contiguous());
-        // Before it is cut: a part of a secret is not found. More of it is kept than the tail is long.
-        let clean = scanner.map(|scanner| scanner.redact(&safe_lines(&text, usize::MAX), false).into_owned());
+        // Before truncation: a part of a secret is not found. More of the output is kept than the tail is
+        // long.
+        let clean =
+            scanner.map(|scanner| scanner.redact(&sanitize_lines(&text, usize::MAX), false).into_owned());
         let text = clean.as_deref().unwrap_or(&text).trim_end();
         let skip = text.chars().count().saturating_sub(max);
-        let mut tail = safe_lines(&text.chars().skip(skip).collect::<String>(), max);
+        let mut tail = sanitize_lines(&text.chars().skip(skip).collect::<String>(), max);
         if dropped > 0 {
             tail.push_str(&format!(" [{dropped} bytes before that were dropped]"));
         }
@@ -78,13 +80,13 @@ impl Capture {
     }
 }
 
-impl IsTerminal for Capture {
+impl IsTerminal for StdioCapture {
     fn is_terminal(&self) -> bool {
         false
     }
 }
 
-impl StdoutStream for Capture {
+impl StdoutStream for StdioCapture {
     fn async_stream(&self) -> Box<dyn AsyncWrite + Send + Sync> {
         Box::new(self.clone())
     }
@@ -94,7 +96,7 @@ impl StdoutStream for Capture {
     }
 }
 
-impl OutputStream for Capture {
+impl OutputStream for StdioCapture {
     fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
         self.keep(&bytes).map_err(|refused| StreamError::Trap(refused.into()))
     }
@@ -109,11 +111,11 @@ impl OutputStream for Capture {
 }
 
 #[wasmtime_wasi::async_trait]
-impl Pollable for Capture {
+impl Pollable for StdioCapture {
     async fn ready(&mut self) {}
 }
 
-impl AsyncWrite for Capture {
+impl AsyncWrite for StdioCapture {
     fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Poll::Ready(self.keep(bytes).map(|()| bytes.len()).map_err(io::Error::other))
     }
@@ -134,8 +136,8 @@ mod tests {
 
     #[test]
     fn the_last_bytes_are_kept_and_the_others_counted() {
-        let ledger = Arc::new(Ledger::new(1024 * 1024));
-        let capture = Capture::new(&ledger);
+        let ledger = Arc::new(AttemptLog::new(1024 * 1024));
+        let capture = StdioCapture::new(&ledger);
         assert_eq!(capture.tail(100, None), None);
         capture.keep(b"first").unwrap();
         assert_eq!((capture.kept_and_dropped(), capture.tail(100, None)), ((5, 0), Some("first".into())));

@@ -1,8 +1,9 @@
-//! The host functions that a guest can reach, found by trying, and held against `tests/surface.txt`.
+//! The host functions that a guest can reach, found by trying, and compared with `tests/surface.txt`.
 //!
-//! The linker does not list what is in it. So every function that the runtime's crates know, and every one of
-//! our contract, is imported by a component of its own, and what links is the surface. The functions are read
-//! from the crates' own WIT, so that a new version of them cannot bring one that nobody asks about.
+//! The linker does not list its contents. So every function that the runtime's crates know, and every one of
+//! our contract, is imported by a component of its own, and the ones that link are the surface. The functions
+//! are read from the crates' own WIT, so that a new version of the crates cannot add one that the test does
+//! not try.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
@@ -10,7 +11,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use cofferdam_model::package::{Docs, Import, Standing, embed, verdicts};
+use cofferdam_model::package::{ConnectorDocs, ImportDeclaration, ImportStatus, embed, verdicts};
 use wasmtime::component::Component;
 use wit_parser::{InterfaceId, Resolve};
 
@@ -28,7 +29,7 @@ const HEAD: &str = "\
 # `COFFERDAM_BLESS=1 cargo test -p cofferdam-sandbox surface` writes this file anew. A line more is a wider attack surface.
 ";
 
-/// Whether a component that imports this one function of the interface links.
+/// A function of an interface, and whether a component that imports it links.
 struct Probed {
     interface: String,
     function: String,
@@ -79,13 +80,14 @@ fn what_is_not_for_guests_does_not_link_and_is_refused_before_it_could() {
         }
     }
     for Probed { interface, function, links } in &probed {
-        // What may be imported links, and what links may be imported: neither check stands alone.
-        let refused = standing(interface) == Standing::Unavailable;
+        // Every permitted import links, and every import that links is permitted: neither check suffices
+        // alone.
+        let refused = standing(interface) == ImportStatus::Unavailable;
         if links.is_ok() {
             assert!(!refused, "{interface} {function} links, and no package may import it");
         }
         if let Err(error) = links {
-            // For no other reason than that it is not there.
+            // Only because it is missing, and for no other reason.
             let absent = error.contains("was not found in the linker");
             assert!(absent, "{interface} {function}: {error}");
         }
@@ -97,10 +99,10 @@ fn unversioned(interface: &str) -> &str {
     interface.split('@').next().unwrap_or(interface)
 }
 
-/// How the interface stands with a manifest that names everything that can be named.
-fn standing(interface: &str) -> Standing {
+/// Returns the status of the interface under a manifest that names everything that can be named.
+fn standing(interface: &str) -> ImportStatus {
     let all = ["wasi:http/outgoing-handler".to_owned(), unversioned(interface).to_owned()];
-    verdicts(&[Import::asked(interface)], &all).remove(0).standing()
+    verdicts(&[ImportDeclaration::from_query(interface)], &all).remove(0).status()
 }
 
 fn probe_everything() -> Vec<Probed> {
@@ -127,7 +129,7 @@ fn probe_everything() -> Vec<Probed> {
     probed
 }
 
-/// A component that imports this one function and whatever types it takes.
+/// Returns a component that imports this one function and the types it needs.
 fn importing(mut resolve: Resolve, interface: InterfaceId, name: &str, function: &str) -> Vec<u8> {
     let wit = format!("package probing:surface; world it {{ import {name}; }}");
     let package = resolve.push_str("surface.wit", &wit).unwrap();

@@ -1,16 +1,16 @@
-//! Every trap of wasmtime by name, and what it means: the one table that endings and the manual are made from.
+//! Every trap of wasmtime by name, with its meaning: the one table behind endings and the manual.
 
 use cofferdam_core::failure::LimitKind;
 use wasmtime::Trap;
 
-/// What a trap means.
+/// The meaning of a trap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Meaning {
+pub(super) enum TrapMeaning {
     /// A limit was hit.
     Limit(LimitKind),
-    /// The connector's code went wrong; the word is `details.trap`.
+    /// A fault of the connector's code; the word is `details.trap`.
     Trap(&'static str),
-    /// The connector handed over a value that is not one of its type, from one of its parts to another.
+    /// A value passed between two parts of the connector that is not of its type.
     Malformed(&'static str),
     /// Wasmtime's or this host's own fault.
     HostFault,
@@ -22,12 +22,12 @@ macro_rules! traps {
         #[cfg(test)]
         pub(super) const TRAPS: &[(&str, Trap)] = &[$((stringify!($trap), Trap::$trap)),+];
 
-        /// What `trap` means.
-        pub(super) const fn meaning(trap: Trap) -> Meaning {
-            use Meaning::{HostFault, Limit, Malformed, Trap as Code};
+        /// Returns the meaning of `trap`.
+        pub(super) const fn meaning(trap: Trap) -> TrapMeaning {
+            use TrapMeaning::{HostFault, Limit, Malformed, Trap as Code};
             match trap {
                 $(Trap::$trap => $meaning,)+
-                // What a later version adds; a test fails until the table has it.
+                // Traps of later versions; a test fails until the table has them.
                 _ => HostFault,
             }
         }
@@ -46,10 +46,10 @@ traps! {
     IntegerOverflow => Code("integer_overflow"),
     IntegerDivisionByZero => Code("integer_division_by_zero"),
     BadConversionToInteger => Code("bad_conversion_to_integer"),
-    // The component model's rules: who may call whom, and when.
+    // The component model's rules about the callers of a component.
     CannotEnterComponent => Code("cannot_enter_component"),
     CannotLeaveComponent => Code("cannot_leave_component"),
-    // What the code between composed components finds in a value that one hands to the other.
+    // Faults that the code between composed components finds in a value passed from one to the other.
     InvalidChar => Malformed("an invalid character"),
     StringOutOfBounds => Malformed("a string outside its memory"),
     ListOutOfBounds => Malformed("a list outside its memory"),
@@ -62,7 +62,8 @@ traps! {
     DebugAssertEqualCodeUnits => HostFault,
     DebugAssertPointerAligned => HostFault,
     DebugAssertUpperBitsUnset => HostFault,
-    // Proposals that the engine refuses to compile: no guest gets here, and if one did it would be its doing.
+    // Proposals that the engine refuses to compile: no guest reaches these, and if one did it would be its
+    // own fault.
     HeapMisaligned => Code("heap_misaligned"),
     AtomicWaitNonSharedMemory => Code("atomic_wait_non_shared_memory"),
     NullReference => Code("null_reference"),
@@ -107,14 +108,15 @@ mod tests {
         assert!(TRAPS.len() >= 50, "from_u8 no longer counts the traps");
     }
 
-    /// What comes behind this one in the table belongs to proposals that the engine refuses to compile.
+    /// The first trap of proposals that the engine refuses to compile; all later ones in the table belong to
+    /// them too.
     const FIRST_THAT_IS_OFF: &str = "HeapMisaligned";
 
     #[test]
     fn every_trap_that_a_guest_can_cause_has_a_component_that_does() {
         let texts: Vec<_> = hostile_names().iter().map(|name| hostile_text(name)).collect();
         for (name, trap) in TRAPS.iter().take_while(|(name, _)| *name != FIRST_THAT_IS_OFF) {
-            let Meaning::Trap(word) = meaning(*trap) else { continue };
+            let TrapMeaning::Trap(word) = meaning(*trap) else { continue };
             let expects = format!(";; expects: connector_runtime_error trap {word}");
             let caused = texts.iter().any(|text| text.lines().nth(1) == Some(expects.as_str()));
             assert!(caused, "no component in tests/hostile ends with {name}");
@@ -124,7 +126,7 @@ mod tests {
     #[test]
     fn no_two_traps_share_a_word() {
         let words = TRAPS.iter().filter_map(|(_, trap)| match meaning(*trap) {
-            Meaning::Trap(word) => Some(word),
+            TrapMeaning::Trap(word) => Some(word),
             _ => None,
         });
         let mut words: Vec<_> = words.collect();

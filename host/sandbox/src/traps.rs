@@ -1,7 +1,7 @@
-//! How a guest's ending is told apart: by the type of the error, in one exhaustive match.
+//! Classification of a guest's ending by the type of the error, in one exhaustive match.
 //!
-//! What is neither a marker of ours, nor a trap, nor a type or words of wasmtime's that are known to be a
-//! guest's doing is the host's fault: a machine that refuses a mapping must not be blamed on a connector.
+//! An error that is neither one of our markers, nor a trap, nor a type or text of wasmtime's known to be
+//! caused by guests is the host's fault: a machine that refuses a mapping must not be blamed on a connector.
 
 use cofferdam_core::failure::{LimitHit, LimitKind, RuntimeFault};
 use cofferdam_core::limits::{self, Limits};
@@ -9,14 +9,14 @@ use wasmtime::Trap;
 use wasmtime::component::ResourceTableError;
 use wasmtime_wasi_http::FieldMapError;
 
-use super::limiter::Refused;
+use super::limiter::GrowthRefusal;
 use super::memory::MemoryAccount;
-use super::trap_table::{Meaning, meaning};
+use super::trap_table::{TrapMeaning, meaning};
 use super::words::{self, HANDLE_MISUSE, HOST_CALL_MISUSE};
 
-/// What an error that ended the guest means.
+/// The meaning of an error that ended the guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum CallEnding {
     /// A limit was hit.
     Limit(LimitHit),
     /// The connector's own fault, or (`internal`) the host's.
@@ -29,18 +29,18 @@ pub(super) fn classify(
     memory: &MemoryAccount,
     limits: &Limits,
     fuel_used: u64,
-) -> Ending {
-    if let Some(Refused(hit)) = error.downcast_ref::<Refused>() {
-        return Ending::Limit(*hit);
+) -> CallEnding {
+    if let Some(GrowthRefusal(hit)) = error.downcast_ref::<GrowthRefusal>() {
+        return CallEnding::Limit(*hit);
     }
     if let Some(hit) = memory.hit() {
-        return Ending::Limit(hit);
+        return CallEnding::Limit(hit);
     }
     if let Some(trap) = error.downcast_ref::<Trap>() {
         return of_trap(*trap, limits, fuel_used);
     }
     if error.is::<wasmtime_wasi::I32Exit>() {
-        return Ending::Fault(RuntimeFault::Exit);
+        return CallEnding::Fault(RuntimeFault::Exit);
     }
     if let Some(error) = error.downcast_ref::<ResourceTableError>() {
         return of_table(error);
@@ -49,24 +49,24 @@ pub(super) fn classify(
         return of_fields(*error);
     }
     if let Some(what) = not_a_value(error) {
-        return Ending::Fault(RuntimeFault::OutputMalformed(what));
+        return CallEnding::Fault(RuntimeFault::OutputMalformed(what));
     }
     match words::ending(&error.root_cause().to_string()) {
-        // A host call gets no more than what is left of the memory.
-        Some(Ending::Limit(hit))
+        // A host call gets at most the rest of the memory.
+        Some(CallEnding::Limit(hit))
             if hit.limit == LimitKind::HostTransfer && memory.room() < limits::HOST_TRANSFER_BYTES as u64 =>
         {
-            let Refused(hit) = memory.exhausted();
-            Ending::Limit(hit)
+            let GrowthRefusal(hit) = memory.exhausted();
+            CallEnding::Limit(hit)
         }
         Some(ending) => ending,
-        None => Ending::Fault(RuntimeFault::Internal),
+        None => CallEnding::Fault(RuntimeFault::Internal),
     }
 }
 
-fn of_trap(trap: Trap, limits: &Limits, fuel_used: u64) -> Ending {
+fn of_trap(trap: Trap, limits: &Limits, fuel_used: u64) -> CallEnding {
     match meaning(trap) {
-        Meaning::Limit(limit) => Ending::Limit(match limit {
+        TrapMeaning::Limit(limit) => CallEnding::Limit(match limit {
             LimitKind::Fuel => LimitHit::new(limit, limits.fuel(), fuel_used),
             // The stack is full; the frame that did not fit is not known.
             LimitKind::Stack => {
@@ -75,35 +75,36 @@ fn of_trap(trap: Trap, limits: &Limits, fuel_used: u64) -> Ending {
             }
             _ => LimitHit::at_least_one_over(limit, limits.memory()),
         }),
-        Meaning::Trap(word) => Ending::Fault(RuntimeFault::Trap(word)),
-        Meaning::Malformed(what) => Ending::Fault(RuntimeFault::OutputMalformed(what)),
-        Meaning::HostFault => Ending::Fault(RuntimeFault::Internal),
+        TrapMeaning::Trap(word) => CallEnding::Fault(RuntimeFault::Trap(word)),
+        TrapMeaning::Malformed(what) => CallEnding::Fault(RuntimeFault::OutputMalformed(what)),
+        TrapMeaning::HostFault => CallEnding::Fault(RuntimeFault::Internal),
     }
 }
 
-/// The host's own table of resources.
-fn of_table(error: &ResourceTableError) -> Ending {
+/// Classifies an error of the host's own table of resources.
+fn of_table(error: &ResourceTableError) -> CallEnding {
     match error {
         ResourceTableError::Full => {
-            Ending::Limit(LimitHit::at_least_one_over(LimitKind::Handles, limits::HANDLES as u64))
+            CallEnding::Limit(LimitHit::at_least_one_over(LimitKind::Handles, limits::HANDLES as u64))
         }
-        // Used after it was given away, or dropped before what was made from it.
-        _ => Ending::Fault(RuntimeFault::Trap(HANDLE_MISUSE)),
+        // Used after it was passed on, or dropped before an object made from it.
+        _ => CallEnding::Fault(RuntimeFault::Trap(HANDLE_MISUSE)),
     }
 }
 
-/// The fields of a message that the guest puts together. What it can set right itself it is told.
-fn of_fields(error: FieldMapError) -> Ending {
+/// Classifies an error of the fields of a message that the guest assembles. Errors that the guest can correct
+/// are returned to it.
+fn of_fields(error: FieldMapError) -> CallEnding {
     match error {
         FieldMapError::TooManyFields | FieldMapError::TotalSizeTooBig => {
             let allowed = limits::HEADER_BYTES as u64;
-            Ending::Limit(LimitHit::at_least_one_over(LimitKind::RequestHeaders, allowed))
+            CallEnding::Limit(LimitHit::at_least_one_over(LimitKind::RequestHeaders, allowed))
         }
-        _ => Ending::Fault(RuntimeFault::Trap(HOST_CALL_MISUSE)),
+        _ => CallEnding::Fault(RuntimeFault::Trap(HOST_CALL_MISUSE)),
     }
 }
 
-/// What the standard library finds in bytes that should be text.
+/// Returns the flaw that the standard library finds in bytes that should be text.
 fn not_a_value(error: &wasmtime::Error) -> Option<&'static str> {
     let text = error.is::<std::str::Utf8Error>()
         || error.is::<std::string::FromUtf8Error>()
@@ -118,11 +119,12 @@ fn not_a_value(error: &wasmtime::Error) -> Option<&'static str> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
     use super::*;
-    use cofferdam_core::limits::{Ceilings, LimitRequest};
+    use cofferdam_core::limits::{LimitCeilings, LimitRequest};
 
-    fn classified(error: impl Into<wasmtime::Error>) -> Ending {
+    fn classified(error: impl Into<wasmtime::Error>) -> CallEnding {
         let none = LimitRequest::default();
-        let limits = Limits::resolve(&Ceilings::default(), &none, &none, &none, &Default::default()).unwrap();
+        let limits =
+            Limits::resolve(&LimitCeilings::default(), &none, &none, &none, &Default::default()).unwrap();
         classify(&error.into(), &MemoryAccount::new(limits.memory()), &limits, 7)
     }
 
@@ -136,17 +138,17 @@ mod tests {
             wasmtime::Error::from(Trap::Interrupt),
         ] {
             let text = format!("{error:#}");
-            assert_eq!(classified(error), Ending::Fault(RuntimeFault::Internal), "{text}");
+            assert_eq!(classified(error), CallEnding::Fault(RuntimeFault::Internal), "{text}");
         }
     }
 
     #[test]
     fn a_marker_is_found_below_what_was_added_to_it() {
         let hit = LimitHit::new(LimitKind::Memory, 1, 2);
-        let error = wasmtime::Error::from(Refused(hit)).context("while instantiating");
-        assert_eq!(classified(error), Ending::Limit(hit));
+        let error = wasmtime::Error::from(GrowthRefusal(hit)).context("while instantiating");
+        assert_eq!(classified(error), CallEnding::Limit(hit));
         let error = wasmtime::Error::from(Trap::OutOfFuel).context("error while executing");
-        let Ending::Limit(hit) = classified(error) else { unreachable!("fuel is a limit") };
+        let CallEnding::Limit(hit) = classified(error) else { unreachable!("fuel is a limit") };
         assert_eq!((hit.limit, hit.used), (LimitKind::Fuel, 7));
     }
 }

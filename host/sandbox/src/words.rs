@@ -1,40 +1,40 @@
-//! The endings for which wasmtime 48 has words and no type: the only place that reads an error's text.
+//! The endings for which wasmtime 48 has text and no type: the only code that reads an error's text.
 //!
-//! Each is one of three things: a budget of wasmtime's that is used up (it says so in words alone), the
-//! canonical ABI refusing a value or a handle that a guest hands over, or a host function refusing how it
-//! is used. A change of the words makes the ending `internal`, never the connector's fault or a wrong
-//! limit, and fails the test of the component in `tests/hostile` that causes them.
+//! Each is one of three things: a budget of wasmtime's that is used up (reported only as text), the canonical
+//! ABI refusing a value or a handle of the guest, or a host function refusing its use. If the text changes,
+//! the ending becomes `internal`, never the connector's fault or a wrong limit, and the test of the component
+//! in `tests/hostile` that causes it fails.
 
 use cofferdam_core::failure::{LimitHit, LimitKind, RuntimeFault};
 use cofferdam_core::limits;
 
-use super::traps::Ending;
+use super::traps::CallEnding;
 
-/// What a guest does that is no way to use a host function or a handle; `details.trap`.
+/// The misuse of a host function or a handle by a guest; `details.trap`.
 pub(super) const HANDLE_MISUSE: &str = "handle_misuse";
 pub(super) const HOST_CALL_MISUSE: &str = "host_call_misuse";
 
-/// What the words mean.
+/// The meaning of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Meaning {
+enum TextMeaning {
     Limit(LimitKind, u64),
     Trap(&'static str),
     Malformed(&'static str),
 }
 
-use Meaning::{Limit, Malformed, Trap};
+use TextMeaning::{Limit, Malformed, Trap};
 
-const POINTER: Meaning = Malformed("a pointer outside its memory");
-const UNALIGNED: Meaning = Malformed("an unaligned pointer");
-const STRING: Meaning = Malformed("a string outside its memory");
-const LIST: Meaning = Malformed("a list outside its memory");
-const CASE: Meaning = Malformed("an unknown case of a variant");
-const ENCODING: Meaning = Malformed("text that is not in its encoding");
-const NO_ROOM: Meaning = Malformed("no room for a value it is given");
+const POINTER: TextMeaning = Malformed("a pointer outside its memory");
+const UNALIGNED: TextMeaning = Malformed("an unaligned pointer");
+const STRING: TextMeaning = Malformed("a string outside its memory");
+const LIST: TextMeaning = Malformed("a list outside its memory");
+const CASE: TextMeaning = Malformed("an unknown case of a variant");
+const ENCODING: TextMeaning = Malformed("text that is not in its encoding");
+const NO_ROOM: TextMeaning = Malformed("no room for a value it is given");
 
-/// How the words begin, what they mean, and the component in `tests/hostile` that causes them. First fits
-/// first.
-const WORDS: &[(&str, Meaning, &str)] = &[
+/// The start of the text, its meaning, and the component in `tests/hostile` that causes it. The first match
+/// wins.
+const WORDS: &[(&str, TextMeaning, &str)] = &[
     (
         "too much data is being copied",
         Limit(LimitKind::HostTransfer, limits::HOST_TRANSFER_BYTES as u64),
@@ -46,8 +46,8 @@ const WORDS: &[(&str, Meaning, &str)] = &[
         Limit(LimitKind::Handles, limits::HANDLES as u64),
         "lends-what-it-hoards",
     ),
-    // Those that wasmtime puts between composed components; the others are counted before anything is
-    // instantiated.
+    // The instances that wasmtime puts between composed components; the others are counted before the
+    // instantiation.
     (
         "resource limit exceeded: instance count",
         Limit(LimitKind::Instances, limits::INSTANCES as u64),
@@ -77,13 +77,13 @@ const WORDS: &[(&str, Meaning, &str)] = &[
     ("write exceeded budget", Trap(HOST_CALL_MISUSE), "writes-over-budget"),
 ];
 
-/// What the words of an error mean, if they are known.
-pub(super) fn ending(words: &str) -> Option<Ending> {
+/// Returns the meaning of an error's text, if it is known.
+pub(super) fn ending(words: &str) -> Option<CallEnding> {
     let (_, meaning, _) = WORDS.iter().find(|(begin, ..)| words.starts_with(begin))?;
     Some(match *meaning {
-        Limit(limit, configured) => Ending::Limit(LimitHit::at_least_one_over(limit, configured)),
-        Trap(word) => Ending::Fault(RuntimeFault::Trap(word)),
-        Malformed(what) => Ending::Fault(RuntimeFault::OutputMalformed(what)),
+        Limit(limit, configured) => CallEnding::Limit(LimitHit::at_least_one_over(limit, configured)),
+        Trap(word) => CallEnding::Fault(RuntimeFault::Trap(word)),
+        Malformed(what) => CallEnding::Fault(RuntimeFault::OutputMalformed(what)),
     })
 }
 

@@ -1,10 +1,10 @@
-//! The compile worker, both sides of it: what the host asks of a child process, and what that process does.
+//! The compile worker, both sides: the host's requests to a child process, and the work of that process.
 //!
-//! A request on standard input is a mark, the bounds, the task, and the component; the answer is the code, or what
-//! was parsed, on standard output, or a reason on standard error. The worker bounds and confines itself before it
-//! reads the component. It runs nothing of the component, so that the confinement only guards against faults of the
-//! parser and the compiler themselves. The number of processes is not bounded: the system counts that by user, and a
-//! busy user would stop the compiler's own threads.
+//! A request on standard input is a mark, the bounds, the task, and the component. The answer is the code, or
+//! the parsed package, on standard output, or a reason on standard error. The worker bounds and confines
+//! itself before it reads the component. It runs nothing of the component, so that the confinement only
+//! guards against faults of the parser and the compiler themselves. The number of processes is not bounded:
+//! the system counts that by user, and a busy user would stop the compiler's own threads.
 
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -12,16 +12,16 @@ use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 
-use cofferdam_core::confine::{Coverage, Role, confine};
+use cofferdam_core::confine::{ProcessRole, ThreadCoverage, confine};
 use cofferdam_core::error::{HostError, HostErrorKind};
-use cofferdam_core::failure::safe_line;
+use cofferdam_core::failure::sanitize_line;
 use cofferdam_model::package::{parse_component, parse_package};
 use rustix::process::{Resource, Rlimit, Signal, setrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use wasmtime::Engine;
 
 use super::bridge::WrapScope;
-use super::compile_limits::Budget;
+use super::compile_limits::CompileBudget;
 use super::{compile, engine};
 
 /// The first argument that makes `cofferdam` a compile worker.
@@ -32,56 +32,59 @@ pub const COMPILE_WORKER_ARG: &str = "__compile-worker";
 pub(super) struct WorkerProgram {
     pub(super) path: PathBuf,
     pub(super) args: Vec<String>,
-    /// Whether it confines itself before it reads the component.
+    /// True if it confines itself before it reads the component.
     pub(super) confined: bool,
 }
 
-/// How a request starts; changes with its form, so that a worker of another version says so.
+/// The start of a request. It changes with the request's format, so that a worker of another version reports
+/// the mismatch.
 const MARK: [u8; 8] = *b"coffcmp4";
 
-/// The longest reason that is taken from a worker, in bytes.
+/// The longest reason that is read from a worker, in bytes.
 const REASON_BYTES: u64 = 4 * 1024;
 
-/// Files that a worker may have open: its pipes, and what the standard library looks at.
+/// The files that a worker may have open: its pipes, and the files that the standard library reads.
 const OPEN_FILES: u64 = 32;
 
-/// The exit codes of a worker: the component is not valid, the request is not of this version, it failed.
+/// The exit codes of a worker: the component is not valid, the request is of another version, the task
+/// failed.
 const INVALID: i32 = 65;
 const OTHER_VERSION: i32 = 64;
 const FAILED: i32 = 70;
-/// What Rust ends a process with after a panic: the compiler gave up on this component.
+/// The exit code of Rust after a panic: the compiler gave up on this component.
 const PANICKED: i32 = 101;
 
-/// What a worker is asked to do with the bytes.
+/// The task of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Task {
-    /// Parse and validate them as a package; the answer is a [`ParseReply`](cofferdam_model::package::ParseReply) as JSON.
+pub(super) enum WorkerTask {
+    /// Parse and validate them as a package; the answer is a
+    /// [`ParseReply`](cofferdam_model::package::ParseReply) as JSON.
     ParsePackage,
-    /// The same of a bare component.
+    /// Parse and validate them as a bare component.
     ParseComponent,
     /// Compile them in this form; the answer is code.
-    Compile(Form),
+    Compile(WorkerForm),
 }
 
 /// The form in which a component is compiled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum WorkerForm {
     /// As it is.
     Plain,
     /// Wrapped by the bridge.
     Wrapped(WrapScope),
 }
 
-impl Task {
+impl WorkerTask {
     const ALL: [Self; 5] = [
         Self::ParsePackage,
         Self::ParseComponent,
-        Self::Compile(Form::Plain),
-        Self::Compile(Form::Wrapped(WrapScope::Lists)),
-        Self::Compile(Form::Wrapped(WrapScope::All)),
+        Self::Compile(WorkerForm::Plain),
+        Self::Compile(WorkerForm::Wrapped(WrapScope::Lists)),
+        Self::Compile(WorkerForm::Wrapped(WrapScope::All)),
     ];
 
-    /// Its number in a request.
+    /// Returns its number in a request.
     fn number(self) -> u64 {
         Self::ALL
             .iter()
@@ -94,7 +97,7 @@ impl Task {
         Self::ALL.get(usize::try_from(number).ok()?).copied()
     }
 
-    /// As a sentence about what it takes begins.
+    /// Returns the verb for sentences about the task's cost.
     fn verb(self) -> &'static str {
         match self {
             Self::ParsePackage | Self::ParseComponent => "Checking",
@@ -103,12 +106,12 @@ impl Task {
     }
 }
 
-/// Has `program` do `task` with `component`, and ends it once it takes more than `budget`.
+/// Runs `task` for `component` in `program`, and stops it once it takes more than `budget`.
 pub(crate) async fn run(
     program: &WorkerProgram,
-    task: Task,
+    task: WorkerTask,
     component: &[u8],
-    budget: Budget,
+    budget: CompileBudget,
 ) -> Result<Vec<u8>, HostError> {
     let refused = |bound: &str, asked: String| refused(task, &budget, bound, asked);
     let mut child = tokio::process::Command::new(&program.path)
@@ -120,7 +123,7 @@ pub(crate) async fn run(
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
-        .map_err(|error| no_worker("The compile worker could not be started.").because(error))?;
+        .map_err(|error| no_worker("The compile worker could not be started.").with_source(error))?;
     let (Some(mut stdin), Some(stdout), Some(stderr)) =
         (child.stdin.take(), child.stdout.take(), child.stderr.take())
     else {
@@ -149,10 +152,12 @@ pub(crate) async fn run(
         };
         let err = async { bounded_err.read_to_end(&mut reason).await.map_err(unread).map(drop) };
         tokio::try_join!(feed, out, err)?;
-        // Whoever fills the pipe of reasons would wait for ever.
+        // A worker that fills the pipe of reasons would wait forever.
         drop(bounded_err);
-        let status =
-            child.wait().await.map_err(|error| no_worker("The compile worker was lost.").because(error))?;
+        let status = child
+            .wait()
+            .await
+            .map_err(|error| no_worker("The compile worker was lost.").with_source(error))?;
         Ok::<_, HostError>((status, code, reason))
     };
     let (status, code, reason) = match tokio::time::timeout(budget.wall, work).await {
@@ -165,31 +170,31 @@ pub(crate) async fn run(
     if status.success() {
         return Ok(code);
     }
-    Err(why(status, &safe_line(&String::from_utf8_lossy(&reason), 500), task, &budget))
+    Err(why(status, &sanitize_line(&String::from_utf8_lossy(&reason), 500), task, &budget))
 }
 
 fn unread(error: std::io::Error) -> HostError {
-    no_worker("The compile worker's answer could not be read.").because(error)
+    no_worker("The compile worker's answer could not be read.").with_source(error)
 }
 
-/// Why a worker ended without code.
-fn why(status: ExitStatus, reason: &str, task: Task, budget: &Budget) -> HostError {
+/// Returns the reason why a worker ended without code.
+fn why(status: ExitStatus, reason: &str, task: WorkerTask, budget: &CompileBudget) -> HostError {
     let signal = status.signal();
     let refused = |bound: &str, asked: String| refused(task, budget, bound, asked);
     let memory = || refused("memory", format!("more than {} of memory", mib(budget.memory)));
     match status.code() {
         Some(INVALID) => invalid(reason),
         Some(OTHER_VERSION) => no_worker("The compile worker is of another version."),
-        // An allocation or a thread that the system refused, deep in the compiler.
-        Some(PANICKED) => memory().because(format!("the compiler gave up: {reason}")),
+        // The system refused an allocation or a thread, deep in the compiler.
+        Some(PANICKED) => memory().with_source(format!("the compiler gave up: {reason}")),
         Some(other) => {
-            no_worker("The compile worker failed.").because(format!("exit code {other}: {reason}"))
+            no_worker("The compile worker failed.").with_source(format!("exit code {other}: {reason}"))
         }
         None if signal == Some(Signal::XCPU.as_raw()) => {
             let asked = format!("more than {} seconds of processor time", budget.cpu_seconds);
             refused("cpu_time", asked)
         }
-        None if signal == Some(Signal::ABORT.as_raw()) => memory().because(reason.to_owned()),
+        None if signal == Some(Signal::ABORT.as_raw()) => memory().with_source(reason.to_owned()),
         None => {
             let asked = format!("more than the machine gives (signal {})", signal.unwrap_or_default());
             refused("machine", asked)
@@ -201,7 +206,7 @@ fn mib(bytes: u64) -> String {
     format!("{} MiB", bytes >> 20)
 }
 
-fn refused(task: Task, budget: &Budget, bound: &str, asked: String) -> HostError {
+fn refused(task: WorkerTask, budget: &CompileBudget, bound: &str, asked: String) -> HostError {
     let configured = match bound {
         "cpu_time" => budget.cpu_seconds,
         "wall_time" => budget.wall.as_secs(),
@@ -212,7 +217,7 @@ fn refused(task: Task, budget: &Budget, bound: &str, asked: String) -> HostError
         HostErrorKind::CompileRefused,
         format!("{} this component takes {asked}; the compile worker was ended.", task.verb()),
     )
-    .hint("Make the component smaller, or do not trust it: small components that do this are attacks.")
+    .with_hint("Make the component smaller, or do not trust it: small components that do this are attacks.")
     .detail("limit", "compile")
     .detail("bound", bound)
     .detail("configured", configured)
@@ -220,18 +225,19 @@ fn refused(task: Task, budget: &Budget, bound: &str, asked: String) -> HostError
 
 fn no_worker(message: &str) -> HostError {
     HostError::new(HostErrorKind::Configuration, message)
-        .hint("Compiler::child needs the path of the cofferdam binary, of this very version.")
+        .with_hint("Compiler::child needs the path of the cofferdam binary, of this very version.")
 }
 
-/// The refusal of what is no valid component.
+/// Returns the error for an invalid component.
 pub(super) fn invalid(reason: &str) -> HostError {
-    let message = format!("The component is not valid WebAssembly: {}.", safe_line(reason, 500));
-    HostError::new(HostErrorKind::Validation, message).hint("Build it again, for the target wasm32-wasip2.")
+    let message = format!("The component is not valid WebAssembly: {}.", sanitize_line(reason, 500));
+    HostError::new(HostErrorKind::Validation, message)
+        .with_hint("Build it again, for the target wasm32-wasip2.")
 }
 
 const HEADER_BYTES: usize = 40;
 
-fn header(task: Task, budget: &Budget, confined: bool) -> [u8; HEADER_BYTES] {
+fn header(task: WorkerTask, budget: &CompileBudget, confined: bool) -> [u8; HEADER_BYTES] {
     let mut header = [0u8; HEADER_BYTES];
     let numbers =
         [budget.memory, budget.cpu_seconds, task.number(), u64::from(confined)].map(u64::to_le_bytes);
@@ -240,26 +246,26 @@ fn header(task: Task, budget: &Budget, confined: bool) -> [u8; HEADER_BYTES] {
     header
 }
 
-/// The bounds, the task and whether the worker confines itself, from a request's header; none where it is not one of
-/// this version.
-fn request(header: [u8; HEADER_BYTES]) -> Option<(u64, u64, Task, bool)> {
+/// Returns the bounds, the task and whether the worker confines itself, from a request's header; none if it
+/// is of another version.
+fn request(header: [u8; HEADER_BYTES]) -> Option<(u64, u64, WorkerTask, bool)> {
     let rest = header.strip_prefix(&MARK)?;
     let (memory, rest) = rest.split_first_chunk::<8>()?;
     let (cpu_seconds, rest) = rest.split_first_chunk::<8>()?;
     let (task, rest) = rest.split_first_chunk::<8>()?;
-    let task = Task::from_number(u64::from_le_bytes(*task))?;
+    let task = WorkerTask::from_number(u64::from_le_bytes(*task))?;
     let confined = u64::from_le_bytes(*rest.first_chunk::<8>()?) != 0;
     Some((u64::from_le_bytes(*memory), u64::from_le_bytes(*cpu_seconds), task, confined))
 }
 
-/// What a compile worker does: reads a request from standard input, bounds itself, and writes compiled
-/// code, or what it parsed, to standard output. Exit code 65 means that the component is not valid.
+/// Runs a compile worker: reads a request from standard input, bounds itself, and writes compiled code, or
+/// the parsed package, to standard output. Exit code 65 means that the component is not valid.
 #[must_use]
 pub fn compile_worker() -> ExitCode {
     match work() {
         Ok(()) => ExitCode::SUCCESS,
         Err((code, reason)) => {
-            // The parent reads this pipe; where it is gone there is nobody to tell.
+            // The parent reads this pipe; if it is gone, the reason has no reader.
             drop(std::io::stderr().lock().write_all(reason.as_bytes()));
             ExitCode::from(u8::try_from(code).unwrap_or(70))
         }
@@ -274,20 +280,21 @@ fn work() -> Result<(), (i32, String)> {
     let (memory, cpu_seconds, task, confined) =
         request(header).ok_or_else(|| (OTHER_VERSION, "not a request of this version".to_owned()))?;
     bound(memory, cpu_seconds).map_err(|error| failed(&error))?;
-    // Before a byte of the component is read. A kernel without the walls leaves the bounds above.
+    // Before a byte of the component is read. On a kernel without Landlock or seccomp the bounds above
+    // remain.
     if confined {
-        confine(&Role::CompileWorker, Coverage::Thread);
+        confine(&ProcessRole::CompileWorker, ThreadCoverage::Thread);
     }
     let mut component = Vec::new();
     input.read_to_end(&mut component).map_err(|error| failed(&error))?;
     let answer =
         match task {
-            // Processor time is bounded, whatever the time on the wall.
-            Task::ParsePackage => serde_json::to_vec(&parse_package(&component, Duration::MAX))
+            // Processor time is bounded, so wall time need not be.
+            WorkerTask::ParsePackage => serde_json::to_vec(&parse_package(&component, Duration::MAX))
                 .map_err(|error| failed(&error))?,
-            Task::ParseComponent => serde_json::to_vec(&parse_component(&component, Duration::MAX))
+            WorkerTask::ParseComponent => serde_json::to_vec(&parse_component(&component, Duration::MAX))
                 .map_err(|error| failed(&error))?,
-            Task::Compile(form) => {
+            WorkerTask::Compile(form) => {
                 let engine = Engine::new(&engine::config()).map_err(|error| failed(&error))?;
                 compile::code(&engine, &component, form).map_err(|reason| (INVALID, reason))?
             }
@@ -299,7 +306,7 @@ fn bound(memory: u64, cpu_seconds: u64) -> rustix::io::Result<()> {
     let limit =
         |resource, amount, most| setrlimit(resource, Rlimit { current: Some(amount), maximum: Some(most) });
     limit(Resource::As, memory, memory)?;
-    // The signal that tells of it comes at the lower bound, the one that cannot be held off a second later.
+    // The signal that can be handled comes at the lower bound, the one that cannot a second later.
     limit(Resource::Cpu, cpu_seconds, cpu_seconds.saturating_add(1))?;
     limit(Resource::Core, 0, 0)?;
     limit(Resource::Fsize, 0, 0)?;
@@ -312,8 +319,8 @@ mod tests {
 
     #[test]
     fn a_request_has_its_bounds_and_task_and_other_bytes_none() {
-        let budget = Budget { memory: 7, cpu_seconds: 9, wall: Duration::ZERO, output: 0 };
-        for task in Task::ALL {
+        let budget = CompileBudget { memory: 7, cpu_seconds: 9, wall: Duration::ZERO, output: 0 };
+        for task in WorkerTask::ALL {
             for confined in [true, false] {
                 assert_eq!(request(header(task, &budget, confined)), Some((7, 9, task, confined)));
             }
@@ -323,8 +330,8 @@ mod tests {
 
     #[test]
     fn every_way_a_worker_ends_is_told_apart() {
-        let budget = Budget { memory: 1 << 30, cpu_seconds: 20, wall: Duration::ZERO, output: 0 };
-        let task = Task::Compile(Form::Plain);
+        let budget = CompileBudget { memory: 1 << 30, cpu_seconds: 20, wall: Duration::ZERO, output: 0 };
+        let task = WorkerTask::Compile(WorkerForm::Plain);
         let ended = |raw: i32| why(ExitStatus::from_raw(raw), "because", task, &budget);
         let exit = |code: i32| ended(code << 8);
         assert_eq!(exit(INVALID).kind(), HostErrorKind::Validation);

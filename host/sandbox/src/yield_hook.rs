@@ -1,11 +1,12 @@
 //! Makes a guest that is busy with host calls yield, so that the clock and a gate's verdict reach it.
 //!
 //! Fuel makes computing guests yield, but a host call burns none: a loop of them, each a fraction of a
-//! millisecond, would hold its thread beyond any deadline. The hook yields after a host call once the guest has
-//! held its thread for a millisecond. Time in which the guest waited does not count: a yield costs a turn through the
-//! whole queue of the executor, and calls that wait for the network would pay it at each answer.
+//! millisecond, would hold its thread beyond any deadline. The hook yields after a host call once the guest
+//! has held its thread for a millisecond. Time in which the guest waited does not count: a yield costs a pass
+//! through the whole queue of the executor, and calls that wait for the network would pay it at each answer.
 //!
-//! On the way into the host and out of it, the hook also looks at the memory that the host call may use, and has used.
+//! On the way into the host and out of it, the hook also checks the memory that the host call may use, and
+//! has used.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use cofferdam_core::clock::Clock;
 use cofferdam_core::limits;
 use wasmtime::{CallHook, CallHookHandler, StoreContextMut};
 
-use super::state::State;
+use super::state::StoreData;
 
 /// The longest time that a guest holds its thread with host calls.
 const YIELD_INTERVAL: Duration = Duration::from_millis(1);
@@ -54,14 +55,14 @@ impl YieldHook {
 }
 
 #[wasmtime_wasi::async_trait]
-impl CallHookHandler<State> for YieldHook {
+impl CallHookHandler<StoreData> for YieldHook {
     async fn handle_call_event(
         &self,
-        mut store: StoreContextMut<'_, State>,
+        mut store: StoreContextMut<'_, StoreData>,
         event: CallHook,
     ) -> wasmtime::Result<()> {
         if event.entering_host() {
-            // What the guest hands over is decoded in the host's memory.
+            // The guest's parameters are decoded in the host's memory.
             let room = store.data().ledger().memory().room();
             let room = usize::try_from(room).unwrap_or(usize::MAX);
             store.set_hostcall_fuel(room.min(limits::HOST_TRANSFER_BYTES));

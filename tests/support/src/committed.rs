@@ -16,6 +16,6 @@ pub fn assert_committed(path: &str, text: &str) {
     let committed = std::fs::read_to_string(&file).unwrap_or_default();
     assert!(
         committed == text,
-        "{path} is not what the code says; run `COFFERDAM_BLESS=1 cargo test -p cofferdam --lib reference` and commit it"
+        "{path} is not what the code says; run `COFFERDAM_BLESS=1 cargo test --workspace reference` and commit it"
     );
 }

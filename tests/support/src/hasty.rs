@@ -3,8 +3,8 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use cofferdam_core::clock::{Clock, Sleep, SystemClock};
-use cofferdam_core::event::{Event, Listener, Step};
+use cofferdam_core::clock::{Clock, SleepFuture, SystemClock};
+use cofferdam_core::event::{Event, EventKind, Listener};
 
 thread_local! {
     /// When the wait between two attempts that was last announced on this thread is over, at the latest.
@@ -27,7 +27,7 @@ impl Clock for Hasty {
         SystemClock.timestamp()
     }
 
-    fn sleep_until(&self, deadline: Instant) -> Sleep {
+    fn sleep_until(&self, deadline: Instant) -> SleepFuture {
         // A call may be cancelled before it waits, and a host that listens may have another clock: what follows on this
         // thread is another call's, and its deadline is not the wait's end.
         let is_the_wait = |end: Instant| deadline <= end && end.duration_since(deadline) < SLACK;
@@ -41,7 +41,7 @@ impl Clock for Hasty {
 impl Listener for Hasty {
     /// The call announces a wait, and begins it on the same thread before it does anything else.
     fn event(&self, event: &Event<'_>) {
-        if let Step::RetryScheduled { delay, .. } = event.step {
+        if let EventKind::RetryScheduled { delay, .. } = event.kind {
             ANNOUNCED.set(Some(SystemClock.now() + delay));
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cofferdam::{Compiler, ConnectorRef, Error, Host, HostBuilder, InstallOptions, Installed};
 use cofferdam_core::digest::Digest;
-use cofferdam_model::trust::{KeyringFile, PublicKey, Scope};
+use cofferdam_model::trust::{KeyringFile, PublicKey, SigningScope};
 use jiff::Timestamp;
 use tempfile::TempDir;
 
@@ -117,7 +117,7 @@ impl Home {
     /// # Panics
     /// The keyring refuses it.
     pub fn trust(&self, key: &PublicKey, scope: &str) {
-        let scope = Scope::parse(scope).expect("a scope");
+        let scope = SigningScope::parse(scope).expect("a scope");
         let change = |keyring: &mut cofferdam_model::trust::Keyring| {
             keyring.trust(key, &[scope], Timestamp::now(), None, None).expect("a key to trust");
             Ok(())
@@ -149,7 +149,7 @@ impl Home {
     /// The installed file of `package`.
     #[must_use]
     pub fn installed_file(&self, package: &[u8]) -> PathBuf {
-        self.path().join("packages/sha256").join(Digest::of(package).to_string()).join("connector.wasm")
+        self.path().join("packages/sha256").join(Digest::sha256(package).to_string()).join("connector.wasm")
     }
 
     /// What it holds now, without the record: that grows with every call, whatever comes of it.

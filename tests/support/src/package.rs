@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cofferdam_model::package::{Docs, embed, operations_of};
+use cofferdam_model::package::{ConnectorDocs, embed, operations_of};
 
 /// The root of the repository.
 #[must_use]
@@ -76,7 +76,7 @@ pub fn example_package(component: &[u8], name: &str, hosts: &[String]) -> Vec<u8
     let wit = repository().join("examples").join(name).join("wit").join(format!("{name}.wit"));
     let text = fs::read_to_string(&wit).unwrap_or_else(|error| panic!("{}: {error}", wit.display()));
     let operations = operations_of(component).unwrap_or_else(|error| panic!("{error}"));
-    let docs = Docs::from_wit(&[(format!("{name}.wit"), text)], &operations);
+    let docs = ConnectorDocs::from_wit(&[(format!("{name}.wit"), text)], &operations);
     let docs = docs.unwrap_or_else(|error| panic!("{error}"));
     embed(component, &manifest, &docs).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -87,7 +87,7 @@ pub fn example_package(component: &[u8], name: &str, hosts: &[String]) -> Vec<u8
 /// The component cannot be packed.
 #[must_use]
 pub fn pack(component: &[u8], manifest: &str) -> Vec<u8> {
-    embed(component, manifest, &Docs::default()).unwrap_or_else(|error| panic!("{error}"))
+    embed(component, manifest, &ConnectorDocs::default()).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The same, unchecked: some bombs cannot even be packed by us, and what a stranger made looks like this.

@@ -3,7 +3,7 @@
 use cofferdam_core::digest::Digest;
 use cofferdam_model::manifest::ConnectorName;
 use cofferdam_model::package::Package;
-use cofferdam_model::trust::{PublicKey, SecretKey, Statement, sign};
+use cofferdam_model::trust::{PublicKey, ReleaseStatement, SecretKey, sign};
 use jiff::Timestamp;
 use semver::Version;
 
@@ -54,7 +54,7 @@ impl Signer {
     /// A signature file for whatever statement a test wants to make.
     #[must_use]
     pub fn state(&self, name: &ConnectorName, version: &Version, digest: &Digest) -> Vec<u8> {
-        let statement = Statement::new(name.clone(), version.clone(), *digest, Timestamp::now());
+        let statement = ReleaseStatement::new(name.clone(), version.clone(), *digest, Timestamp::now());
         sign(&self.key, &statement).to_json().into_bytes()
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use cofferdam_core::clock::{Clock, Sleep, SystemClock};
-use cofferdam_core::event::{Event, Listener, Step};
+use cofferdam_core::clock::{Clock, SleepFuture, SystemClock};
+use cofferdam_core::event::{Event, EventKind, Listener};
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 
@@ -64,7 +64,7 @@ impl Clock for Skipping {
         SystemClock.timestamp() + *self.skipped.borrow()
     }
 
-    fn sleep_until(&self, deadline: Instant) -> Sleep {
+    fn sleep_until(&self, deadline: Instant) -> SleepFuture {
         let mut skipped = self.skipped.subscribe();
         Box::pin(async move {
             loop {
@@ -81,14 +81,14 @@ impl Clock for Skipping {
 
 impl Listener for Skipping {
     fn event(&self, event: &Event<'_>) {
-        if let Step::RetryScheduled { delay, .. } | Step::RateDelayed { delay, .. } = event.step {
+        if let EventKind::RetryScheduled { delay, .. } | EventKind::RateDelayed { delay, .. } = event.kind {
             self.skip(delay);
         }
         self.steps.lock().unwrap_or_else(PoisonError::into_inner).push(Kept {
             audit_id: event.audit_id.as_str().to_owned(),
             seq: event.seq,
-            name: event.step.name(),
-            facts: event.step.facts(),
+            name: event.kind.name(),
+            facts: event.kind.payload(),
         });
     }
 }

@@ -48,7 +48,7 @@ fn walk(root: &Path, dir: &Path, found: &mut BTreeMap<String, (u32, Option<Strin
             found.insert(name, (meta.mode(), None));
             walk(root, &path, found);
         } else if meta.is_file() {
-            found.insert(name, (meta.mode(), Some(Digest::of(&fs::read(&path).unwrap()).to_string())));
+            found.insert(name, (meta.mode(), Some(Digest::sha256(&fs::read(&path).unwrap()).to_string())));
         } else {
             found.insert(name, (meta.mode(), Some("special".into())));
         }

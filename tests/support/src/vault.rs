@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cofferdam_core::secret::Secret;
 use cofferdam_egress::vault::{
-    Binding, BindingName, Bindings, Material, OauthGrant, Tokens, Vault, VaultError,
+    Binding, BindingName, Bindings, OauthGrant, OauthTokens, SecretMaterial, Vault, VaultError,
 };
 use cofferdam_model::manifest::HostGrant;
 use jiff::Timestamp;
@@ -114,7 +114,7 @@ pub fn secret(text: &str) -> Arc<Secret> {
 /// # Panics
 /// A name or a host is none.
 #[must_use]
-pub fn binding(name: &str, material: Material, connectors: &[&str], hosts: &[String]) -> Binding {
+pub fn binding(name: &str, material: SecretMaterial, connectors: &[&str], hosts: &[String]) -> Binding {
     let parse = |host: &String| HostGrant::parse(host).expect("a host");
     Binding {
         name: BindingName::parse(name).expect("a name"),
@@ -129,13 +129,13 @@ pub fn binding(name: &str, material: Material, connectors: &[&str], hosts: &[Str
 
 /// What stands behind an OAuth binding with a refresh token, and perhaps an access token.
 #[must_use]
-pub fn oauth(token_url: &str, refresh: &str, access: Option<(&str, Option<Timestamp>)>) -> Material {
-    Material::Oauth2 {
+pub fn oauth(token_url: &str, refresh: &str, access: Option<(&str, Option<Timestamp>)>) -> SecretMaterial {
+    SecretMaterial::Oauth2 {
         token_url: token_url.to_owned(),
         client_id: "our client".into(),
         client_secret: Some(secret("client secret & more")),
         scopes: vec!["read".into(), "write".into()],
         grant: OauthGrant::RefreshToken(secret(refresh)),
-        tokens: access.map(|(token, expires)| Tokens { access_token: secret(token), expires }),
+        tokens: access.map(|(token, expires)| OauthTokens { access_token: secret(token), expires }),
     }
 }

@@ -1,8 +1,8 @@
-//! Reads a record where nothing can be written beside it: on a read-only file system, in a directory of somebody else's,
-//! on a full disk.
+//! Reads an audit log in a place without write access or space: a read-only file system, a directory of another
+//! user, a full disk.
 //!
-//! Readers of a record that is written write, too: what they see they mark in the shared memory beside it. Where that
-//! cannot be, the file is read as one that nobody changes. It is whole only if nothing stands in its log.
+//! Readers of a live audit log write as well: they mark their view in the shared memory next to it. If that is
+//! impossible, the file is opened as immutable. It is complete only if its write-ahead log is empty.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,18 +15,18 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::error::{AuditError, AuditTrouble};
 
-/// What does not mean a part of a path's name in a URI.
+/// Escapes all characters but those of a path in a URI.
 const IN_A_NAME: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_').remove(b'.');
 
-/// Whether a record that could not be opened for this reason may be read as it lies there.
+/// Returns true if an audit log that could not be opened for this reason may be read as an immutable file.
 pub(super) fn is_worth_a_try(error: &AuditError) -> bool {
     matches!(error.trouble(), AuditTrouble::ReadOnly | AuditTrouble::Full | AuditTrouble::Io)
 }
 
-/// Opens it as a file that nobody changes.
+/// Opens the file as immutable.
 ///
 /// # Errors
-/// `unmerged`: what was written last stands in the log beside it.
+/// `unmerged`: the newest entries are still in the write-ahead log.
 pub(super) fn open(path: &Path, refused: &AuditError) -> Result<Connection, AuditError> {
     if !log_is_empty(path).map_err(AuditError::from_io)? {
         return Err(AuditError::new(AuditTrouble::Unmerged, refused));

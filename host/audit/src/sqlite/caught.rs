@@ -4,10 +4,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::error::{AuditError, AuditTrouble};
 
-/// Does it. Whoever calls this drops what may be half done where it fails: an open transaction rolls itself back.
+/// Runs `what`. On failure the caller drops everything that may be half done: an open transaction rolls back
+/// when it is dropped.
 ///
 /// # Errors
-/// It panicked. What it said is on standard error, or wherever the process has its panics.
+/// The closure panicked. The panic message is on standard error, or wherever the process writes panics.
 pub(super) fn caught<T>(what: impl FnOnce() -> T) -> Result<T, AuditError> {
     catch_unwind(AssertUnwindSafe(what)).map_err(|_| {
         tracing::error!(target: "cofferdam::audit", "the record's writer panicked: this is a fault of cofferdam's; it goes on");

@@ -1,4 +1,5 @@
-//! What a proof looks at, from one unchanging view of the file: the chain, what was signed, and what is derived of it.
+//! The input of a verification, from one unchanging view of the file: the chain, the signed statements, and the
+//! derived tables.
 
 use std::path::Path;
 
@@ -13,7 +14,7 @@ use crate::log::StoredEntry;
 use crate::order::CallStatus;
 use crate::seal::Sealed;
 
-/// What is read at once: no more entries once they have so many bytes.
+/// The size of one page of entries: a page ends once its entries have so many bytes.
 const PAGE_BYTES: usize = 8 * 1024 * 1024;
 
 /// A view of one file, as it was when it was opened.
@@ -52,7 +53,8 @@ impl Evidence {
         let (mut entries, mut bytes) = (Vec::new(), 0_usize);
         while let Some(row) = rows.next()? {
             let hash: Vec<u8> = row.get(2)?;
-            // What has another length is no hash of anything, and what is no text was none when it was hashed.
+            // A hash of another length is no valid hash, and a body that is not UTF-8 was none when it was
+            // hashed.
             let hash = hash.try_into().unwrap_or([0; 32]);
             let body = String::from_utf8_lossy(row.get_ref(1)?.as_bytes().unwrap_or_default()).into_owned();
             let entry = StoredEntry { n: row.get(0)?, body, hash };

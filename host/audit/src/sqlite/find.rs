@@ -15,10 +15,11 @@ use crate::order::CallStatus;
 /// Most pairs of a verdict and a route that are scanned each on its own; of more, verdicts alone are.
 const PAIRS: usize = 4096;
 
-/// What of a scan is read at first, shared by all, and most that is read of one at a time; in rows.
+/// The rows that the first reads of all scans share, and the most rows of one read of a single scan.
 const ROWS: (usize, usize) = (512, 1024);
 
-/// How far the time in an id may be from the one that its call was received at, in milliseconds.
+/// The maximum difference between the time in an id and the time at which its call was received, in
+/// milliseconds.
 const SLACK_MS: i64 = 2_000;
 
 type Id = [u8; 16];
@@ -34,7 +35,8 @@ pub(super) enum Scan {
 }
 
 impl Scan {
-    /// Its query. Each says its index: which one it is, is not left to statistics that nobody keeps.
+    /// Returns its query. Each query names its index, since no statistics are maintained from which SQLite
+    /// could choose.
     pub(super) const fn select(self) -> &'static str {
         match self {
             Self::All => {
@@ -71,7 +73,7 @@ impl Scan {
     }
 }
 
-/// What is scanned, and what of it is let through.
+/// The scans of a search, and the conditions on their rows.
 pub(super) struct Plan {
     pub(super) scans: Vec<Scan>,
     routes: Option<HashSet<i64>>,
@@ -228,7 +230,7 @@ pub(super) fn first_id(millisecond: i64) -> Id {
     id
 }
 
-/// Whether the host of this number lives. What cannot be told counts as living.
+/// Returns true if the host of this number is alive. If that cannot be determined, it counts as alive.
 pub(super) fn owner_lives(connection: &Connection, lives: &Path, owner: i64) -> rusqlite::Result<bool> {
     use rusqlite::OptionalExtension as _;
     let mut select = connection.prepare_cached("SELECT name FROM owners WHERE id = ?1")?;
@@ -259,7 +261,7 @@ struct Merge<'c> {
     heads: BinaryHeap<(Id, usize)>,
 }
 
-/// How far a scan has come.
+/// The position of a scan.
 struct Cursor {
     scan: Scan,
     below: Id,

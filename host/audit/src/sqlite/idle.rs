@@ -1,4 +1,4 @@
-//! What the writer does beside writing: it prunes in steps, and counts calls for statistics.
+//! The maintenance work of the writer: pruning in steps, and counting calls for statistics.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use super::writer::Writer;
 use super::{rollup, schema};
 use crate::error::{AuditError, AuditTrouble};
 
-/// How often it is looked whether there is something to prune, where the operator says how long to keep calls.
+/// The interval of checks for calls to prune, if the operator sets a retention.
 const EACH: Duration = Duration::from_secs(60 * 60);
 
 impl Writer {
-    /// Counts calls that ended, for statistics. Where that fails, whoever asks for them counts more.
+    /// Counts ended calls for statistics. If that fails, each query for statistics counts more.
     pub(super) fn count(&mut self, most: usize) {
         self.ended = 0;
         let Some(book) = &self.book else { return };

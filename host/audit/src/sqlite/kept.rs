@@ -1,7 +1,8 @@
-//! Ends of calls that could not be written and that nobody asks for again: kept, and written first as soon as it goes.
+//! Ends of calls that could not be written and that no caller retries: stored, and written first as soon as
+//! possible.
 //!
-//! A disk that is full for a minute must not leave calls without an end that have one. What is kept is kept in memory:
-//! where the process ends first, those calls are incomplete, which is true of what is on record.
+//! A disk that is full for a minute must not leave calls incomplete that have ended. The ends are stored in
+//! memory: if the process ends first, those calls are incomplete, which matches the audit log.
 
 use std::collections::VecDeque;
 
@@ -19,7 +20,8 @@ pub(super) struct Kept {
     bytes: usize,
 }
 
-/// What of an order would be lost with it: all that has no reply, and ends, whose callers give up after a while.
+/// Returns the part of an order that would be lost with it: everything without a reply, and ends, whose callers
+/// give up after a while.
 pub(super) fn worth_keeping(order: &Order) -> Option<Order> {
     match order {
         Order::Append { audit_id, entry, reply: None } => {
@@ -32,7 +34,7 @@ pub(super) fn worth_keeping(order: &Order) -> Option<Order> {
     }
 }
 
-/// Whether an order has the beginning of a call in it.
+/// Returns true if an order contains the beginning of a call.
 pub(super) fn begins(order: &Order) -> bool {
     matches!(order, Order::Close { open: Some(_), .. })
 }

@@ -3,7 +3,7 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use cofferdam_core::home_state::{HomeState, Loss, StateError, Stored};
+use cofferdam_core::home_state::{HomeState, StateError, StateLoss, StoredState};
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::head::head;
@@ -21,13 +21,13 @@ const PAUSE: Duration = Duration::from_millis(10);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Comparison {
     Complete,
-    Lost(Loss),
+    Lost(StateLoss),
     /// The home remembers no log yet, and nothing says that it ever did.
     NotBegun,
 }
 
 impl Comparison {
-    pub(super) fn loss(self) -> Option<Loss> {
+    pub(super) fn loss(self) -> Option<StateLoss> {
         match self {
             Self::Lost(loss) => Some(loss),
             Self::Complete | Self::NotBegun => None,
@@ -66,33 +66,33 @@ impl Witnesses<'_> {
         let signed_vault = [&file, &last].into_iter().flatten().filter_map(|said| said.vault).max();
 
         let progress = match stored {
-            Stored::Valid(progress) => progress,
-            Stored::Invalid => return Ok(Comparison::Lost(Loss::StateInvalid)),
-            Stored::Missing => match vault_seen {
+            StoredState::Valid(progress) => progress,
+            StoredState::Invalid => return Ok(Comparison::Lost(StateLoss::StateInvalid)),
+            StoredState::Missing => match vault_seen {
                 Ok(false) if signed_vault.is_none() => Default::default(),
-                Ok(_) => return Ok(Comparison::Lost(Loss::StateMissing)),
+                Ok(_) => return Ok(Comparison::Lost(StateLoss::StateMissing)),
                 // It may have counters: nothing says that the home is a new one.
                 Err(StateError::VaultRefused(_) | StateError::VaultDamaged) => {
-                    return Ok(Comparison::Lost(Loss::VaultUnusable));
+                    return Ok(Comparison::Lost(StateLoss::VaultUnusable));
                 }
                 Err(error) => return Err(AuditError::from_state(error)),
             },
         };
         let highest_vault = progress.vault.map_or(0, |vault| vault.highest);
         if signed_vault.is_some_and(|signed| signed > highest_vault || progress.log.is_none()) {
-            return Ok(Comparison::Lost(Loss::StateOlder));
+            return Ok(Comparison::Lost(StateLoss::StateOlder));
         }
         let state = progress.log.map(|log| (log.n, log.hash));
         let file = file.map(|said| (said.n, said.hash));
         let remembered = state.into_iter().chain(file);
         for (n, hash) in remembered {
             if n > end {
-                return Ok(Comparison::Lost(Loss::LogOlder { remembered: n, found: end }));
+                return Ok(Comparison::Lost(StateLoss::LogOlder { remembered: n, found: end }));
             }
             if let Some(log) = log
                 && !has(log, self.key, n, hash)?
             {
-                return Ok(Comparison::Lost(Loss::LogOther(n)));
+                return Ok(Comparison::Lost(StateLoss::LogOther(n)));
             }
         }
         if state.is_none() {

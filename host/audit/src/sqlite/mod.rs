@@ -30,7 +30,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use cofferdam_core::home_state::{HomeState, Loss};
+use cofferdam_core::home_state::{HomeState, StateLoss};
 use cofferdam_core::host_key;
 
 use super::anchor::Anchor;
@@ -84,14 +84,15 @@ impl Default for SealedQuota {
     }
 }
 
-/// How a record is kept.
+/// The settings of an audit log.
 #[derive(Debug, Clone)]
 pub struct LogSettings {
     /// What it survives. Default: [`Durability::Process`].
     pub durability: Durability,
-    /// How long another process that holds it is waited for, before whoever asked is told. Default: 2 seconds.
+    /// The maximum wait for another process that holds the file, before an error is returned. Default: 2
+    /// seconds.
     pub busy_timeout: Duration,
-    /// How long calls stay on record; none for as long as nobody prunes it. Default: none.
+    /// The retention of calls; none to store them until they are pruned by hand. Default: none.
     pub retention: Option<Duration>,
     /// The most sealed bytes that it keeps. Default: 256 MiB for one client, 1 GiB in all.
     pub sealed: SealedQuota,
@@ -148,7 +149,8 @@ impl SqliteLog {
 
 impl AuditLog for SqliteLog {
     fn submit(&self, order: Order) {
-        // A writer that is gone drops the order, and with it the place where its answer goes: who waits is told.
+        // If the writer is gone, the order and its reply channel are dropped, which the waiting caller sees as
+        // an error.
         if let Some(orders) = &self.orders {
             let _ = orders.send(order);
         }
@@ -158,10 +160,10 @@ impl AuditLog for SqliteLog {
         Ok(Box::new(read::Reader::open(&self.path, self.lives.clone())?))
     }
 
-    fn loss(&self) -> Result<Option<Loss>, AuditError> {
+    fn loss(&self) -> Result<Option<StateLoss>, AuditError> {
         let home = self.path.parent().unwrap_or(Path::new(""));
         let key = host_key::read(&home.join("host.key")).ok().map(|key| NoteSigner::new(&key).key());
-        let (state, anchor) = (HomeState::of(home), Anchor::of(home));
+        let (state, anchor) = (HomeState::new(home), Anchor::of(home));
         let witnesses = loss::Witnesses { state: &state, anchor: &anchor, key: key.as_ref() };
         let log = match schema::open_to_read(&self.path) {
             Err(error) if error.trouble() == AuditTrouble::Absent => None,

@@ -48,17 +48,17 @@ impl Answer {
         }
     }
 
-    /// Whether it is of a call that begins.
+    /// Returns true if it answers the beginning of a call.
     pub(super) fn is_of_open(&self) -> bool {
         matches!(self, Self::Opened(..))
     }
 
-    /// Whether it is of a call that goes on, or ends.
+    /// Returns true if it answers the continuation or the end of a call.
     pub(super) fn is_of_more(&self) -> bool {
         matches!(self, Self::Done(..) | Self::Nobody)
     }
 
-    /// Tells whoever waits; whoever does no more is not told.
+    /// Sends the answer; a receiver that is gone is ignored.
     pub(super) fn tell(self, error: Option<&AuditError>) {
         fn send<T>(reply: Reply<T>, answer: Option<T>, error: Option<&AuditError>) {
             let answer = match (error, answer) {
@@ -83,14 +83,14 @@ impl Answer {
     }
 }
 
-/// Where in the record the transaction is.
+/// The position of the transaction in the audit log.
 pub(super) struct At<'w> {
     pub(super) names: &'w mut Names,
     pub(super) open: &'w mut HashMap<[u8; 16], u64>,
     pub(super) owner: i64,
     pub(super) lives: &'w Path,
     pub(super) head: Head,
-    /// How many calls got an end.
+    /// The number of calls that ended.
     pub(super) ended: usize,
     /// The sealed bytes that were added, and the clients without room for more.
     pub(super) sealed: sealed::Added,
@@ -99,7 +99,7 @@ pub(super) struct At<'w> {
     pub(super) counted: Option<[u8; 16]>,
 }
 
-/// Carries it out. What is answered holds only if the transaction is committed.
+/// Applies the order. The answer is valid only if the transaction is committed.
 pub(super) fn carry_out(
     connection: &Connection,
     at: &mut At<'_>,
@@ -161,7 +161,7 @@ fn added(
     (answer, outcome)
 }
 
-/// What is on record of a call that something is to be added to.
+/// The stored state of a call that is to be extended.
 enum There {
     /// It is open; its last entry.
     Open(u64),
@@ -184,7 +184,7 @@ impl<'w> At<'w> {
 }
 
 impl At<'_> {
-    /// Answers who only asks, without a transaction; what that cannot tell for certain is left.
+    /// Answers pure queries without a transaction; returns the orders that it cannot answer for certain.
     pub(super) fn look(
         &self,
         connection: &Connection,
@@ -231,7 +231,8 @@ impl At<'_> {
             return Ok(Ok(Opened::Decided));
         }
         if let Some(claim) = &call.key {
-            // Whose key was free although somebody has it, was cut short: this call does it again.
+            // A key that is free although a call holds it belongs to an incomplete call: this call resumes that
+            // one.
             if let Some(before) = self.holder(connection, &claim.key)? {
                 self.settle(connection, before, &resumed_by(call, &call.actor))?;
             }
@@ -313,7 +314,7 @@ impl At<'_> {
             }
             outcome => outcome.as_ref(),
         };
-        // What was begun and ended in one entry needs no other, unless something is kept of its end.
+        // A call that began and ended in one entry needs no other, unless its outcome is sealed.
         let n = match call.entry.is_empty() && outcome.is_none() {
             true => prev,
             false => self.entry(connection, prev, &call.entry, outcome)?,
@@ -393,7 +394,7 @@ impl At<'_> {
         Ok(match state {
             1 => Standing::Done { audit_id, idempotent, outcome: outcome.map(Sealed::from_bytes) },
             0 if !self.is_incomplete(connection, id)? => Standing::Running { audit_id },
-            // What was cut short may be done again where that is as good as once.
+            // An incomplete call may be repeated if it is idempotent.
             0 if idempotent => Standing::Free,
             _ => Standing::Unknown { audit_id },
         })
@@ -416,8 +417,8 @@ impl At<'_> {
         select.query_row([id], |row| row.get(0)).optional()
     }
 
-    /// What is on record of this host's call, whatever this host knows of it: the file may be another, and somebody
-    /// may have taken this host for dead.
+    /// Returns the stored state of this host's call, regardless of what this host remembers: the file may be
+    /// another one, and another host may have taken this host for dead.
     fn there(
         &self,
         connection: &Connection,
@@ -441,7 +442,7 @@ impl At<'_> {
         }))
     }
 
-    /// Whether this is the `n`-th entry.
+    /// Returns true if this is the `n`-th entry.
     pub(super) fn stands(&self, connection: &Connection, n: u64, entry: &Entry) -> rusqlite::Result<bool> {
         let mut select = connection.prepare_cached("SELECT 1 FROM entries WHERE n = ?1 AND body = ?2")?;
         select.exists(params![n, entry.body()])

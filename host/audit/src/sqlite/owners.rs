@@ -1,9 +1,11 @@
-//! Which hosts live: each holds a lock on a file of its own, which the kernel lets go of however the host ends.
+//! Liveness of hosts: each host holds a lock on a file of its own, which the kernel releases however the host
+//! ends.
 //!
-//! A file is removed only where its host has no open call any more. One that is missing although there is one was
-//! removed by somebody, or lost with a disk. That alone is no death: a host that lives makes its file again before it
-//! writes, and at least every second while a call is open. So who misses a file leaves a mark in its place, and only a
-//! mark that stood for [`PATIENCE`] and was not taken is a death.
+//! A file is removed only when its host has no open call any more. If it is missing although there is an open
+//! call, it was deleted from outside, or lost with a disk. That alone does not prove that the host is dead: a
+//! living host creates its file again before it writes, and at least every second while a call is open. So a
+//! host that finds a file missing writes a mark in its place. Only a mark that is older than [`PATIENCE`] and
+//! was not replaced proves that the host is dead.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write as _};
@@ -15,14 +17,14 @@ use rusqlite::Connection;
 
 const POLICY: FilePolicy = FilePolicy::trusted(u64::MAX);
 
-/// How long a file must have been missed: longer than a host that lives takes to make it again, its waits for other
-/// writers and for a slow disk included.
+/// The time for which a file must have been missing. It is longer than a living host takes to create it again,
+/// including its waits for other writers and for a slow disk.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The name of no host, so that its calls are those of one that is gone.
 pub(super) const NOBODY: &str = "nobody";
 
-/// What stands in a mark; the file of a host is empty.
+/// The content of a mark; the file of a host is empty.
 const MARK: &[u8] = b"missing\n";
 
 /// Most files of dead hosts that one host looks at.
@@ -83,8 +85,8 @@ fn look(path: &Path) -> Result<Option<File>, FileError> {
     Ok(private_file::open(path, &POLICY)?.map(private_file::PrivateFile::into_file))
 }
 
-/// Whether the host of this name, which has an open call, still lives. What cannot be told counts as living: nothing is
-/// done twice on a guess.
+/// Returns true if the host of this name, which has an open call, is still alive. If that cannot be determined,
+/// it counts as alive: nothing is repeated on a guess.
 pub(super) fn lives(dir: &Path, name: &str) -> bool {
     // Names come from the record, and are looked up as nothing but ids.
     let Ok(id) = uuid::Uuid::try_parse(name) else { return false };
@@ -104,7 +106,7 @@ pub(super) fn lives(dir: &Path, name: &str) -> bool {
     }
 }
 
-/// Whether the host of this name, which has no open call, holds its file.
+/// Returns true if the host of this name, which has no open call, holds its file.
 pub(super) fn holds(dir: &Path, name: &str) -> bool {
     let Ok(id) = uuid::Uuid::try_parse(name) else { return false };
     match look(&dir.join(id.to_string())) {
@@ -150,7 +152,7 @@ pub(super) fn sweep(dir: &Path, is_needed: impl Fn(&str) -> bool) {
     }
 }
 
-/// Whether a call of this host has no end. Where that cannot be told, it may have.
+/// Returns true if a call of this host has no end, or if that cannot be determined.
 pub(super) fn has_open_calls(connection: &Connection, owner: &str) -> bool {
     let select = "SELECT 1 FROM calls JOIN owners ON owners.id = calls.owner \
                   WHERE calls.verdict = 0 AND owners.name = ?1";
@@ -170,7 +172,7 @@ mod tests {
         let name = life.name().to_owned();
         fs::remove_dir_all(&dir).unwrap();
         assert!(lives(&dir, &name), "it is missed");
-        // A mark stands there: whoever looks again does not know more, until it stood for long.
+        // There is a mark now: checking again shows nothing new until the mark is old enough.
         assert!(lives(&dir, &name));
         let later = SystemTime::now() - PATIENCE - PATIENCE;
         let set = |at| File::options().write(true).open(dir.join(&name)).unwrap().set_modified(at).unwrap();

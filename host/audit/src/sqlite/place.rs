@@ -1,7 +1,7 @@
-//! Which files are open: a record that is removed or replaced under a living host is noticed.
+//! The identity of the open files, by which a living host detects that its audit log was removed or replaced.
 //!
-//! What a host writes into a file that nobody finds any more is on no record. So before anything is answered, what
-//! stands in the file's place is compared with what was opened.
+//! Entries that a host writes into an unlinked file are lost. So before anything is answered, the files at the
+//! paths are compared with those that were opened.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{AuditError, AuditTrouble};
 
-/// What SQLite opens: the file, its log, and its shared memory, in which its locks are.
+/// The files that SQLite opens: the database, its log, and its shared memory, which contains its locks.
 const NAMES: [&str; 3] = ["audit.db", "audit.db-wal", "audit.db-shm"];
 
 /// The files, as they are when they are opened: each by its device and its number.
@@ -30,10 +30,10 @@ impl Place {
         NAMES.into_iter().filter_map(|name| file(name).transpose()).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether they are what stands there now.
+    /// Checks that the open files are the ones at their paths now.
     ///
     /// # Errors
-    /// One is gone, emptied, or another.
+    /// A file is missing, empty, or another one.
     pub(super) fn check(&self) -> Result<(), AuditError> {
         for (name, path, opened) in &self.0 {
             let same = match fs::symlink_metadata(path) {

@@ -1,12 +1,12 @@
-//! Pruning: the oldest stretch of the chain is removed, in small steps, and a signed statement takes its place.
+//! Pruning: the oldest part of the chain is removed in small steps, and a signed statement takes its place.
 //!
-//! What is removed are whole calls that ended long ago, from the beginning of the chain up to the first one that must
-//! stay: one that is younger, has no end, or holds an idempotency key; a key that somebody decided
-//! about outlives its call. Each step is a transaction that leaves a record
-//! that holds; between two of them calls go on. When a call was received and that it ended is taken from the chain
-//! itself, not from the list of calls. What does not hold together is never removed: it is evidence.
+//! Only complete calls that ended long ago are removed, from the beginning of the chain up to the first call
+//! that must stay: one that is younger, has no end, or holds an idempotency key. A key that an operator decided
+//! about outlives its call. Each step is a transaction that leaves a valid audit log; calls continue between
+//! two steps. The time at which a call was received and the fact that it ended are taken from the chain itself,
+//! not from the list of calls. Inconsistent data is never removed: it is evidence.
 //!
-//! What was removed is overwritten with zeros in the file. The file does not shrink; its room is used again.
+//! Removed data is overwritten with zeros in the file. The file does not shrink; its space is used again.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -40,7 +40,7 @@ pub(super) struct Pruning {
     before: Timestamp,
     dry_run: bool,
     reply: Option<Reply<Pruned>>,
-    /// Where the chain begins, once that was looked up.
+    /// The beginning of the chain, once it was looked up.
     base: Option<Head>,
     pruned: Pruned,
     says: bool,
@@ -51,7 +51,8 @@ struct Cut {
     head: Head,
     calls: Vec<[u8; 16]>,
     until: Option<Timestamp>,
-    /// Keys of calls that went before, which nobody ever runs under: what says so goes as well, and is said again.
+    /// Keys of pruned calls that stay blocked forever. The entry that says so is pruned as well, and is written
+    /// again.
     keys: Vec<Value>,
 }
 
@@ -60,12 +61,12 @@ impl Pruning {
         Self { before, dry_run, reply, base: None, pruned: Pruned::default(), says: false }
     }
 
-    /// One that nobody asked for; whether it says what stops it.
+    /// Creates an automatic pruning; `says` is true if it logs the call that stops it.
     pub(super) fn by_itself(before: Timestamp, says: bool) -> Self {
         Self { says, ..Self::new(before, false, None) }
     }
 
-    /// Whether the oldest call is older than that, so that there may be something to prune.
+    /// Returns true if the oldest call is older than `before`, so that there may be something to prune.
     pub(super) fn is_due(connection: &Connection, before: Timestamp) -> bool {
         let oldest = "SELECT at FROM calls ORDER BY id LIMIT 1";
         let oldest = connection.query_row(oldest, [], |row| row.get::<_, i64>(0)).optional();
@@ -106,10 +107,10 @@ impl Pruning {
         }
     }
 
-    /// The furthest place to cut among the next entries; and whether what comes after it must stay.
+    /// Returns the furthest place to cut among the next entries, and true if the part after it must stay.
     ///
-    /// What goes is decided by the chain, as the proof reads it. The list of calls can only have more stay, and where it
-    /// says something else, nothing goes.
+    /// The chain decides what is pruned, as the verification reads it. The list of calls can only make more
+    /// stay; if it contradicts the chain, nothing is pruned.
     fn cut(
         &mut self,
         connection: &Connection,
@@ -175,7 +176,8 @@ impl Pruning {
                     reach = n.saturating_add(1).max(reach);
                 }
             }
-            // What the record says of itself goes with the calls after it, and is said no more often than those go.
+            // Entries of the audit log about itself are pruned only with the calls after them, and written
+            // again no more often than calls are pruned.
             if reach <= n && chain.has_none_open() && !calls.is_empty() {
                 cut = Some((Head { n, hash }, calls.len(), until, keys.len()));
             }
@@ -189,8 +191,8 @@ impl Pruning {
         Ok((cut, must_stay || seen < most))
     }
 
-    /// What was signed of the next entries, for the chain to be compared with: a history that was written anew is not
-    /// signed for.
+    /// Feeds the signed statements about the next entries to the verifier for comparison: a rewritten history
+    /// has no matching signature.
     fn signed(
         &self,
         connection: &Connection,
@@ -310,14 +312,14 @@ impl Call {
                 Some(if lives { StoppedBy::Running } else { StoppedBy::Incomplete })
             }
             Some((1, until)) => until.is_none_or(|until| until > now).then_some(StoppedBy::KeyStands),
-            // Whoever decided said that nobody runs under it: that stays on record without the call.
+            // The decision says that no call runs under the key, and the audit log keeps that without the call.
             Some((3, _)) | None => None,
             Some(_) => Some(StoppedBy::KeyUndecided),
         })
     }
 }
 
-/// Where the chain begins: at the very beginning, or after what was pruned before.
+/// Returns the beginning of the chain: its very first entry, or the end of the part that was pruned before.
 fn base(connection: &Connection, signing: &Signing) -> Result<Head, AuditError> {
     let Some((_, note)) = signing::base(connection)? else { return Ok(Head { n: 0, hash: GENESIS }) };
     match Checkpoint::read(&note, &signing.signer.key()) {
@@ -342,7 +344,7 @@ fn remove_with(connection: &Connection, signing: &Signing, cut: &Cut) -> Result<
                       AND key = (SELECT key FROM calls WHERE id = ?1)";
         let kept = transaction.prepare_cached(select)?.query_row([id], |row| {
             let (key, stood): (String, [u8; 32]) = (row.get(0)?, row.get(1)?);
-            let key = Digest::of(key.as_bytes()).to_string();
+            let key = Digest::sha256(key.as_bytes()).to_string();
             let stood = Digest::from_bytes(stood).to_string();
             Ok(json!({"call": AuditId::from_bytes(*id).as_str(), "key_sha256": key, "fingerprint": stood}))
         });
@@ -369,7 +371,7 @@ fn remove_with(connection: &Connection, signing: &Signing, cut: &Cut) -> Result<
             .execute([id])?;
         transaction.prepare_cached("DELETE FROM calls WHERE id = ?1")?.execute([id])?;
     }
-    // What nothing is called by any more; hosts that know it by its number see that the chain begins elsewhere.
+    // Removes routes without a call. Hosts that cache a route's number notice that the chain begins elsewhere.
     for route in routes {
         let delete = "DELETE FROM routes WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM calls WHERE route = ?1) \
                       AND NOT EXISTS (SELECT 1 FROM rollup WHERE route = ?1)";

@@ -18,7 +18,7 @@ use crate::{AuditReader as _, CallRow, CallStatus, Filter, Histogram, LogSetting
 
 const CALLS: usize = 20_000;
 
-/// One record for all tests here; nobody writes in it.
+/// One audit log for all tests here; no test writes to it.
 fn home() -> PathBuf {
     static HOME: OnceLock<(tempfile::TempDir, Vec<CallRow>)> = OnceLock::new();
     let (dir, _) = HOME.get_or_init(|| {
@@ -50,7 +50,7 @@ fn all() -> &'static [CallRow] {
     })
 }
 
-/// Whether the filter means this call, as its documentation has it.
+/// Returns true if the filter matches this call, according to the documentation of the filter.
 fn fits(filter: &Filter, row: &CallRow) -> bool {
     let same = |asked: &Option<String>, own: &Option<String>| asked.is_none() || asked == own;
     let name = row.connector.split('@').next().unwrap();
@@ -232,7 +232,7 @@ fn what_was_counted_once_is_what_is_counted_anew() {
     // None of it.
     connection.execute_batch("UPDATE rolled SET upto = zeroblob(16); DELETE FROM rollup").unwrap();
     assert_eq!(stats(), before);
-    // What is pruned is counted no more.
+    // Pruned calls are no longer counted.
     rollup::advance(&connection, Timestamp::now(), 4_000).unwrap();
     let transaction = connection.unchecked_transaction().unwrap();
     let gone: Vec<_> = {

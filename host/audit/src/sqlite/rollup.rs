@@ -1,8 +1,9 @@
-//! Statistics of many calls: counted once into rows of an hour and of a day, so that nobody counts a million again.
+//! Statistics of many calls: counted once into rows of an hour and of a day, so that no query counts a million
+//! calls again.
 //!
-//! What was counted is all calls with ids below one (`rolled.upto`) that have an end. The writer moves that id on, by
-//! thousands of calls at a time and when nobody waits; a call from before it that ends later is counted as it ends.
-//! What comes after it is counted when it is asked for. All of this can be made anew from `calls`.
+//! The counted calls are all calls with ids below one (`rolled.upto`) that have an end. The writer advances
+//! that id by thousands of calls at a time while no caller waits; a call from before it that ends later is
+//! counted as it ends. Calls after it are counted by each query. All of this can be rebuilt from `calls`.
 
 use std::collections::HashMap;
 
@@ -22,7 +23,7 @@ const DAY: i64 = 86_400;
 /// Calls that ended since the last time, after which the writer counts; most that it counts at once.
 pub(super) const CALLS: usize = 4096;
 
-/// How old a call is before it is counted ahead of its end, in milliseconds: most have ended by then.
+/// The age at which a call is counted ahead of its end, in milliseconds: most calls have ended by then.
 const AGE_MS: i64 = 5_000;
 
 type Id = [u8; 16];
@@ -35,11 +36,11 @@ pub(super) struct Ended {
     pub(super) at: i64,
     pub(super) route: i64,
     pub(super) verdict: i64,
-    /// How long it took, in microseconds.
+    /// The duration in microseconds.
     pub(super) duration: Option<i64>,
 }
 
-/// What is counted of some calls.
+/// The counts of some calls.
 #[derive(Debug, Default)]
 struct Count {
     calls: u64,
@@ -105,7 +106,7 @@ pub(super) fn advance(connection: &Connection, now: Timestamp, most: usize) -> r
     transaction.commit()
 }
 
-/// Whether so many calls are not counted yet.
+/// Returns true if so many calls are not counted yet.
 pub(super) fn is_behind(connection: &Connection, by: usize) -> rusqlite::Result<bool> {
     let select = "SELECT 1 FROM calls WHERE id >= ?1 ORDER BY id LIMIT 1 OFFSET ?2";
     let by = i64::try_from(by).unwrap_or(i64::MAX);
@@ -122,7 +123,7 @@ pub(super) fn call(row: &Row<'_>) -> rusqlite::Result<Ended> {
     })
 }
 
-/// What rows there are to be of a call: of its hour, and of its day.
+/// Returns the keys of the rows that count a call: the row of its hour, and the row of its day.
 fn rows_of(call: Ended) -> [(i64, i64, i64, i64); 2] {
     [HOUR, DAY].map(|span| (span, begin(call.at, span), call.route, call.verdict))
 }
@@ -185,7 +186,7 @@ pub(super) fn removed(
     Ok(())
 }
 
-/// Whether the counts are those of the calls, which are all looked at.
+/// Returns true if the stored counts equal a new count over all calls.
 pub(super) fn recount(connection: &Connection) -> rusqlite::Result<bool> {
     let mut counts = HashMap::<_, Count>::new();
     let mut select =
@@ -232,7 +233,7 @@ fn spans(since: i64, until: i64) -> Vec<(i64, i64, i64)> {
     }
 }
 
-/// What `filter` lets through, in whole hours.
+/// Returns the statistics of the calls that match `filter`, in whole hours.
 pub(super) fn stats(
     connection: &Connection,
     filter: &Filter,

@@ -24,7 +24,7 @@ const POLICY: FilePolicy = FilePolicy::secret(u64::MAX);
 /// The endings of the files that SQLite keeps beside the database and opens by name.
 const COMPANIONS: [&str; 2] = ["-wal", "-shm"];
 
-/// How long a reader waits for another process.
+/// The maximum wait of a reader for another process.
 const BUSY: Duration = Duration::from_secs(2);
 
 /// Opens the record for writing; makes it, or brings it to the newest version.
@@ -115,7 +115,7 @@ fn check(path: &Path) -> Result<(), AuditError> {
     private_file::check(path, &POLICY).map(drop).map_err(|error| AuditError::from_file(&name, error))
 }
 
-/// The version of the database, which is refused if it is somebody else's, or not as it was made.
+/// Returns the version of the database. A foreign database, or one with a changed schema, is rejected.
 fn ours(connection: &Connection) -> Result<usize, AuditError> {
     // Nothing that the file itself says is carried out: no trigger, no view, no function of a default or an index.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
@@ -154,7 +154,7 @@ fn things(connection: &Connection) -> rusqlite::Result<Vec<Thing>> {
     rows.collect()
 }
 
-/// What a database of this version has in it.
+/// Returns the schema objects of a database of this version.
 fn made(version: usize) -> Result<Vec<Thing>, AuditError> {
     static NEWEST: OnceLock<Vec<Thing>> = OnceLock::new();
     if version == VERSIONS.len()

@@ -1,4 +1,4 @@
-//! What becomes of a call that never ended: it is done again, or it is left as it is.
+//! Resolution of calls that never ended: each is resumed, or skipped.
 
 use cofferdam_core::failure::AuditId;
 use rusqlite::{Connection, OptionalExtension as _, params};
@@ -47,7 +47,7 @@ impl At<'_> {
         self.ended(connection, Ended { id, at, route, verdict, duration: None })?;
         let key = match decision.frees_key {
             true => "DELETE FROM keys WHERE call = ?1",
-            // What was done under it is as unknown as before.
+            // The result of what was done under the key is still unknown.
             false => "UPDATE keys SET state = 3, until = NULL WHERE call = ?1",
         };
         connection.prepare_cached(key)?.execute([id])?;
@@ -63,7 +63,7 @@ impl At<'_> {
         decision: &Decision,
     ) -> rusqlite::Result<bool> {
         let change = match decision.frees_key {
-            // Also one of which it was decided that it stays: whoever looked again may know better.
+            // Includes a key that an earlier decision blocked: a second review may know better.
             true => "DELETE FROM keys WHERE call = ?1 AND state IN (2, 3)",
             false => "UPDATE keys SET state = 3 WHERE call = ?1 AND state = 2",
         };
@@ -77,7 +77,8 @@ impl At<'_> {
         Ok(true)
     }
 
-    /// Whether this call, which has no end yet, does again one that was cut short: that was settled just before it.
+    /// Returns true if this call, which has no end yet, resumes an incomplete one: that one was resolved in the
+    /// entry just before it.
     pub(super) fn does_again(&self, connection: &Connection, id: [u8; 16]) -> rusqlite::Result<bool> {
         let select =
             "SELECT entries.body FROM calls JOIN entries ON entries.n = calls.first - 1 WHERE calls.id = ?1";
@@ -89,9 +90,9 @@ impl At<'_> {
         Ok(before.is_some_and(|before| before.events.iter().any(settled)))
     }
 
-    /// A call that was to do another again, and did nothing or was cancelled, has no end: what is not known of that one
-    /// is not known of this one, and somebody decides about it. It is nobody's from now on, so that it counts as
-    /// incomplete although its host lives.
+    /// Leaves a call without an end that was to resume another one and did nothing or was cancelled. The
+    /// unknown result of the other call is unknown for this one as well, so an operator decides about it. It
+    /// has no owner from now on, so that it counts as incomplete although its host is alive.
     pub(super) fn cut_short(
         &mut self,
         connection: &Connection,
@@ -121,7 +122,7 @@ impl At<'_> {
     }
 }
 
-/// What is looked at of an entry.
+/// The part of an entry that is read here.
 #[derive(Deserialize)]
 struct Body {
     events: Vec<Event>,
@@ -233,7 +234,7 @@ mod tests {
         (reader.call(audit_id).unwrap().unwrap().status, events)
     }
 
-    /// What a host leaves behind that was killed: calls without an end, and nobody who holds its lock.
+    /// Simulates a killed host: calls without an end, and a lock that is not held.
     fn left_behind(home: &Path, calls: &[&OpenCall]) {
         let gone = log(home);
         for call in calls {

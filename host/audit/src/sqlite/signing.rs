@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 
 use cofferdam_core::failpoint;
-use cofferdam_core::home_state::{HomeState, LogProgress, Loss, Stored};
+use cofferdam_core::home_state::{HomeState, LogProgress, StateLoss, StoredState};
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
 use serde_json::{Map, Value};
@@ -21,12 +21,12 @@ use crate::verify::Accepted;
 /// A statement at least every so many entries; of each such stretch, the newest is kept.
 pub(super) const EVERY: u64 = 1_000;
 
-/// What signs for one host.
+/// The signing state of one host.
 pub(super) struct Signing {
     pub(super) signer: NoteSigner,
     pub(super) anchor: Anchor,
     pub(super) state: HomeState,
-    /// Whether statements survive a power cut.
+    /// True if statements survive a power failure.
     pub(super) power: bool,
 }
 
@@ -62,7 +62,7 @@ impl Signing {
 
     /// Compares the log and the vault with what the home remembers of them. A home from before it remembered anything
     /// begins here, with the log as it is.
-    pub(super) fn loss(&self, connection: &Connection) -> Result<Option<Loss>, AuditError> {
+    pub(super) fn loss(&self, connection: &Connection) -> Result<Option<StateLoss>, AuditError> {
         let key = self.signer.key();
         let witnesses = Witnesses { state: &self.state, anchor: &self.anchor, key: Some(&key) };
         let mut found = witnesses.compare(Some(connection))?;
@@ -129,8 +129,8 @@ impl Signing {
             None => (transaction, head),
         };
         let note = self.note(&head, Statement::Head);
-        // The file first: whoever finds the statement in the table finds one as new in the file, whatever happens in
-        // between. What it speaks of is committed already.
+        // The file is written first: a reader that finds the statement in the table finds one at least as new
+        // in the file, even after a crash in between. The entries that it covers are committed already.
         self.anchor(&transaction, &head, &note)?;
         if let Some((n, _)) = newest
             && n / EVERY == head.n / EVERY
@@ -170,7 +170,8 @@ impl Signing {
         }
     }
 
-    /// What this host wrote is not there any more: that it was is signed and put where it is not overwritten.
+    /// Signs that the missing entries of this host existed, and stores the statement where it is not
+    /// overwritten.
     fn protest(&self, own: &Head) -> Result<String, AuditError> {
         let note = self.note(own, Statement::Head);
         self.anchor.write(&note, self.power).map_err(AuditError::from_io)?;
@@ -215,7 +216,7 @@ impl Signing {
         if flaws.is_empty() && self.loss(connection)?.is_none() {
             return self.sign(connection, None);
         }
-        // An operator who repairs the vault first does not accept an older one unseen.
+        // An operator that repairs the vault first does not accept an older one unseen.
         self.state.vault_mark().map_err(AuditError::from_state)?;
         let transaction = begin(connection)?;
         let head = super::writer::head(&transaction)?;
@@ -245,7 +246,7 @@ impl Signing {
 
     pub(super) fn note(&self, head: &Head, statement: Statement) -> String {
         let vault = match self.state.read() {
-            Ok(Stored::Valid(progress)) => progress.vault.map_or(0, |vault| vault.highest),
+            Ok(StoredState::Valid(progress)) => progress.vault.map_or(0, |vault| vault.highest),
             _ => 0,
         };
         Checkpoint { n: head.n, hash: head.hash, at: Timestamp::now(), vault: Some(vault), statement }

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::order::KeyClaim;
 
-/// Who has the key of a step, if that is no step of this action, of whatever version.
+/// Returns the call that holds the key of a step, unless it is a step of this action, of whatever version.
 pub(super) fn foreign(
     connection: &Connection,
     key: &str,
@@ -26,8 +26,9 @@ pub(super) fn foreign(
     Ok(found.filter(|(_, of, is_step)| !own(of, *is_step)).map(|(id, ..)| AuditId::from_bytes(id)))
 }
 
-/// An action begins anew under a key for which the value of one before it stands no more: nor does what the steps of
-/// that one came to. Where nothing stands for the key it was not done, and its steps are what is done of it.
+/// Deletes the expired outcomes of the steps of an action that begins again because its own outcome has
+/// expired. If no outcome is stored for the action's key, the action never ended, and the outcomes of its steps
+/// are its progress.
 pub(super) fn forget(connection: &Connection, claim: &KeyClaim, steps: &[Arc<str>]) -> rusqlite::Result<()> {
     let now = claim.at.as_microsecond();
     let mut select = connection.prepare_cached("SELECT 1 FROM keys WHERE key = ?1 AND state = 1")?;

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use cofferdam_core::failpoint;
-use cofferdam_core::home_state::{HomeState, Loss};
+use cofferdam_core::home_state::{HomeState, StateLoss};
 use cofferdam_core::host_key;
-use cofferdam_core::warnings::Warnings;
+use cofferdam_core::warnings::WarningLog;
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 
@@ -32,7 +32,7 @@ use crate::order::Order;
 /// Most orders in one commit.
 const AT_ONCE: usize = 1024;
 
-/// How long nothing must have been asked for before what can wait is done.
+/// The idle time after which deferred work is done.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// Steps of a pruning that a host makes that ends.
@@ -47,7 +47,8 @@ pub(super) struct Writer {
     life: Arc<Mutex<Option<Life>>>,
     pub(super) signing: Option<Signing>,
     pub(super) book: Option<Book>,
-    /// Whether a book was open before this one, so that calls may be open that this one does not know.
+    /// True if a database was open before this one, so that there may be open calls that this one does not
+    /// know.
     was_open: bool,
     /// Calls that got an end since they were last counted.
     pub(super) ended: usize,
@@ -58,9 +59,9 @@ pub(super) struct Writer {
     /// The last entry that this host wrote, and up to where it knows of a signed statement.
     pub(super) own: Option<Head>,
     signed: u64,
-    /// Whether nobody can give an order any more.
+    /// True if no sender of orders is left.
     pub(super) is_ending: bool,
-    warnings: Warnings,
+    warnings: WarningLog,
     /// The clients without room for more sealed bytes.
     full: sealed::Full,
 }
@@ -77,7 +78,7 @@ pub(super) struct Book {
     /// The end of the chain, as it was last seen.
     seen: u64,
     /// The loss that was found when the home was last checked.
-    loss: Option<Loss>,
+    loss: Option<StateLoss>,
 }
 
 impl Writer {
@@ -102,12 +103,12 @@ impl Writer {
             own: None,
             signed: 0,
             is_ending: false,
-            warnings: Warnings::default(),
+            warnings: WarningLog::default(),
             full: sealed::Full::default(),
         }
     }
 
-    /// Carries out orders until nobody can give any.
+    /// Applies orders until all senders are gone.
     pub(super) fn run(mut self, orders: &Receiver<Order>) {
         loop {
             let first = match (self.pruning.is_some(), self.has_more_to_do()) {
@@ -133,7 +134,7 @@ impl Writer {
         for _ in 0..STEPS_AT_THE_END {
             self.guarded(Self::prune);
         }
-        // Commands make one call each: who finds that there are many counts them.
+        // Commands make one call each: the process that finds that there are many counts them.
         let behind = |book: &Book| rollup::is_behind(&book.connection, rollup::CALLS).unwrap_or(false);
         if self.ended > 0 && self.book.as_ref().is_some_and(behind) {
             self.count(2 * rollup::CALLS);
@@ -192,14 +193,14 @@ impl Writer {
         self.unsigned() > 0 || !self.kept.is_empty() || self.has_open_calls()
     }
 
-    /// Whether calls of this host may be open, so that its sign of life must stand.
+    /// Returns true if calls of this host may be open, so that its lock file must exist.
     fn has_open_calls(&self) -> bool {
         self.was_open || self.book.as_ref().is_some_and(|book| !book.open.is_empty())
     }
 
     fn hold(&self) {
         if let Err(error) = self.live()
-            && self.warnings.is_news("life", &error)
+            && self.warnings.is_new("life", &error)
         {
             tracing::warn!(target: "cofferdam::audit", %error, "this host has no sign of life");
         }
@@ -215,7 +216,7 @@ impl Writer {
         held.map_err(AuditError::from_io)
     }
 
-    /// Leaves the sign of life behind where a call is open: that nobody holds it says that the call has no end.
+    /// Leaves the lock file behind if a call is open: a file without a lock shows that the call has no end.
     fn end_life(&mut self) {
         let Some(life) = self.life.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
         let has_open_calls = match &self.book {
@@ -232,7 +233,7 @@ impl Writer {
         let Some(book) = self.book.take() else { return };
         self.was_open = true;
         if book.place.check().is_err() {
-            // What stands there now is not this one's to be tidied up.
+            // The files at the paths now are not the opened ones, so closing must not clean them up.
             let kept_as_it_is = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
             let _ = book.connection.set_db_config(kept_as_it_is, true);
         }
@@ -269,7 +270,7 @@ impl Writer {
             }
             Order::Accept { flaws, reply } => {
                 let note = done.and_then(|(book, signing)| signing.accept(&book.connection, flaws));
-                // What this host wrote before may be what is lost.
+                // The entries that this host wrote before may be the ones that are lost.
                 self.own = None;
                 self.signed = 0;
                 is_accepted = note.is_ok();
@@ -283,7 +284,7 @@ impl Writer {
         let _ = reply.send(note);
     }
 
-    /// What can wait until nobody does.
+    /// Does the deferred work while no caller waits.
     fn tidy(&mut self) {
         if !self.kept.is_empty() {
             self.write(&mut Vec::new());
@@ -301,14 +302,14 @@ impl Writer {
         self.own.as_ref().map_or(0, |own| own.n.saturating_sub(self.signed))
     }
 
-    /// Signs for what was written. Where that fails it is tried again with the next entry.
+    /// Signs the written entries. A failure is retried with the next entry.
     pub(super) fn sign(&mut self) {
         let Self { book: Some(book), signing: Some(signing), own, .. } = self else { return };
         self.signed = own.as_ref().map_or(0, |own| own.n);
         failpoint::pass("checkpoint.before");
         let signed = book.place.check().and_then(|()| signing.sign(&book.connection, own.as_ref()));
         if let Err(error) = signed
-            && self.warnings.is_news("checkpoint", &error)
+            && self.warnings.is_new("checkpoint", &error)
         {
             tracing::warn!(target: "cofferdam::audit", %error, "no checkpoint was signed");
         }
@@ -332,8 +333,8 @@ impl Writer {
         }
     }
 
-    /// Carries out what was kept. Where it is not the record that fails but one of these orders, the others go without
-    /// it, and it is lost.
+    /// Applies the stored orders. If one of these orders fails rather than the audit log, the others are
+    /// applied without it, and it is lost.
     fn write_again(&mut self, kept: Vec<Order>) -> Result<(), AuditError> {
         let alone: Vec<_> = kept.iter().filter_map(worth_keeping).collect();
         match self.write_down(kept) {
@@ -361,19 +362,19 @@ impl Writer {
         let outcome = caught(|| self.commit(orders, &mut answers)).flatten();
         if let Err(error) = &outcome {
             // It is tried again, and every call that waits for it says so itself.
-            if self.warnings.is_news("written", error) {
+            if self.warnings.is_new("written", error) {
                 tracing::warn!(target: "cofferdam::audit", %error, "the record was not written");
             }
-            // What is open may be what is wrong: a file that was replaced, a disk that was mounted anew.
+            // The open file itself may be the cause: a file that was replaced, a disk that was mounted again.
             self.drop_book();
             if error.trouble().may_pass() {
-                // What began in no file that is known begins in no other one.
+                // A call that began in a replaced file does not begin in another one.
                 let is_replaced = error.trouble() == AuditTrouble::Replaced;
                 let ends = ends.into_iter().filter(|order| !is_replaced || !begins(order));
                 ends.for_each(|order| self.kept.keep(order));
             }
         }
-        if outcome.is_ok() && self.warnings.is_over("written") {
+        if outcome.is_ok() && self.warnings.resolve("written") {
             tracing::info!(target: "cofferdam::audit", "the record is written again");
         }
         answers.into_iter().for_each(|answer| answer.tell(outcome.as_ref().err()));
@@ -389,7 +390,7 @@ impl Writer {
             return Err(AuditError::new(AuditTrouble::Other, "it is not open"));
         };
         let Book { connection, names, open, owner, place, seen, .. } = book;
-        // Who asks again and again how a key stands holds up no writer.
+        // Frequent queries for the state of a key do not block the writer.
         let orders = if orders.iter().all(|order| matches!(order, Order::Look { .. } | Order::Flush { .. })) {
             let head = Head { n: 0, hash: GENESIS };
             let at = At::new(names, open, *owner, lives, head, full);
@@ -434,13 +435,13 @@ impl Writer {
             Err(error) => Err(error.into()),
             Ok(dropped) => {
                 *ended += ended_now;
-                if dropped > 0 && warnings.is_news("sealed", "dropped") {
+                if dropped > 0 && warnings.is_new("sealed", "dropped") {
                     tracing::warn!(target: "cofferdam::audit", dropped, "the quota of sealed bytes is used up: outcomes of the oldest calls are not given again; `cofferdam audit stats` says whose");
                 }
                 failpoint::pass("before.commit");
                 transaction.commit()?;
                 *seen = head.n;
-                // What is told to be on record is in the file that is found there.
+                // An acknowledged entry must be in the file that is at the path.
                 place.check()?;
                 failpoint::pass("after.commit");
                 failpoint::pass_if("open.committed", || answers.iter().any(Answer::is_of_open));
@@ -463,11 +464,11 @@ impl Writer {
             return there;
         }
         if self.signing.is_none() {
-            let key = host_key::read_or_make(&self.home.join("host.key"));
+            let key = host_key::load_or_create(&self.home.join("host.key"));
             let key = key.map_err(AuditError::from_key)?;
             let power = self.settings.durability == Durability::Power;
             let (signer, anchor) = (NoteSigner::new(&key), Anchor::of(&self.home));
-            let state = HomeState::of(&self.home);
+            let state = HomeState::new(&self.home);
             self.signing = Some(Signing { signer, anchor, state, power });
         }
         let connection = schema::open(&self.home.join(super::FILE), &self.settings)?;

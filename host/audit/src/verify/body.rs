@@ -1,4 +1,4 @@
-//! What an entry says, read from its text: as much of it as can be checked.
+//! The contents of an entry, parsed from its text as far as they can be checked.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -11,7 +11,7 @@ pub(super) struct Body {
     pub(super) audit_id: Option<String>,
     #[serde(default)]
     pub(super) events: Vec<EventOf>,
-    /// What is said of the record itself.
+    /// The event about the audit log itself.
     pub(super) log: Option<LogEvent>,
     pub(super) v: u8,
 }
@@ -67,7 +67,7 @@ impl Default for Claim {
     }
 }
 
-/// What becomes of a key, or something else.
+/// The state of a key at a call's end, or another value.
 #[derive(Deserialize)]
 #[serde(untagged)]
 pub(super) enum KeyFact {
@@ -181,7 +181,7 @@ impl Sum {
     }
 }
 
-/// What is said of the record itself.
+/// An event about the audit log itself.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LogEvent {
@@ -199,13 +199,13 @@ pub(super) struct LogFacts {
     pub(super) note: Fact,
     /// A call.
     pub(super) call: Fact,
-    /// Whether its key may be used again.
+    /// True if its key may be used again.
     pub(super) frees_key: Truth,
     /// Keys of calls that were pruned.
     pub(super) keys: Vec<KeyOfPruned>,
 }
 
-/// A key that nobody ever runs under, of a call that was pruned.
+/// A key of a pruned call that stays blocked forever.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub(super) struct KeyOfPruned {

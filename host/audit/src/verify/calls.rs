@@ -11,7 +11,7 @@ use super::finding::Flaw;
 /// Calls that are remembered after their end, so that a second end is known for what it is.
 const REMEMBERED: usize = 65_536;
 
-/// What the chain says of a call.
+/// The facts about a call in the chain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CallFacts {
     /// When it was received.
@@ -25,7 +25,7 @@ pub struct CallFacts {
     /// The action and the step of it.
     pub(crate) action: Option<String>,
     pub(crate) step: Option<String>,
-    /// Whether it may be repeated, as it was when it first ran.
+    /// True if the call may be repeated, as declared when it first ran.
     pub(crate) idempotent: Option<bool>,
     /// How it ended.
     pub(crate) status: Option<String>,
@@ -35,11 +35,11 @@ pub struct CallFacts {
     pub(crate) code: Option<String>,
     /// The SHA-256 of the key that its caller gave, and of all that the key stands for, in hexadecimal.
     pub(crate) claim: Option<(String, String)>,
-    /// What becomes of that key, and until when.
+    /// The state of that key at the call's end, and its expiry.
     pub(crate) key_end: Option<(String, Option<Timestamp>)>,
-    /// Whether that key may be used again, as somebody decided who skipped the call.
+    /// True if that key may be used again, as decided when the call was skipped.
     pub(crate) frees_key: Option<bool>,
-    /// How many attempts were begun.
+    /// The number of attempts that began.
     pub(crate) attempts: u32,
     /// The SHA-256 of its arguments, in hexadecimal.
     pub(crate) arguments: Option<String>,
@@ -53,10 +53,10 @@ pub struct CallFacts {
     seq: u32,
 }
 
-/// What is wrong with an entry of a call, and with which event.
+/// A problem with an entry of a call: the flaw, the event's number, and a description.
 type Wrong = (Flaw, Option<u32>, String);
 
-/// What an entry does to its call.
+/// The effect of an entry on its call.
 pub(super) enum Step {
     /// It goes on.
     Open,
@@ -68,7 +68,7 @@ pub(super) enum Step {
 #[derive(Default)]
 pub(super) struct Calls {
     pub(super) open: HashMap<[u8; 16], CallFacts>,
-    /// Whether calls may have begun before.
+    /// True if calls may have begun before the first entry.
     pub(super) is_a_part: bool,
     ended: HashSet<[u8; 16]>,
     order: VecDeque<[u8; 16]>,
@@ -86,7 +86,7 @@ impl Calls {
         let id = id.bytes();
         if self.ended.contains(&id) {
             return match events.first() {
-                // What was begun and ended in one entry may have another for what is sealed alone.
+                // A call that began and ended in one entry may have another entry for its sealed outcome alone.
                 None => (Step::Open, None),
                 Some(event) => {
                     let what = format!("the call has an event `{}` after its end", event.name);
@@ -137,7 +137,7 @@ impl Calls {
 }
 
 impl CallFacts {
-    /// Whether it was cut short, and another call does it again.
+    /// Returns true if the call was incomplete and another call resumes it.
     pub(crate) fn is_resumed(&self) -> bool {
         self.status.as_deref() == Some("resumed")
     }
@@ -175,7 +175,7 @@ impl CallFacts {
                 }
                 return true;
             }
-            // What is decided about a call that never ended.
+            // The decision about a call that never ended.
             "resumed" | "skipped" => {
                 (self.status, self.frees_key) = (Some(event.name), facts.frees_key.is());
                 return true;

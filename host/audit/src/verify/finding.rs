@@ -1,4 +1,4 @@
-//! What can be wrong with a record, and where.
+//! The findings of a verification, and their positions.
 
 use cofferdam_core::failure::AuditId;
 use serde::Serialize;
@@ -52,7 +52,7 @@ flaws! {
     Counts = "counts";
     /// The list of idempotency keys says something else than the calls.
     Keys = "keys";
-    /// What is sealed of a call is not what the chain says.
+    /// The sealed part of a call differs from the chain.
     Sealed = "sealed";
     /// The home remembers more of the log or the vault than is there, or what it remembered was changed.
     HomeState = "home_state";
@@ -61,7 +61,7 @@ flaws! {
 }
 
 impl Flaw {
-    /// Whether an entry itself is wrong, or where it stands, rather than something that is said of it.
+    /// Returns true if an entry itself or its position is wrong, rather than a statement about it.
     pub(super) const fn is_of_the_chain(self) -> bool {
         matches!(
             self,
@@ -111,7 +111,7 @@ pub struct Finding {
     pub flaw: Flaw,
     /// The same in a sentence.
     pub what: String,
-    /// Whether the operator has accepted it, in a signed statement on record.
+    /// True if the operator has accepted it, in a signed statement in the audit log.
     pub accepted: bool,
     /// The SHA-256 of what it is found in, as that is now: where that is changed once more, it is another finding.
     #[serde(skip)]

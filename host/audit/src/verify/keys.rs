@@ -1,4 +1,4 @@
-//! What the chain says of idempotency keys, and whether the list of keys says the same.
+//! The idempotency keys according to the chain, compared with the list of keys.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,12 +14,12 @@ use crate::evidence::{AuditEvidence, KeptCall};
 /// Keys that are read at once.
 const AT_ONCE: usize = 1_000;
 
-/// What entries of the record itself say of keys.
+/// The facts about keys from entries of the audit log about itself.
 #[derive(Default)]
 pub(super) struct SaidOfKeys {
-    /// Calls about whose keys somebody decided, and whether the key may be used again.
+    /// Calls whose keys were decided about; true if the key may be used again.
     decided: HashMap<String, Option<bool>>,
-    /// Calls that were pruned, whose keys nobody ever runs under: the SHA-256 of the key, and what it stood for.
+    /// Pruned calls whose keys stay blocked forever: the SHA-256 of the key, and its fingerprint.
     kept: HashMap<String, (String, String)>,
 }
 
@@ -63,11 +63,11 @@ impl Keys {
     /// Compares the key of a call, where its caller gave one, with what the chain says of it.
     pub(super) fn call(&mut self, id: &AuditId, call: &CallFacts, kept: &KeptCall) -> Option<&'static str> {
         let (key, fingerprint) = call.claim.as_ref()?;
-        // Nothing ran under it: whoever was first has it.
+        // The call ran nothing, so the key belongs to the call that was first.
         if kept.key.is_none() && call.attempts == 0 {
             return None;
         }
-        if kept.key.as_ref().map(|key| Digest::of(key.as_bytes()).to_string()).as_ref() != Some(key) {
+        if kept.key.as_ref().map(|key| Digest::sha256(key.as_bytes()).to_string()).as_ref() != Some(key) {
             return Some("the list of calls has another idempotency key of the call than the chain");
         }
         let end = call.key_end.as_ref().map(|(state, until)| (state.as_str(), *until));
@@ -144,7 +144,7 @@ impl Keys {
             for kept in keys {
                 let fingerprint = <[u8; 32]>::try_from(kept.fingerprint.as_slice()).ok();
                 let fingerprint = fingerprint.map(|own| Digest::from_bytes(own).to_string());
-                let own = fingerprint.map(|own| (Digest::of(kept.key.as_bytes()).to_string(), own));
+                let own = fingerprint.map(|own| (Digest::sha256(kept.key.as_bytes()).to_string(), own));
                 let call = kept.audit_id.as_ref().map(|id| id.as_str().to_owned()).unwrap_or_default();
                 if own.is_none() || said.kept.get(&call) != own.as_ref() {
                     wrong.push((0, kept.audit_id, STRAY));

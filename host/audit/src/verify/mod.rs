@@ -1,7 +1,7 @@
-//! Whether a record holds together: pure, over entries as they go by, from a database or from an export.
+//! Verification of an audit log: pure, over entries in sequence, from a database or from an export.
 //!
-//! Memory stays the same however long the record is: what is kept are the calls without an end, the last calls that
-//! ended, and the signed statements ahead.
+//! Memory stays the same however long the audit log is: it contains the calls without an end, the last calls
+//! that ended, and the signed statements ahead.
 
 mod body;
 mod calls;
@@ -36,10 +36,10 @@ pub struct Verifier<'k> {
     n: u64,
     hash: [u8; 32],
     from: u64,
-    /// Whether it is open where the chain begins.
+    /// True if it is unknown where the chain begins.
     unknown: bool,
     calls: Calls,
-    /// What was signed, by the number of the entry that it speaks of.
+    /// The signed hashes, by the number of the entry that each is about.
     ahead: BTreeMap<u64, Vec<([u8; 32], &'static str)>>,
     accepted: HashSet<Accepted>,
     /// The number of the entry that is looked at, and the SHA-256 of it as it is.
@@ -78,7 +78,7 @@ pub struct Outcome {
     pub tally: Tally,
     /// Those of the chain first, each by its number.
     pub findings: Vec<Finding>,
-    /// How many more there were.
+    /// The number of further findings.
     pub more: u64,
     /// Flaws that were accepted and are gone: they were repaired.
     pub put_back: Vec<(u64, Flaw)>,
@@ -155,13 +155,13 @@ impl<'k> Verifier<'k> {
                 }
             }
             std::cmp::Ordering::Equal => self.compare(hash, from),
-            // What it speaks of was pruned, or lies before this part.
+            // The entry that the statement is about was pruned, or is before this part.
             std::cmp::Ordering::Less => {}
         }
     }
 
-    /// Takes the next entry; `prev` is the entry of its call before it, where that is kept beside the chain. What is
-    /// known of a call that is over with it.
+    /// Checks the next entry. `prev` is the number of its call's previous entry, if that is stored outside the
+    /// chain. Returns the facts about a call that ends with this entry.
     pub fn entry(&mut self, entry: &StoredEntry, prev: Option<u64>) -> Option<Over> {
         let due = self.n.saturating_add(1);
         if entry.n < due {
@@ -194,7 +194,7 @@ impl<'k> Verifier<'k> {
             let what = format!("entry {due} was changed, or does not belong there: its hash does not fit");
             self.find(due, id.clone(), seq, Flaw::Edited, what);
         }
-        // What is signed of entries that are missing is signed of nothing else.
+        // Statements about missing entries apply to no other entry.
         self.ahead = self.ahead.split_off(&entry.n);
         if unknown {
             self.from = entry.n;
@@ -310,17 +310,17 @@ impl<'k> Verifier<'k> {
         open
     }
 
-    /// What is known so far of a call without an end.
+    /// Returns the facts so far about a call without an end.
     pub(crate) fn open(&self, id: &AuditId) -> Option<&CallFacts> {
         self.calls.open.get(&id.bytes())
     }
 
-    /// Whether all calls that went by have an end.
+    /// Returns true if all calls so far have an end.
     pub(crate) fn has_none_open(&self) -> bool {
         self.calls.open.is_empty()
     }
 
-    /// How many calls went by.
+    /// Returns the number of calls so far.
     pub(crate) fn calls(&self) -> u64 {
         self.tally.calls
     }
@@ -362,7 +362,7 @@ impl<'k> Verifier<'k> {
         let gone = self.accepted.iter().filter(is_gone).map(|accepted| (accepted.n, accepted.flaw));
         // One for each, however often it was accepted; none where not all findings are known.
         let put_back: BTreeSet<_> = if self.more == 0 { gone.collect() } else { BTreeSet::new() };
-        // What is wrong with the chain itself first: the rest may only follow from it.
+        // Findings about the chain itself come first: the others may only follow from them.
         self.findings.sort_by_key(|finding| (!finding.flaw.is_of_the_chain(), finding.n));
         let Self { from, n, hash, tally, findings, more, .. } = self;
         Outcome { from, n, hash, tally, findings, more, put_back: put_back.into_iter().collect() }

@@ -25,7 +25,7 @@ const UNSIGNED: u64 = 10_000;
 /// Most calls that are named that the chain has not.
 const STRAYS: u32 = 100;
 
-/// How far a proof is, in entries, and how far it goes.
+/// Reports the progress of a verification, in entries: those done, and the total.
 pub(crate) type Progress<'p> = &'p mut dyn FnMut(u64, u64);
 
 /// The number and the hash of the last entry that the home remembers.
@@ -190,7 +190,7 @@ impl Proof<'_, '_> {
                 // A line of the host's, and then what the digest is of.
                 let payload = text.iter().position(|byte| *byte == b'\n').and_then(|at| text.get(at + 1..));
                 match (payload, said) {
-                    (Some(payload), Some(said)) if Digest::of(payload).to_string() != said => {
+                    (Some(payload), Some(said)) if Digest::sha256(payload).to_string() != said => {
                         "what is sealed of the call is not what the chain says"
                     }
                     _ => return,
@@ -227,7 +227,7 @@ impl Proof<'_, '_> {
     ) -> Result<Option<String>, AuditError> {
         let differs =
             |what: &str| Ok(Some(format!("the list of calls has another {what} of the call than the chain")));
-        // What an event does not say cannot be compared.
+        // A value that an event does not contain cannot be compared.
         let other = |chain: &Option<String>, list: Option<&str>| chain.is_some() && chain.as_deref() != list;
         if kept.first != call.first {
             return differs("beginning");
@@ -270,7 +270,7 @@ impl Proof<'_, '_> {
         Ok(None)
     }
 
-    /// Whether this entry is the call's and has no events: there only for what is sealed of its end.
+    /// Returns true if this entry belongs to the call and has no events: it exists only for the sealed outcome.
     fn is_beside(&mut self, id: &AuditId, n: u64) -> Result<bool, AuditError> {
         let body = Entry::new(id, &[]);
         let there = self.evidence.chain(n, 1)?;
@@ -279,7 +279,7 @@ impl Proof<'_, '_> {
 
     /// Looks for what is listed and is not in the chain.
     fn derived(&mut self) -> Result<(), AuditError> {
-        // What was received last tells what time it is, too, where clocks differ.
+        // The time of the last received call serves as the current time, since clocks may differ.
         let newest = self.verifier.tally.until;
         let keys = std::mem::take(&mut self.keys);
         for (n, audit_id, what) in keys.end(self.evidence, &self.verifier.keys, newest)? {
@@ -315,7 +315,7 @@ impl Proof<'_, '_> {
         Ok(())
     }
 
-    /// Whether the entry that is said to be its first is one of this call.
+    /// Returns true if the entry that is listed as its first one belongs to this call.
     fn is_of(&mut self, call: &KeptCall) -> Result<bool, AuditError> {
         let Some(id) = &call.audit_id else { return Ok(false) };
         let begins = format!("{{\"audit_id\":\"{}\",", id.as_str());

@@ -4,8 +4,8 @@ use cofferdam_egress::egress::HostPort;
 use cofferdam_egress::resilience::{CauseView, CircuitView};
 use cofferdam_model::manifest::ConnectorName;
 
-use crate::page::{Page, Tone};
-use crate::report::Stop;
+use crate::layout::{Page, TextStyle};
+use crate::report::CommandError;
 use crate::session::Session;
 
 const STATUS_EXAMPLES: &str = "\
@@ -57,14 +57,14 @@ pub(crate) struct ResetArgs {
 }
 
 /// Does one of them.
-pub(crate) fn run(command: Command, session: &Session<'_>) -> Result<(), Stop> {
+pub(crate) fn run(command: Command, session: &Session<'_>) -> Result<(), CommandError> {
     match command {
         Command::Status(StatusArgs {}) => status(session),
         Command::Reset(args) => reset(&args, session),
     }
 }
 
-fn status(session: &Session<'_>) -> Result<(), Stop> {
+fn status(session: &Session<'_>) -> Result<(), CommandError> {
     let circuits = session.host()?.circuits()?;
     session.ui.result(&circuits, || page(&circuits))?;
     if circuits.is_empty() {
@@ -73,12 +73,16 @@ fn status(session: &Session<'_>) -> Result<(), Stop> {
     Ok(())
 }
 
-fn reset(args: &ResetArgs, session: &Session<'_>) -> Result<(), Stop> {
+fn reset(args: &ResetArgs, session: &Session<'_>) -> Result<(), CommandError> {
     let reset = session.host()?.reset_circuits(args.connector.as_ref(), args.host.as_ref())?;
     session.ui.result(&reset, || {
         let mut page = Page::default();
         for circuit in &reset.closed {
-            page.toned_field("closed", Tone::Good, &format!("{} at {}", circuit.connector, circuit.host));
+            page.styled_field(
+                "closed",
+                TextStyle::Good,
+                &format!("{} at {}", circuit.connector, circuit.host),
+            );
         }
         let files = match reset.damaged_removed {
             1 => "one file that was damaged, and counted as closed".to_owned(),
@@ -100,11 +104,11 @@ fn page(circuits: &[CircuitView]) -> Page {
     for circuit in circuits {
         page.heading(&format!("{} at {}", circuit.connector, circuit.host));
         let tone = match circuit.state {
-            "closed" => Tone::Good,
-            "half_open" => Tone::Doubtful,
-            _ => Tone::Bad,
+            "closed" => TextStyle::Good,
+            "half_open" => TextStyle::Doubtful,
+            _ => TextStyle::Bad,
         };
-        page.toned_field("state", tone, circuit.state);
+        page.styled_field("state", tone, circuit.state);
         if circuit.failures > 0 {
             page.field("failures", &circuit.failures.to_string());
         }

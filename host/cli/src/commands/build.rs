@@ -7,8 +7,8 @@ use std::process::Stdio;
 use cofferdam_core::error::{HostError, HostErrorKind};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
-use super::packaging::{self, Documentation};
-use crate::report::Stop;
+use super::packaging::{self, DocsSource};
+use crate::report::CommandError;
 use crate::session::Session;
 use crate::{files, passphrase, runtime, toolchain};
 
@@ -39,7 +39,7 @@ pub(crate) struct Args {
 }
 
 /// Builds, packs, checks, writes.
-pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
+pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let Args { dir, output, cargo_args } = args;
     // What can be wrong at once is found before minutes of compiling.
     let found = toolchain::find_crate(&dir)?;
@@ -58,7 +58,7 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
     runtime::block_on(async {
         let wasm = cargo_build(&dir, &found.manifest, &cargo_args, session).await?;
         let component = files::read_package(&wasm)?;
-        packaging::finish(session, &component, &manifest, Documentation::Wit(sources), &output).await
+        packaging::finish(session, &component, &manifest, DocsSource::Wit(sources), &output).await
     })
 }
 
@@ -83,8 +83,8 @@ async fn cargo_build(
         command.kill_on_drop(true).spawn().map_err(|error| toolchain::cannot_start("cargo", error))?;
     let lost = |error| {
         HostError::new(HostErrorKind::Tool, "cargo's answer cannot be read.")
-            .hint("Build again.")
-            .because(error)
+            .with_hint("Build again.")
+            .with_source(error)
     };
     let mut wasm = None;
     if let Some(stdout) = cargo.stdout.take() {
@@ -96,11 +96,11 @@ async fn cargo_build(
     let status = cargo.wait().await.map_err(lost)?;
     if !status.success() {
         return Err(HostError::new(HostErrorKind::Tool, format!("cargo build failed ({status})."))
-            .hint("Correct what cargo says above, and build again."));
+            .with_hint("Correct what cargo says above, and build again."));
     }
     wasm.ok_or_else(|| {
         HostError::new(HostErrorKind::Tool, "cargo built no component.")
-            .hint("See that Cargo.toml has [lib] with crate-type = [\"cdylib\"], and that no argument deselects it.")
+            .with_hint("See that Cargo.toml has [lib] with crate-type = [\"cdylib\"], and that no argument deselects it.")
     })
 }
 

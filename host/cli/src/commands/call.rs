@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
-use cofferdam_core::failure::safe_line;
+use cofferdam_core::failure::sanitize_line;
 use cofferdam_core::limits::{LimitError, LimitRequest, Usage, parse_time};
 use cofferdam_core::strict_json;
-use cofferdam_runtime::call::{Call, Cancellation, IfRunning, Report};
+use cofferdam_runtime::call::{Call, Cancellation, OnKeyConflict, Report};
 use serde_json::{Map, Value};
 
-use crate::commands::each;
-use crate::commands::fallback::{self, Fallback};
-use crate::private::AllowPrivate;
-use crate::report::{Stop, exit_code, told_by};
+use crate::allow_private::AllowPrivate;
+use crate::commands::batch;
+use crate::commands::fallback::{self, FallbackPlan};
+use crate::report::{CommandError, exit_code, with_signal};
 use crate::session::{Session, resolve};
 use crate::tool_result::ToolResult;
 use crate::{debug, files, progress, retries, runtime};
@@ -102,14 +102,14 @@ pub(crate) struct Args {
     memory: Option<String>,
 
     /// The key by which this call is known: given again with the same call, nothing is run and the recorded outcome is
-    /// printed (docs/idempotency.md). Services are sent it, too. 1 to 200 printable ASCII characters other than `:` and
+    /// printed (docs/guides/idempotency.md). Services are sent it, too. 1 to 200 printable ASCII characters other than `:` and
     /// `~` [default: a new one].
     #[arg(long, visible_alias = "key", value_name = "KEY")]
     idempotency_key: Option<String>,
 
     /// What becomes of the call where one with its key is still running.
     #[arg(long, value_name = "WHAT", default_value = "wait", requires = "idempotency_key")]
-    if_running: Running,
+    if_running: KeyConflictArg,
 
     /// The identity whose credential is used for a service, as bound under <kind>/SERVICE/IDENTITY; may be
     /// given several times [default: `default`].
@@ -119,7 +119,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     private: AllowPrivate,
 
-    /// Who is asked instead where this call cannot be answered: a file of candidates (docs/fallback.md).
+    /// Who is asked instead where this call cannot be answered: a file of candidates (docs/guides/fallback.md).
     #[arg(long, value_name = "FILE")]
     fallback: Option<PathBuf>,
 
@@ -145,7 +145,7 @@ pub(crate) struct Args {
 
 /// What becomes of a call where one with its idempotency key is still running.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum Running {
+enum KeyConflictArg {
     /// It waits for the other's outcome, for its own time at most.
     Wait,
     /// It is refused.
@@ -153,7 +153,7 @@ enum Running {
 }
 
 /// Calls, and prints what comes of it.
-pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
+pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let tool = args.as_tool_result.clone().map(|id| ToolResult::new(id, &args.op));
     let outcome = call(args, session, tool.as_ref());
     if let Some(tool) = tool {
@@ -164,13 +164,13 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
         Err(stop) if session.ui.json() => {
             let error = stop.into_error()?;
             session.ui.line_of_json(&error)?;
-            Err(Stop::Shown(exit_code(&error)))
+            Err(CommandError::Shown(exit_code(&error)))
         }
         outcome => outcome,
     }
 }
 
-fn call(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> Result<(), Stop> {
+fn call(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> Result<(), CommandError> {
     let not_texts = not_texts(&args.arg);
     let arguments = arguments(session, args.args.as_deref(), args.arg)?;
     let limits = LimitRequest::parse(args.fuel, args.wall_time.as_deref(), args.memory.as_deref());
@@ -179,15 +179,15 @@ fn call(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> Result<
         if args.each.is_some() {
             builder = builder.concurrency(args.concurrency);
         }
-        args.private.of(builder).listener(Arc::new(retries::Told(session.ui.clone())))
+        args.private.apply_to(builder).listener(Arc::new(retries::WaitReporter(session.ui.clone())))
     })?;
     let connector = resolve(&host, &args.connector)?;
-    let what = format!("calling {} of {connector}", safe_line(&args.op, 100));
+    let what = format!("calling {} of {connector}", sanitize_line(&args.op, 100));
     let mut call = Call::new(connector, args.op, arguments).limits(limits);
     if let Some(key) = args.idempotency_key {
         call = call.idempotency_key(key).if_running(match args.if_running {
-            Running::Wait => IfRunning::Wait,
-            Running::Refuse => IfRunning::Refuse,
+            KeyConflictArg::Wait => OnKeyConflict::Wait,
+            KeyConflictArg::Refuse => OnKeyConflict::Refuse,
         });
     }
     for (service, identity) in args.identity {
@@ -206,18 +206,19 @@ fn call(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> Result<
         call = call.not_idempotent();
     }
     if let Some(path) = &args.fallback {
-        call = Fallback::read(path, &host, call.connector(), call.op())?.of(call);
+        call = FallbackPlan::read(path, &host, call.connector(), call.op())?.apply_to(call);
     }
     if let Some(path) = &args.each {
-        return each::run(path, args.concurrency, call, &host, session);
+        return batch::run(path, args.concurrency, call, &host, session);
     }
     let cancellation = Cancellation::new();
     let call = call.cancelled_by(&cancellation);
     let connector = call.connector().to_string();
     let running = progress::during(session.ui, &what, host.run_reported(call));
     let ((outcome, report), stop) = runtime::block_on_call(&host, &cancellation, running)?;
-    let outcome = outcome.map_err(|error| told_by(stop, with_quotes(error, &not_texts)));
-    let ended = |outcome: Result<Value, Error>| outcome.map_err(|error| Stop::of_call(error, &host));
+    let outcome = outcome.map_err(|error| with_signal(stop, with_quotes(error, &not_texts)));
+    let ended =
+        |outcome: Result<Value, Error>| outcome.map_err(|error| CommandError::from_call(error, &host));
     if let (Some(tool), Ok(value)) = (tool, &outcome) {
         return tool.value(session.ui, &connector, &value.to_string(), &report);
     }
@@ -269,15 +270,15 @@ fn with_report(
     report: &Report,
     usage: bool,
     debug: bool,
-) -> Result<(), Stop> {
+) -> Result<(), CommandError> {
     #[derive(serde::Serialize)]
-    struct Answer<'a> {
+    struct CallAnswer<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         value: Option<&'a Value>,
         #[serde(flatten)]
         error: Option<&'a Error>,
         #[serde(flatten)]
-        how: Option<How<'a>>,
+        how: Option<CallCost<'a>>,
         #[serde(skip_serializing_if = "Option::is_none")]
         answered_by: Option<Value>,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -286,20 +287,20 @@ fn with_report(
         debug: Option<&'a Map<String, Value>>,
     }
     #[derive(serde::Serialize)]
-    struct How<'a> {
+    struct CallCost<'a> {
         usage: Option<Usage>,
         report: &'a Report,
     }
     let (value, error) = (outcome.as_ref().ok(), outcome.as_ref().err());
-    session.ui.line_of_json(&Answer {
+    session.ui.line_of_json(&CallAnswer {
         value,
         error,
-        how: usage.then(|| How { usage: report.last_usage(), report }),
+        how: usage.then(|| CallCost { usage: report.last_usage(), report }),
         answered_by: report.answered_instead().map(fallback::answered_by),
         replayed: report.replayed.as_ref().map(cofferdam_core::failure::AuditId::as_str),
         debug: report.operator_view().filter(|_| debug),
     })?;
-    outcome.map(drop).map_err(|error| Stop::Shown(exit_code(&error)))
+    outcome.map(drop).map_err(|error| CommandError::Shown(exit_code(&error)))
 }
 
 /// Single arguments that were taken as JSON and are no texts: each with how the text would be written.
@@ -317,7 +318,7 @@ fn with_quotes(error: Error, not_texts: &[(String, String)]) -> Error {
     let Error::Host(error) = error else { return error };
     let wants_text = |key: &str| error.message().contains(&format!("args.{key}: expected a string"));
     match not_texts.iter().find(|(key, _)| wants_text(key)) {
-        Some((_, written)) => Error::Host(error.hint(format!("To give it as a text, write {written}."))),
+        Some((_, written)) => Error::Host(error.with_hint(format!("To give it as a text, write {written}."))),
         None => Error::Host(error),
     }
 }
@@ -356,7 +357,7 @@ fn parse(text: &[u8], place: &str) -> Result<Value, HostError> {
     strict_json::parse(text).map_err(|error| {
         let place = files::shown(Path::new(place));
         HostError::new(HostErrorKind::Validation, format!("The arguments are not JSON: {place}: {error}."))
-            .hint(
+            .with_hint(
                 "Give one JSON object, like '{\"name\": \"Ada\"}', or single arguments with --arg name=Ada.",
             )
     })
@@ -367,7 +368,7 @@ fn merge(mut whole: Value, single: Vec<(String, Value)>) -> Result<Value, HostEr
         return Ok(whole);
     }
     let wrong =
-        |message: String, hint: &str| Err(HostError::new(HostErrorKind::Validation, message).hint(hint));
+        |message: String, hint: &str| Err(HostError::new(HostErrorKind::Validation, message).with_hint(hint));
     let Some(object): Option<&mut Map<_, _>> = whole.as_object_mut() else {
         return wrong(
             "ARGS is not a JSON object, so that nothing can be added to it.".into(),
@@ -376,7 +377,7 @@ fn merge(mut whole: Value, single: Vec<(String, Value)>) -> Result<Value, HostEr
     };
     for (key, value) in single {
         if object.insert(key.clone(), value).is_some() {
-            let message = format!("The argument `{}` is given twice.", safe_line(&key, 100));
+            let message = format!("The argument `{}` is given twice.", sanitize_line(&key, 100));
             return wrong(message, "Give it once.");
         }
     }

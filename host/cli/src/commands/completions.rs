@@ -4,7 +4,7 @@ use clap::CommandFactory as _;
 use clap_complete::Shell;
 
 use crate::args::Cli;
-use crate::report::Stop;
+use crate::report::CommandError;
 use crate::session::Session;
 
 const EXAMPLES: &str = "\
@@ -23,7 +23,7 @@ pub(crate) struct Args {
 }
 
 /// Prints it.
-pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
+pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "cofferdam", &mut script);
     session.ui.raw(&script)

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use cofferdam_core::document::{DocumentError, Refused, Table, read};
+use cofferdam_core::document::{DocumentError, DocumentTable, InvalidValue, read};
 use cofferdam_core::error::HostError;
-use cofferdam_runtime::call::{Alternate, AttemptReport, Call, ConnectorRef};
+use cofferdam_runtime::call::{AttemptReport, Call, ConnectorRef, Fallback};
 use cofferdam_runtime::host::Host;
 use serde_json::{Map, Value, json};
 
@@ -14,28 +14,28 @@ use crate::session::resolve;
 
 /// Who is asked instead, and when.
 #[derive(Debug)]
-pub(super) struct Fallback {
+pub(super) struct FallbackPlan {
     rotate_on_permanent: bool,
-    alternates: Vec<Alternate>,
+    alternates: Vec<Fallback>,
 }
 
 /// The file as it is written.
 #[derive(Debug, Default, PartialEq)]
-struct Written {
+struct FallbackFile {
     rotate_on_permanent: bool,
-    candidates: Vec<Candidate>,
+    candidates: Vec<FallbackEntry>,
 }
 
 /// A candidate as it is written; what is left out is the call's.
 #[derive(Debug, Default, PartialEq)]
-struct Candidate {
+struct FallbackEntry {
     connector: Option<ConnectorRef>,
     op: Option<String>,
     args: Map<String, Value>,
     identities: BTreeMap<String, String>,
 }
 
-impl Fallback {
+impl FallbackPlan {
     /// Reads the file, for a call of `op` of `connector`.
     pub(super) fn read(
         path: &Path,
@@ -46,10 +46,10 @@ impl Fallback {
         let text = files::read_text("The file of candidates", path)?;
         let written = parse(&files::shown(path), &text, |name| installed(host, name));
         let written = written.map_err(files::document_error)?;
-        let alternate = |candidate: Candidate| {
+        let alternate = |candidate: FallbackEntry| {
             let connector = candidate.connector.unwrap_or_else(|| connector.clone());
-            let alternate = Alternate::new(connector, candidate.op.as_deref().unwrap_or(op));
-            let choose = |alternate: Alternate, (service, identity)| alternate.identity(service, identity);
+            let alternate = Fallback::new(connector, candidate.op.as_deref().unwrap_or(op));
+            let choose = |alternate: Fallback, (service, identity)| alternate.identity(service, identity);
             candidate.identities.into_iter().fold(alternate.with_args(candidate.args), choose)
         };
         let alternates = written.candidates.into_iter().map(alternate).collect();
@@ -57,7 +57,7 @@ impl Fallback {
     }
 
     /// The call, with these candidates.
-    pub(super) fn of(self, call: Call) -> Call {
+    pub(super) fn apply_to(self, call: Call) -> Call {
         let call = self.alternates.into_iter().fold(call, Call::or_else);
         if self.rotate_on_permanent { call.rotate_on_permanent() } else { call }
     }
@@ -74,34 +74,37 @@ fn parse(
     label: &str,
     text: &str,
     named: impl Fn(&str) -> Result<ConnectorRef, HostError>,
-) -> Result<Written, DocumentError> {
+) -> Result<FallbackFile, DocumentError> {
     read(label, text, |root| {
-        root.only(&["rotate_on_permanent", "candidate"]);
+        root.reject_unknown_keys(&["rotate_on_permanent", "candidate"]);
         let candidates: Vec<_> =
             root.tables("candidate").iter().map(|table| candidate(table, &named)).collect();
         if candidates.is_empty() {
             root.missing("candidate", "who is asked instead: [[candidate]] with connector, op or args");
         }
-        Some(Written {
+        Some(FallbackFile {
             rotate_on_permanent: root.flag("rotate_on_permanent").unwrap_or_default(),
             candidates,
         })
     })
 }
 
-fn candidate(table: &Table<'_>, named: impl Fn(&str) -> Result<ConnectorRef, HostError>) -> Candidate {
-    table.only(&["connector", "op", "args", "identities"]);
+fn candidate(
+    table: &DocumentTable<'_>,
+    named: impl Fn(&str) -> Result<ConnectorRef, HostError>,
+) -> FallbackEntry {
+    table.reject_unknown_keys(&["connector", "op", "args", "identities"]);
     if !["connector", "op", "args", "identities"].iter().any(|key| table.has(key)) {
         let fix = "give it a connector, an op, args or identities that differ from the call's";
-        table.here().refuse(Refused::new("this candidate asks the same as the call", fix));
+        table.location().refuse(InvalidValue::new("this candidate asks the same as the call", fix));
     }
     let refused = |error: HostError| {
-        let fix = error.hint_text().unwrap_or("name one that is installed").trim_end_matches('.').to_owned();
-        Refused::new(error.message().trim_end_matches('.'), fix)
+        let fix = error.hint().unwrap_or("name one that is installed").trim_end_matches('.').to_owned();
+        InvalidValue::new(error.message().trim_end_matches('.'), fix)
     };
     let connector = table.text("connector").and_then(|text| text.parse(|name| named(name).map_err(refused)));
     let chosen = table.table("identities").map(|identities| identities.each_text()).unwrap_or_default();
-    Candidate {
+    FallbackEntry {
         connector,
         op: table.text("op").map(|text| text.value.to_owned()),
         args: table.inline_json("args", "args = { key = \"value\" }").unwrap_or_default(),
@@ -143,7 +146,7 @@ mod tests {
         assert_eq!(Value::Object(written.candidates[0].args.clone()), first);
         assert_eq!(
             written.candidates[1],
-            Candidate {
+            FallbackEntry {
                 connector: Some(ConnectorRef::parse("github://acme/other@1.0.0").unwrap()),
                 op: Some("ask".into()),
                 args: Map::new(),

@@ -5,12 +5,12 @@ mod confinement;
 use std::path::PathBuf;
 
 use cofferdam_core::failure::RepeatRule;
-use cofferdam_model::manifest::{EVERYONES_METHODS, Effect, Idempotency};
-use cofferdam_runtime::host::{ImportView, Inspection, LimitView, OperationView};
+use cofferdam_model::manifest::{DeclaredIdempotency, EVERYONES_METHODS, OperationEffect};
+use cofferdam_runtime::host::{ImportView, LimitView, OperationView, PackageInspection};
 
 use crate::files;
-use crate::page::{self, Page, Tone};
-use crate::report::Stop;
+use crate::layout::{self, Page, TextStyle};
+use crate::report::CommandError;
 use crate::session::{Session, is_installed_name, resolve, signature_path};
 
 const EXAMPLES: &str = "\
@@ -41,7 +41,7 @@ pub(crate) struct Args {
 }
 
 /// Takes it apart and shows it.
-pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
+pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let Args { what, signature, host: _ } = args;
     let Some(what) = what else { return confinement::run(session) };
     let host = session.host()?;
@@ -59,7 +59,7 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
     session.ui.result(&inspection, || page(&inspection))
 }
 
-fn page(inspection: &Inspection) -> Page {
+fn page(inspection: &PackageInspection) -> Page {
     let mut page = Page::default();
     page.heading(&format!("{}@{}", inspection.name, inspection.version));
     if let Some(description) = &inspection.description {
@@ -70,7 +70,10 @@ fn page(inspection: &Inspection) -> Page {
     page.heading("IMPORTS");
     page.table(["IMPORT", "STANDING", "MEANS"], inspection.imports.iter().map(import).collect());
     for unused in &inspection.unused_imports {
-        page.toned(Tone::Doubtful, &format!("{unused}: declared, and not imported; more than it needs"));
+        page.styled(
+            TextStyle::Doubtful,
+            &format!("{unused}: declared, and not imported; more than it needs"),
+        );
     }
     page.heading("LIMITS OF A CALL");
     let limits = inspection.limits.iter().map(|(name, limit)| {
@@ -85,23 +88,31 @@ fn page(inspection: &Inspection) -> Page {
     page
 }
 
-fn identity(page: &mut Page, inspection: &Inspection) {
+fn identity(page: &mut Page, inspection: &PackageInspection) {
     page.heading("IDENTITY");
     page.field("hash", &inspection.hash);
-    page.field("size", &page::bytes(inspection.size));
+    page.field("size", &layout::bytes(inspection.size));
     match inspection.hash_matches {
-        Some(true) => page.toned_field("integrity", Tone::Good, "the installed bytes are those of the hash"),
-        Some(false) => {
-            page.toned_field("integrity", Tone::Bad, "CHANGED: the installed bytes are not those of the hash")
+        Some(true) => {
+            page.styled_field("integrity", TextStyle::Good, "the installed bytes are those of the hash")
         }
+        Some(false) => page.styled_field(
+            "integrity",
+            TextStyle::Bad,
+            "CHANGED: the installed bytes are not those of the hash",
+        ),
         None => page,
     };
     let signature = &inspection.signature;
     match &signature.signer {
-        Some(signer) => {
-            page.toned_field("signature", Tone::Good, &format!("{}, by the key {signer}", signature.status))
+        Some(signer) => page.styled_field(
+            "signature",
+            TextStyle::Good,
+            &format!("{}, by the key {signer}", signature.status),
+        ),
+        None => {
+            page.styled_field("signature", TextStyle::Bad, &format!("NOT TRUSTED ({})", signature.status))
         }
-        None => page.toned_field("signature", Tone::Bad, &format!("NOT TRUSTED ({})", signature.status)),
     };
     if let Some(reason) = &signature.reason {
         page.field("", reason);
@@ -114,30 +125,30 @@ fn identity(page: &mut Page, inspection: &Inspection) {
     }
 }
 
-fn reach(page: &mut Page, inspection: &Inspection) {
+fn reach(page: &mut Page, inspection: &PackageInspection) {
     page.heading("NETWORK");
     match inspection.network.is_empty() {
-        true => page.toned(Tone::Good, "none: it cannot reach any host"),
+        true => page.styled(TextStyle::Good, "none: it cannot reach any host"),
         false => page,
     };
     for host in &inspection.network {
         let clear = host.starts_with("http://");
-        let tone = if clear { Tone::Bad } else { Tone::Doubtful };
-        page.toned(tone, &if clear { format!("{host} (not encrypted)") } else { host.clone() });
+        let tone = if clear { TextStyle::Bad } else { TextStyle::Doubtful };
+        page.styled(tone, &if clear { format!("{host} (not encrypted)") } else { host.clone() });
     }
     if !inspection.methods.is_empty() {
         let (extra, everyones) = (inspection.methods.join(", "), EVERYONES_METHODS.join(", "));
-        page.toned(Tone::Doubtful, &format!("methods: {extra}, besides {everyones}"));
+        page.styled(TextStyle::Doubtful, &format!("methods: {extra}, besides {everyones}"));
     }
     page.heading("CREDENTIALS");
     match inspection.credentials.is_empty() {
-        true => page.toned(Tone::Good, "none"),
+        true => page.styled(TextStyle::Good, "none"),
         false => page,
     };
     for credential in &inspection.credentials {
-        page.toned(Tone::Doubtful, &credential.to_string());
+        page.styled(TextStyle::Doubtful, &credential.to_string());
         for host in credential.hosts.iter().filter(|host| host.starts_with("http://")) {
-            page.toned(Tone::Bad, &format!("  {host} gets it unencrypted"));
+            page.styled(TextStyle::Bad, &format!("  {host} gets it unencrypted"));
         }
     }
 }
@@ -156,7 +167,7 @@ fn import(import: &ImportView) -> [String; 3] {
 /// An amount in a unit that people read.
 fn shown(amount: u64, limit: &LimitView) -> String {
     match limit.unit {
-        "bytes" => page::bytes(amount),
+        "bytes" => layout::bytes(amount),
         "ms" if amount.is_multiple_of(1000) => format!("{} s", amount / 1000),
         "ms" => format!("{amount} ms"),
         _ => thousands(amount),
@@ -184,14 +195,14 @@ fn describe(page: &mut Page, operation: &OperationView, reaches: bool) {
     page.block(
         4,
         match operation.effect {
-            Some(Effect::ReadOnly) => {
+            Some(OperationEffect::ReadOnly) => {
                 "Declared read_only: changes nothing; the host lets it send GET, HEAD and OPTIONS alone."
             }
-            Some(Effect::Additive) => "Declared additive: adds, and neither overwrites nor removes.",
-            Some(Effect::Convergent) => {
+            Some(OperationEffect::Additive) => "Declared additive: adds, and neither overwrites nor removes.",
+            Some(OperationEffect::Convergent) => {
                 "Declared convergent: may overwrite or remove; the same arguments again change nothing more."
             }
-            Some(Effect::Destructive) => "Declared destructive: may overwrite or remove.",
+            Some(OperationEffect::Destructive) => "Declared destructive: may overwrite or remove.",
             None if reaches => "Its effect is not declared: take it for destructive.",
             None => "Its effect is not declared; it reaches no host.",
         },
@@ -205,12 +216,12 @@ fn describe(page: &mut Page, operation: &OperationView, reaches: bool) {
 /// What the manifest says of repeating it, and what the host does about that.
 fn idempotency(operation: &OperationView) -> &'static str {
     match (operation.idempotency, operation.repeat) {
-        (Idempotency::Declared, _) => "Declared idempotent: repeated by the host, whatever it sends.",
-        (Idempotency::NotIdempotent, _) => "Not idempotent: never repeated by the host.",
-        (Idempotency::Undeclared, RepeatRule::Always) => {
+        (DeclaredIdempotency::Declared, _) => "Declared idempotent: repeated by the host, whatever it sends.",
+        (DeclaredIdempotency::NotIdempotent, _) => "Not idempotent: never repeated by the host.",
+        (DeclaredIdempotency::Undeclared, RepeatRule::Always) => {
             "Idempotency undeclared: repeated by the host, since it only reads."
         }
-        (Idempotency::Undeclared, _) => {
+        (DeclaredIdempotency::Undeclared, _) => {
             "Idempotency undeclared: not repeated by the host once it sent anything but GET, HEAD, OPTIONS, TRACE, PUT or \
              DELETE without the call's idempotency key."
         }

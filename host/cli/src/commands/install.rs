@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use cofferdam_core::digest::Digest;
-use cofferdam_runtime::host::{Inspection, InstallOptions, Installed};
+use cofferdam_runtime::host::{InstallOptions, Installed, PackageInspection};
 
-use crate::page::{Page, Tone};
-use crate::report::Stop;
+use crate::layout::{Page, TextStyle};
+use crate::report::CommandError;
 use crate::session::{Session, signature_path};
 use crate::{files, progress, runtime};
 
@@ -51,7 +51,7 @@ fn digest(text: &str) -> Result<Digest, String> {
 }
 
 /// Shows what is about to be trusted, verifies, installs.
-pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
+pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let Args { package, signature, hash, allow_unsigned, allow_downgrade } = args;
     let bytes = files::read_package(&package)?;
     let signature = match signature {
@@ -88,7 +88,7 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
 }
 
 /// What is about to be trusted, before it is.
-fn announce(session: &Session<'_>, inspection: &Inspection, there: Option<String>) {
+fn announce(session: &Session<'_>, inspection: &PackageInspection, there: Option<String>) {
     let signer = match (&inspection.signature.signer, inspection.signature.status.as_str()) {
         (Some(signer), status) => format!("{status}, by the key {signer}"),
         (None, status) => status.to_owned(),
@@ -115,7 +115,7 @@ fn announce(session: &Session<'_>, inspection: &Inspection, there: Option<String
 fn page(installed: &Installed) -> Page {
     let mut page = Page::default();
     let did = if installed.already_installed { "was there" } else { "installed" };
-    page.toned_field(did, Tone::Good, &format!("{}@{}", installed.name, installed.version));
+    page.styled_field(did, TextStyle::Good, &format!("{}@{}", installed.name, installed.version));
     let previous = installed.previous.as_ref().filter(|previous| **previous != installed.version);
     if let (false, Some(previous)) = (installed.already_installed, previous) {
         page.field("version", &format!("{previous} -> {}", installed.version));

@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use cofferdam_core::document::Refused;
+use cofferdam_core::document::InvalidValue;
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_model::trust::{KeyId, PublicKey, SecretKey};
 use serde::Serialize;
 
 use crate::files;
-use crate::page::Page;
-use crate::report::Stop;
+use crate::layout::Page;
+use crate::report::CommandError;
 use crate::session::Session;
 
 /// Makes signing keys.
@@ -51,24 +51,24 @@ pub(crate) struct PublicArgs {
 
 /// Of a key, what everybody may know.
 #[derive(Debug, Serialize)]
-struct Shown {
+struct PublicKeyView {
     file: PathBuf,
     public_key: PublicKey,
     key_id: KeyId,
 }
 
 /// Makes or shows a key.
-pub(crate) fn run(command: Command, session: &Session<'_>) -> Result<(), Stop> {
+pub(crate) fn run(command: Command, session: &Session<'_>) -> Result<(), CommandError> {
     match command {
         Command::Generate(args) => generate(args.out, session),
         Command::Public(args) => public(args.file, session),
     }
 }
 
-fn generate(file: PathBuf, session: &Session<'_>) -> Result<(), Stop> {
+fn generate(file: PathBuf, session: &Session<'_>) -> Result<(), CommandError> {
     let key = SecretKey::generate().map_err(|refused| refusal(&refused, HostErrorKind::Internal))?;
     files::write_new_secret(&file, &key.to_text())?;
-    let shown = Shown { public_key: key.public(), key_id: key.public().id(), file };
+    let shown = PublicKeyView { public_key: key.public(), key_id: key.public().id(), file };
     session.ui.result(&shown, || {
         let mut page = Page::default();
         page.field("key file", &files::shown(&shown.file));
@@ -83,9 +83,9 @@ fn generate(file: PathBuf, session: &Session<'_>) -> Result<(), Stop> {
     Ok(())
 }
 
-fn public(file: PathBuf, session: &Session<'_>) -> Result<(), Stop> {
+fn public(file: PathBuf, session: &Session<'_>) -> Result<(), CommandError> {
     let public_key = read(&file)?.public();
-    let shown = Shown { key_id: public_key.id(), public_key, file };
+    let shown = PublicKeyView { key_id: public_key.id(), public_key, file };
     session.ui.result(&shown, || {
         let mut page = Page::default();
         page.line(&shown.public_key.to_string());
@@ -99,12 +99,12 @@ pub(super) fn read(path: &Path) -> Result<SecretKey, HostError> {
     SecretKey::parse(&text).map_err(|refused| {
         let message = format!("The key file {} cannot be used: {}.", files::shown(path), refused.message());
         HostError::new(HostErrorKind::Validation, message)
-            .hint(format!("{}.", files::capitalised(refused.fix())))
+            .with_hint(format!("{}.", files::capitalised(refused.fix())))
     })
 }
 
 /// What a value was refused for, as an error.
-pub(super) fn refusal(refused: &Refused, kind: HostErrorKind) -> HostError {
+pub(super) fn refusal(refused: &InvalidValue, kind: HostErrorKind) -> HostError {
     HostError::new(kind, format!("{}.", files::capitalised(refused.message())))
-        .hint(format!("{}.", files::capitalised(refused.fix())))
+        .with_hint(format!("{}.", files::capitalised(refused.fix())))
 }

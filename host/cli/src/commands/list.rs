@@ -3,8 +3,8 @@
 use cofferdam_runtime::call::REBUILD;
 use serde::Serialize;
 
-use crate::page::Page;
-use crate::report::Stop;
+use crate::layout::Page;
+use crate::report::CommandError;
 use crate::session::Session;
 
 const EXAMPLES: &str = "\
@@ -20,17 +20,17 @@ Examples:
 pub(crate) struct Args {}
 
 #[derive(Debug, Serialize)]
-struct Line {
+struct ConnectorLine {
     name: String,
     version: String,
     hash: String,
 }
 
 /// Lists.
-pub(crate) fn run(Args {}: Args, session: &Session<'_>) -> Result<(), Stop> {
+pub(crate) fn run(Args {}: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let host = session.host()?;
     let entries = host.list()?;
-    let lines = entries.iter().map(|entry| Line {
+    let lines = entries.iter().map(|entry| ConnectorLine {
         name: entry.name.to_string(),
         version: entry.version.to_string(),
         hash: format!("sha256:{}", entry.digest),
@@ -38,7 +38,7 @@ pub(crate) fn run(Args {}: Args, session: &Session<'_>) -> Result<(), Stop> {
     let lines: Vec<_> = lines.collect();
     session.ui.result(&lines, || {
         let mut page = Page::default();
-        let row = |line: &Line| [format!("{}@{}", line.name, line.version), line.hash.clone()];
+        let row = |line: &ConnectorLine| [format!("{}@{}", line.name, line.version), line.hash.clone()];
         if !lines.is_empty() {
             page.table(["CONNECTOR", "HASH"], lines.iter().map(row).collect());
         }

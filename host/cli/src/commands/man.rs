@@ -6,7 +6,7 @@ use clap::CommandFactory as _;
 
 use crate::args::Cli;
 use crate::files;
-use crate::report::Stop;
+use crate::report::CommandError;
 use crate::session::Session;
 
 const EXAMPLES: &str = "\
@@ -23,7 +23,7 @@ pub(crate) struct Args {
 }
 
 /// Writes them.
-pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
+pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     clap_mangen::generate_to(Cli::command(), &args.dir)
         .map_err(|error| files::unwritable(&args.dir, error))?;
     session.ui.note(&format!("manual pages written to {}", files::shown(&args.dir)));

@@ -2,15 +2,14 @@
 
 pub(super) mod action;
 pub(super) mod audit;
+mod batch;
 pub(super) mod binding;
 pub(super) mod breaker;
 pub(super) mod build;
 pub(super) mod call;
 pub(super) mod completions;
-mod each;
 pub(super) mod explain;
 mod fallback;
-mod floor;
 pub(super) mod inspect;
 pub(super) mod install;
 pub(super) mod key;
@@ -18,6 +17,7 @@ pub(super) mod list;
 pub(super) mod man;
 #[cfg(feature = "server")]
 pub(super) mod mcp;
+mod minimum_version;
 pub(super) mod pack;
 mod packaging;
 pub(super) mod recover;
@@ -32,11 +32,11 @@ pub(super) mod verify;
 pub(super) mod why;
 
 use super::args::Command;
-use super::report::Stop;
+use super::report::CommandError;
 use super::session::Session;
 
 /// Does what was asked.
-pub(super) fn run(command: Command, session: &Session<'_>) -> Result<(), Stop> {
+pub(super) fn run(command: Command, session: &Session<'_>) -> Result<(), CommandError> {
     match command {
         Command::Build(args) => build::run(args, session),
         Command::Pack(args) => pack::run(args, session),

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use cofferdam_core::error::HostError;
 use cofferdam_model::package;
 
-use super::packaging::{self, Documentation};
-use crate::report::Stop;
+use super::packaging::{self, DocsSource};
+use crate::report::CommandError;
 use crate::session::Session;
 use crate::{files, runtime};
 
@@ -45,18 +45,18 @@ pub(crate) struct Args {
 }
 
 /// Packs, checks, writes.
-pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
+pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let Args { component, manifest, wit, output, replace } = args;
     let manifest = packaging::read_manifest(&manifest)?;
     let output = output.unwrap_or_else(|| packaging::file_name(manifest.name(), manifest.version()).into());
     packaging::check_output(&output)?;
-    let mut docs = Documentation::Wit(packaging::read_wit(&wit)?);
+    let mut docs = DocsSource::Wit(packaging::read_wit(&wit)?);
     let mut component = files::read_package(&component)?;
     if replace {
         // Unverified bytes: the worker parses them before this process looks for their sections.
         runtime::block_on(async { Ok(session.parser()?.operations(component.clone()).await?) })?;
         if wit.is_empty() {
-            docs = Documentation::Kept(package::extract(&component).map_err(HostError::from)?.docs);
+            docs = DocsSource::Kept(package::extract(&component).map_err(HostError::from)?.docs);
         }
         component = package::strip(&component).map_err(HostError::from)?;
     }

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::RepeatRule;
 use cofferdam_model::manifest::{ConnectorName, Manifest};
-use cofferdam_model::package::{self, Docs, Package, PackageError};
+use cofferdam_model::package::{self, ConnectorDocs, Package, PackageError};
 use semver::Version;
 use serde::Serialize;
 
-use crate::page::{self, Page};
-use crate::report::Stop;
+use crate::layout::{self, Page};
+use crate::report::CommandError;
 use crate::session::{Session, signature_path};
 use crate::{files, progress};
 
@@ -29,19 +29,19 @@ version = \"0.1.0\"
 
 /// What was made.
 #[derive(Debug, Serialize)]
-struct Made {
+struct PackageSummary {
     path: PathBuf,
     name: ConnectorName,
     version: Version,
     hash: String,
     size: u64,
-    operations: Vec<Operation>,
+    operations: Vec<OperationSummary>,
     /// What the manifest names and the component does not import.
     unused_imports: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
-struct Operation {
+struct OperationSummary {
     name: String,
     signature: String,
     documented: bool,
@@ -52,7 +52,7 @@ pub(super) fn read_manifest(path: &Path) -> Result<Manifest, HostError> {
     if !path.exists() {
         let message = format!("There is no manifest: {} does not exist.", files::shown(path));
         let hint = format!("Make one, with what is true of your connector:\n{MINIMAL}");
-        return Err(HostError::new(HostErrorKind::InputUnreadable, message).hint(hint));
+        return Err(HostError::new(HostErrorKind::InputUnreadable, message).with_hint(hint));
     }
     let text = files::read_text("The manifest", path)?;
     Manifest::parse(&files::shown(path), &text).map_err(files::document_error)
@@ -72,11 +72,11 @@ pub(super) fn file_name(name: &ConnectorName, version: &Version) -> String {
 }
 
 /// Where the documentation of the operations comes from.
-pub(super) enum Documentation {
+pub(super) enum DocsSource {
     /// WIT files, each with the name that messages call it by.
     Wit(Vec<(String, String)>),
     /// The package that it was made of.
-    Kept(Docs),
+    Kept(ConnectorDocs),
 }
 
 /// Refuses an output that cannot be written, before the work is done and not after.
@@ -93,18 +93,20 @@ pub(super) async fn finish(
     session: &Session<'_>,
     component: &[u8],
     manifest: &Manifest,
-    docs: Documentation,
+    docs: DocsSource,
     output: &Path,
-) -> Result<(), Stop> {
+) -> Result<(), CommandError> {
     let operations = session.parser()?.operations(component.to_vec()).await?;
     let docs = match docs {
-        Documentation::Wit(sources) if sources.is_empty() => Docs::default(),
-        Documentation::Wit(sources) => Docs::from_wit(&sources, &operations).map_err(HostError::from)?,
-        Documentation::Kept(docs) => docs,
+        DocsSource::Wit(sources) if sources.is_empty() => ConnectorDocs::default(),
+        DocsSource::Wit(sources) => {
+            ConnectorDocs::from_wit(&sources, &operations).map_err(HostError::from)?
+        }
+        DocsSource::Kept(docs) => docs,
     };
     let bytes = package::embed(component, manifest.text(), &docs).map_err(|error| match error {
         PackageError::SectionPresent { .. } => {
-            HostError::from(error).hint("To give it another manifest, use `cofferdam pack --replace`.")
+            HostError::from(error).with_hint("To give it another manifest, use `cofferdam pack --replace`.")
         }
         error => error.into(),
     })?;
@@ -113,7 +115,7 @@ pub(super) async fn finish(
     let checking = host.checked_package(bytes);
     let package = progress::during(session.ui, "checking the package (compiling it)", checking).await?;
     files::write_whole(output, package.bytes())?;
-    let made = Made {
+    let made = PackageSummary {
         path: output.to_owned(),
         name: manifest.name().clone(),
         version: manifest.version().clone(),
@@ -127,14 +129,14 @@ pub(super) async fn finish(
     Ok(())
 }
 
-fn operation(operation: &package::Operation, docs: &Docs) -> Operation {
+fn operation(operation: &package::OperationSignature, docs: &ConnectorDocs) -> OperationSummary {
     let name = operation.name().json();
     let documented = docs.operation(name).is_some();
-    Operation { name: name.to_owned(), signature: operation.to_string(), documented }
+    OperationSummary { name: name.to_owned(), signature: operation.to_string(), documented }
 }
 
 /// What to do next, and what could be better.
-fn advise(session: &Session<'_>, made: &Made, package: &Package) {
+fn advise(session: &Session<'_>, made: &PackageSummary, package: &Package) {
     let unused = &made.unused_imports;
     if !unused.is_empty() {
         session.ui.warn(&format!(
@@ -174,10 +176,10 @@ fn advise(session: &Session<'_>, made: &Made, package: &Package) {
     session.ui.note(&format!("next: cofferdam sign {path} --key YOUR.key{replace}"));
 }
 
-impl Made {
+impl PackageSummary {
     fn page(&self) -> Page {
         let mut page = Page::default();
-        page.field("package", &format!("{} ({})", files::shown(&self.path), page::bytes(self.size)));
+        page.field("package", &format!("{} ({})", files::shown(&self.path), layout::bytes(self.size)));
         page.field("connector", &format!("{}@{}", self.name, self.version));
         page.field("hash", &self.hash);
         for (at, operation) in self.operations.iter().enumerate() {
@@ -209,6 +211,6 @@ mod tests {
     #[test]
     fn a_missing_manifest_is_answered_with_one_to_copy() {
         let error = read_manifest(Path::new("/no/such/connector.toml")).unwrap_err();
-        assert!(error.hint_text().unwrap().contains("[connector]\nname = "), "{error}");
+        assert!(error.hint().unwrap().contains("[connector]\nname = "), "{error}");
     }
 }

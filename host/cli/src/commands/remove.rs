@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use crate::page::Page;
-use crate::report::Stop;
+use crate::layout::Page;
+use crate::report::CommandError;
 use crate::session::{Session, resolve};
 
 const EXAMPLES: &str = "\
@@ -20,15 +20,15 @@ pub(crate) struct Args {
 }
 
 /// Removes.
-pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
+pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     #[derive(Serialize)]
-    struct Removed {
+    struct RemovedConnector {
         removed: String,
     }
     let host = session.host()?;
     let connector = resolve(&host, &args.connector)?;
     host.remove(&connector)?;
-    let removed = Removed { removed: connector.to_string() };
+    let removed = RemovedConnector { removed: connector.to_string() };
     session.ui.result(&removed, || {
         let mut page = Page::default();
         page.field("removed", &removed.removed);

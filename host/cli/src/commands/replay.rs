@@ -3,7 +3,7 @@
 use cofferdam_core::error::Error;
 
 use crate::commands::audit;
-use crate::report::{Stop, exit_code};
+use crate::report::{CommandError, exit_code};
 use crate::session::Session;
 
 const EXAMPLES: &str = "\
@@ -24,9 +24,9 @@ pub(crate) struct Args {
 }
 
 /// Prints it.
-pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
+pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let host = session.host()?;
-    match host.replay(&audit::named(&host, &args.id)?)? {
+    match host.replay(&audit::resolve_id(&host, &args.id)?)? {
         Ok(value) if session.ui.json() => session.ui.text_of_json(&value),
         Ok(value) => match serde_json::from_str(&value) {
             Ok(value) => session.ui.value(&value),
@@ -37,10 +37,10 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
 }
 
 /// As `call` shows it.
-fn ended(session: &Session<'_>, error: Error) -> Result<(), Stop> {
+fn ended(session: &Session<'_>, error: Error) -> Result<(), CommandError> {
     if session.ui.json() {
         session.ui.line_of_json(&error)?;
-        return Err(Stop::Shown(exit_code(&error)));
+        return Err(CommandError::Shown(exit_code(&error)));
     }
-    Err(Stop::Recorded(error))
+    Err(CommandError::Recorded(error))
 }

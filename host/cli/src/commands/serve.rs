@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 
 use cofferdam_server::http_api::HttpApi;
-use cofferdam_server::server::{Listening, Shutdown};
+use cofferdam_server::server::{BoundServer, Shutdown};
 use serde::Serialize;
 
-use crate::listen::{Listen, Pace, note_who_can_ask};
-use crate::page::Page;
-use crate::private::AllowPrivate;
-use crate::report::Stop;
+use crate::allow_private::AllowPrivate;
+use crate::layout::Page;
+use crate::listen::{ListenArgs, ServerLimits, note_who_can_ask};
+use crate::report::CommandError;
 use crate::runtime;
 use crate::session::Session;
 
@@ -19,7 +19,7 @@ const TOKEN: &str = "COFFERDAM_SERVE_TOKEN";
 const EXAMPLES: &str = "\
 POST /v1/calls makes one call, POST /v1/actions/NAME/run runs an action, GET /v1/audit/ID says what is on record of \
 either, GET /openapi.json describes all of it, and GET /healthz says whether the process lives. Ctrl-C or SIGTERM ends it: nothing new is taken, what runs may come to its \
-end for a while (--grace), and is cancelled then; a second one cancels at once. docs/serve.md has more.
+end for a while (--grace), and is cancelled then; a second one cancels at once. docs/guides/http-api.md has more.
 
 Examples:
   cofferdam serve
@@ -38,10 +38,10 @@ pub(crate) struct Args {
     listen: SocketAddr,
 
     #[command(flatten)]
-    over: Listen,
+    over: ListenArgs,
 
     #[command(flatten)]
-    pace: Pace,
+    limits: ServerLimits,
 
     #[command(flatten)]
     private: AllowPrivate,
@@ -49,22 +49,22 @@ pub(crate) struct Args {
 
 /// That it can be asked.
 #[derive(Serialize)]
-struct Ready<'a> {
+struct ReadyNotice<'a> {
     listening: &'a str,
 }
 
 /// Serves until it is told to end.
-pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
-    let settings = args.over.settings(args.listen, TOKEN, &args.pace)?;
+pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
+    let settings = args.over.settings(args.listen, TOKEN, &args.limits)?;
     let has_token = settings.has_token();
-    let host =
-        session.serving_host_with(|builder| args.private.of(builder).concurrency(args.pace.concurrency))?;
+    let host = session
+        .serving_host_with(|builder| args.private.apply_to(builder).concurrency(args.limits.concurrency))?;
     let shutdown = Shutdown::new();
     let serving = async {
-        let listening = Listening::bind(settings).await?;
+        let listening = BoundServer::bind(settings).await?;
         let url = listening.url();
         note_who_can_ask(session.ui, has_token);
-        session.ui.result(&Ready { listening: &url }, || {
+        session.ui.result(&ReadyNotice { listening: &url }, || {
             let mut page = Page::default();
             page.field("listening", &url);
             page

@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 
 use cofferdam_core::error::{HostError, HostErrorKind};
-use cofferdam_model::trust::{self, Envelope, EnvelopeError, KeyId, SecretKey, Statement};
+use cofferdam_model::trust::{self, Envelope, EnvelopeError, KeyId, ReleaseStatement, SecretKey};
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::key;
 use crate::files;
-use crate::page::Page;
-use crate::report::Stop;
+use crate::layout::Page;
+use crate::report::CommandError;
 use crate::session::{Session, signature_path};
 
 const EXAMPLES: &str = "\
@@ -45,7 +45,7 @@ pub(crate) struct Args {
 
 /// What was signed.
 #[derive(Debug, Serialize)]
-struct Signed {
+struct SignedPackage {
     signature: PathBuf,
     connector: String,
     hash: String,
@@ -54,7 +54,7 @@ struct Signed {
 }
 
 /// Signs, and writes the envelope.
-pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
+pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let Args { package, key, output, replace } = args;
     let path = output.unwrap_or_else(|| signature_path(&package));
     let package = session.parser()?.open_blocking(files::read_package(&package)?)?;
@@ -64,13 +64,13 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
         false => files::read_if_there("The signature file", &path)?,
     };
     let (name, version) = (package.manifest().name(), package.manifest().version());
-    let statement = Statement::new(name.clone(), version.clone(), *package.digest(), Timestamp::now());
+    let statement = ReleaseStatement::new(name.clone(), version.clone(), *package.digest(), Timestamp::now());
     let envelope = match there {
         None => trust::sign(&key, &statement),
         Some(bytes) => add(&bytes, &key, &statement).map_err(|reason| conflict(&path, &reason))?,
     };
     files::write_whole(&path, envelope.to_json().as_bytes())?;
-    let signed = Signed {
+    let signed = SignedPackage {
         connector: format!("{name}@{version}"),
         hash: format!("sha256:{}", package.digest()),
         key_id: key.public().id(),
@@ -81,7 +81,7 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
 }
 
 /// Adds the key's signature to an envelope that is about the same package.
-fn add(bytes: &[u8], key: &SecretKey, statement: &Statement) -> Result<Envelope, String> {
+fn add(bytes: &[u8], key: &SecretKey, statement: &ReleaseStatement) -> Result<Envelope, String> {
     let reason = |error: EnvelopeError| error.to_string();
     let mut envelope = Envelope::parse(bytes).map_err(reason)?;
     let there = envelope.unverified_statement().map_err(reason)?;
@@ -98,10 +98,10 @@ fn add(bytes: &[u8], key: &SecretKey, statement: &Statement) -> Result<Envelope,
 fn conflict(path: &std::path::Path, reason: &str) -> HostError {
     let message = format!("No signature can be added to {}: {reason}.", files::shown(path));
     HostError::new(HostErrorKind::Conflict, message)
-        .hint("Pass --replace to sign anew, or name another file with --output.")
+        .with_hint("Pass --replace to sign anew, or name another file with --output.")
 }
 
-impl Signed {
+impl SignedPackage {
     fn page(&self) -> Page {
         let mut page = Page::default();
         page.field("signature", &files::shown(&self.signature));
@@ -122,9 +122,9 @@ mod tests {
     use cofferdam_core::digest::Digest;
     use cofferdam_model::manifest::ConnectorName;
 
-    fn statement(name: &str, version: &str, bytes: &[u8]) -> Statement {
+    fn statement(name: &str, version: &str, bytes: &[u8]) -> ReleaseStatement {
         let name = ConnectorName::parse(name).unwrap();
-        Statement::new(name, version.parse().unwrap(), Digest::of(bytes), Timestamp::UNIX_EPOCH)
+        ReleaseStatement::new(name, version.parse().unwrap(), Digest::sha256(bytes), Timestamp::UNIX_EPOCH)
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! `trust`: whose connectors may run here, and which.
 
 use cofferdam_core::error::{HostError, HostErrorKind};
-use cofferdam_model::trust::{KeyEntry, KeyStatus, Keyring, PublicKey, Scope, TrustChange};
+use cofferdam_model::trust::{KeyEntry, KeyStatus, Keyring, PublicKey, SigningScope, TrustChange};
 use jiff::civil::{Date, time};
 use jiff::{Timestamp, tz::TimeZone};
 use serde::Serialize;
 
 use super::key::refusal;
-use crate::page::{Page, Tone};
-use crate::report::Stop;
+use crate::layout::{Page, TextStyle};
+use crate::report::CommandError;
 use crate::session::Session;
 
 /// Says whose connectors may run here, and which.
@@ -18,7 +18,7 @@ pub(crate) enum Command {
     List(ListArgs),
     Remove(RemoveArgs),
     Revoke(RevokeArgs),
-    Floor(super::floor::Args),
+    Floor(super::minimum_version::Args),
 }
 
 const ADD_EXAMPLES: &str = "\
@@ -38,7 +38,7 @@ pub(crate) struct AddArgs {
 
     /// What it is trusted for: a connector's name, or all of one owner's; may be given several times.
     #[arg(long = "for", value_name = "SCOPE", required = true, value_parser = scope)]
-    scopes: Vec<Scope>,
+    scopes: Vec<SigningScope>,
 
     /// The last day on which it is trusted, like 2027-12-31 (UTC), or the last moment.
     #[arg(long, value_name = "DATE", value_parser = moment)]
@@ -95,18 +95,18 @@ pub(crate) struct RevokeArgs {
 }
 
 /// Reads or changes the keyring.
-pub(crate) fn run(command: Command, session: &Session<'_>) -> Result<(), Stop> {
+pub(crate) fn run(command: Command, session: &Session<'_>) -> Result<(), CommandError> {
     match command {
         Command::Add(args) => add(args, session),
         Command::List(ListArgs {}) => list(session),
         Command::Remove(args) => remove(&args.id, session),
         Command::Revoke(args) => revoke(&args, session),
-        Command::Floor(args) => super::floor::run(args, session),
+        Command::Floor(args) => super::minimum_version::run(args, session),
     }
 }
 
-fn scope(text: &str) -> Result<Scope, String> {
-    Scope::parse(text).map_err(|refused| refused.to_string())
+fn scope(text: &str) -> Result<SigningScope, String> {
+    SigningScope::parse(text).map_err(|refused| refused.to_string())
 }
 
 /// A moment, or the last second of a day.
@@ -119,7 +119,7 @@ fn moment(text: &str) -> Result<Timestamp, String> {
     last.map(|last| last.timestamp()).map_err(|error| error.to_string())
 }
 
-fn add(args: AddArgs, session: &Session<'_>) -> Result<(), Stop> {
+fn add(args: AddArgs, session: &Session<'_>) -> Result<(), CommandError> {
     let AddArgs { key, scopes, not_after, comment } = args;
     let key = PublicKey::parse(&key).map_err(|refused| refusal(&refused, HostErrorKind::Validation))?;
     let now = Timestamp::now();
@@ -137,7 +137,7 @@ fn add(args: AddArgs, session: &Session<'_>) -> Result<(), Stop> {
     changed(session, did, view)
 }
 
-fn list(session: &Session<'_>) -> Result<(), Stop> {
+fn list(session: &Session<'_>) -> Result<(), CommandError> {
     let now = Timestamp::now();
     let keyring = session.keyring()?.load()?;
     let keys: Vec<_> = keyring.entries().iter().map(|entry| KeyView::new(entry, now)).collect();
@@ -155,7 +155,7 @@ fn list(session: &Session<'_>) -> Result<(), Stop> {
     Ok(())
 }
 
-fn remove(id: &str, session: &Session<'_>) -> Result<(), Stop> {
+fn remove(id: &str, session: &Session<'_>) -> Result<(), CommandError> {
     let now = Timestamp::now();
     let view = session.keyring()?.update(|keyring| {
         let (id, view) = find(keyring, id).map(|entry| (*entry.id(), KeyView::new(entry, now)))?;
@@ -165,7 +165,7 @@ fn remove(id: &str, session: &Session<'_>) -> Result<(), Stop> {
     changed(session, "removed", view)
 }
 
-fn revoke(args: &RevokeArgs, session: &Session<'_>) -> Result<(), Stop> {
+fn revoke(args: &RevokeArgs, session: &Session<'_>) -> Result<(), CommandError> {
     let now = Timestamp::now();
     let view = session.keyring()?.update(|keyring| {
         let key = match PublicKey::parse(&args.id) {
@@ -183,17 +183,17 @@ fn find<'k>(keyring: &'k Keyring, text: &str) -> Result<&'k KeyEntry, HostError>
     keyring.find(text).map_err(|refused| refusal(&refused, HostErrorKind::Validation))
 }
 
-fn changed(session: &Session<'_>, did: &'static str, key: KeyView) -> Result<(), Stop> {
+fn changed(session: &Session<'_>, did: &'static str, key: KeyView) -> Result<(), CommandError> {
     #[derive(Serialize)]
-    struct Changed {
+    struct KeyringChange {
         change: &'static str,
         key: KeyView,
     }
-    let changed = Changed { change: did, key };
+    let changed = KeyringChange { change: did, key };
     session.ui.result(&changed, || {
         let key = &changed.key;
         let mut page = Page::default();
-        page.toned_field(changed.change, key.tone, &key.id);
+        page.styled_field(changed.change, key.tone, &key.id);
         page.field("key", &key.key);
         page.field("status", key.status);
         if !key.scopes.is_empty() {
@@ -217,7 +217,7 @@ struct KeyView {
     key: String,
     status: &'static str,
     #[serde(skip)]
-    tone: Tone,
+    tone: TextStyle,
     scopes: Vec<String>,
     comment: Option<String>,
     added: Option<String>,
@@ -229,9 +229,9 @@ struct KeyView {
 impl KeyView {
     fn new(entry: &KeyEntry, now: Timestamp) -> Self {
         let (status, tone) = match entry.status(now) {
-            KeyStatus::Trusted => ("trusted", Tone::Good),
-            KeyStatus::Expired => ("expired", Tone::Doubtful),
-            KeyStatus::Revoked => ("revoked", Tone::Bad),
+            KeyStatus::Trusted => ("trusted", TextStyle::Good),
+            KeyStatus::Expired => ("expired", TextStyle::Doubtful),
+            KeyStatus::Revoked => ("revoked", TextStyle::Bad),
         };
         let date = |moment: Option<Timestamp>| moment.map(|moment| moment.to_string());
         Self {

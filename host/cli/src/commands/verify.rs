@@ -5,8 +5,8 @@ use cofferdam_runtime::call::ConnectorRef;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::page::{Page, Tone};
-use crate::report::{Stop, unlogged};
+use crate::layout::{Page, TextStyle};
+use crate::report::{CommandError, unlogged};
 use crate::session::{Session, resolve};
 use crate::{progress, runtime};
 
@@ -34,23 +34,23 @@ pub(crate) struct Args {
 
 /// What was found.
 #[derive(Debug, Default, Serialize)]
-struct Report {
-    connectors: Vec<Checked>,
+struct VerifyReport {
+    connectors: Vec<CheckedConnector>,
     /// What lies among the packages and is none, or is there twice; only with `--rebuild-index`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    skipped: Vec<Skipped>,
+    skipped: Vec<SkippedDirectory>,
 }
 
 /// A directory that the new index leaves out.
 #[derive(Debug, Serialize)]
-struct Skipped {
+struct SkippedDirectory {
     directory: String,
     reason: String,
 }
 
 /// One connector's result.
 #[derive(Debug, Serialize)]
-struct Checked {
+struct CheckedConnector {
     connector: String,
     ok: bool,
     /// What stands under `error` in the envelope.
@@ -61,14 +61,15 @@ struct Checked {
 }
 
 /// Verifies one after the other.
-pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
+pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let host = session.host()?;
-    let mut report = Report::default();
+    let mut report = VerifyReport::default();
     if args.rebuild_index {
         let rebuilt = host.rebuild_index()?;
         session.ui.note(&format!("the index is made anew; packages in it: {}", rebuilt.entries.len()));
         let skipped = rebuilt.skipped.into_iter();
-        report.skipped = skipped.map(|it| Skipped { directory: it.directory, reason: it.reason }).collect();
+        report.skipped =
+            skipped.map(|it| SkippedDirectory { directory: it.directory, reason: it.reason }).collect();
     }
     let connectors: Vec<ConnectorRef> = if args.connectors.is_empty() {
         host.list()?.into_iter().map(|entry| ConnectorRef::new(entry.name, entry.version)).collect()
@@ -84,7 +85,7 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
             if let Err(error) = &outcome {
                 first_failure.get_or_insert(error.exit_code());
             }
-            checked.push(Checked::new(connector, outcome.err().as_ref()));
+            checked.push(CheckedConnector::new(connector, outcome.err().as_ref()));
         }
         Ok(checked)
     })?;
@@ -92,10 +93,10 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
     if report.connectors.is_empty() {
         session.ui.note("No connector is installed.");
     }
-    first_failure.map_or(Ok(()), |code| Err(Stop::Shown(code)))
+    first_failure.map_or(Ok(()), |code| Err(CommandError::Shown(code)))
 }
 
-impl Checked {
+impl CheckedConnector {
     fn new(connector: &ConnectorRef, error: Option<&Error>) -> Self {
         Self {
             connector: connector.to_string(),
@@ -106,15 +107,15 @@ impl Checked {
     }
 }
 
-fn page(report: &Report) -> Page {
+fn page(report: &VerifyReport) -> Page {
     let mut page = Page::default();
-    for Skipped { directory, reason } in &report.skipped {
-        page.toned_field("skipped", Tone::Doubtful, directory).field("", reason);
+    for SkippedDirectory { directory, reason } in &report.skipped {
+        page.styled_field("skipped", TextStyle::Doubtful, directory).field("", reason);
     }
-    for Checked { connector, ok, message, .. } in &report.connectors {
+    for CheckedConnector { connector, ok, message, .. } in &report.connectors {
         match ok {
-            true => page.toned_field("ok", Tone::Good, connector),
-            false => page.toned_field("NOT OK", Tone::Bad, connector).field("", message),
+            true => page.styled_field("ok", TextStyle::Good, connector),
+            false => page.styled_field("NOT OK", TextStyle::Bad, connector).field("", message),
         };
     }
     page

@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
-use cofferdam_core::failure::{Boundary, Denial, FailureClass, GrantLine, Permit};
-use cofferdam_runtime::host::Access;
+use cofferdam_core::failure::{Allowed, Denial, FailureBoundary, FailureClass, GrantLine};
+use cofferdam_runtime::host::AccessQuery;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::allow_private::AllowPrivate;
 use crate::files;
-use crate::page::{Page, Tone};
-use crate::private::AllowPrivate;
-use crate::report::Stop;
+use crate::layout::{Page, TextStyle};
+use crate::report::CommandError;
 use crate::session::{Session, is_installed_name, resolve};
 
 const EXAMPLES: &str = "\
@@ -47,25 +47,25 @@ pub(crate) struct Args {
 /// The answer, for programs.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Answer<'a> {
+enum AccessAnswer<'a> {
     Allowed {
         allowed: bool,
         #[serde(flatten)]
-        permit: &'a Permit,
+        permit: &'a Allowed,
     },
     Denied {
         allowed: bool,
         class: FailureClass,
-        boundary: Boundary,
+        boundary: FailureBoundary,
         message: String,
         details: Map<String, Value>,
     },
 }
 
 /// Asks, and shows the answer.
-pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
-    let access = Access::parse(&args.access)?;
-    let host = session.host_with(|builder| args.private.of(builder))?;
+pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
+    let access = AccessQuery::parse(&args.access)?;
+    let host = session.host_with(|builder| args.private.apply_to(builder))?;
     let decision = if is_installed_name(&args.what) {
         host.why(&resolve(&host, &args.what)?, &access, None)?
     } else {
@@ -73,15 +73,17 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
     };
     match decision {
         Ok(permit) => {
-            session.ui.result(&Answer::Allowed { allowed: true, permit: &permit }, || allowed(&permit))?;
+            session
+                .ui
+                .result(&AccessAnswer::Allowed { allowed: true, permit: &permit }, || allowed(&permit))?;
             match permit.missing_binding() {
                 None => Ok(()),
-                Some(missing) => Err(Stop::Shown(missing.class().exit_code())),
+                Some(missing) => Err(CommandError::Shown(missing.class().exit_code())),
             }
         }
         Err(denial) => {
             let class = FailureClass::CapabilityDenied;
-            let answer = Answer::Denied {
+            let answer = AccessAnswer::Denied {
                 allowed: false,
                 class,
                 boundary: denial.boundary().into(),
@@ -89,14 +91,14 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
                 details: denial.details(),
             };
             session.ui.result(&answer, || denied(&denial))?;
-            Err(Stop::Shown(class.exit_code()))
+            Err(CommandError::Shown(class.exit_code()))
         }
     }
 }
 
-fn allowed(permit: &Permit) -> Page {
+fn allowed(permit: &Allowed) -> Page {
     let mut page = Page::default();
-    page.toned_field("allowed", Tone::Good, permit.requested());
+    page.styled_field("allowed", TextStyle::Good, permit.requested());
     for line in permit.granted_by() {
         written(&mut page, "granted by", line);
     }
@@ -104,9 +106,9 @@ fn allowed(permit: &Permit) -> Page {
         page.field("note", note);
     }
     if let Some(missing) = permit.missing_binding() {
-        page.toned_field(
+        page.styled_field(
             "NOT BOUND",
-            Tone::Bad,
+            TextStyle::Bad,
             &format!("a call would end with {}", missing.class().name()),
         );
         page.field("to mend it", missing.suggestion());
@@ -116,10 +118,10 @@ fn allowed(permit: &Permit) -> Page {
 
 fn denied(denial: &Denial) -> Page {
     let mut page = Page::default();
-    page.toned_field("DENIED", Tone::Bad, denial.requested());
+    page.styled_field("DENIED", TextStyle::Bad, denial.requested());
     page.field("why", &denial.message());
     page.field("code", denial.code().name());
-    page.field("boundary", Boundary::from(denial.boundary()).name());
+    page.field("boundary", FailureBoundary::from(denial.boundary()).name());
     if let Some(line) = denial.line() {
         written(&mut page, "to allow it", line);
     }

@@ -1,18 +1,20 @@
 //! What to do about whole classes, about limits, and about failures that were not repeated.
 
+use super::code_info::{CodeInfo, FixOwner, RetryAdvice, TermKind};
 use super::codes::ASK;
-use super::ours::{Again, Kind, Mender, Ours};
 
-use Again::{Backoff, Depends, No, OptIn, WhenTold};
 use FailureClass::{
     BindingFailed, BindingRequired, CapabilityDenied, ConnectorRuntimeError, ExternalApiError, HashMismatch,
     NetworkError, ResourceLimitExceeded, SignatureFailure,
 };
-use Mender::{Author, Caller, Operator, Service};
-use cofferdam_core::failure::{Boundary, Cause, FailureClass, LimitKind, RetryStopped, TimeOf};
+use FixOwner::{Author, Caller, Operator, Service};
+use RetryAdvice::{Backoff, Depends, No, OptIn, WhenTold};
+use cofferdam_core::failure::{
+    DeadlineScope, FailureBoundary, FailureCause, FailureClass, LimitKind, RetryStopped,
+};
 
 /// The code of a failure that hit this limit.
-pub(super) fn of_limit(limit: LimitKind) -> Ours {
+pub(super) fn of_limit(limit: LimitKind) -> CodeInfo {
     let rate = limit == LimitKind::Rate;
     let (again, mended_by) = match limit {
         LimitKind::Rate => (WhenTold, Operator),
@@ -25,16 +27,16 @@ pub(super) fn of_limit(limit: LimitKind) -> Ours {
             "The caller can raise it (`--wall-time`; where `details.of` is `attempt`, `--attempt-timeout`; where it is \
              `action`, its author can, with `timeout`); or ask for less in one call."
         }
-        _ => limit.owner(TimeOf::Call).advice,
+        _ => limit.owner(DeadlineScope::Call).advice,
     };
-    Ours {
+    CodeInfo {
         word: if rate { "host_rate_limit" } else { limit.name() },
-        kind: Kind::Code,
+        kind: TermKind::Code,
         class: Some(ResourceLimitExceeded),
-        boundary: &[Boundary::Sandbox],
+        boundary: &[FailureBoundary::Sandbox],
         meaning: limit.meaning(),
         again,
-        cause: (limit == LimitKind::WallTime).then_some(Cause::WallTime),
+        cause: (limit == LimitKind::WallTime).then_some(FailureCause::WallTime),
         mended_by,
         remedy,
         exit_code: Some(ResourceLimitExceeded.exit_code()),
@@ -42,7 +44,7 @@ pub(super) fn of_limit(limit: LimitKind) -> Ours {
 }
 
 /// What holds for most failures of a class.
-pub(super) fn of_class(class: FailureClass) -> (Again, Mender, &'static str) {
+pub(super) fn of_class(class: FailureClass) -> (RetryAdvice, FixOwner, &'static str) {
     match class {
         CapabilityDenied => (No, Author, ASK),
         BindingRequired => (No, Operator, "Run the command in `details.suggestion`, and call again."),
@@ -75,7 +77,7 @@ pub(super) fn of_class(class: FailureClass) -> (Again, Mender, &'static str) {
 /// Why a failure was not repeated.
 pub(super) const STOPPED: [RetryStopped; 6] = RetryStopped::ALL;
 
-pub(super) fn of_stopped(stopped: &RetryStopped) -> Ours {
+pub(super) fn of_stopped(stopped: &RetryStopped) -> CodeInfo {
     let (meaning, again, mended_by, remedy) = match stopped {
         RetryStopped::MaxAttempts => (
             "Every attempt that the retry profile allows was made.",
@@ -114,9 +116,9 @@ pub(super) fn of_stopped(stopped: &RetryStopped) -> Ours {
             "Call again later, or ask for less at once.",
         ),
     };
-    Ours {
+    CodeInfo {
         word: stopped.name(),
-        kind: Kind::RetryStopped,
+        kind: TermKind::RetryStopped,
         class: None,
         boundary: &[],
         meaning,

@@ -1,32 +1,32 @@
 //! The codes of failures inside the host (`details.code`), each with its class, its advice and its remedy.
 
-use super::ours::{Again, Kind, Mender, Ours};
+use super::code_info::{CodeInfo, FixOwner, RetryAdvice, TermKind};
 
-use Again::{Backoff, Depends, No};
-use Boundary::{Action, ConnectorManifest, Runtime, Sandbox};
+use FailureBoundary::{Action, ConnectorManifest, Runtime, Sandbox};
 use FailureClass::{
     BindingFailed, BindingRequired, CapabilityDenied, ConnectorRuntimeError, HashMismatch, SignatureFailure,
 };
-use Mender::{Author, Caller, Operator, Service};
-use cofferdam_core::failure::{Boundary, Cause, FailureClass};
+use FixOwner::{Author, Caller, Operator, Service};
+use RetryAdvice::{Backoff, Depends, No};
+use cofferdam_core::failure::{FailureBoundary, FailureCause, FailureClass};
 
 /// One row: a code within a class.
-pub(super) struct Code {
+pub(super) struct CodeRow {
     pub(super) word: &'static str,
     pub(super) class: FailureClass,
-    pub(super) boundary: &'static [Boundary],
-    pub(super) again: Again,
-    pub(super) cause: Option<Cause>,
-    pub(super) mended_by: Mender,
+    pub(super) boundary: &'static [FailureBoundary],
+    pub(super) again: RetryAdvice,
+    pub(super) cause: Option<FailureCause>,
+    pub(super) mended_by: FixOwner,
     pub(super) meaning: &'static str,
     pub(super) remedy: &'static str,
 }
 
-impl Code {
-    pub(super) fn ours(&self) -> Ours {
-        Ours {
+impl CodeRow {
+    pub(super) fn to_info(&self) -> CodeInfo {
+        CodeInfo {
             word: self.word,
-            kind: Kind::Code,
+            kind: TermKind::Code,
             class: Some(self.class),
             boundary: self.boundary,
             meaning: self.meaning,
@@ -41,53 +41,53 @@ impl Code {
 
 const fn denied(
     word: &'static str,
-    boundary: &'static [Boundary],
-    mended_by: Mender,
+    boundary: &'static [FailureBoundary],
+    mended_by: FixOwner,
     meaning: &'static str,
     remedy: &'static str,
-) -> Code {
-    Code { word, class: CapabilityDenied, boundary, again: No, cause: None, mended_by, meaning, remedy }
+) -> CodeRow {
+    CodeRow { word, class: CapabilityDenied, boundary, again: No, cause: None, mended_by, meaning, remedy }
 }
 
 const fn signature(
     word: &'static str,
-    mended_by: Mender,
+    mended_by: FixOwner,
     meaning: &'static str,
     remedy: &'static str,
-) -> Code {
+) -> CodeRow {
     let boundary = &[Runtime];
-    Code { word, class: SignatureFailure, boundary, again: No, cause: None, mended_by, meaning, remedy }
+    CodeRow { word, class: SignatureFailure, boundary, again: No, cause: None, mended_by, meaning, remedy }
 }
 
 const fn fault(
     word: &'static str,
-    again: Again,
-    cause: Option<Cause>,
-    mended_by: Mender,
+    again: RetryAdvice,
+    cause: Option<FailureCause>,
+    mended_by: FixOwner,
     meaning: &'static str,
     remedy: &'static str,
-) -> Code {
+) -> CodeRow {
     let boundary = &[Sandbox];
-    Code { word, class: ConnectorRuntimeError, boundary, again, cause, mended_by, meaning, remedy }
+    CodeRow { word, class: ConnectorRuntimeError, boundary, again, cause, mended_by, meaning, remedy }
 }
 
 const fn binding(
     word: &'static str,
     class: FailureClass,
-    again: Again,
-    cause: Option<Cause>,
-    mended_by: Mender,
+    again: RetryAdvice,
+    cause: Option<FailureCause>,
+    mended_by: FixOwner,
     meaning: &'static str,
     remedy: &'static str,
-) -> Code {
-    Code { word, class, boundary: &[Runtime], again, cause, mended_by, meaning, remedy }
+) -> CodeRow {
+    CodeRow { word, class, boundary: &[Runtime], again, cause, mended_by, meaning, remedy }
 }
 
 pub(super) const ASK: &str =
     "`cofferdam why` says which line decides it; `details.allow` has the line that would allow it.";
 pub(super) const REPORT: &str = "Report it to the connector's author, with the audit id.";
 /// The codes of what happens inside: denials, bindings, the connector's own faults, identity.
-pub(super) const CODES: &[Code] = &[
+pub(super) const CODES: &[CodeRow] = &[
     denied(
         "host_not_granted",
         &[Sandbox, Action],
@@ -210,7 +210,7 @@ pub(super) const CODES: &[Code] = &[
         "refresh_unreachable",
         BindingFailed,
         Backoff,
-        Some(Cause::RefreshUnreachable),
+        Some(FailureCause::RefreshUnreachable),
         Service,
         "The issuer of tokens could not be asked, or could not answer.",
         "Wait and call again; `cofferdam binding test` asks the issuer alone.",
@@ -270,13 +270,13 @@ pub(super) const CODES: &[Code] = &[
     fault(
         "op_failed",
         Depends,
-        Some(Cause::Transient),
+        Some(FailureCause::Transient),
         Caller,
         "The operation failed for a reason of its own; `details.connector_code` and `details.connector_message` say which.",
         "Do what the connector's message says; where `retriable` is true, the connector says that it may pass.",
     ),
     fault("load_failed", No, None, Author, "The connector's component could not be started.", REPORT),
-    Code {
+    CodeRow {
         boundary: &[Runtime],
         ..fault(
             "internal",
@@ -287,7 +287,7 @@ pub(super) const CODES: &[Code] = &[
             "A fault of the host: please report it, with what its log says under the audit id.",
         )
     },
-    Code {
+    CodeRow {
         word: "hash",
         class: HashMismatch,
         boundary: &[Runtime],

@@ -1,11 +1,11 @@
 //! Looks a word up, whoever's it is.
 
-use cofferdam_core::spelling;
+use cofferdam_core::suggest;
 use serde::Serialize;
 
-use super::documents::foreign as rows;
-use super::foreign::Foreign;
-use super::ours::{Ours, ours};
+use super::code_info::{CodeInfo, code_infos};
+use super::documents::external_terms as rows;
+use super::external_term::ExternalTerm;
 
 /// All that is known of a word.
 #[derive(Debug, Clone, Serialize)]
@@ -14,13 +14,13 @@ pub struct Explanation {
     pub word: &'static str,
     /// What it means here; a code may stand under two classes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub ours: Vec<&'static Ours>,
+    pub ours: Vec<&'static CodeInfo>,
     /// What other documents call so, or the words in their list of this name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub foreign: Vec<&'static Foreign>,
+    pub foreign: Vec<&'static ExternalTerm>,
     /// What other documents call what it means here.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub elsewhere: Vec<&'static Foreign>,
+    pub elsewhere: Vec<&'static ExternalTerm>,
 }
 
 /// What the word means; none where nobody says it. Upper and lower case are told apart only where that matters.
@@ -30,9 +30,9 @@ pub fn explain(word: &str) -> Option<Explanation> {
 }
 
 fn found(is_it: impl Fn(&str) -> bool) -> Option<Explanation> {
-    let ours: Vec<_> = ours().iter().filter(|ours| is_it(ours.word)).collect();
+    let ours: Vec<_> = code_infos().iter().filter(|ours| is_it(ours.word)).collect();
     let mut foreign: Vec<_> = rows().filter(|row| is_it(row.word)).collect();
-    let word = ours.first().map(|ours| ours.word).or_else(|| foreign.first().map(|row| row.word));
+    let word = ours.first().map(|info| info.word).or_else(|| foreign.first().map(|row| row.word));
     let word = match word {
         Some(word) => word,
         // The name of a list, then.
@@ -41,8 +41,9 @@ fn found(is_it: impl Fn(&str) -> bool) -> Option<Explanation> {
             foreign.first()?.group
         }
     };
-    let means_it =
-        |row: &&Foreign| !ours.is_empty() && row.word != word && row.becomes.words().any(|own| own == word);
+    let means_it = |row: &&ExternalTerm| {
+        !ours.is_empty() && row.word != word && row.becomes.words().any(|own| own == word)
+    };
     let elsewhere = rows().filter(means_it).collect();
     Some(Explanation { word, ours, foreign, elsewhere })
 }
@@ -51,7 +52,7 @@ fn found(is_it: impl Fn(&str) -> bool) -> Option<Explanation> {
 #[must_use]
 pub fn words() -> Vec<&'static str> {
     let foreign = rows().flat_map(|row| [row.word, row.group]);
-    let mut words: Vec<_> = ours().iter().map(|ours| ours.word).chain(foreign).collect();
+    let mut words: Vec<_> = code_infos().iter().map(|ours| ours.word).chain(foreign).collect();
     words.sort_unstable();
     words.dedup();
     words
@@ -60,19 +61,19 @@ pub fn words() -> Vec<&'static str> {
 /// The word that was probably meant.
 #[must_use]
 pub fn nearest(word: &str) -> Option<&'static str> {
-    spelling::nearest(word, words())
+    suggest::nearest(word, words())
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
     use super::*;
-    use crate::explain::{Becomes, Kind};
+    use crate::explain::{TermKind, TermMapping};
 
     #[test]
     fn a_word_is_found_whoever_says_it() {
         let network = explain("network_error").unwrap();
-        assert_eq!((network.ours[0].kind, network.ours.len()), (Kind::Class, 1));
+        assert_eq!((network.ours[0].kind, network.ours.len()), (TermKind::Class, 1));
         assert!(network.elsewhere.iter().any(|row| row.word == "TRANSPORT_ERROR"));
         assert_eq!(explain("agent_timeout").unwrap().word, "AGENT_TIMEOUT", "case does not matter");
         assert_eq!(explain("timeout").unwrap().ours.len(), 2, "of two classes");
@@ -87,9 +88,10 @@ mod tests {
             for word in row.becomes.words() {
                 assert!(explain(word).is_some_and(|found| !found.ours.is_empty()), "{}: {word}", row.word);
             }
-            if let Becomes::Failure(class, codes) = row.becomes {
+            if let TermMapping::Failure(class, codes) = row.becomes {
                 for code in codes {
-                    let known = ours().iter().any(|ours| ours.word == *code && ours.class == Some(class));
+                    let known =
+                        code_infos().iter().any(|ours| ours.word == *code && ours.class == Some(class));
                     assert!(known, "{}: {} has no code {code}", row.word, class.name());
                 }
             }
@@ -99,11 +101,11 @@ mod tests {
     #[test]
     fn no_row_stands_twice() {
         let mut seen = std::collections::HashSet::new();
-        for ours in ours() {
+        for ours in code_infos() {
             assert!(seen.insert((ours.word, ours.kind, ours.class)), "{ours:?}");
         }
         for (at, row) in rows().enumerate() {
-            let same = |other: &&Foreign| {
+            let same = |other: &&ExternalTerm| {
                 (other.document, other.word, other.group, other.becomes)
                     == (row.document, row.word, row.group, row.becomes)
             };

@@ -2,21 +2,21 @@
 //!
 //! A failure says its class and its code, an error of the host its code. Here is, for each such word, what it means,
 //! whether the same call may be made again, who can mend it and how; and for each word of the other documents
-//! ([`Document`]) what it is called here. Both are tables: whatever prints, maps or checks words reads these.
+//! ([`SourceDocument`]) what it is called here. Both are tables: whatever prints, maps or checks words reads these.
 
 mod advice;
+mod code_info;
 mod codes;
 mod documents;
-mod foreign;
-mod hosts;
+mod external_codes;
+mod external_term;
+mod host_errors;
 mod lookup;
-mod ours;
-mod outside;
 mod recovery;
 #[cfg(test)]
-mod reference;
+mod reference_tests;
 
-pub use documents::foreign;
-pub use foreign::{Becomes, Document, Foreign, Theirs};
+pub use code_info::{CodeInfo, FixOwner, RetryAdvice, TermKind, code_infos};
+pub use documents::external_terms;
+pub use external_term::{ExternalRetry, ExternalTerm, SourceDocument, TermMapping};
 pub use lookup::{Explanation, explain, nearest, words};
-pub use ours::{Again, Kind, Mender, Ours, ours};

@@ -27,14 +27,14 @@ const ANSWER_BYTES: usize = 64 * 1024;
 
 /// A collector, and what was said of it.
 #[derive(Debug)]
-pub(super) struct Collector {
+pub(super) struct CollectorClient {
     runtime: Runtime,
     timeout: Duration,
     certificate: Option<PathBuf>,
     warned: AtomicBool,
 }
 
-impl Collector {
+impl CollectorClient {
     pub(super) fn new(timeout: Duration, certificate: Option<PathBuf>) -> std::io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         Ok(Self { runtime, timeout, certificate, warned: AtomicBool::new(false) })
@@ -61,7 +61,7 @@ impl Collector {
 }
 
 #[async_trait::async_trait]
-impl HttpClient for Collector {
+impl HttpClient for CollectorClient {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         // Host and port alone: before them, or in the path, there may be a credential.
         let at = target(request.uri()).map(|(host, port, _)| format!("{host}:{port}")).unwrap_or_default();

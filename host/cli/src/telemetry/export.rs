@@ -12,27 +12,27 @@ use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::filter_fn;
 
 use super::SpanLayer;
-use super::collector::Collector;
-use super::variables::Variables;
+use super::collector::CollectorClient;
+use super::environment::OtlpVariables;
 
 /// How much longer than one export the command waits at its end, so that the export itself says what went wrong.
 const GRACE: Duration = Duration::from_millis(100);
 
 /// What sends spans.
-pub(super) struct Export {
+pub(super) struct SpanExport {
     provider: SdkTracerProvider,
     wait: Duration,
 }
 
-impl Export {
+impl SpanExport {
     /// Begins, and gives the layer that hears of spans: of those of calls, and of nothing else that is traced or logged.
     ///
     /// # Errors
     /// What is wrong with the environment, in words for the operator.
-    pub(super) fn begin(asked: Variables) -> Result<(Self, SpanLayer), String> {
+    pub(super) fn begin(asked: OtlpVariables) -> Result<(Self, SpanLayer), String> {
         let wait = asked.timeout + GRACE;
         let collector =
-            Collector::new(asked.timeout, asked.certificate).map_err(|error| error.to_string())?;
+            CollectorClient::new(asked.timeout, asked.certificate).map_err(|error| error.to_string())?;
         let exporter = SpanExporter::builder()
             .with_http()
             .with_protocol(Protocol::HttpBinary)

@@ -6,11 +6,11 @@
 #[cfg(feature = "otlp")]
 mod collector;
 #[cfg(feature = "otlp")]
+mod environment;
+#[cfg(feature = "otlp")]
 mod export;
 #[cfg(feature = "otlp")]
 mod tls;
-#[cfg(feature = "otlp")]
-mod variables;
 
 use tracing_subscriber::{Layer, Registry};
 
@@ -21,12 +21,12 @@ pub(super) type SpanLayer = Box<dyn Layer<Registry> + Send + Sync>;
 #[derive(Default)]
 pub(super) struct Telemetry {
     #[cfg(feature = "otlp")]
-    export: Option<export::Export>,
+    export: Option<export::SpanExport>,
 }
 
 /// What begins with the log.
 #[derive(Default)]
-pub(super) struct Started {
+pub(super) struct TelemetryStart {
     pub(super) telemetry: Telemetry,
     pub(super) spans: Option<SpanLayer>,
     /// Why no spans are sent, although they were asked for.
@@ -36,23 +36,23 @@ pub(super) struct Started {
 impl Telemetry {
     /// What the environment asks for.
     #[cfg(feature = "otlp")]
-    pub(super) fn from_environment() -> Started {
-        let begun =
-            variables::Variables::read().and_then(|asked| asked.map(export::Export::begin).transpose());
+    pub(super) fn from_environment() -> TelemetryStart {
+        let begun = environment::OtlpVariables::read()
+            .and_then(|asked| asked.map(export::SpanExport::begin).transpose());
         match begun {
-            Ok(None) => Started::default(),
+            Ok(None) => TelemetryStart::default(),
             Ok(Some((export, spans))) => {
                 let telemetry = Self { export: Some(export) };
-                Started { telemetry, spans: Some(spans), warning: None }
+                TelemetryStart { telemetry, spans: Some(spans), warning: None }
             }
-            Err(warning) => Started { warning: Some(warning), ..Started::default() },
+            Err(warning) => TelemetryStart { warning: Some(warning), ..TelemetryStart::default() },
         }
     }
 
     /// Nothing: this program was built without the feature `otlp`.
     #[cfg(not(feature = "otlp"))]
-    pub(super) fn from_environment() -> Started {
-        Started::default()
+    pub(super) fn from_environment() -> TelemetryStart {
+        TelemetryStart::default()
     }
 
     /// Sends what is left, and waits for it no longer than the time that the environment allows.

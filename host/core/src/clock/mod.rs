@@ -1,22 +1,22 @@
-//! Time as a dependency: what reads the time or waits takes a clock, so that tests own both.
+//! Time as a dependency: code that reads the time or waits takes a clock, so that tests control both.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Instant;
 
 /// A wait that ends at a given instant.
-pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub type SleepFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Where the time comes from.
+/// A source of time.
 pub trait Clock: Send + Sync + 'static {
-    /// The monotonic time: for deadlines and durations.
+    /// Returns the monotonic time, for deadlines and durations.
     fn now(&self) -> Instant;
 
-    /// The time of day: for dates in documents and records.
+    /// Returns the time of day, for dates in documents and audit entries.
     fn timestamp(&self) -> jiff::Timestamp;
 
-    /// A future that is ready at `deadline`.
-    fn sleep_until(&self, deadline: Instant) -> Sleep;
+    /// Returns a future that is ready at `deadline`.
+    fn sleep_until(&self, deadline: Instant) -> SleepFuture;
 }
 
 /// The machine's own clock, with tokio's timers.
@@ -32,7 +32,7 @@ impl Clock for SystemClock {
         jiff::Timestamp::now()
     }
 
-    fn sleep_until(&self, deadline: Instant) -> Sleep {
+    fn sleep_until(&self, deadline: Instant) -> SleepFuture {
         Box::pin(tokio::time::sleep_until(deadline.into()))
     }
 }

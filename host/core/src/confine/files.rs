@@ -7,21 +7,21 @@ use landlock::{
     RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetError, RulesetStatus, Scope,
 };
 
-use super::{Role, ServerFiles, Wall};
+use super::{ProcessRole, ProtectionLevel, ServerFiles};
 
-/// The newest interface of Landlock that the rules are written for (Linux 6.12: scopes of signals and sockets). Older
-/// kernels enforce what they know of it.
+/// The newest Landlock ABI that the rules are written for (Linux 6.12: scopes of signals and sockets). Older
+/// kernels enforce the part that they know.
 const INTERFACE: ABI = ABI::V6;
 
-/// Directories that the dynamic loader and the C library read: the compile worker's libraries, and the resolver's
-/// modules, which are loaded when a name is first looked up.
+/// Directories that the dynamic loader and the C library read: the compile worker's libraries, and the
+/// resolver's modules, which are loaded at the first name lookup.
 const LIBRARIES: [&str; 7] =
     ["/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/local/lib"];
 
-/// Package stores of distributions that keep libraries nowhere else.
+/// Package stores of distributions that have libraries nowhere else.
 const STORES: [&str; 2] = ["/nix/store", "/gnu/store"];
 
-/// What name lookup, certificates, clocks and the allocator read of the system.
+/// The system files that name lookup, certificates, clocks and the allocator read.
 const SYSTEM: [&str; 22] = [
     "/etc/resolv.conf",
     "/etc/hosts",
@@ -47,24 +47,24 @@ const SYSTEM: [&str; 22] = [
     "/sys/devices/system/cpu",
 ];
 
-/// Devices that are read and written: the terminal on which a passphrase is asked for, and the sink of child processes.
+/// Devices that are read and written: the terminal for passphrase prompts, and the sink of child processes.
 const DEVICES: [&str; 2] = ["/dev/tty", "/dev/null"];
 
-/// Restricts the calling thread, and all that it starts, to the files of `role`.
-pub(super) fn restrict(role: &Role) -> Result<Wall, RulesetError> {
+/// Restricts the calling thread, and all threads and processes that it starts, to the files of `role`.
+pub(super) fn restrict(role: &ProcessRole) -> Result<ProtectionLevel, RulesetError> {
     let all = AccessFs::from_all(INTERFACE);
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(all)?
         .scope(Scope::AbstractUnixSocket | Scope::Signal)?
         .create()?;
-    if let Role::Server(files) = role {
+    if let ProcessRole::Server(files) = role {
         rules = server(rules, files)?;
     }
     Ok(match rules.restrict_self()?.ruleset {
-        RulesetStatus::FullyEnforced => Wall::Holds,
-        RulesetStatus::PartiallyEnforced => Wall::Partly,
-        RulesetStatus::NotEnforced => Wall::Missing,
+        RulesetStatus::FullyEnforced => ProtectionLevel::Holds,
+        RulesetStatus::PartiallyEnforced => ProtectionLevel::Partly,
+        RulesetStatus::NotEnforced => ProtectionLevel::Missing,
     })
 }
 
@@ -74,23 +74,23 @@ fn server(rules: RulesetCreated, files: &ServerFiles) -> Result<RulesetCreated, 
     let run = read | AccessFs::Execute;
     let rules = allow(rules, [&files.home], all & !BitFlags::from(AccessFs::Execute))?;
     let rules = allow(rules, [&files.compiler], run)?;
-    // Running a program takes the right to run its loader, which is a library by its place.
+    // Running a program requires the right to run its loader, which is in a library directory.
     let rules = allow(rules, LIBRARIES.iter().chain(&STORES), run)?;
     let rules = allow(rules, SYSTEM, read)?;
     let rules = allow(rules, DEVICES, AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev)?;
     allow(rules, &files.configured, read)
 }
 
-/// Allows `access` to each path that exists, and to all below it.
+/// Allows `access` to each path that exists, and to everything below it.
 fn allow(
     mut rules: RulesetCreated,
     paths: impl IntoIterator<Item = impl AsRef<Path>>,
     access: BitFlags<AccessFs>,
 ) -> Result<RulesetCreated, RulesetError> {
     for path in paths {
-        // What is not there cannot be opened, and needs no rule.
+        // A missing file cannot be opened, and needs no rule.
         let Ok(opened) = PathFd::new(path.as_ref()) else { continue };
-        // The kernel refuses rights of directories in a rule for a file.
+        // The kernel rejects directory rights in a rule for a file.
         let fitting = if path.as_ref().is_dir() { access } else { access & AccessFs::from_file(INTERFACE) };
         rules = rules.add_rule(PathBeneath::new(opened, fitting))?;
     }

@@ -1,4 +1,5 @@
-//! A probe of the walls: a thread confines itself as a server or a worker does, and then tries to leave.
+//! A probe of the confinement: a thread confines itself as a server or a worker does, and then tries to break
+//! out.
 
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, IoSliceMut};
@@ -9,26 +10,26 @@ use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::getpid;
 use serde::Serialize;
 
-use super::{Confinement, Coverage, Role, confine};
+use super::{Confinement, ProcessRole, ThreadCoverage, confine};
 
-/// One thing that a confined thread tried.
+/// One action that a confined thread tried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Attempt {
-    /// The thing in words, like "run another program".
+pub struct ProbeAttempt {
+    /// The action in words, like "run another program".
     pub what: &'static str,
-    /// Whether the system refused it.
+    /// True if the system refused it.
     pub refused: bool,
 }
 
-/// Confines a thread of its own as `role`, has it try what no confined process may do, and returns both results. The
-/// calling thread stays as it is.
+/// Confines a new thread as `role`, lets it try actions that no confined process may do, and returns both
+/// results. The calling thread is not confined.
 ///
 /// # Errors
-/// Those of making a temporary file, outside of any home, that the thread then tries to open.
-pub fn attempts(role: Role) -> io::Result<(Confinement, Vec<Attempt>)> {
+/// Those of creating a temporary file, outside of any home, that the thread then tries to open.
+pub fn attempts(role: ProcessRole) -> io::Result<(Confinement, Vec<ProbeAttempt>)> {
     let outside = tempfile::NamedTempFile::new()?;
     let probe = std::thread::Builder::new().name("cofferdam-probe".into()).spawn(move || {
-        let confinement = confine(&role, Coverage::Thread);
+        let confinement = confine(&role, ThreadCoverage::Thread);
         let open = |options: &OpenOptions| options.open(outside.path()).map(drop);
         let tried = [
             ("read a file outside of the home", open(OpenOptions::new().read(true))),
@@ -37,10 +38,11 @@ pub fn attempts(role: Role) -> io::Result<(Confinement, Vec<Attempt>)> {
             ("read the memory of a process", read_memory()),
             ("make a new namespace", unshare(CloneFlags::CLONE_NEWUTS).map_err(io::Error::from)),
         ];
-        let attempt = |(what, outcome): (_, io::Result<()>)| Attempt { what, refused: is_refusal(&outcome) };
+        let attempt =
+            |(what, outcome): (_, io::Result<()>)| ProbeAttempt { what, refused: is_refusal(&outcome) };
         (confinement, outside, tried.map(attempt).to_vec())
     })?;
-    // The file is deleted here: the confined thread is not allowed to.
+    // The file is deleted here, because the confined thread is not allowed to.
     let (confinement, outside, tried) =
         probe.join().map_err(|_| io::Error::other("the probe of the confinement panicked"))?;
     outside.close()?;
@@ -57,7 +59,8 @@ fn run_shell() -> io::Result<()> {
     command.status().map(drop)
 }
 
-/// Reads a byte of this very process, which only a filter of system calls refuses: the attempt harms no other process.
+/// Reads a byte of this process, which only a filter of system calls refuses: the attempt harms no other
+/// process.
 fn read_memory() -> io::Result<()> {
     let (byte, mut read) = (1_u8, [0_u8]);
     let from = [RemoteIoVec { base: (&raw const byte).addr(), len: 1 }];

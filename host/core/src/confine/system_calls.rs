@@ -1,9 +1,9 @@
 //! seccomp: the system calls that a confined process cannot make.
 //!
-//! Lists of refusals, and not of what is allowed: the libraries of this process make other calls with every release,
-//! and a call that is missing on a list of permissions ends as a fault in production. What the refusals are for:
-//! no other process is looked into or changed, no namespace, mount or root directory is changed, no kernel interface
-//! is reachable that has a history of holes and that nothing here uses.
+//! These are deny lists rather than allow lists: the libraries of this process make other calls with every
+//! release, and a call that is missing on an allow list becomes a fault in production. The denials ensure
+//! that no other process is inspected or changed, that no namespace, mount or root directory is changed, and
+//! that no kernel interface is reachable that has a history of vulnerabilities and is unused here.
 
 use std::collections::BTreeMap;
 
@@ -11,18 +11,18 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
 
-use super::{Coverage, Role};
+use super::{ProcessRole, ThreadCoverage};
 
-/// Refused to every confined process.
+/// Refused for every confined process.
 const REFUSED: &[libc::c_long] = &[
-    // Other processes.
+    // Access to other processes.
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
     libc::SYS_process_madvise,
     libc::SYS_pidfd_getfd,
     libc::SYS_kcmp,
-    // Namespaces, mounts and roots.
+    // Namespaces, mounts and root directories.
     libc::SYS_unshare,
     libc::SYS_setns,
     libc::SYS_mount,
@@ -37,9 +37,9 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_fsconfig,
     libc::SYS_fspick,
     libc::SYS_open_by_handle_at,
-    // A program without a path is no worker.
+    // A program without a path is not the worker.
     libc::SYS_execveat,
-    // The kernel itself.
+    // Access to the kernel itself.
     libc::SYS_bpf,
     libc::SYS_perf_event_open,
     libc::SYS_userfaultfd,
@@ -65,7 +65,7 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_setdomainname,
 ];
 
-/// Refused to the compile worker besides: it has its pipes, and computes.
+/// Additionally refused for the compile worker, which only uses its pipes and computes.
 const REFUSED_TO_WORKERS: &[libc::c_long] = &[
     libc::SYS_execve,
     libc::SYS_socket,
@@ -88,7 +88,7 @@ const X32: [libc::c_long; 5] = [520, 521, 539, 540, 545];
 #[cfg(target_arch = "x86_64")]
 const X32_BIT: libc::c_long = 0x4000_0000;
 
-/// Flags of `clone` that make a namespace.
+/// The flags of `clone` that create a namespace.
 const NAMESPACES: [libc::c_int; 7] = [
     libc::CLONE_NEWNS,
     libc::CLONE_NEWCGROUP,
@@ -99,31 +99,31 @@ const NAMESPACES: [libc::c_int; 7] = [
     libc::CLONE_NEWNET,
 ];
 
-type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+type SeccompRules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Refuses from now on what `role` does not need.
-pub(super) fn restrict(role: &Role, coverage: Coverage) -> seccompiler::Result<()> {
-    // `clone3` takes its flags in memory, which no filter can read. Told that it does not exist, the C library falls
-    // back to `clone`.
-    let newer = Rules::from([(libc::SYS_clone3, Vec::new())]);
+/// Refuses all system calls that `role` does not need.
+pub(super) fn restrict(role: &ProcessRole, coverage: ThreadCoverage) -> seccompiler::Result<()> {
+    // `clone3` takes its flags in memory, which no filter can read. If it seems not to exist, the C library
+    // falls back to `clone`.
+    let newer = SeccompRules::from([(libc::SYS_clone3, Vec::new())]);
     for (rules, error) in [(refusals(role)?, libc::EPERM), (newer, libc::ENOSYS)] {
         let action = SeccompAction::Errno(error.unsigned_abs());
         let arch = std::env::consts::ARCH.try_into()?;
         let filter: BpfProgram = SeccompFilter::new(rules, SeccompAction::Allow, action, arch)?.try_into()?;
         match coverage {
-            Coverage::Thread => seccompiler::apply_filter(&filter)?,
-            Coverage::Process => seccompiler::apply_filter_all_threads(&filter)?,
+            ThreadCoverage::Thread => seccompiler::apply_filter(&filter)?,
+            ThreadCoverage::Process => seccompiler::apply_filter_all_threads(&filter)?,
         }
     }
     Ok(())
 }
 
-fn refusals(role: &Role) -> seccompiler::Result<Rules> {
+fn refusals(role: &ProcessRole) -> seccompiler::Result<SeccompRules> {
     let more = match role {
-        Role::CompileWorker => REFUSED_TO_WORKERS,
-        Role::Server(_) => &[],
+        ProcessRole::CompileWorker => REFUSED_TO_WORKERS,
+        ProcessRole::Server(_) => &[],
     };
-    let mut rules: Rules = REFUSED.iter().chain(more).map(|call| (*call, Vec::new())).collect();
+    let mut rules: SeccompRules = REFUSED.iter().chain(more).map(|call| (*call, Vec::new())).collect();
     #[cfg(target_arch = "x86_64")]
     {
         let also: Vec<_> = rules.keys().copied().chain(X32).map(|call| call | X32_BIT).collect();
@@ -133,9 +133,9 @@ fn refusals(role: &Role) -> seccompiler::Result<Rules> {
     Ok(rules)
 }
 
-/// The ways to start a thread or a process that are refused: any into a new namespace, and for the worker any that
-/// is not a thread.
-fn clones(role: &Role) -> seccompiler::Result<Vec<SeccompRule>> {
+/// Returns the refused ways to start a thread or a process: any into a new namespace and, for the worker, any
+/// that is not a thread.
+fn clones(role: &ProcessRole) -> seccompiler::Result<Vec<SeccompRule>> {
     let flag = |flag: libc::c_int, set: bool| {
         let bit = u64::from(flag.unsigned_abs());
         let is = SeccompCmpOp::MaskedEq(bit);
@@ -146,7 +146,7 @@ fn clones(role: &Role) -> seccompiler::Result<Vec<SeccompRule>> {
     for namespace in NAMESPACES {
         rules.push(flag(namespace, true)?);
     }
-    if matches!(role, Role::CompileWorker) {
+    if matches!(role, ProcessRole::CompileWorker) {
         rules.push(flag(libc::CLONE_THREAD, false)?);
     }
     Ok(rules)

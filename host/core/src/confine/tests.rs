@@ -1,4 +1,4 @@
-//! Attacks on the walls, each by a thread that confined itself first.
+//! Attacks on the confinement, each by a thread that confined itself first.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -9,22 +9,22 @@ use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-use super::{Coverage, Role, ServerFiles, Wall, attempts, confine};
+use super::{ProcessRole, ProtectionLevel, ServerFiles, ThreadCoverage, attempts, confine};
 
 /// Runs `attack` on a thread that is confined as `role`.
-fn confined<T: Send + 'static>(role: Role, attack: impl FnOnce() -> T + Send + 'static) -> T {
+fn confined<T: Send + 'static>(role: ProcessRole, attack: impl FnOnce() -> T + Send + 'static) -> T {
     let thread = thread::spawn(move || {
-        let walls = confine(&role, Coverage::Thread);
-        assert_ne!(walls.files, Wall::Missing, "this kernel has no Landlock");
-        assert_eq!(walls.system_calls, Wall::Holds);
+        let walls = confine(&role, ThreadCoverage::Thread);
+        assert_ne!(walls.files, ProtectionLevel::Missing, "this kernel has no Landlock");
+        assert_eq!(walls.system_calls, ProtectionLevel::Holds);
         attack()
     });
     thread.join().unwrap()
 }
 
-fn server(home: &Path) -> Role {
+fn server(home: &Path) -> ProcessRole {
     let compiler = Path::new("/bin/true").canonicalize().unwrap();
-    Role::Server(ServerFiles { home: home.to_owned(), compiler, configured: Vec::new() })
+    ProcessRole::Server(ServerFiles { home: home.to_owned(), compiler, configured: Vec::new() })
 }
 
 fn refused<T: std::fmt::Debug>(outcome: &std::io::Result<T>) -> bool {
@@ -35,7 +35,7 @@ fn refused<T: std::fmt::Debug>(outcome: &std::io::Result<T>) -> bool {
 fn a_server_leaves_nothing_but_its_home() {
     let home = tempfile::tempdir().unwrap();
     let (walls, tried) = attempts(server(home.path())).unwrap();
-    assert_ne!(walls.files, Wall::Missing);
+    assert_ne!(walls.files, ProtectionLevel::Missing);
     assert!(tried.iter().all(|attempt| attempt.refused), "{tried:?}");
 }
 
@@ -53,7 +53,7 @@ fn a_server_keeps_its_home_its_compiler_and_what_is_configured() {
     fs::write(&key, "key").unwrap();
     fs::write(elsewhere.path().join("other"), "other").unwrap();
     let mut role = server(home.path());
-    let Role::Server(files) = &mut role else { unreachable!() };
+    let ProcessRole::Server(files) = &mut role else { unreachable!() };
     files.configured.push(key.clone());
     let at = home.path().to_owned();
     confined(role, move || {
@@ -93,7 +93,7 @@ fn no_process_is_traced_and_no_namespace_made() {
     let home = tempfile::tempdir().unwrap();
     let mut child = Command::new("sleep").arg("60").spawn().unwrap();
     let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
-    for role in [server(home.path()), Role::CompileWorker] {
+    for role in [server(home.path()), ProcessRole::CompileWorker] {
         confined(role, move || {
             assert_eq!(nix::sys::ptrace::attach(pid), Err(nix::Error::EPERM));
             for namespace in [CloneFlags::CLONE_NEWUSER, CloneFlags::CLONE_NEWNET, CloneFlags::CLONE_NEWPID] {
@@ -110,13 +110,13 @@ fn a_worker_has_no_file_socket_or_process() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("file");
     fs::write(&file, "text").unwrap();
-    confined(Role::CompileWorker, move || {
+    confined(ProcessRole::CompileWorker, move || {
         assert!(refused(&File::open(&file)));
         assert!(refused(&File::create(file.with_file_name("new"))));
         assert!(refused(&std::net::TcpListener::bind("127.0.0.1:0")));
         assert!(refused(&std::os::unix::net::UnixDatagram::unbound()));
         assert!(refused(&Command::new("/bin/true").status()));
-        // Threads are what it compiles with.
+        // The compile worker needs threads.
         assert_eq!(thread::spawn(|| 7).join().unwrap(), 7);
     });
 }

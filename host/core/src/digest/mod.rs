@@ -9,13 +9,13 @@ use sha2::{Digest as _, Sha256};
 pub struct Digest([u8; 32]);
 
 impl Digest {
-    /// The digest of `bytes`.
+    /// Returns the digest of `bytes`.
     #[must_use]
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn sha256(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
-    /// Reads 64 lower-case hexadecimal digits, with or without the prefix `sha256:`.
+    /// Parses 64 lower-case hexadecimal digits, with or without the prefix `sha256:`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let hex = text.strip_prefix("sha256:").unwrap_or(text).as_bytes();
@@ -30,19 +30,19 @@ impl Digest {
         Some(Self(digest))
     }
 
-    /// The digest with these bytes.
+    /// Returns the digest with these bytes.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// The 32 bytes.
+    /// Returns the 32 bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// The first 12 digits, for people.
+    /// Returns the first 12 digits, for people.
     #[must_use]
     pub fn short(&self) -> String {
         self.to_string().chars().take(12).collect()
@@ -59,7 +59,7 @@ fn nibble(digit: u8) -> Option<u8> {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Every call of a connector looks at its files, whose names are this text.
+        // This is hot: every call of a connector checks its files, whose names are this text.
         let digit = |nibble: u8| char::from(if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 });
         let mut text = String::with_capacity(64);
         for byte in self.0 {
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn text_form_is_that_of_sha256sum_and_round_trips() {
-        let digest = Digest::of(b"abc");
+        let digest = Digest::sha256(b"abc");
         let text = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(digest.to_string(), text);
         assert_eq!(Digest::parse(text), Some(digest));

@@ -1,17 +1,17 @@
-//! TOML documents whose every problem knows its place: file, line, column, key, message and fix.
+//! TOML documents in which every problem has its place: file, line, column, key, message and fix.
 //!
-//! The one mechanism behind every document that people write (manifests, keyrings, actions,
-//! configuration): [`read`] hands a [`Table`] to a function that takes it apart and reports what it
-//! does not like, and goes on, so that one look shows all the problems and not only the first.
+//! The common mechanism for every document that people write (manifests, keyrings, actions, configuration):
+//! [`read`] passes the root table to a function that reads its values, reports the problems and continues, so
+//! that one run shows all the problems and not only the first.
 
 mod as_json;
-mod findings;
-mod node;
-mod problem;
+mod diagnostics;
+mod error;
 mod reader;
+mod value;
 
-pub use findings::{Findings, Key};
-pub use node::Node;
-pub use problem::{DocumentError, Problem, Refused};
-pub use problem::{quoted, quoted_ascii};
-pub use reader::{Located, Table, line_of, read, read_part};
+pub use diagnostics::{Diagnostics, PathSegment};
+pub use error::{Diagnostic, DocumentError, InvalidValue};
+pub use error::{quoted, quoted_ascii};
+pub use reader::{DocumentTable, SpannedItem, line_of, read, read_part};
+pub use value::SpannedValue;

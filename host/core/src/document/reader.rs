@@ -1,4 +1,4 @@
-//! Takes a TOML text apart, value by value, and notes what is wrong with each and where.
+//! Reads a TOML text value by value, and collects the problems with their places.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -10,33 +10,33 @@ use toml::de::{DeTable, DeValue};
 use toml_parser::lexer::TokenKind;
 
 use super::as_json;
-use super::problem::{DocumentError, Problem, Refused, quoted};
-use crate::failure::safe_line;
+use super::error::{Diagnostic, DocumentError, InvalidValue, quoted};
+use crate::failure::sanitize_line;
 
 /// Longest document, in bytes.
 const MAX_BYTES: usize = 1024 * 1024;
 
-/// Problems that are kept; who has more has other worries.
+/// The number of problems that are collected.
 pub(super) const MAX_PROBLEMS: usize = 50;
 
 /// Deepest nesting of brackets, and most parts of a dotted key: documents here need 4.
 const MAX_DEPTH: usize = 16;
 
-/// Reads the document `text`, called `label` in problems: `build` takes the root table apart and
-/// returns `None` only where it has reported why.
+/// Reads the document `text`, called `label` in problems. `build` reads the root table and returns `None`
+/// only if it has reported a problem.
 ///
 /// # Errors
-/// Everything that was reported, or what is wrong with the TOML itself.
+/// All reported problems, or the errors of the TOML itself.
 pub fn read<T>(
     label: &str,
     text: &str,
-    build: impl FnOnce(&Table<'_>) -> Option<T>,
+    build: impl FnOnce(&DocumentTable<'_>) -> Option<T>,
 ) -> Result<T, DocumentError> {
     read_part(label, text, text, build)
 }
 
-/// The same of a document that is the beginning of a file: `text` is TOML of which every byte stands where it stands
-/// in `whole`, which problems are shown in.
+/// Reads a document that is the beginning of a file: `text` is TOML of which every byte has the same position
+/// in `whole`, in which problems are shown.
 ///
 /// # Errors
 /// As [`read`].
@@ -44,10 +44,10 @@ pub fn read_part<T>(
     label: &str,
     whole: &str,
     text: &str,
-    build: impl FnOnce(&Table<'_>) -> Option<T>,
+    build: impl FnOnce(&DocumentTable<'_>) -> Option<T>,
 ) -> Result<T, DocumentError> {
-    let label = safe_line(label, 200);
-    let sink = Sink { file: label, text: whole, problems: RefCell::default() };
+    let label = sanitize_line(label, 200);
+    let sink = DiagnosticSink { file: label, text: whole, problems: RefCell::default() };
     let refused = || {
         let shown = if whole.len() > MAX_BYTES { "" } else { whole };
         DocumentError::new(shown, sink.problems.take())
@@ -58,7 +58,7 @@ pub fn read_part<T>(
     }
     let (root, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
-        // One error a line: the parser goes on after a mistake, and what follows it there is an echo.
+        // One error a line: the parser continues after a mistake, and reports consequential errors.
         let line_ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
         let mut seen = BTreeSet::new();
         for error in &errors {
@@ -70,19 +70,24 @@ pub fn read_part<T>(
         }
         return Err(refused());
     }
-    let table = Table { sink: &sink, path: String::new(), span: 0..0, entries: root.get_ref(), hidden: None };
+    let table =
+        DocumentTable { sink: &sink, path: String::new(), span: 0..0, entries: root.get_ref(), hidden: None };
     match build(&table) {
         Some(value) if sink.problems.borrow().is_empty() => Ok(value),
         _ => {
             if sink.problems.borrow().is_empty() {
-                sink.report(0..0, "", Refused::new("the document is not complete", "add what is missing"));
+                sink.report(
+                    0..0,
+                    "",
+                    InvalidValue::new("the document is not complete", "add what is missing"),
+                );
             }
             Err(refused())
         }
     }
 }
 
-/// The line, from 1, on which the key at the end of `path` stands in `text`, a document that was read before.
+/// Returns the line, from 1, of the key at the end of `path` in `text`, a document that was already parsed.
 pub fn line_of(text: &str, path: &[&str]) -> Option<usize> {
     let (root, _) = DeTable::parse_recoverable(text);
     let (last, tables) = path.split_last()?;
@@ -95,29 +100,29 @@ pub fn line_of(text: &str, path: &[&str]) -> Option<usize> {
     Some(text.get(..key.span().start)?.matches('\n').count() + 1)
 }
 
-/// What no TOML parser needs to look at.
-fn not_a_document(text: &str) -> Option<(Range<usize>, Refused)> {
+/// Finds texts that are rejected before TOML parsing.
+fn not_a_document(text: &str) -> Option<(Range<usize>, InvalidValue)> {
     if text.len() > MAX_BYTES {
         let message = format!("the document has {} bytes, more than 1 MiB", text.len());
-        return Some((0..0, Refused::new(message, "shorten it")));
+        return Some((0..0, InvalidValue::new(message, "shorten it")));
     }
     if text.starts_with('\u{feff}') {
         return Some((
             0..0,
-            Refused::new("the document starts with a byte order mark", "save it as UTF-8 without BOM"),
+            InvalidValue::new("the document starts with a byte order mark", "save it as UTF-8 without BOM"),
         ));
     }
     if let Some(at) = text.find('\0') {
-        return Some((at..at + 1, Refused::new("the document holds a NUL byte", "remove it")));
+        return Some((at..at + 1, InvalidValue::new("the document holds a NUL byte", "remove it")));
     }
     too_deep(text).map(|at| {
         let message = format!("values are nested more than {MAX_DEPTH} deep");
-        (at..at, Refused::new(message, "flatten them"))
+        (at..at, InvalidValue::new(message, "flatten them"))
     })
 }
 
-/// Where brackets or dots go deeper than [`MAX_DEPTH`]: a parsed document is taken apart, and dropped,
-/// by recursion, and the parser's own bounds on brackets and on dots multiply.
+/// Returns the place where brackets or dots are nested deeper than [`MAX_DEPTH`]: a parsed document is
+/// traversed and dropped by recursion, and the parser's own bounds on brackets and on dots multiply.
 fn too_deep(text: &str) -> Option<usize> {
     let mut depth = 0usize;
     let mut dots = 0usize;
@@ -136,45 +141,48 @@ fn too_deep(text: &str) -> Option<usize> {
     None
 }
 
-/// A syntax error of the TOML parser, in our words, with the key where the text at hand is one.
-fn syntax(message: &str, at: &str) -> (String, Refused) {
+/// Rewords a syntax error of the TOML parser, with the key if the text at that place is one.
+fn syntax(message: &str, at: &str) -> (String, InvalidValue) {
     if message.starts_with("duplicate key") {
-        return (path_part(at), Refused::new("this key stands twice in its table", "keep one of the two"));
+        return (
+            path_part(at),
+            InvalidValue::new("this key stands twice in its table", "keep one of the two"),
+        );
     }
     let fix = if message.starts_with("string values must be quoted") {
         "put the value in double quotes, or write it as the type it is to have"
     } else {
         "correct the TOML here"
     };
-    (String::new(), Refused::new(format!("this is not TOML: {message}"), fix))
+    (String::new(), InvalidValue::new(format!("this is not TOML: {message}"), fix))
 }
 
-/// A name as a part of a dotted key.
+/// Formats a name as a part of a dotted key.
 pub(super) fn path_part(name: &str) -> String {
     let bare = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
-    if bare { safe_line(name, 80) } else { quoted(name) }
+    if bare { sanitize_line(name, 80) } else { quoted(name) }
 }
 
-pub(super) struct Sink<'t> {
+pub(super) struct DiagnosticSink<'t> {
     file: String,
     text: &'t str,
-    problems: RefCell<Vec<Problem>>,
+    problems: RefCell<Vec<Diagnostic>>,
 }
 
-impl Sink<'_> {
-    fn report(&self, span: Range<usize>, key: &str, refused: Refused) {
+impl DiagnosticSink<'_> {
+    fn report(&self, span: Range<usize>, key: &str, refused: InvalidValue) {
         let mut problems = self.problems.borrow_mut();
         if problems.len() < MAX_PROBLEMS {
             let span = self.at_char(span);
-            let problem = Problem::new(&self.file, self.text, span, key, &refused);
-            // What is read twice is not wrong twice.
+            let problem = Diagnostic::new(&self.file, self.text, span, key, &refused);
+            // A value that is read twice is reported once.
             if !problems.contains(&problem) {
                 problems.push(problem);
             }
         }
     }
 
-    /// `span` moved to character boundaries inside the text.
+    /// Moves `span` to character boundaries inside the text.
     fn at_char(&self, span: Range<usize>) -> Range<usize> {
         let start = self.text.floor_char_boundary(span.start);
         start..self.text.ceil_char_boundary(span.end.max(start))
@@ -183,86 +191,86 @@ impl Sink<'_> {
 
 /// A value with its key and its place.
 #[derive(Clone)]
-pub struct Located<'a, T> {
-    pub(super) sink: &'a Sink<'a>,
+pub struct SpannedItem<'a, T> {
+    pub(super) sink: &'a DiagnosticSink<'a>,
     pub(super) path: String,
     pub(super) span: Range<usize>,
     /// The value.
     pub value: T,
 }
 
-impl<'a, T> Located<'a, T> {
-    /// Reports that this value is not acceptable.
-    pub fn refuse(&self, refused: Refused) {
+impl<'a, T> SpannedItem<'a, T> {
+    /// Reports that this value is invalid.
+    pub fn refuse(&self, refused: InvalidValue) {
         self.sink.report(self.span.clone(), &self.path, refused);
     }
 
-    /// The line, from 1.
+    /// Returns the line, from 1.
     pub fn line(&self) -> usize {
         self.sink.text.get(..self.span.start).unwrap_or_default().matches('\n').count() + 1
     }
 
-    /// The same place with another value.
-    pub fn with<U>(self, value: U) -> Located<'a, U> {
-        Located { sink: self.sink, path: self.path, span: self.span, value }
+    /// Returns the same place with another value.
+    pub fn with_value<U>(self, value: U) -> SpannedItem<'a, U> {
+        SpannedItem { sink: self.sink, path: self.path, span: self.span, value }
     }
 
-    /// What `parse` makes of the value; reports the refusal otherwise.
-    pub fn parse<U>(&self, parse: impl FnOnce(&T) -> Result<U, Refused>) -> Option<U> {
+    /// Parses the value with `parse`; reports the error otherwise.
+    pub fn parse<U>(&self, parse: impl FnOnce(&T) -> Result<U, InvalidValue>) -> Option<U> {
         parse(&self.value).map_err(|error| self.refuse(error)).ok()
     }
 }
 
 /// A table of the document.
-pub struct Table<'a> {
-    pub(super) sink: &'a Sink<'a>,
+pub struct DocumentTable<'a> {
+    pub(super) sink: &'a DiagnosticSink<'a>,
     path: String,
     span: Range<usize>,
     entries: &'a DeTable<'a>,
-    /// A key that is somebody else's.
+    /// A key that another reader handles.
     hidden: Option<&'a str>,
 }
 
-impl<'a> Table<'a> {
-    /// Reports every key that is not in `allowed`, with the nearest one that is.
-    pub fn only(&self, allowed: &[&str]) {
+impl<'a> DocumentTable<'a> {
+    /// Reports every key that is not in `allowed`, with the nearest allowed one.
+    pub fn reject_unknown_keys(&self, allowed: &[&str]) {
         for key in self.entries.keys() {
             let name: &str = key.get_ref();
             if allowed.contains(&name) || self.hidden == Some(name) {
                 continue;
             }
             let list = allowed.join(", ");
-            let fix = match crate::spelling::nearest(name, allowed.iter().copied()) {
+            let fix = match crate::suggest::nearest(name, allowed.iter().copied()) {
                 Some(near) => format!("did you mean `{near}`? (allowed: {list})"),
                 None => format!("remove it (allowed: {list})"),
             };
             let message = "this key is not known here";
-            self.sink.report(key.span(), &self.child(name), Refused::new(message, fix));
+            self.sink.report(key.span(), &self.child(name), InvalidValue::new(message, fix));
         }
     }
 
     /// Reports that `key` is missing.
     pub fn missing(&self, key: &str, example: &str) {
         let fix = format!("add {example}");
-        self.sink.report(self.span.clone(), &self.child(key), Refused::new("this key is missing", fix));
+        self.sink.report(self.span.clone(), &self.child(key), InvalidValue::new("this key is missing", fix));
     }
 
-    /// The text under `key`, if it is there and is text.
-    pub fn text(&self, key: &str) -> Option<Located<'a, &'a str>> {
+    /// Returns the text under `key`, if it is there and is text.
+    pub fn text(&self, key: &str) -> Option<SpannedItem<'a, &'a str>> {
         let (path, value) = self.get(key)?;
         self.as_text(path, value)
     }
 
-    /// The text under `key`; reports when it is missing.
-    pub fn required_text(&self, key: &str, example: &str) -> Option<Located<'a, &'a str>> {
+    /// Returns the text under `key`; reports it if it is missing.
+    pub fn required_text(&self, key: &str, example: &str) -> Option<SpannedItem<'a, &'a str>> {
         if !self.entries.contains_key(key) {
             self.missing(key, example);
         }
         self.text(key)
     }
 
-    /// The whole number of at most 64 bits under `key`, if it is there and is one.
-    pub fn whole(&self, key: &str) -> Option<Located<'a, u64>> {
+    /// Returns the whole number of at most 64 bits under `key`, if it is there and is one.
+    pub fn integer(&self, key: &str) -> Option<SpannedItem<'a, u64>> {
         let (path, value) = self.get(key)?;
         let DeValue::Integer(integer) = value.get_ref() else {
             return self.wrong_type(&path, value, "a whole number without quotes");
@@ -270,17 +278,18 @@ impl<'a> Table<'a> {
         let digits: String = integer.as_str().chars().filter(|c| *c != '_').collect();
         let located = self.located(path, value, ());
         match u64::from_str_radix(&digits, integer.radix()) {
-            Ok(number) => Some(located.with(number)),
+            Ok(number) => Some(located.with_value(number)),
             Err(_) => {
-                let message = format!("{} is not a whole number from 0 to 2^64-1", safe_line(&digits, 40));
-                located.refuse(Refused::new(message, "write a number in that range"));
+                let message =
+                    format!("{} is not a whole number from 0 to 2^64-1", sanitize_line(&digits, 40));
+                located.refuse(InvalidValue::new(message, "write a number in that range"));
                 None
             }
         }
     }
 
-    /// The number under `key`, whole or not, if it is there and is one that counts something.
-    pub fn number(&self, key: &str) -> Option<Located<'a, f64>> {
+    /// Returns the number under `key`, whole or not, if it is there and is a finite amount.
+    pub fn number(&self, key: &str) -> Option<SpannedItem<'a, f64>> {
         let (path, value) = self.get(key)?;
         let digits = |text: &str| text.chars().filter(|c| *c != '_').collect::<String>();
         let number = match value.get_ref() {
@@ -290,15 +299,15 @@ impl<'a> Table<'a> {
         };
         let located = self.located(path, value, ());
         match number.filter(|number| number.is_finite()) {
-            Some(number) => Some(located.with(number)),
+            Some(number) => Some(located.with_value(number)),
             None => {
-                located.refuse(Refused::new("this counts nothing", "write a number like 0.2"));
+                located.refuse(InvalidValue::new("this counts nothing", "write a number like 0.2"));
                 None
             }
         }
     }
 
-    /// The truth value under `key`, if it is there and is one.
+    /// Returns the truth value under `key`, if it is there and is one.
     pub fn flag(&self, key: &str) -> Option<bool> {
         let (path, value) = self.get(key)?;
         match value.get_ref() {
@@ -307,8 +316,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The moment under `key`, if it is there and is one: RFC 3339, quoted or bare, with an offset.
-    pub fn moment(&self, key: &str) -> Option<Located<'a, Timestamp>> {
+    /// Returns the time under `key`, if it is there and is one: RFC 3339, quoted or bare, with an offset.
+    pub fn moment(&self, key: &str) -> Option<SpannedItem<'a, Timestamp>> {
         let (path, value) = self.get(key)?;
         let text = match value.get_ref() {
             DeValue::Datetime(datetime) => datetime.to_string(),
@@ -317,17 +326,17 @@ impl<'a> Table<'a> {
         };
         let located = self.located(path, value, ());
         match text.parse::<Timestamp>() {
-            Ok(moment) => Some(located.with(moment)),
+            Ok(moment) => Some(located.with_value(moment)),
             Err(_) => {
                 let message = format!("{} is not a date and time with an offset", quoted(&text));
-                located.refuse(Refused::new(message, "write it like 2027-01-31T00:00:00Z"));
+                located.refuse(InvalidValue::new(message, "write it like 2027-01-31T00:00:00Z"));
                 None
             }
         }
     }
 
-    /// The texts in the array under `key`; none if it is not there.
-    pub fn texts(&self, key: &str) -> Vec<Located<'a, &'a str>> {
+    /// Returns the texts in the array under `key`; none if it is missing.
+    pub fn texts(&self, key: &str) -> Vec<SpannedItem<'a, &'a str>> {
         let Some((path, value)) = self.get(key) else { return Vec::new() };
         let DeValue::Array(array) = value.get_ref() else {
             self.wrong_type::<()>(&path, value, "an array of strings, like [\"...\"]");
@@ -337,33 +346,34 @@ impl<'a> Table<'a> {
         indexed.filter_map(|(index, item)| self.as_text(format!("{path}[{index}]"), item)).collect()
     }
 
-    /// The table under `key`, if it is there and is one.
-    pub fn table(&self, key: &str) -> Option<Table<'a>> {
+    /// Returns the table under `key`, if it is there and is one.
+    pub fn table(&self, key: &str) -> Option<DocumentTable<'a>> {
         self.table_like(key, &format!("a table: [{}]", self.child(key)))
     }
 
-    fn table_like(&self, key: &str, example: &str) -> Option<Table<'a>> {
+    fn table_like(&self, key: &str, example: &str) -> Option<DocumentTable<'a>> {
         let (path, value) = self.get(key)?;
         match value.get_ref() {
             DeValue::Table(entries) => {
-                Some(Table { sink: self.sink, path, span: value.span(), entries, hidden: None })
+                Some(DocumentTable { sink: self.sink, path, span: value.span(), entries, hidden: None })
             }
             _ => self.wrong_type(&path, value, example),
         }
     }
 
-    /// The table under `key` as a JSON object, if it is there and is one; `example` shows how to write it.
+    /// Returns the table under `key` as a JSON object, if it is there and is one; `example` shows how to
+    /// write it.
     pub fn inline_json(
         &self,
         key: &str,
         example: &str,
     ) -> Option<serde_json::Map<String, serde_json::Value>> {
         let table = self.table_like(key, example)?;
-        as_json::object(table.entries).map_err(|refused| table.here().refuse(refused)).ok()
+        as_json::object(table.entries).map_err(|refused| table.location().refuse(refused)).ok()
     }
 
-    /// The tables in the array under `key`; none if it is not there.
-    pub fn tables(&self, key: &str) -> Vec<Table<'a>> {
+    /// Returns the tables in the array under `key`; none if it is missing.
+    pub fn tables(&self, key: &str) -> Vec<DocumentTable<'a>> {
         let Some((path, value)) = self.get(key) else { return Vec::new() };
         let expected = format!("an array of tables: [[{}]]", self.child(key));
         let DeValue::Array(array) = value.get_ref() else {
@@ -375,7 +385,13 @@ impl<'a> Table<'a> {
             let path = format!("{path}[{index}]");
             match item.get_ref() {
                 DeValue::Table(entries) => {
-                    tables.push(Table { sink: self.sink, path, span: item.span(), entries, hidden: None });
+                    tables.push(DocumentTable {
+                        sink: self.sink,
+                        path,
+                        span: item.span(),
+                        entries,
+                        hidden: None,
+                    });
                 }
                 _ => drop(self.wrong_type::<()>(&path, item, &expected)),
             }
@@ -383,58 +399,58 @@ impl<'a> Table<'a> {
         tables
     }
 
-    /// Every key of the table, with its text.
-    pub fn each_text(&self) -> Vec<(Located<'a, &'a str>, Located<'a, &'a str>)> {
+    /// Returns every key of the table with its text.
+    pub fn each_text(&self) -> Vec<(SpannedItem<'a, &'a str>, SpannedItem<'a, &'a str>)> {
         let each = self.entries.iter().filter_map(|(key, value)| {
             let name: &str = key.get_ref();
             let path = self.child(name);
-            let name = Located { sink: self.sink, path: path.clone(), span: key.span(), value: name };
+            let name = SpannedItem { sink: self.sink, path: path.clone(), span: key.span(), value: name };
             Some((name, self.as_text(path, value)?))
         });
         each.collect()
     }
 
-    /// Every key of the table, with the table under it.
-    pub fn each_table(&self) -> Vec<(Located<'a, &'a str>, Table<'a>)> {
+    /// Returns every key of the table with the table under it.
+    pub fn each_table(&self) -> Vec<(SpannedItem<'a, &'a str>, DocumentTable<'a>)> {
         let each = self.entries.keys().filter_map(|key| {
             let name: &str = key.get_ref();
             let path = self.child(name);
-            let located = Located { sink: self.sink, path, span: key.span(), value: name };
+            let located = SpannedItem { sink: self.sink, path, span: key.span(), value: name };
             Some((located, self.table(name)?))
         });
         each.collect()
     }
 
-    /// The same table for a reader that does not know `key`, which somebody else reads.
-    pub fn without(&self, key: &'a str) -> Self {
+    /// Returns the same table for a reader that does not know `key`, which another reader handles.
+    pub fn ignoring(&self, key: &'a str) -> Self {
         let Self { sink, ref path, ref span, entries, .. } = *self;
         Self { sink, path: path.clone(), span: span.clone(), entries, hidden: Some(key) }
     }
 
-    /// Whether `key` is there, whatever it holds.
+    /// Returns whether `key` is there, whatever its value.
     pub fn has(&self, key: &str) -> bool {
         self.entries.contains_key(key)
     }
 
-    /// Whether `key` is there and nothing else.
+    /// Returns whether `key` is the only key.
     pub fn has_only(&self, key: &str) -> bool {
         self.has(key) && self.entries.len() == 1
     }
 
-    /// The place of what stands under `key`, whatever it is.
-    pub fn place(&self, key: &str) -> Option<Located<'a, ()>> {
+    /// Returns the place of the value under `key`, whatever its type.
+    pub fn location_of(&self, key: &str) -> Option<SpannedItem<'a, ()>> {
         let (path, value) = self.get(key)?;
         Some(self.located(path, value, ()))
     }
 
-    /// The place of the table itself, for what is wrong with the whole of it.
-    pub fn here(&self) -> Located<'a, ()> {
-        Located { sink: self.sink, path: self.path.clone(), span: self.span.clone(), value: () }
+    /// Returns the place of the table itself, for problems of the whole table.
+    pub fn location(&self) -> SpannedItem<'a, ()> {
+        SpannedItem { sink: self.sink, path: self.path.clone(), span: self.span.clone(), value: () }
     }
 
-    /// A place of the file that is no part of the table.
-    pub fn elsewhere(&self, span: Range<usize>) -> Located<'a, ()> {
-        Located { sink: self.sink, path: String::new(), span, value: () }
+    /// Returns a place of the file outside the table.
+    pub fn location_at(&self, span: Range<usize>) -> SpannedItem<'a, ()> {
+        SpannedItem { sink: self.sink, path: String::new(), span, value: () }
     }
 
     pub(super) fn get(&self, key: &str) -> Option<(String, &'a Spanned<DeValue<'a>>)> {
@@ -446,11 +462,11 @@ impl<'a> Table<'a> {
         if self.path.is_empty() { part } else { format!("{}.{part}", self.path) }
     }
 
-    fn located<T>(&self, path: String, at: &Spanned<DeValue<'_>>, value: T) -> Located<'a, T> {
-        Located { sink: self.sink, path, span: at.span(), value }
+    fn located<T>(&self, path: String, at: &Spanned<DeValue<'_>>, value: T) -> SpannedItem<'a, T> {
+        SpannedItem { sink: self.sink, path, span: at.span(), value }
     }
 
-    fn as_text(&self, path: String, value: &'a Spanned<DeValue<'a>>) -> Option<Located<'a, &'a str>> {
+    fn as_text(&self, path: String, value: &'a Spanned<DeValue<'a>>) -> Option<SpannedItem<'a, &'a str>> {
         match value.get_ref() {
             DeValue::String(text) => Some(self.located(path, value, text.as_ref())),
             _ => self.wrong_type(&path, value, "a string in double quotes"),
@@ -467,7 +483,7 @@ impl<'a> Table<'a> {
             DeValue::Array(_) => "an array",
             DeValue::Table(_) => "a table",
         };
-        let refused = Refused::new(format!("this is {found}"), format!("write {expected}"));
+        let refused = InvalidValue::new(format!("this is {found}"), format!("write {expected}"));
         self.sink.report(value.span(), path, refused);
         None
     }

@@ -1,10 +1,10 @@
-//! Why the host itself could not do what it was asked: the open error type, for operators and callers.
+//! The host's own errors: the open error type, for operators and callers.
 //!
-//! Never mixed with [`Failure`]: a call that ran has an outcome, and its failures are the closed nine;
-//! a request that could not be taken up (unknown operation, unreadable manifest, full disk) is one of
-//! these. Its serial form is the second of the two envelopes, `{"error": {code, message, details, request_id}}`.
+//! It is never mixed with [`Failure`]: a call that ran has an outcome, and its failures are the closed nine;
+//! a request that could not be started (unknown operation, unreadable manifest, full disk) is one of these.
+//! Its serial form is the second of the two envelopes, `{"error": {code, message, details, request_id}}`.
 
-mod restored;
+mod sealed;
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -13,12 +13,12 @@ use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 use serde_json::{Map, Value};
 
-use crate::failure::{AuditId, Failure, Prompt};
-pub use restored::WholeHostError;
+use crate::failure::{AuditId, Failure, RecoveryPrompt};
+pub use sealed::HostErrorSnapshot;
 
 macro_rules! kinds {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, exit $exit:literal;)+) => {
-        /// What kind of trouble it is; decides the code on the wire and the exit code.
+        /// The kind of an error, which decides the code on the wire and the exit code.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum HostErrorKind {
             $($(#[doc = $doc])+ $variant,)+
@@ -28,26 +28,26 @@ macro_rules! kinds {
             /// Every kind.
             pub const ALL: &'static [HostErrorKind] = &[$(HostErrorKind::$variant),+];
 
-            /// The stable `code`.
+            /// Returns the stable `code`.
             #[must_use]
             pub const fn code(self) -> &'static str {
                 match self { $(HostErrorKind::$variant => $name,)+ }
             }
 
-            /// What the kind means, in one sentence.
+            /// Returns the meaning of the kind in one sentence.
             #[must_use]
             pub fn meaning(self) -> &'static str {
                 match self { $(HostErrorKind::$variant => concat!($($doc),+).trim_ascii_start(),)+ }
             }
 
-            /// The exit code of the command line for it.
+            /// Returns the exit code of the command line.
             #[must_use]
             pub const fn exit_code(self) -> u8 {
                 match self { $(HostErrorKind::$variant => $exit,)+ }
             }
 
-            /// Whether such an error of a call is about the call, so that its message is for whoever made it. Others
-            /// are for the operator, and may name places of the machine.
+            /// Returns whether such an error of a call is about the request, so that its message is for the
+            /// caller. Others are for the operator, and may name paths of the machine.
             #[must_use]
             pub const fn is_about_the_request(self) -> bool {
                 matches!(
@@ -134,11 +134,11 @@ kinds! {
 /// An error of the host itself.
 #[derive(Debug)]
 pub struct HostError {
-    inner: Box<Inner>,
+    inner: Box<HostErrorInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct HostErrorInner {
     kind: HostErrorKind,
     message: String,
     hint: Option<String>,
@@ -148,9 +148,9 @@ struct Inner {
 }
 
 impl HostError {
-    /// An error of `kind`; the message is one full sentence without secrets.
+    /// Creates an error of `kind`; the message is one full sentence without secrets.
     pub fn new(kind: HostErrorKind, message: impl Into<String>) -> Self {
-        let inner = Inner {
+        let inner = HostErrorInner {
             kind,
             message: message.into(),
             hint: None,
@@ -161,9 +161,9 @@ impl HostError {
         Self { inner: Box::new(inner) }
     }
 
-    /// Says what to do about it.
+    /// Adds the suggested fix.
     #[must_use]
-    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.inner.hint = Some(hint.into());
         self
     }
@@ -175,52 +175,52 @@ impl HostError {
         self
     }
 
-    /// Keeps the cause for the operator; it is not part of the envelope.
+    /// Stores the cause for the operator; it is not part of the envelope.
     #[must_use]
-    pub fn because(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+    pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.inner.source = Some(source.into());
         self
     }
 
-    /// Ties the error to the record of the request it ended.
+    /// Sets the audit id of the request that ended with the error.
     #[must_use]
-    pub fn of_request(mut self, id: &AuditId) -> Self {
+    pub fn with_request_id(mut self, id: &AuditId) -> Self {
         self.inner.request_id = id.clone();
         self
     }
 
-    /// The same error in other words: those of whoever asked for more than what it ended.
+    /// Returns the same error with its message rewritten, for the caller of a larger operation that it ended.
     #[must_use]
-    pub fn reworded(mut self, words: impl FnOnce(&str) -> String) -> Self {
+    pub fn map_message(mut self, words: impl FnOnce(&str) -> String) -> Self {
         self.inner.message = words(&self.inner.message);
         self
     }
 
-    /// The kind: what callers branch on.
+    /// Returns the kind, on which callers branch.
     #[must_use]
     pub fn kind(&self) -> HostErrorKind {
         self.inner.kind
     }
 
-    /// The message.
+    /// Returns the message.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.inner.message
     }
 
-    /// The next step, where there is one to name.
+    /// Returns the suggested fix, if there is one.
     #[must_use]
-    pub fn hint_text(&self) -> Option<&str> {
+    pub fn hint(&self) -> Option<&str> {
         self.inner.hint.as_deref()
     }
 
-    /// The id under which the operator's log has this request.
+    /// Returns the id of this request in the operator's log.
     #[must_use]
     pub fn request_id(&self) -> &AuditId {
         &self.inner.request_id
     }
 
-    /// The machine-readable facts.
+    /// Returns the machine-readable facts.
     #[must_use]
     pub fn details(&self) -> &Map<String, Value> {
         &self.inner.details
@@ -241,8 +241,8 @@ impl StdError for HostError {
 
 impl Serialize for HostError {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        struct Body<'a>(&'a Inner);
-        impl Serialize for Body<'_> {
+        struct HostErrorBody<'a>(&'a HostErrorInner);
+        impl Serialize for HostErrorBody<'_> {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 let mut details = self.0.details.clone();
                 if let Some(hint) = &self.0.hint {
@@ -257,23 +257,23 @@ impl Serialize for HostError {
             }
         }
         let mut envelope = serializer.serialize_struct("Envelope", 1)?;
-        envelope.serialize_field("error", &Body(&self.inner))?;
+        envelope.serialize_field("error", &HostErrorBody(&self.inner))?;
         envelope.end()
     }
 }
 
-/// What can come back instead of a value: the outcome of a call that failed, or the host's own error.
-/// The two keep their types and their envelopes; this only says which it is.
+/// The error of a call: the outcome of a call that failed, or the host's own error. The two keep their types
+/// and their envelopes; this type only distinguishes them.
 #[derive(Debug)]
 pub enum Error {
-    /// The call has an outcome, and it is a failure of the closed taxonomy.
+    /// The call has an outcome, which is a failure of the closed taxonomy.
     Failure(Failure),
-    /// The request could not be taken up.
+    /// The request could not be started.
     Host(HostError),
 }
 
 impl Error {
-    /// The failure, if it is one.
+    /// Returns the failure, if it is one.
     #[must_use]
     pub fn failure(&self) -> Option<&Failure> {
         match self {
@@ -282,22 +282,22 @@ impl Error {
         }
     }
 
-    /// What a person could be asked about it; none where no answer of theirs would help.
+    /// Returns the prompt for a person; `None` if no answer would help.
     #[must_use]
-    pub fn prompt(&self) -> Option<Prompt> {
+    pub fn prompt(&self) -> Option<RecoveryPrompt> {
         match self {
             Error::Failure(failure) => failure.prompt(),
             Error::Host(error) => match error.kind() {
-                HostErrorKind::Validation => Some(Prompt::Ask),
+                HostErrorKind::Validation => Some(RecoveryPrompt::Ask),
                 HostErrorKind::OutcomeUnknown | HostErrorKind::InProgress | HostErrorKind::Busy => {
-                    Some(Prompt::Approve)
+                    Some(RecoveryPrompt::Approve)
                 }
                 _ => None,
             },
         }
     }
 
-    /// The exit code of the command line for it.
+    /// Returns the exit code of the command line.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {

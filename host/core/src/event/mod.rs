@@ -1,44 +1,44 @@
-//! What happens in a call, step by step: for progress, for the log, and for whoever listens.
+//! The events of a call, step by step: for progress, for the log, and for listeners.
 //!
-//! A listener watches and decides nothing: what it does wrong cannot fail a call. Events name no arguments, no
+//! A listener observes and decides nothing: its errors cannot fail a call. Events contain no arguments, no
 //! results and no secrets.
 
-mod together;
+mod fanout;
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::failure::{AuditId, Cause, Failure, Prompt, RepeatRule};
+use crate::failure::{AuditId, Failure, FailureCause, RecoveryPrompt, RepeatRule};
 use crate::limits::Usage;
 
-pub use together::together;
+pub use fanout::fanout;
 
 /// One step of one call.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Event<'e> {
-    /// The call's record.
+    /// The call's audit id.
     pub audit_id: &'e AuditId,
     /// The number of the step within the call, from 1.
     pub seq: u32,
-    /// What happened.
-    pub step: Step<'e>,
+    /// The event.
+    pub kind: EventKind<'e>,
 }
 
 impl<'e> Event<'e> {
-    /// The step with this number.
-    pub fn new(audit_id: &'e AuditId, seq: u32, step: Step<'e>) -> Self {
-        Self { audit_id, seq, step }
+    /// Creates the event with this number.
+    pub fn new(audit_id: &'e AuditId, seq: u32, step: EventKind<'e>) -> Self {
+        Self { audit_id, seq, kind: step }
     }
 }
 
-/// What happened.
+/// The kind of an event.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
-pub enum Step<'e> {
-    /// The call was asked for; or the action, of which the steps are calls.
+pub enum EventKind<'e> {
+    /// The call was requested; or the action, whose steps are calls.
     Received {
         /// The connector, as `name@version`; of an action, `action://name@version`.
         connector: &'e str,
@@ -51,18 +51,18 @@ pub enum Step<'e> {
         connector: &'e str,
         /// The SHA-256 of its package.
         hash: &'e str,
-        /// The id of the key that signed it; none where unsigned packages were allowed for the call.
+        /// The id of the key that signed it; `None` if unsigned packages were allowed for the call.
         signer: Option<&'e str>,
-        /// Which candidate of the chain it is, from 0.
+        /// The index of the candidate in the chain, from 0.
         candidate: u32,
-        /// Whether the call may be repeated.
+        /// The rule for repeating the call.
         repeat: RepeatRule,
         /// The retry policy's name.
         profile: &'e str,
     },
-    /// The outcome of a call before it, with the same idempotency key, is this one's; nothing runs.
+    /// The outcome of an earlier call with the same idempotency key is returned; nothing runs.
     Replayed {
-        /// That call.
+        /// The earlier call.
         of: &'e AuditId,
     },
     /// An attempt begins.
@@ -71,95 +71,95 @@ pub enum Step<'e> {
         connector: &'e str,
         /// The operation.
         op: &'e str,
-        /// Which candidate of the chain it is, from 0.
+        /// The index of the candidate in the chain, from 0.
         candidate: u32,
-        /// Which attempt of the call it is, from 1.
+        /// The number of the attempt within the call, from 1.
         attempt: u32,
     },
-    /// An attempt is over.
+    /// An attempt has ended.
     AttemptEnded {
         /// The connector, as `name@version`.
         connector: &'e str,
-        /// Which attempt of the call it was.
+        /// The number of the attempt within the call.
         attempt: u32,
-        /// Its failure; none where it has a value, or was refused.
+        /// Its failure; `None` if it has a value, or was refused.
         failure: Option<&'e Failure>,
-        /// The code of the host's own error, where it could not be made after all.
+        /// The code of the host's own error, if the attempt could not be made.
         refused: Option<&'e str>,
-        /// What it used.
+        /// The used resources.
         usage: &'e Usage,
     },
     /// The call waits, and is then attempted again.
     RetryScheduled {
-        /// Why.
+        /// The failure to be retried.
         failure: &'e Failure,
-        /// Which retry of the candidate it is, from 1.
+        /// The number of the retry of the candidate, from 1.
         retry: u32,
-        /// How many the policy allows for this cause.
+        /// The number of retries that the policy allows for this cause.
         of: u32,
-        /// How long it waits.
+        /// The length of the wait.
         delay: Duration,
-        /// Where the wait comes from.
-        wait: Wait,
+        /// The source of the wait.
+        wait: DelaySource,
         /// The policy's name.
         profile: &'e str,
     },
-    /// The next candidate of the chain is asked.
+    /// The call falls back to the next candidate of the chain.
     FallbackTriggered {
-        /// Who failed, as `name@version`.
+        /// The failed candidate, as `name@version`.
         from: &'e str,
-        /// Who is asked now.
+        /// The next candidate, as `name@version`.
         to: &'e str,
-        /// Why.
+        /// The failure of the former.
         failure: &'e Failure,
     },
-    /// A circuit changed.
+    /// A circuit changed its state.
     CircuitChanged {
         /// The connector's name.
         connector: &'e str,
-        /// The host:port.
+        /// The `host:port`.
         host: &'e str,
-        /// From this state,
+        /// The state before.
         from: &'static str,
-        /// to this one.
+        /// The state after.
         to: &'static str,
-        /// What was seen there; none where it was healed.
-        cause: Option<Cause>,
+        /// The failure that was observed; `None` if replacing a credential closed it.
+        cause: Option<FailureCause>,
     },
-    /// A request waits for its turn under a rate limit.
+    /// A request waits because of a rate limit.
     RateDelayed {
-        /// The host:port.
+        /// The `host:port`.
         host: &'e str,
-        /// How long.
+        /// The length of the wait.
         delay: Duration,
     },
-    /// An error was passed over, and this is why.
+    /// An error was ignored, for this reason.
     Suppressed {
-        /// When.
+        /// The time.
         at: Timestamp,
-        /// Who says so.
-        by: Speaker,
-        /// Why it does not matter.
+        /// The source of the statement.
+        by: EventSource,
+        /// The reason why it does not matter.
         reason: &'e str,
-        /// What it was.
+        /// The ignored error.
         cause: &'e str,
     },
-    /// A step of an action begins: a call of its own.
+    /// A step of an action begins, as a call of its own.
     StepStarted {
         /// The step's name in the action.
         step: &'e str,
-        /// Its call, whose own steps follow under that id.
+        /// Its call, whose own events follow under that id.
         call: &'e AuditId,
         /// The connector, as `name@version`.
         connector: &'e str,
         /// The operation.
         op: &'e str,
-        /// Which step of the action it is, from 1.
+        /// The number of the step in the action, from 1.
         number: u32,
-        /// How many the action has.
+        /// The number of steps of the action.
         of: u32,
     },
-    /// A step of an action is over.
+    /// A step of an action has ended.
     StepEnded {
         /// The step's name in the action.
         step: &'e str,
@@ -171,35 +171,35 @@ pub enum Step<'e> {
         class: Option<&'e str>,
         /// The failure's code, or the error's.
         code: Option<&'e str>,
-        /// Which step of the action it is, from 1.
+        /// The number of the step in the action, from 1.
         number: u32,
-        /// How many the action has.
+        /// The number of steps of the action.
         of: u32,
     },
-    /// The call, or the action, is over: `value`, `failure`, `refused` or `cancelled`.
+    /// The call, or the action, has ended.
     Final {
-        /// Which of the four.
+        /// `value`, `failure`, `refused` or `cancelled`.
         outcome: &'static str,
         /// The failure's class, or the error's code.
         class: Option<&'e str>,
         /// The failure's code.
         code: Option<&'e str>,
-        /// What a person could be asked about it.
-        prompt: Option<Prompt>,
+        /// The prompt for a person about it.
+        prompt: Option<RecoveryPrompt>,
     },
 }
 
-/// Who says what a step tells. What a connector says is text of its author's, and may be anything.
+/// The source of an event's statement. A connector's statement is text of its author, and may be anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Speaker {
-    /// The host, of what its own gate saw.
+pub enum EventSource {
+    /// The host, about observations of its own gate.
     Host,
     /// The connector.
     Connector,
 }
 
-impl Speaker {
-    /// The stable word.
+impl EventSource {
+    /// Returns the stable name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -209,17 +209,17 @@ impl Speaker {
     }
 }
 
-/// Where the length of a wait comes from.
+/// The source of the length of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wait {
+pub enum DelaySource {
     /// The policy's schedule, with its jitter.
     Backoff,
-    /// What the upstream service asked for, exactly.
+    /// The exact wait that the upstream service asked for.
     RetryAfter,
 }
 
-impl Step<'_> {
-    /// The stable name of the step.
+impl EventKind<'_> {
+    /// Returns the stable name of the event.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -239,9 +239,9 @@ impl Step<'_> {
         }
     }
 
-    /// The step's facts, as the record has them.
+    /// Returns the event's data, as the audit log stores it.
     #[must_use]
-    pub fn facts(&self) -> Map<String, Value> {
+    pub fn payload(&self) -> Map<String, Value> {
         let facts = match self {
             Self::Received { connector, op } => json!({"connector": connector, "op": op}),
             Self::Admitted { connector, hash, signer, candidate, repeat, profile } => json!({
@@ -250,7 +250,8 @@ impl Step<'_> {
                 "signer": signer,
                 "unsigned": signer.is_none(),
                 "candidate": candidate,
-                // Whatever it sends: what an attempt sent that a crash cut short is not known.
+                // Independent of its requests: the requests of an attempt that a crash interrupted are
+                // unknown.
                 "idempotent": *repeat == RepeatRule::Always,
                 "repeat": repeat.name(),
                 "profile": profile,
@@ -273,14 +274,14 @@ impl Step<'_> {
                 "retry": retry,
                 "of": of,
                 "delay_ms": millis(*delay),
-                "from": match wait { Wait::Backoff => "backoff", Wait::RetryAfter => "retry_after" },
+                "from": match wait { DelaySource::Backoff => "backoff", DelaySource::RetryAfter => "retry_after" },
                 "profile": profile,
             }),
             Self::FallbackTriggered { from, to, failure } => {
                 json!({"from": from, "to": to, "class": failure.class().name(), "code": failure.code()})
             }
             Self::CircuitChanged { connector, host, from, to, cause } => json!({
-                "connector": connector, "host": host, "from": from, "to": to, "cause": cause.map(Cause::name),
+                "connector": connector, "host": host, "from": from, "to": to, "cause": cause.map(FailureCause::name),
             }),
             Self::RateDelayed { host, delay } => json!({"host": host, "delay_ms": millis(*delay)}),
             Self::Suppressed { at, by, reason, cause } => {
@@ -303,7 +304,7 @@ impl Step<'_> {
                 "outcome": outcome,
                 "class": class,
                 "code": code,
-                "prompt": prompt.map(Prompt::name),
+                "prompt": prompt.map(RecoveryPrompt::name),
             }),
         };
         match facts {
@@ -313,15 +314,15 @@ impl Step<'_> {
     }
 }
 
-/// What stands before an action's name where a connector's stands otherwise.
+/// The prefix of an action's name in the place of a connector's name.
 pub const ACTION_SCHEME: &str = "action://";
 
-/// Whether what is named where a connector's name stands is an action.
+/// Returns whether the name in the place of a connector's name is that of an action.
 pub fn is_action(connector: &str) -> bool {
     connector.starts_with(ACTION_SCHEME)
 }
 
-/// How an attempt ended, in a word: `value`, `failure` or `refused`.
+/// Returns the result of an attempt: `value`, `failure` or `refused`.
 pub const fn attempt_status(failure: Option<&Failure>, refused: Option<&str>) -> &'static str {
     match (failure, refused) {
         (Some(_), _) => "failure",
@@ -330,7 +331,7 @@ pub const fn attempt_status(failure: Option<&Failure>, refused: Option<&str>) ->
     }
 }
 
-/// A wait as people read it: in seconds, unless it is a short one.
+/// Formats a wait for people: in seconds, unless it is short.
 pub fn shown_wait(wait: Duration) -> String {
     match wait.as_millis() {
         ms @ 0..100 => format!("{ms}ms"),
@@ -342,9 +343,9 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Who wants to know. Called on the thread that runs the call, between its steps: it must be quick, and must not
-/// block.
+/// A listener for events. It is called on the thread that runs the call, between its steps: it must be quick,
+/// and must not block.
 pub trait Listener: Send + Sync + 'static {
-    /// Something happened.
+    /// Handles one event.
     fn event(&self, event: &Event<'_>);
 }

@@ -1,10 +1,11 @@
-//! What is to happen at the named places, read from a text like `open.committed:3=kill,settle=pause`.
+//! The armed failpoints, parsed from a text like `open.committed:3=kill,settle=pause`.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Every place, in the order in which a call passes them; then those of the writer and of the end of the process.
+/// All failpoints, in the order in which a call passes them; then those of the writer and of the end of the
+/// process.
 pub const NAMES: [&str; 28] = [
     "received",
     "admitted",
@@ -36,11 +37,11 @@ pub const NAMES: [&str; 28] = [
     "skip.close",
 ];
 
-/// How long a place that pauses does.
+/// The length of a pause.
 const PAUSE: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Action {
+enum FailpointAction {
     Kill,
     Pause,
     Skip,
@@ -48,62 +49,63 @@ enum Action {
 }
 
 #[derive(Debug)]
-struct Armed {
+struct ArmedFailpoint {
     name: &'static str,
-    /// How often it is still passed before it acts.
+    /// The number of passes before it acts.
     left: AtomicU32,
-    action: Action,
+    action: FailpointAction,
 }
 
-static ARMED: OnceLock<Vec<Armed>> = OnceLock::new();
+static ARMED: OnceLock<Vec<ArmedFailpoint>> = OnceLock::new();
 
-/// Arms the places that `text` names, once a process: `NAME[:N]=ACTION`, separated by commas. The action (`kill`,
-/// `pause`, `panic` or `skip`) is taken when the place is passed for the N-th time (the first unless given); `skip` also ever after.
+/// Arms the failpoints in `text`, once a process: `NAME[:N]=ACTION`, separated by commas. The action (`kill`,
+/// `pause`, `panic` or `skip`) is executed when the failpoint is passed for the N-th time (by default the
+/// first); `skip` also every time after that.
 ///
 /// # Errors
-/// What of it is not understood.
+/// The part of the text that is not understood.
 pub fn arm(text: &str) -> Result<(), String> {
     let armed = text.split(',').filter(|part| !part.is_empty()).map(parse).collect::<Result<Vec<_>, _>>()?;
     ARMED.set(armed).map_err(|_| "they are armed already".to_owned())
 }
 
-fn parse(part: &str) -> Result<Armed, String> {
+fn parse(part: &str) -> Result<ArmedFailpoint, String> {
     let wrong = |what: &str| format!("`{part}`: {what}; write it like open.committed:3=kill");
     let (place, action) = part.split_once('=').ok_or_else(|| wrong("no action"))?;
     let (name, count) = place.split_once(':').unwrap_or((place, "1"));
     let name = NAMES.into_iter().find(|known| *known == name).ok_or_else(|| wrong("no such place"))?;
     let count: u32 = count.parse().ok().filter(|count| *count > 0).ok_or_else(|| wrong("no such count"))?;
     let action = match action {
-        "kill" => Action::Kill,
-        "pause" => Action::Pause,
-        "skip" => Action::Skip,
-        "panic" => Action::Panic,
+        "kill" => FailpointAction::Kill,
+        "pause" => FailpointAction::Pause,
+        "skip" => FailpointAction::Skip,
+        "panic" => FailpointAction::Panic,
         _ => return Err(wrong("no such action")),
     };
-    Ok(Armed { name, left: AtomicU32::new(count), action })
+    Ok(ArmedFailpoint { name, left: AtomicU32::new(count), action })
 }
 
-/// Passes a place; whether what stands behind it is to be left out.
+/// Passes a failpoint; returns whether the code behind it is to be skipped.
 pub(super) fn pass(name: &'static str) -> bool {
     let Some(armed) = ARMED.get() else { return false };
     let mut skipped = false;
     for place in armed.iter().filter(|place| place.name == name) {
         let before = place.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         match (place.action, before) {
-            (Action::Kill, Ok(1)) => kill(),
-            (Action::Pause, Ok(1)) => std::thread::sleep(PAUSE),
-            (Action::Panic, Ok(1)) => std::panic::resume_unwind(Box::new("a fail point")),
-            (Action::Skip, Ok(1) | Err(_)) => skipped = true,
+            (FailpointAction::Kill, Ok(1)) => kill(),
+            (FailpointAction::Pause, Ok(1)) => std::thread::sleep(PAUSE),
+            (FailpointAction::Panic, Ok(1)) => std::panic::resume_unwind(Box::new("a fail point")),
+            (FailpointAction::Skip, Ok(1) | Err(_)) => skipped = true,
             _ => {}
         }
     }
     skipped
 }
 
-/// As an operator's `kill -9`: nothing of the process runs after it.
+/// Acts like an operator's `kill -9`: nothing of the process runs after it.
 fn kill() {
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
-    // The signal is on its way; this thread must not go on meanwhile.
+    // The signal is on its way; this thread must not continue meanwhile.
     loop {
         std::thread::sleep(PAUSE);
     }
@@ -117,9 +119,9 @@ mod tests {
     #[test]
     fn a_place_is_armed_with_a_count_and_an_action() {
         for (text, name, left, action) in [
-            ("open.committed:3=kill", "open.committed", 3, Action::Kill),
-            ("settle=pause", "settle", 1, Action::Pause),
-            ("skip.open=skip", "skip.open", 1, Action::Skip),
+            ("open.committed:3=kill", "open.committed", 3, FailpointAction::Kill),
+            ("settle=pause", "settle", 1, FailpointAction::Pause),
+            ("skip.open=skip", "skip.open", 1, FailpointAction::Skip),
         ] {
             let armed = parse(text).unwrap();
             let found = (armed.name, armed.left.load(Ordering::SeqCst), armed.action);

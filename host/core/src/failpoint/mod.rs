@@ -1,7 +1,8 @@
-//! Named places at which a test may kill, stop or mislead the process. Without the cfg `cofferdam_failpoints`, nothing.
+//! Failpoints: named places at which a test may kill, pause or mislead the process. Without the cfg
+//! `cofferdam_failpoints` they do nothing.
 //!
-//! What a crash leaves behind is only known where the process really ended: the tests of recovery run the real binary
-//! and have it killed here, between two steps that must not be torn apart.
+//! The state after a crash is only realistic if the process really ended. The recovery tests run the real
+//! binary and kill it here, between two steps that must not be separated.
 
 #[cfg(cofferdam_failpoints)]
 mod armed;
@@ -9,7 +10,7 @@ mod armed;
 #[cfg(cofferdam_failpoints)]
 pub use armed::{NAMES, arm};
 
-/// Passes the place `name`; a process that is to be killed there does not come back.
+/// Passes the failpoint `name`. If the process is to be killed there, this does not return.
 #[inline]
 pub fn pass(name: &'static str) {
     #[cfg(cofferdam_failpoints)]
@@ -18,7 +19,8 @@ pub fn pass(name: &'static str) {
     let _ = name;
 }
 
-/// Passes it where `applies`; what that costs is only paid where places may be armed.
+/// Passes the failpoint if `applies` returns true; the condition is evaluated only if failpoints may be
+/// armed.
 #[inline]
 pub fn pass_if(name: &'static str, applies: impl FnOnce() -> bool) {
     if cfg!(cofferdam_failpoints) && applies() {
@@ -26,7 +28,7 @@ pub fn pass_if(name: &'static str, applies: impl FnOnce() -> bool) {
     }
 }
 
-/// Whether what stands behind the place `name` is to be left out: a fault for a test to find.
+/// Returns whether the code behind the failpoint `name` is to be skipped: a fault for a test to detect.
 #[inline]
 pub fn skips(name: &'static str) -> bool {
     #[cfg(cofferdam_failpoints)]

@@ -1,30 +1,30 @@
-//! Constructors of the credential classes, from the one value that says what is wrong with a binding.
+//! Constructors of the credential classes, from the one value that describes the problem of a binding.
 
-use super::cause::Cause;
-use super::class::{Boundary, FailureClass};
-use super::context::Context;
+use super::cause::FailureCause;
+use super::class::{FailureBoundary, FailureClass};
+use super::context::FailureContext;
 use super::envelope::Failure;
-use super::text::safe_line;
+use super::text::sanitize_line;
 
-/// What is wrong with a binding (`details.code`).
+/// The problem of a binding (`details.code`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BindingCode {
-    /// Nothing is bound under the name.
+    /// There is no binding of this name.
     Unbound,
-    /// Something is bound, and this connector may not use it, or not there.
+    /// The binding exists, and does not allow this connector or this host.
     NotAllowed,
-    /// The issuer of tokens refused to give one.
+    /// The issuer of tokens rejected the request.
     RefreshRefused,
-    /// The issuer of tokens could not be asked, or could not answer: it may pass.
+    /// The issuer of tokens could not be reached, or could not answer. This may be transient.
     RefreshUnreachable,
-    /// The issuer of tokens is at a place that the host does not go to.
+    /// The host does not connect to the address of the token issuer.
     EndpointNotAllowed,
-    /// What is bound cannot be sent as the manifest wants it.
+    /// The bound secret cannot be sent as the manifest requires.
     Unsendable,
 }
 
 impl BindingCode {
-    /// The stable word in `details.code`.
+    /// Returns the stable name in `details.code`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -37,7 +37,7 @@ impl BindingCode {
         }
     }
 
-    /// The class of the failure that a call ends with.
+    /// Returns the class of the failure that a call ends with.
     #[must_use]
     pub const fn class(self) -> FailureClass {
         match self {
@@ -60,7 +60,8 @@ pub struct BindingProblem {
 }
 
 impl BindingProblem {
-    /// `binding` is its name; `reason` a sentence for callers, without secrets; `command` what mends it.
+    /// Creates a problem: `binding` is its name; `reason` a sentence for callers, without secrets; `command`
+    /// the fix.
     pub fn new(
         binding: impl ToString,
         code: BindingCode,
@@ -71,32 +72,32 @@ impl BindingProblem {
         Self { binding, code, reason, command, status: None }
     }
 
-    /// Adds the status with which the issuer answered.
+    /// Adds the status of the issuer's response.
     #[must_use]
     pub fn with_status(mut self, status: u16) -> Self {
         self.status = Some(status);
         self
     }
 
-    /// The binding's name.
+    /// Returns the binding's name.
     #[must_use]
     pub(crate) fn binding(&self) -> &str {
         &self.binding
     }
 
-    /// What is wrong.
+    /// Returns the code of the problem.
     #[must_use]
     pub fn code(&self) -> BindingCode {
         self.code
     }
 
-    /// What is wrong, in a sentence or two.
+    /// Returns the problem in a sentence or two.
     #[must_use]
     pub fn reason(&self) -> &str {
         &self.reason
     }
 
-    /// The command that mends it.
+    /// Returns the command that fixes it.
     #[must_use]
     pub fn command(&self) -> &str {
         &self.command
@@ -104,8 +105,9 @@ impl BindingProblem {
 }
 
 impl Failure {
-    /// A binding that the call needs is not there, is not for this connector, or was refused by its issuer.
-    pub fn binding(context: &Context, problem: &BindingProblem) -> Self {
+    /// A binding that the call needs does not exist, does not allow this connector, or was rejected by its
+    /// issuer.
+    pub fn binding(context: &FailureContext, problem: &BindingProblem) -> Self {
         let mut details = context.details(problem.code.name());
         details.insert("binding".into(), problem.binding.as_str().into());
         details.insert("suggestion".into(), problem.command.as_str().into());
@@ -113,22 +115,30 @@ impl Failure {
             details.insert("status".into(), status.into());
         }
         let (class, passing) = (problem.code.class(), problem.code == BindingCode::RefreshUnreachable);
-        let message = format!("{} To mend it: `{}`.", safe_line(&problem.reason, 300), problem.command);
+        let message = format!("{} To mend it: `{}`.", sanitize_line(&problem.reason, 300), problem.command);
         let retriable = passing && context.idempotent();
-        let cause = if passing { Cause::RefreshUnreachable } else { Cause::Other };
-        Self::new(context, class, Boundary::Runtime, retriable, message, details).caused_by(cause, None)
+        let cause = if passing { FailureCause::RefreshUnreachable } else { FailureCause::Other };
+        Self::new(context, class, FailureBoundary::Runtime, retriable, message, details)
+            .with_cause(cause, None)
     }
 }
 
 impl Failure {
-    /// The vault could not be used when a request needed a credential, and others had been sent by then: no reason
-    /// for a call not to have been taken up, since it was.
-    pub(crate) fn vault_unavailable(context: &Context, trouble: &str) -> Self {
+    /// The vault could not be used when a request needed a credential. Other requests had been sent by then,
+    /// so the call counts as started.
+    pub(crate) fn vault_unavailable(context: &FailureContext, trouble: &str) -> Self {
         let mut details = context.details("vault_unavailable");
         details.insert("vault".into(), trouble.into());
         let message = "The vault could not be used when a request needed a credential. Requests before that one had been \
                        sent, and may have had effects.";
-        Self::new(context, FailureClass::BindingFailed, Boundary::Runtime, false, message.to_owned(), details)
+        Self::new(
+            context,
+            FailureClass::BindingFailed,
+            FailureBoundary::Runtime,
+            false,
+            message.to_owned(),
+            details,
+        )
     }
 }
 
@@ -139,7 +149,7 @@ mod tests {
 
     #[test]
     fn a13_a14_name_the_command_and_only_unreachable_may_pass() {
-        let context = Context::new(AuditId::mint()).with_op("x", true);
+        let context = FailureContext::new(AuditId::mint()).with_op("x", true);
         for (code, class, retriable) in [
             (BindingCode::Unbound, FailureClass::BindingRequired, false),
             (BindingCode::NotAllowed, FailureClass::BindingRequired, false),

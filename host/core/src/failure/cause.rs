@@ -1,9 +1,11 @@
-//! What went wrong in the few words that decide what is done about it: repeated, held against a host, passed on.
+//! The cause of a failure in the few categories that decide whether it is retried, counts for a circuit, or
+//! triggers a fallback.
 
-/// The cause of a failure, as far as the host itself observed it. What a connector only claims is [`Other`](Self::Other).
+/// The cause of a failure as observed by the host itself. A mere claim of a connector is
+/// [`Other`](Self::Other).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Cause {
-    /// No answer: DNS, connecting, TLS, or a connection that broke off.
+pub enum FailureCause {
+    /// No response: DNS, connecting, TLS, or a broken connection.
     Network,
     /// Status 408 or 425.
     Timeout,
@@ -17,19 +19,19 @@ pub enum Cause {
     PaymentRequired,
     /// Status 404.
     NotFound,
-    /// The connector says that its operation failed in a way that may pass.
+    /// The connector reports a transient failure of its operation.
     Transient,
-    /// The issuer of tokens could not be asked.
+    /// The issuer of tokens could not be reached.
     RefreshUnreachable,
-    /// The time for one attempt, or for the call, was over.
+    /// The time limit of one attempt, or of the call, has passed.
     WallTime,
     /// The circuit to the host is open: nothing was sent there.
     CircuitOpen,
-    /// Everything else; nothing is ever done about it.
+    /// Everything else, which is never retried.
     Other,
 }
 
-impl Cause {
+impl FailureCause {
     /// Every cause, in the order of their discriminants.
     pub const ALL: [Self; 12] = [
         Self::Network,
@@ -46,7 +48,7 @@ impl Cause {
         Self::Other,
     ];
 
-    /// The stable word: what `retry_on` names, and records say.
+    /// Returns the stable name, which `retry_on` and the audit log use.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -65,8 +67,8 @@ impl Cause {
         }
     }
 
-    /// Whether a policy may repeat an attempt that ended so. Of `wall_time` the envelope says that it is not
-    /// retriable, and only a policy that names it repeats it.
+    /// Returns whether a policy may retry an attempt with this cause. The envelope of `wall_time` says that
+    /// it is not retriable, and only a policy that names it retries it.
     #[must_use]
     pub const fn is_retriable(self) -> bool {
         matches!(
@@ -81,9 +83,9 @@ impl Cause {
         )
     }
 
-    /// What an answer with this status is.
+    /// Returns the cause of a response with this status.
     #[must_use]
-    pub const fn of_status(status: u16) -> Self {
+    pub const fn from_status(status: u16) -> Self {
         match status {
             401 => Self::Auth,
             402 => Self::PaymentRequired,

@@ -1,44 +1,47 @@
-//! The failure of a call to a host whose circuit is open: the class of what opened it, and nothing was sent.
+//! The failure of a call to a host whose circuit is open: it has the class of the failure that opened it, and
+//! nothing was sent.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::cause::Cause;
-use super::class::{Boundary, FailureClass};
-use super::context::Context;
+use super::cause::FailureCause;
+use super::class::{FailureBoundary, FailureClass};
+use super::context::FailureContext;
 use super::envelope::Failure;
 
-/// Why a request was not sent: too much failed there.
+/// The reason why a request was not sent: too many requests to that host failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CircuitOpen {
     /// The connector, without a version.
     pub connector: String,
-    /// The host:port.
+    /// The `host:port`.
     pub host: String,
-    /// `open`, or `half_open` while another call tries it.
+    /// `open`, or `half_open` while another call probes it.
     pub state: &'static str,
-    /// When it opened.
+    /// The time at which it opened.
     pub opened_at: Timestamp,
-    /// How long until it is tried again, in milliseconds; none where waiting does not help.
+    /// The time until it is probed, in milliseconds; `None` if waiting does not help.
     pub retry_after_ms: Option<u64>,
-    /// What opened it.
-    pub cause: Cause,
-    /// The status of the answer that opened it, if it was an answer.
+    /// The cause that opened it.
+    pub cause: FailureCause,
+    /// The status of the response that opened it, if there was one.
     pub status: Option<u16>,
-    /// The record of the call that opened it.
+    /// The audit id of the call that opened it.
     pub cause_audit_id: String,
-    /// The bindings for whose credentials it is open for good; none where it is open for everybody or for requests
-    /// without a credential.
+    /// The bindings for whose credentials it is permanently open; empty if it is open for all requests, or
+    /// for requests without a credential.
     pub bindings: Vec<String>,
 }
 
 impl CircuitOpen {
-    /// What closes a circuit that is open for good. A credential that was refused has to be bound anew: a reset alone
-    /// would send the same one again. A bill that was paid, or a thing that is there now, leaves the credential as it
-    /// is.
+    /// Returns the remedy for a permanently open circuit. A rejected credential has to be replaced: a reset
+    /// alone would send the same one again. A paid bill, or a resource that now exists, requires no new
+    /// credential.
     fn remedy(&self) -> String {
         match self.bindings.first() {
-            Some(binding) if self.cause == Cause::Auth => format!("cofferdam binding rebind {binding}"),
+            Some(binding) if self.cause == FailureCause::Auth => {
+                format!("cofferdam binding rebind {binding}")
+            }
             _ => format!("cofferdam breaker reset {} --host {}", self.connector, self.host),
         }
     }
@@ -46,11 +49,11 @@ impl CircuitOpen {
 
 impl Failure {
     /// The circuit is open. `anything_sent` is whether the attempt had sent a request elsewhere before.
-    pub(crate) fn circuit_open(context: &Context, open: &CircuitOpen, anything_sent: bool) -> Self {
+    pub(crate) fn circuit_open(context: &FailureContext, open: &CircuitOpen, anything_sent: bool) -> Self {
         let mut details = context.details("circuit_open");
         details.insert("host".into(), open.host.as_str().into());
         let class = match open.cause {
-            Cause::Network => FailureClass::NetworkError,
+            FailureCause::Network => FailureClass::NetworkError,
             _ => FailureClass::ExternalApiError,
         };
         if let Some(status) = open.status {
@@ -90,13 +93,13 @@ impl Failure {
             }
         }
         let retriable = open.retry_after_ms.is_some() && (context.idempotent() || !anything_sent);
-        Self::new(context, class, Boundary::External, retriable, message, details)
-            .caused_by(Cause::CircuitOpen, None)
+        Self::new(context, class, FailureBoundary::External, retriable, message, details)
+            .with_cause(FailureCause::CircuitOpen, None)
     }
 
-    /// The cause that opened the circuit, if the failure is an open circuit.
-    pub(crate) fn circuit_cause(&self) -> Option<Cause> {
+    /// Returns the cause that opened the circuit, if the failure is an open circuit.
+    pub(crate) fn circuit_cause(&self) -> Option<FailureCause> {
         let name = self.details().get("circuit")?.get("cause_code")?.as_str()?;
-        Cause::ALL.into_iter().find(|cause| cause.name() == name)
+        FailureCause::ALL.into_iter().find(|cause| cause.name() == name)
     }
 }

@@ -1,4 +1,4 @@
-//! The one table of failure classes, from which names, boundaries, defaults, exit codes and docs derive.
+//! The single table of failure classes, from which names, boundaries, defaults, exit codes and docs derive.
 
 use serde::Serialize;
 
@@ -16,31 +16,31 @@ macro_rules! classes {
             /// Every class, in the order of the table.
             pub const ALL: &'static [FailureClass] = &[$(FailureClass::$variant),+];
 
-            /// The stable name on the wire.
+            /// Returns the stable name on the wire.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(FailureClass::$variant => $name,)+ }
             }
 
-            /// What the class means, in one sentence.
+            /// Returns the meaning of the class in one sentence.
             #[must_use]
             pub fn meaning(self) -> &'static str {
                 match self { $(FailureClass::$variant => concat!($($doc),+).trim_ascii_start(),)+ }
             }
 
-            /// The layers that may produce it; the first is the usual one.
+            /// Returns the layers that may produce it; the first is the usual one.
             #[must_use]
-            pub const fn boundaries(self) -> &'static [Boundary] {
-                match self { $(FailureClass::$variant => &[$(Boundary::$boundary),+],)+ }
+            pub const fn boundaries(self) -> &'static [FailureBoundary] {
+                match self { $(FailureClass::$variant => &[$(FailureBoundary::$boundary),+],)+ }
             }
 
-            /// Whether a failure of this class is retriable where its cause says nothing else.
+            /// Returns whether a failure of this class is retriable by default.
             #[must_use]
             pub const fn retriable_by_default(self) -> bool {
                 match self { $(FailureClass::$variant => $retriable,)+ }
             }
 
-            /// The exit code of the command line for it (sysexits where one fits).
+            /// Returns the exit code of the command line (sysexits if one fits).
             #[must_use]
             pub const fn exit_code(self) -> u8 {
                 match self { $(FailureClass::$variant => $exit,)+ }
@@ -76,38 +76,38 @@ pub const RESERVED_CLASSES: [&str; 2] = ["approval_denied", "approval_timeout"];
 /// The layer that produced a failure. `user` is reserved for approvals and cannot be represented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Boundary {
+pub enum FailureBoundary {
     /// The gate around running guest code.
     Sandbox,
-    /// What the connector's manifest declares.
+    /// The declarations of the connector's manifest.
     ConnectorManifest,
-    /// What the action, or the caller, declared as its subset.
+    /// The subset that the action, or the caller, declared.
     Action,
     /// The host itself, outside guest code.
     Runtime,
-    /// The world beyond the host.
+    /// The outside world.
     External,
 }
 
-impl Boundary {
+impl FailureBoundary {
     /// Every boundary that can occur.
-    pub const ALL: [Boundary; 5] = [
-        Boundary::Sandbox,
-        Boundary::ConnectorManifest,
-        Boundary::Action,
-        Boundary::Runtime,
-        Boundary::External,
+    pub const ALL: [FailureBoundary; 5] = [
+        FailureBoundary::Sandbox,
+        FailureBoundary::ConnectorManifest,
+        FailureBoundary::Action,
+        FailureBoundary::Runtime,
+        FailureBoundary::External,
     ];
 
-    /// The stable name on the wire.
+    /// Returns the stable name on the wire.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Boundary::Sandbox => "sandbox",
-            Boundary::ConnectorManifest => "connector_manifest",
-            Boundary::Action => "action",
-            Boundary::Runtime => "runtime",
-            Boundary::External => "external",
+            FailureBoundary::Sandbox => "sandbox",
+            FailureBoundary::ConnectorManifest => "connector_manifest",
+            FailureBoundary::Action => "action",
+            FailureBoundary::Runtime => "runtime",
+            FailureBoundary::External => "external",
         }
     }
 }
@@ -141,9 +141,9 @@ mod tests {
 
     #[test]
     fn a8_five_boundaries_and_no_user() {
-        let names = Boundary::ALL.map(Boundary::name);
+        let names = FailureBoundary::ALL.map(FailureBoundary::name);
         assert_eq!(names, ["sandbox", "connector_manifest", "action", "runtime", "external"]);
-        for boundary in Boundary::ALL {
+        for boundary in FailureBoundary::ALL {
             assert_eq!(serde_json::to_value(boundary).ok(), Some(serde_json::json!(boundary.name())));
         }
     }

@@ -1,4 +1,4 @@
-//! Whose failure it is: the call's audit id and the names every envelope carries.
+//! The identity of the failed call: its audit id and the names that every envelope carries.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,54 +6,54 @@ use std::sync::Arc;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use super::repeat::{RepeatRule, UnkeyedRequest, Unrepeatable};
-use super::text::safe_line;
+use super::repeat::{RepeatRule, UnkeyedRequest, UnrepeatableRequest};
+use super::text::sanitize_line;
 
 const PREFIX: &str = "audit-";
 
-/// The key of a call's record: `audit-<uuid>`, with a time-ordered UUID (version 7). Cheap to clone.
+/// The id of a call in the audit log: `audit-<uuid>`, with a time-ordered UUID (version 7). Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AuditId(Arc<str>);
 
 impl AuditId {
-    /// A new id, never seen before.
+    /// Creates a new, unique id.
     #[must_use]
     pub fn mint() -> Self {
-        Self::of(uuid::Uuid::now_v7())
+        Self::from_uuid(uuid::Uuid::now_v7())
     }
 
-    /// Reads `audit-<uuid>`; nothing else is an id.
+    /// Parses `audit-<uuid>`; no other text is an id.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let id = uuid::Uuid::try_parse(text.strip_prefix(PREFIX)?).ok()?;
-        Some(Self::of(id)).filter(|own| own.as_str() == text)
+        Some(Self::from_uuid(id)).filter(|own| own.as_str() == text)
     }
 
-    /// The id with these 16 bytes.
+    /// Returns the id with these 16 bytes.
     #[must_use]
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
-        Self::of(uuid::Uuid::from_bytes(bytes))
+        Self::from_uuid(uuid::Uuid::from_bytes(bytes))
     }
 
-    /// The UUID's 16 bytes; those of later ids are greater.
+    /// Returns the UUID's 16 bytes, which are greater for later ids.
     #[must_use]
     pub fn bytes(&self) -> [u8; 16] {
-        // Always a UUID: nothing else gets in.
+        // It is always a UUID: no other text is accepted.
         let id = uuid::Uuid::try_parse(self.0.strip_prefix(PREFIX).unwrap_or_default());
         id.unwrap_or_default().into_bytes()
     }
 
-    fn of(id: uuid::Uuid) -> Self {
+    fn from_uuid(id: uuid::Uuid) -> Self {
         Self(format!("{PREFIX}{id}").into())
     }
 
-    /// The id as text.
+    /// Returns the id as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The id as text that others may keep.
+    /// Returns the id as shared text.
     pub fn text(&self) -> &Arc<str> {
         &self.0
     }
@@ -71,9 +71,9 @@ impl fmt::Display for AuditId {
     }
 }
 
-/// What a constructor needs to know of the call beside the cause: it goes into `audit_id` and `details`.
+/// The facts about the call that a constructor needs in addition to the cause, for `audit_id` and `details`.
 #[derive(Debug, Clone)]
-pub struct Context {
+pub struct FailureContext {
     audit_id: AuditId,
     connector: Option<Arc<str>>,
     connector_hash: Option<Arc<str>>,
@@ -82,15 +82,15 @@ pub struct Context {
     unkeyed: Option<UnkeyedRequest>,
 }
 
-impl Context {
-    /// A context that knows its record and nothing else yet.
+impl FailureContext {
+    /// Creates a context with only an audit id.
     #[must_use]
     pub fn new(audit_id: AuditId) -> Self {
         let repeat = RepeatRule::Always;
         Self { audit_id, connector: None, connector_hash: None, op: None, repeat, unkeyed: None }
     }
 
-    /// Names the connector, as `name@version`, and the SHA-256 it is pinned to.
+    /// Sets the connector, as `name@version`, and the SHA-256 it is pinned to.
     #[must_use]
     pub fn with_connector(mut self, connector: impl Into<Arc<str>>, hash: Option<Arc<str>>) -> Self {
         self.connector = Some(connector.into());
@@ -98,7 +98,7 @@ impl Context {
         self
     }
 
-    /// Names the operation, and says whether it may be repeated.
+    /// Sets the operation, and whether it may be repeated.
     #[must_use]
     pub fn with_op(mut self, op: impl Into<Arc<str>>, repeat: impl Into<RepeatRule>) -> Self {
         self.op = Some(op.into());
@@ -106,45 +106,47 @@ impl Context {
         self
     }
 
-    /// The same after the operation sent this request, if it sent one: what its manifest leaves open is decided by that.
+    /// Sets the unkeyed request that the operation sent, if any. It decides about repetition if the manifest
+    /// leaves that open.
     #[must_use]
-    pub fn having_sent(mut self, unkeyed: Option<UnkeyedRequest>) -> Self {
+    pub fn with_unkeyed_request(mut self, unkeyed: Option<UnkeyedRequest>) -> Self {
         self.unkeyed = unkeyed;
         self
     }
 
-    /// The record's id.
+    /// Returns the audit id.
     #[must_use]
     pub fn audit_id(&self) -> &AuditId {
         &self.audit_id
     }
 
-    /// Whether the operation may be repeated.
+    /// Returns the rule for repeating the operation.
     #[must_use]
     pub fn repeat_rule(&self) -> RepeatRule {
         self.repeat
     }
 
-    /// Whether the operation may be repeated, as far as its manifest and its caller say.
+    /// Returns whether the operation may be repeated according to its manifest and its caller.
     #[must_use]
     pub fn idempotent(&self) -> bool {
         self.repeat != RepeatRule::Never
     }
 
-    /// The request for which it is not repeated, although nobody says that it must not be.
-    pub(super) fn unrepeatable(&self) -> Option<Unrepeatable> {
+    /// Returns the request because of which it is not repeated, although neither manifest nor caller forbids
+    /// that.
+    pub(super) fn unrepeatable(&self) -> Option<UnrepeatableRequest> {
         let unkeyed = self.unkeyed.as_ref().filter(|_| self.repeat == RepeatRule::UnlessUnkeyed)?;
-        let op = safe_line(self.op.as_deref().unwrap_or_default(), 100);
-        Some(Unrepeatable { op, request: unkeyed.clone() })
+        let op = sanitize_line(self.op.as_deref().unwrap_or_default(), 100);
+        Some(UnrepeatableRequest { op, request: unkeyed.clone() })
     }
 
-    /// The operation, where one is known.
+    /// Returns the operation, if it is known.
     #[must_use]
     pub fn op(&self) -> Option<&str> {
         self.op.as_deref()
     }
 
-    /// The start of `details`: the code, then the names that are known.
+    /// Returns the start of `details`: the code, then the known names.
     pub(super) fn details(&self, code: &str) -> Map<String, Value> {
         let mut details = Map::new();
         details.insert("code".into(), code.into());

@@ -1,24 +1,25 @@
-//! One refused capability as a value: what was asked for, what is granted, and the line that would allow it.
+//! One denied capability as a value: the requested capability, the granted ones, and the line that would
+//! allow it.
 //!
-//! The gate, the install and `cofferdam why` all answer with it, so that an answer reads the same wherever it is
-//! asked for.
+//! The gate, the installation and `cofferdam why` all return it, so that the answer reads the same
+//! everywhere.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use serde_json::{Map, Value};
 
-use super::class::Boundary;
+use super::class::FailureBoundary;
 use super::grant::GrantLine;
-use super::text::safe_line;
+use super::text::sanitize_line;
 
 /// The longest text of a request in a decision, in characters.
 pub(super) const REQUESTED_CHARS: usize = 300;
 
-/// Grants that a message lists; `details` has all of them.
+/// The number of grants that a message lists; `details` has all of them.
 const LISTED: usize = 12;
 
-/// Which of the three checks refused (`boundary`).
+/// The check that denied the capability (`boundary`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DenialBoundary {
     /// The gate, while the guest ran.
@@ -29,7 +30,7 @@ pub enum DenialBoundary {
     Action,
 }
 
-impl From<DenialBoundary> for Boundary {
+impl From<DenialBoundary> for FailureBoundary {
     fn from(boundary: DenialBoundary) -> Self {
         match boundary {
             DenialBoundary::Sandbox => Self::Sandbox,
@@ -39,40 +40,40 @@ impl From<DenialBoundary> for Boundary {
     }
 }
 
-/// Why it was refused (`details.code`).
+/// The reason of the denial (`details.code`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DenialCode {
-    /// The host:port is not among the granted ones.
+    /// The `host:port` is not among the granted ones.
     HostNotGranted,
     /// The operation is not in the action's subset, or the connector has no such operation to declare.
     OperationNotGranted,
     /// The request has a method, or names one in a header, that the manifest does not grant, or that the operation
     /// is declared not to use.
     MethodNotGranted,
-    /// The request would go out without TLS, and the grant says TLS.
+    /// The request would be sent without TLS, and the grant requires it.
     InsecureUrl,
     /// The request's target is not written in a form that can be checked.
     InvalidAuthority,
     /// The name resolves to an address inside the operator's own network.
     PrivateAddress,
-    /// The request has a query parameter that the host writes, for a credential.
+    /// The request has a query parameter that the host sets for a credential.
     CredentialParameter,
     /// A handle for a credential that the manifest does not ask for.
     CredentialNotGranted,
-    /// A handle that is unknown or spent, or stands where no credential goes.
+    /// A handle that is unknown or spent, or is in a place where no credential may be.
     CredentialHandle,
     /// The component asks for an interface that its manifest does not name, or that no host has.
     CapabilityUnavailable,
-    /// What the connector wanted to send holds the secret of a binding.
+    /// Data that the connector wanted to send contains the secret of a binding.
     SecretInRequest,
-    /// What a service answered, or the connector returned, holds the secret of a binding.
+    /// The response of a service, or the result of the connector, contains the secret of a binding.
     SecretReflected,
-    /// A service answered a request that carries a credential with a part of its answer.
+    /// A service sent a partial response to a request that carries a credential.
     PartialResponse,
 }
 
 impl DenialCode {
-    /// The stable word in `details.code`.
+    /// Returns the stable name in `details.code`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -93,21 +94,21 @@ impl DenialCode {
     }
 }
 
-/// One refused capability.
+/// One denied capability.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denial {
-    // Boxed, so that a Result that carries it stays small on the way that succeeds.
-    inner: Box<Inner>,
+    // Boxed, so that a Result with it stays small on the success path.
+    inner: Box<DenialInner>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Inner {
+struct DenialInner {
     boundary: DenialBoundary,
     code: DenialCode,
     requested: String,
     granted: Vec<String>,
-    action: Option<Declared>,
-    /// The first sentence, where it is not "asked for this; granted is that".
+    action: Option<DeclaredSubset>,
+    /// The first sentence, if it is not the default one.
     statement: Option<String>,
     remark: String,
     line: Option<GrantLine>,
@@ -117,19 +118,20 @@ struct Inner {
     bindings: Vec<String>,
 }
 
-/// What an action declares of the connector.
+/// The subset of the connector that an action declares.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Declared {
+struct DeclaredSubset {
     action: String,
     subset: Vec<String>,
 }
 
 impl Denial {
-    /// `requested` (as `network:host:port`, `import:interface` or `operation:name`) is not among `granted`.
+    /// Creates a denial: `requested` (as `network:host:port`, `import:interface` or `operation:name`) is not
+    /// among `granted`.
     pub fn new(boundary: DenialBoundary, code: DenialCode, requested: &str, granted: Vec<String>) -> Self {
-        let requested = safe_line(requested, REQUESTED_CHARS);
+        let requested = sanitize_line(requested, REQUESTED_CHARS);
         let (remark, otherwise) = (String::new(), String::new());
-        let inner = Inner {
+        let inner = DenialInner {
             boundary,
             code,
             requested,
@@ -146,10 +148,10 @@ impl Denial {
         Self { inner: Box::new(inner) }
     }
 
-    /// The secret of one of `bindings` was found in something that was to pass the gate: `passing` says what, as
-    /// `request:host:port`, `response:host:port`, `result` or `failure`. Nothing of the secret, nor where it
-    /// stood, is in it.
-    pub fn of_secret(code: DenialCode, passing: &str, bindings: Vec<String>) -> Self {
+    /// Creates the denial for the secret of one of `bindings` that was found at the gate. `passing` names the
+    /// place, as `request:host:port`, `response:host:port`, `result` or `failure`. The denial contains
+    /// nothing of the secret, nor its position.
+    pub fn for_secret(code: DenialCode, passing: &str, bindings: Vec<String>) -> Self {
         let advice = match code {
             DenialCode::SecretInRequest => {
                 "The host adds credentials by itself: leave the secret out of the arguments and of the connector."
@@ -159,115 +161,116 @@ impl Denial {
                  credential if anybody else may have seen the answer."
             }
         };
-        let mut denial = Self::new(DenialBoundary::Sandbox, code, passing, Vec::new()).otherwise(advice);
+        let mut denial =
+            Self::new(DenialBoundary::Sandbox, code, passing, Vec::new()).with_alternative(advice);
         denial.inner.bindings = bindings;
         denial
     }
 
-    /// Says what is granted, where that was not known before.
+    /// Sets the grants, if they were not known before.
     #[must_use]
     pub fn with_granted(mut self, granted: Vec<String>) -> Self {
         self.inner.granted = granted;
         self
     }
 
-    /// Names the action within which it was asked for, and what that declares of the connector.
+    /// Sets the action within which it was requested, and the subset that it declares of the connector.
     #[must_use]
-    pub fn within(mut self, action: &str, subset: Vec<String>) -> Self {
-        self.inner.action = Some(Declared { action: action.to_owned(), subset });
+    pub fn with_action(mut self, action: &str, subset: Vec<String>) -> Self {
+        self.inner.action = Some(DeclaredSubset { action: action.to_owned(), subset });
         self
     }
 
-    /// Says what happened, in place of what was asked for and what is granted.
+    /// Replaces the sentence about request and grants by a description of the event.
     #[must_use]
-    pub fn stating(mut self, sentence: impl Into<String>) -> Self {
+    pub fn with_statement(mut self, sentence: impl Into<String>) -> Self {
         self.inner.statement = Some(sentence.into());
         self
     }
 
-    /// Adds a sentence on the cause.
+    /// Adds a sentence about the cause.
     #[must_use]
-    pub fn because(mut self, remark: impl Into<String>) -> Self {
+    pub fn with_remark(mut self, remark: impl Into<String>) -> Self {
         self.inner.remark = remark.into();
         self
     }
 
-    /// Names the line that would allow it.
+    /// Sets the line that would allow it.
     #[must_use]
     pub fn allowed_by(mut self, line: GrantLine) -> Self {
         self.inner.line = Some(line);
         self
     }
 
-    /// Adds a sentence on what else can be done.
+    /// Adds a sentence about another solution.
     #[must_use]
-    pub fn otherwise(mut self, sentence: impl Into<String>) -> Self {
+    pub fn with_alternative(mut self, sentence: impl Into<String>) -> Self {
         self.inner.otherwise = sentence.into();
         self
     }
 
-    /// Notes the address that was refused. It stands in `details` alone: the same denial can be foretold
-    /// without a lookup, and reads the same.
+    /// Adds the denied address. It is only in `details`, so that the same denial can be predicted without a
+    /// lookup and reads the same.
     #[must_use]
-    pub fn at(mut self, address: IpAddr) -> Self {
+    pub fn with_address(mut self, address: IpAddr) -> Self {
         self.inner.address = Some(address);
         self
     }
 
-    /// Notes where what refused it was declared, as `file:line`.
+    /// Adds the place of the declaration that caused the denial, as `file:line`.
     #[must_use]
     pub fn declared_at(mut self, place: String) -> Self {
         self.inner.declared_at = Some(place);
         self
     }
 
-    /// Which check refused it.
+    /// Returns the check that denied it.
     #[must_use]
     pub fn boundary(&self) -> DenialBoundary {
         self.inner.boundary
     }
 
-    /// Why.
+    /// Returns the reason.
     #[must_use]
     pub fn code(&self) -> DenialCode {
         self.inner.code
     }
 
-    /// What was asked for.
+    /// Returns the requested capability.
     #[must_use]
     pub fn requested(&self) -> &str {
         &self.inner.requested
     }
 
-    /// What is granted, in the same form.
+    /// Returns the granted capabilities in the same form.
     #[must_use]
     pub fn granted(&self) -> &[String] {
         &self.inner.granted
     }
 
-    /// The line that would allow it, where one would.
+    /// Returns the line that would allow it, if there is one.
     #[must_use]
     pub fn line(&self) -> Option<&GrantLine> {
         self.inner.line.as_ref()
     }
 
-    /// The address that was refused, where the name was granted.
+    /// Returns the denied address, if the name was granted.
     #[must_use]
     pub fn address(&self) -> Option<IpAddr> {
         self.inner.address
     }
 
-    /// What to do about it, in a sentence or two.
+    /// Returns the suggested fix in a sentence or two.
     #[must_use]
     pub fn suggestion(&self) -> String {
         let line = self.inner.line.as_ref().map(|line| format!("To allow it, {}.", line.instruction()));
         sentences([&self.inner.remark, &line.unwrap_or_default(), &self.inner.otherwise])
     }
 
-    /// The whole of it for people: what was requested, what is granted, what would allow it.
+    /// Returns the complete message for people: the request, the grants, and the line that would allow it.
     #[must_use]
     pub fn message(&self) -> String {
-        let Inner { boundary, code, requested, granted, action, bindings, .. } = &*self.inner;
+        let DenialInner { boundary, code, requested, granted, action, bindings, .. } = &*self.inner;
         if matches!(code, DenialCode::SecretInRequest | DenialCode::SecretReflected) {
             let (what, of) = requested.split_once(':').unwrap_or((requested, ""));
             let whose = match bindings.as_slice() {
@@ -289,10 +292,10 @@ impl Denial {
             return sentences([statement, &self.suggestion()]);
         }
         let what = match (action, boundary) {
-            (Some(Declared { action, subset }), DenialBoundary::Action) => {
+            (Some(DeclaredSubset { action, subset }), DenialBoundary::Action) => {
                 format!("The action {action} does not include {requested}; it includes {}.", listed(subset))
             }
-            (Some(Declared { action, .. }), _) => format!(
+            (Some(DeclaredSubset { action, .. }), _) => format!(
                 "The action {action} declares {requested}, and the connector has only {}.",
                 listed(granted)
             ),
@@ -301,7 +304,7 @@ impl Denial {
         sentences([&what, &self.suggestion()])
     }
 
-    /// What programs read of it: `details` of the failure that it becomes, but for the names of the call.
+    /// Returns the data for programs: `details` of the resulting failure without the names of the call.
     #[must_use]
     pub fn details(&self) -> Map<String, Value> {
         let mut details = Map::new();
@@ -310,15 +313,16 @@ impl Denial {
         details
     }
 
-    /// Adds what programs read to `details`.
+    /// Adds the data for programs to `details`.
     pub(crate) fn describe(&self, details: &mut Map<String, Value>) {
-        let Inner { requested, granted, action, line, address, declared_at, bindings, .. } = &*self.inner;
-        if let Some(Declared { action, .. }) = action {
+        let DenialInner { requested, granted, action, line, address, declared_at, bindings, .. } =
+            &*self.inner;
+        if let Some(DeclaredSubset { action, .. }) = action {
             details.insert("action".into(), action.as_str().into());
         }
         details.insert("requested".into(), requested.as_str().into());
         details.insert("granted".into(), granted.as_slice().into());
-        if let Some(Declared { subset, .. }) = action {
+        if let Some(DeclaredSubset { subset, .. }) = action {
             details.insert("declared_subset".into(), subset.as_slice().into());
         }
         details.insert("suggestion".into(), self.suggestion().into());

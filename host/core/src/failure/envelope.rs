@@ -1,4 +1,4 @@
-//! The failure value itself: private fields, read access, and the envelope as its only serial form.
+//! The failure value: private fields, read access, and the envelope as its only serial form.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,40 +7,40 @@ use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 use serde_json::{Map, Value};
 
-use super::cause::Cause;
-use super::class::{Boundary, FailureClass};
-use super::context::{AuditId, Context};
-use super::repeat::Unrepeatable;
+use super::cause::FailureCause;
+use super::class::{FailureBoundary, FailureClass};
+use super::context::{AuditId, FailureContext};
+use super::repeat::UnrepeatableRequest;
 
-/// Why a call failed. Made by the crate alone; serialises to
-/// `{"error": {class, message, retriable, boundary, audit_id, details}}`.
+/// The reason why a call failed. Created only by the host; serializes to `{"error": {class, message,
+/// retriable, boundary, audit_id, details}}`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Failure {
-    // Boxed, so that a Result that carries it stays small on the way that succeeds.
-    inner: Box<Inner>,
+    // Boxed, so that a Result with it stays small on the success path.
+    inner: Box<FailureInner>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-struct Inner {
+struct FailureInner {
     class: FailureClass,
-    boundary: Boundary,
+    boundary: FailureBoundary,
     message: String,
     retriable: bool,
     audit_id: AuditId,
     details: Map<String, Value>,
     operator: Vec<String>,
-    cause: Cause,
+    cause: FailureCause,
     retry_after: Option<Duration>,
-    unrepeatable: Option<Unrepeatable>,
+    unrepeatable: Option<UnrepeatableRequest>,
 }
 
 impl Failure {
-    /// The only way into the type; each class has one file that calls it. What the operation has sent outranks a
-    /// `retriable` that rests on an operation whose manifest declares nothing.
+    /// Creates a failure. Each class has one file that calls this. A request that the operation has sent
+    /// overrides a `retriable` of an operation whose manifest declares nothing.
     pub(super) fn new(
-        context: &Context,
+        context: &FailureContext,
         class: FailureClass,
-        boundary: Boundary,
+        boundary: FailureBoundary,
         retriable: bool,
         mut message: String,
         mut details: Map<String, Value>,
@@ -53,7 +53,7 @@ impl Failure {
             unrepeatable.describe(&mut details);
         }
         Self {
-            inner: Box::new(Inner {
+            inner: Box::new(FailureInner {
                 class,
                 boundary,
                 message,
@@ -61,16 +61,16 @@ impl Failure {
                 audit_id,
                 details,
                 operator: Vec::new(),
-                cause: Cause::Other,
+                cause: FailureCause::Other,
                 retry_after: None,
                 unrepeatable,
             }),
         }
     }
 
-    /// Says what was observed, and how long the other side asked to wait.
+    /// Sets the observed cause, and the wait that the other side asked for.
     #[must_use]
-    pub(super) fn caused_by(mut self, cause: Cause, retry_after: Option<Duration>) -> Self {
+    pub(super) fn with_cause(mut self, cause: FailureCause, retry_after: Option<Duration>) -> Self {
         (self.inner.cause, self.inner.retry_after) = (cause, retry_after);
         self
     }
@@ -79,80 +79,81 @@ impl Failure {
         &mut self.inner.details
     }
 
-    /// Adds what only the operator's record may say. It is never serialised.
+    /// Adds a note that only the operator's audit log may contain. It is never serialized.
     #[must_use]
     pub(crate) fn with_operator_note(mut self, note: impl Into<String>) -> Self {
         self.inner.operator.push(note.into());
         self
     }
 
-    /// Rewrites what only the operator's record may say: to take out what not even that may.
+    /// Rewrites the operator notes, to remove text that not even the audit log may contain.
     #[must_use]
     pub(crate) fn with_notes_rewritten(mut self, rewrite: impl Fn(&str) -> String) -> Self {
         self.inner.operator.iter_mut().for_each(|note| *note = rewrite(note));
         self
     }
 
-    /// The class: what callers branch on.
+    /// Returns the class, on which callers branch.
     #[must_use]
     pub fn class(&self) -> FailureClass {
         self.inner.class
     }
 
-    /// The layer that produced it.
+    /// Returns the layer that produced it.
     #[must_use]
-    pub fn boundary(&self) -> Boundary {
+    pub fn boundary(&self) -> FailureBoundary {
         self.inner.boundary
     }
 
-    /// A sentence that is safe to show to a user or an agent.
+    /// Returns a sentence that is safe to show to a user or an agent.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.inner.message
     }
 
-    /// Whether the same call may be made again.
+    /// Returns whether the same call may be made again.
     #[must_use]
     pub fn retriable(&self) -> bool {
         self.inner.retriable
     }
 
-    /// The key of the full record.
+    /// Returns the id of the call in the audit log.
     #[must_use]
     pub fn audit_id(&self) -> &AuditId {
         &self.inner.audit_id
     }
 
-    /// The class-specific fields; `code` is always there.
+    /// Returns the class-specific fields; `code` is always there.
     #[must_use]
     pub fn details(&self) -> &Map<String, Value> {
         &self.inner.details
     }
 
-    /// `details.code`: the finer, stable word within the class.
+    /// Returns `details.code`: the detailed, stable code within the class.
     #[must_use]
     pub fn code(&self) -> &str {
         self.inner.details.get("code").and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// The request for which the call is neither repeated nor handed to a fallback, whatever else this failure says.
-    pub(crate) fn unrepeatable(&self) -> Option<&Unrepeatable> {
+    /// Returns the request because of which the call is neither retried nor handed to a fallback, whatever
+    /// else this failure states.
+    pub(crate) fn unrepeatable(&self) -> Option<&UnrepeatableRequest> {
         self.inner.unrepeatable.as_ref()
     }
 
-    /// What the host observed: what decides whether an attempt is repeated.
+    /// Returns the cause that the host observed, which decides about retries.
     #[must_use]
-    pub fn cause(&self) -> Cause {
+    pub fn cause(&self) -> FailureCause {
         self.inner.cause
     }
 
-    /// How long the upstream service asked to be left alone, from when its answer came.
+    /// Returns the wait that the upstream service asked for, counted from the arrival of its response.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.inner.retry_after
     }
 
-    /// What the operator's record adds: panic messages, cause chains. Never for callers or agents.
+    /// Returns the additions for the audit log: panic messages, cause chains. Never for callers or agents.
     #[must_use]
     pub fn operator_notes(&self) -> &[String] {
         &self.inner.operator
@@ -161,8 +162,8 @@ impl Failure {
 
 impl Serialize for Failure {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        struct Body<'a>(&'a Inner);
-        impl Serialize for Body<'_> {
+        struct EnvelopeBody<'a>(&'a FailureInner);
+        impl Serialize for EnvelopeBody<'_> {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 let mut body = serializer.serialize_struct("Failure", 6)?;
                 body.serialize_field("class", &self.0.class)?;
@@ -175,7 +176,7 @@ impl Serialize for Failure {
             }
         }
         let mut envelope = serializer.serialize_struct("Envelope", 1)?;
-        envelope.serialize_field("error", &Body(&self.inner))?;
+        envelope.serialize_field("error", &EnvelopeBody(&self.inner))?;
         envelope.end()
     }
 }

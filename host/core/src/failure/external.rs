@@ -1,22 +1,22 @@
-//! Constructors of the classes of the outside world: requests without an answer, answers that are errors.
+//! Constructors of the classes of the outside world: requests without a response, and error responses.
 //!
-//! What the host's own gate saw outranks what the guest says: a failure that the gate did not see in
-//! this attempt keeps the class that the guest claims, is never retriable, and carries the code
+//! An observation of the host's own gate overrides the guest's claim: a failure that the gate did not observe
+//! in this attempt keeps the class that the guest claims, is never retriable, and carries the code
 //! `unobserved`.
 
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::cause::Cause;
-use super::class::{Boundary, FailureClass};
-use super::context::Context;
+use super::cause::FailureCause;
+use super::class::{FailureBoundary, FailureClass};
+use super::context::FailureContext;
 use super::envelope::Failure;
-use super::text::safe_line;
+use super::text::sanitize_line;
 
-/// How far a request came (`details.phase`).
+/// The phase that a request reached (`details.phase`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Phase {
+pub enum RequestPhase {
     /// Looking up the host's name.
     Dns,
     /// Connecting to its address.
@@ -29,8 +29,8 @@ pub enum Phase {
     Response,
 }
 
-impl Phase {
-    /// The stable word in `details.phase`.
+impl RequestPhase {
+    /// Returns the stable name in `details.phase`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -43,41 +43,41 @@ impl Phase {
     }
 }
 
-/// A request that did not get an answer.
+/// A request that did not get a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetworkFault {
-    /// How far it came; none where only the guest says that it failed.
-    pub phase: Option<Phase>,
-    /// The finer word (`refused`, `timeout`, `reset`, ...).
+    /// The phase that it reached; `None` if only the guest claims that it failed.
+    pub phase: Option<RequestPhase>,
+    /// The detailed code (`refused`, `timeout`, `reset`, ...).
     pub code: &'static str,
-    /// The host:port it was meant for.
+    /// The `host:port` of the target.
     pub host: Option<String>,
-    /// Whether any byte of the request may have reached the server.
+    /// True if any byte of the request may have reached the server.
     pub request_sent: bool,
-    /// Whether the gate saw it fail.
+    /// True if the gate observed the failure.
     pub observed: bool,
 }
 
-/// An answer that is an error.
+/// A response that is an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamFault {
     /// The HTTP status.
     pub status: u16,
-    /// The upstream's own code, as the connector read it.
+    /// The upstream's own code, as reported by the connector.
     pub upstream_code: Option<String>,
-    /// The host:port that answered.
+    /// The `host:port` that responded.
     pub host: Option<String>,
-    /// How long the upstream asked to wait, in milliseconds.
+    /// The wait that the upstream asked for, in milliseconds.
     pub retry_after_ms: Option<u64>,
     /// The bindings whose credentials the request carried.
     pub bindings: Vec<String>,
-    /// Whether the gate saw this status.
+    /// True if the gate observed this status.
     pub observed: bool,
 }
 
 impl Failure {
-    /// A request did not get an answer.
-    pub(crate) fn network_error(context: &Context, fault: NetworkFault) -> Self {
+    /// A request did not get a response.
+    pub(crate) fn network_error(context: &FailureContext, fault: NetworkFault) -> Self {
         let mut details = context.details(if fault.observed { fault.code } else { "unobserved" });
         let mut message = String::from("The request");
         if let Some(host) = &fault.host {
@@ -92,7 +92,7 @@ impl Failure {
             None => message.push_str(" failed, says the connector; the host saw no request fail."),
         }
         details.insert("request_sent".into(), fault.request_sent.into());
-        // The server's protocol does not change by itself.
+        // The server's protocol does not change between attempts.
         let plain = fault.observed && fault.code == "not_tls";
         if plain {
             message.push_str(
@@ -101,13 +101,13 @@ impl Failure {
             );
         }
         let retriable = decide(context, fault.observed, !plain, &mut message, &mut details);
-        let cause = if fault.observed && !plain { Cause::Network } else { Cause::Other };
-        Self::new(context, FailureClass::NetworkError, Boundary::External, retriable, message, details)
-            .caused_by(cause, None)
+        let cause = if fault.observed && !plain { FailureCause::Network } else { FailureCause::Other };
+        Self::new(context, FailureClass::NetworkError, FailureBoundary::External, retriable, message, details)
+            .with_cause(cause, None)
     }
 
-    /// The upstream answered with an error status.
-    pub(crate) fn external_api_error(context: &Context, fault: UpstreamFault) -> Self {
+    /// The upstream responded with an error status.
+    pub(crate) fn external_api_error(context: &FailureContext, fault: UpstreamFault) -> Self {
         let filtered = fault.upstream_code.as_deref() == Some(CONTENT_FILTER);
         let mut details = context.details(match fault.observed {
             true if filtered => CONTENT_FILTER,
@@ -118,7 +118,7 @@ impl Failure {
         let host = fault.host.as_deref().unwrap_or("The upstream service");
         let mut message = format!("{host} answered with status {}", fault.status);
         if let Some(code) =
-            fault.upstream_code.map(|code| safe_line(&code, 64)).filter(|code| !code.is_empty())
+            fault.upstream_code.map(|code| sanitize_line(&code, 64)).filter(|code| !code.is_empty())
         {
             message.push_str(&format!(" ({code})"));
             details.insert("upstream_code".into(), code.into());
@@ -152,18 +152,27 @@ impl Failure {
         let transient = status_is_transient(fault.status) && !filtered;
         let retriable = decide(context, fault.observed, transient, &mut message, &mut details);
         let known = fault.observed && !filtered;
-        let cause = if known { Cause::of_status(fault.status) } else { Cause::Other };
-        Self::new(context, FailureClass::ExternalApiError, Boundary::External, retriable, message, details)
-            .caused_by(cause, fault.retry_after_ms.map(Duration::from_millis))
+        let cause = if known { FailureCause::from_status(fault.status) } else { FailureCause::Other };
+        Self::new(
+            context,
+            FailureClass::ExternalApiError,
+            FailureBoundary::External,
+            retriable,
+            message,
+            details,
+        )
+        .with_cause(cause, fault.retry_after_ms.map(Duration::from_millis))
     }
 }
 
-/// The upstream's own code for a refusal because of what was asked for: it is refused again, whatever the status.
+/// The upstream's own code for rejecting the content of a request: a retry would be rejected again, whatever
+/// the status.
 const CONTENT_FILTER: &str = "content_filter";
 
-/// Retriable = observed, transient, and safe to repeat; where only the last is missing, says so.
+/// Decides: a failure is retriable if it was observed, is transient, and is safe to repeat. If only the last
+/// is missing, states that.
 fn decide(
-    context: &Context,
+    context: &FailureContext,
     observed: bool,
     transient: bool,
     message: &mut String,
@@ -189,7 +198,7 @@ fn status_code(status: u16) -> &'static str {
         429 => "rate_limited",
         500..=599 => "unavailable",
         400..=499 => "bad_request",
-        // A service that says its errors in answers that look like good ones.
+        // A service that reports errors in responses with a success status.
         200..=299 => "error_in_answer",
         _ => "unexpected_status",
     }
@@ -200,7 +209,7 @@ mod tests {
     use super::*;
     use crate::failure::AuditId;
 
-    fn upstream(context: &Context, status: u16, observed: bool) -> Failure {
+    fn upstream(context: &FailureContext, status: u16, observed: bool) -> Failure {
         let fault = UpstreamFault {
             status,
             upstream_code: None,
@@ -214,7 +223,7 @@ mod tests {
 
     #[test]
     fn a18_status_decides_retriable() {
-        let context = Context::new(AuditId::mint()).with_op("x", true);
+        let context = FailureContext::new(AuditId::mint()).with_op("x", true);
         let expected =
             [(500, true), (503, true), (529, true), (429, true), (400, false), (401, false), (404, false)];
         for (status, retriable) in expected {
@@ -225,9 +234,9 @@ mod tests {
 
     #[test]
     fn a51_not_idempotent_is_never_retriable_and_says_so() {
-        let context = Context::new(AuditId::mint()).with_op("charge", false);
+        let context = FailureContext::new(AuditId::mint()).with_op("charge", false);
         let fault = NetworkFault {
-            phase: Some(Phase::Tls),
+            phase: Some(RequestPhase::Tls),
             code: "timeout",
             host: Some("pay.example:443".into()),
             request_sent: false,

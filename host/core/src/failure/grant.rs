@@ -1,4 +1,4 @@
-//! The line of a document that grants a capability, and a permit: a decision that allows.
+//! The line of a document that grants a capability, and the value of a decision that allows one.
 
 use std::fmt;
 
@@ -8,9 +8,9 @@ use serde_json::Value;
 use super::binding::BindingProblem;
 use super::class::FailureClass;
 use super::denial::REQUESTED_CHARS;
-use super::text::safe_line;
+use super::text::sanitize_line;
 
-/// A line of a document that grants something: as it is written there, and where it goes.
+/// A line of a document that grants a capability: its text and its place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct GrantLine {
     file: String,
@@ -21,32 +21,33 @@ pub struct GrantLine {
 }
 
 impl GrantLine {
-    /// The hosts of a connector, in its manifest.
+    /// Returns the line for the hosts of a connector, in its manifest.
     pub fn manifest_hosts(hosts: impl IntoIterator<Item = impl fmt::Display>) -> Self {
         Self::manifest("[capabilities.network]", format!("hosts = {}", toml_array(hosts)))
     }
 
-    /// The methods that a connector may send beyond those of every connector, in its manifest.
+    /// Returns the line for the methods that a connector may send in addition to the common ones, in its
+    /// manifest.
     pub fn manifest_methods(methods: impl IntoIterator<Item = impl fmt::Display>) -> Self {
         Self::manifest("[capabilities.network]", format!("methods = {}", toml_array(methods)))
     }
 
-    /// The imports of a connector, in its manifest.
+    /// Returns the line for the imports of a connector, in its manifest.
     pub fn manifest_imports(imports: impl IntoIterator<Item = impl fmt::Display>) -> Self {
         Self::manifest("[capabilities.runtime]", format!("imports = {}", toml_array(imports)))
     }
 
-    /// The hosts of a credential, in a connector's manifest.
+    /// Returns the line for the hosts of a credential, in a connector's manifest.
     pub fn manifest_credential(hosts: impl IntoIterator<Item = impl fmt::Display>) -> Self {
         Self::manifest("[[capabilities.credential]]", format!("hosts = {}", toml_array(hosts)))
     }
 
-    /// An operation of a connector that may change things, in its manifest.
+    /// Returns the line for an operation of a connector that may change data, in its manifest.
     pub fn manifest_effect(operation: &str) -> Self {
         Self::manifest("[connector.effects.operations]", format!("{operation} = \"destructive\""))
     }
 
-    /// An operation of a connector that may be repeated, in its manifest.
+    /// Returns the line for an operation of a connector that may be repeated, in its manifest.
     pub(crate) fn manifest_idempotent(operation: &str) -> Self {
         Self::manifest("[connector.idempotency.operations]", format!("{operation} = \"idempotent\""))
     }
@@ -56,7 +57,8 @@ impl GrantLine {
         Self { file: "connector.toml".into(), table, line, then }
     }
 
-    /// What an action may use of one connector, in the action's file; the entry is the connector's own.
+    /// Returns the line for the part of one connector that an action may use, in the action's file; the entry
+    /// is the connector's own.
     pub fn action(
         file: String,
         operations: impl IntoIterator<Item = impl fmt::Display>,
@@ -67,37 +69,37 @@ impl GrantLine {
         Self { file, table: "[[requires.connectors]]", line, then: "" }
     }
 
-    /// Entries for one private host:port, in the operator's configuration. The other entries are not for callers
-    /// to know, and stays out of the line.
+    /// Returns the entries for one private `host:port`, in the operator's configuration. The other entries
+    /// are not visible to callers, and stay out of the line.
     pub fn allow_private(entries: impl IntoIterator<Item = impl fmt::Display>) -> Self {
         let line = format!("allow_private = {}", toml_array(entries));
         Self { file: "config.toml".into(), table: "[network]", line, then: "" }
     }
 
-    /// The document's name.
+    /// Returns the document's name.
     #[must_use]
     pub fn file(&self) -> &str {
         &self.file
     }
 
-    /// The table's header, as it is written: `[capabilities.network]`.
+    /// Returns the table's header as written: `[capabilities.network]`.
     #[must_use]
     pub fn table(&self) -> &str {
         self.table
     }
 
-    /// The line, which is TOML.
+    /// Returns the line, which is TOML.
     #[must_use]
     pub fn line(&self) -> &str {
         &self.line
     }
 
-    /// The line with its place, for programs.
+    /// Returns the line with its place, for programs.
     pub(super) fn as_json(&self) -> Value {
         serde_json::json!({"file": self.file, "table": self.table, "line": self.line})
     }
 
-    /// What to do, as the part of a sentence after "To allow it,".
+    /// Returns the instruction as the part of a sentence after "To allow it,".
     pub(crate) fn instruction(&self) -> String {
         format!("write {self}{}", self.then)
     }
@@ -109,15 +111,15 @@ impl fmt::Display for GrantLine {
     }
 }
 
-/// Texts without quotes and backslashes, which names of hosts, operations and interfaces are, as TOML.
+/// Formats texts without quotes and backslashes, like names of hosts, operations and interfaces, as TOML.
 fn toml_array(items: impl IntoIterator<Item = impl fmt::Display>) -> String {
     let quoted: Vec<_> = items.into_iter().map(|item| format!("\"{item}\"")).collect();
     format!("[{}]", quoted.join(", "))
 }
 
-/// Something that is allowed, and the lines that say so.
+/// An allowed access, and the lines that allow it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Permit {
+pub struct Allowed {
     requested: String,
     granted_by: Vec<GrantLine>,
     notes: Vec<String>,
@@ -125,7 +127,7 @@ pub struct Permit {
     missing: Option<MissingBinding>,
 }
 
-/// The binding that a call would fail for, although the access itself is granted.
+/// A missing binding that a call would fail for, although the access itself is granted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MissingBinding {
     class: FailureClass,
@@ -146,24 +148,24 @@ impl From<&BindingProblem> for MissingBinding {
 }
 
 impl MissingBinding {
-    /// The problem that the call would fail with.
+    /// Returns the class of the failure that the call would end with.
     #[must_use]
     pub const fn class(&self) -> FailureClass {
         self.class
     }
 
-    /// The command that mends it.
+    /// Returns the command that fixes it.
     #[must_use]
     pub fn suggestion(&self) -> &str {
         &self.suggestion
     }
 }
 
-impl Permit {
-    /// A permit for what was asked for, without a line that grants it yet.
+impl Allowed {
+    /// Creates the value for the requested access, without a line that grants it yet.
     pub fn new(requested: &str) -> Self {
         Self {
-            requested: safe_line(requested, REQUESTED_CHARS),
+            requested: sanitize_line(requested, REQUESTED_CHARS),
             granted_by: Vec::new(),
             notes: Vec::new(),
             missing: None,
@@ -172,44 +174,44 @@ impl Permit {
 
     /// Adds a line that grants it.
     #[must_use]
-    pub fn by(mut self, line: GrantLine) -> Self {
+    pub fn with_grant(mut self, line: GrantLine) -> Self {
         self.granted_by.push(line);
         self
     }
 
-    /// Adds what else there is to know.
+    /// Adds a note.
     #[must_use]
-    pub fn note(mut self, note: impl Into<String>) -> Self {
+    pub fn with_note(mut self, note: impl Into<String>) -> Self {
         self.notes.push(note.into());
         self
     }
 
-    /// Adds a binding that a call would fail for; the first one is what the call would name.
+    /// Adds a binding that a call would fail for; only the first one is kept, as in the call's failure.
     #[must_use]
     pub fn without_binding(mut self, problem: Option<&BindingProblem>) -> Self {
         self.missing = self.missing.or_else(|| problem.map(MissingBinding::from));
         self
     }
 
-    /// The binding that a call would fail for, if there is one.
+    /// Returns the binding that a call would fail for, if there is one.
     #[must_use]
     pub fn missing_binding(&self) -> Option<&MissingBinding> {
         self.missing.as_ref()
     }
 
-    /// What was asked for.
+    /// Returns the requested access.
     #[must_use]
     pub fn requested(&self) -> &str {
         &self.requested
     }
 
-    /// The lines that grant it together, each of which is needed; none where everybody has it.
+    /// Returns the lines that grant it, all of which are needed; empty if every connector has the access.
     #[must_use]
     pub fn granted_by(&self) -> &[GrantLine] {
         &self.granted_by
     }
 
-    /// What else there is to know.
+    /// Returns the notes.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes

@@ -1,10 +1,10 @@
-//! Constructors of the identity classes: bytes that changed, signatures that do not hold.
+//! Constructors of the identity classes: changed bytes, invalid signatures.
 
-use super::class::{Boundary, FailureClass};
-use super::context::Context;
+use super::class::{FailureBoundary, FailureClass};
+use super::context::FailureContext;
 use super::envelope::Failure;
 
-/// Why a signature was not accepted (`details.code`).
+/// The reason why a signature was not accepted (`details.code`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SignatureCode {
     /// There is no signature.
@@ -17,18 +17,18 @@ pub enum SignatureCode {
     KeyScope,
     /// The key that made it was revoked.
     RevokedKey,
-    /// The key that made it is past its date.
+    /// The key that made it has expired.
     ExpiredKey,
     /// The signature does not verify over these bytes.
     BadSignature,
     /// The statement is about another connector, version or hash.
     IdentityMismatch,
-    /// The version is below the floor that the keyring holds for the connector.
+    /// The version is below the keyring's minimum version for the connector.
     BelowFloor,
 }
 
 impl SignatureCode {
-    /// The stable word in `details.code`.
+    /// Returns the stable name in `details.code`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -46,8 +46,13 @@ impl SignatureCode {
 }
 
 impl Failure {
-    /// The bytes on disk hash to `got`, and were verified as `expected`.
-    pub(crate) fn hash_mismatch(context: &Context, connector: &str, expected: &str, got: &str) -> Self {
+    /// The bytes on disk have the hash `got`, and were verified as `expected`.
+    pub(crate) fn hash_mismatch(
+        context: &FailureContext,
+        connector: &str,
+        expected: &str,
+        got: &str,
+    ) -> Self {
         let mut details = context.details("hash");
         details.insert("connector".into(), connector.into());
         details.insert("expected".into(), expected.into());
@@ -60,25 +65,25 @@ impl Failure {
             "The installed package of {connector} was changed after it was verified; it was not run. \
              Remove it and install it again from its source."
         );
-        Self::new(context, FailureClass::HashMismatch, Boundary::Runtime, false, message, details)
+        Self::new(context, FailureClass::HashMismatch, FailureBoundary::Runtime, false, message, details)
     }
 
     /// The package's hash is `got`, and the caller pinned `expected`. The package was not changed.
-    pub(crate) fn pin_mismatch(context: &Context, what: &str, expected: &str, got: &str) -> Self {
+    pub(crate) fn pin_mismatch(context: &FailureContext, what: &str, expected: &str, got: &str) -> Self {
         let mut details = context.details("hash");
-        // Before the package is read nobody knows its name.
+        // The package's name is unknown before it is read.
         details.entry("connector").or_insert_with(|| "the package".into());
         details.insert("expected".into(), expected.into());
         details.insert("got".into(), got.into());
         let fix = "If that is the one you mean, name its hash instead.";
         details.insert("suggestion".into(), fix.into());
         let message = format!("{what} is {got}, and {expected} was asked for; it was not taken. {fix}");
-        Self::new(context, FailureClass::HashMismatch, Boundary::Runtime, false, message, details)
+        Self::new(context, FailureClass::HashMismatch, FailureBoundary::Runtime, false, message, details)
     }
 
-    /// The signature of `connector` does not hold, for the reason in `code`; `fix` names the next step.
+    /// The signature of `connector` is invalid, for the reason in `code`; `fix` names the next step.
     pub(crate) fn signature_failure(
-        context: &Context,
+        context: &FailureContext,
         connector: &str,
         code: SignatureCode,
         reason: &str,
@@ -88,6 +93,6 @@ impl Failure {
         details.insert("connector".into(), connector.into());
         details.insert("suggestion".into(), fix.into());
         let message = format!("{connector} was refused: {reason}. {fix}");
-        Self::new(context, FailureClass::SignatureFailure, Boundary::Runtime, false, message, details)
+        Self::new(context, FailureClass::SignatureFailure, FailureBoundary::Runtime, false, message, details)
     }
 }

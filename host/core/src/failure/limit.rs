@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::cause::Cause;
-use super::class::{Boundary, FailureClass};
-use super::context::Context;
+use super::cause::FailureCause;
+use super::class::{FailureBoundary, FailureClass};
+use super::context::FailureContext;
 use super::envelope::Failure;
 
 macro_rules! limits {
@@ -19,19 +19,19 @@ macro_rules! limits {
             /// Every limit.
             pub const ALL: &'static [LimitKind] = &[$(LimitKind::$variant),+];
 
-            /// The stable name in `details.limit`.
+            /// Returns the stable name in `details.limit`.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(LimitKind::$variant => $name,)+ }
             }
 
-            /// The unit of `configured` and `used`.
+            /// Returns the unit of `configured` and `used`.
             #[must_use]
             pub const fn unit(self) -> &'static str {
                 match self { $(LimitKind::$variant => $unit,)+ }
             }
 
-            /// What is counted, in one sentence.
+            /// Returns the meaning of the limit in one sentence.
             #[must_use]
             pub fn meaning(self) -> &'static str {
                 match self { $(LimitKind::$variant => concat!($($doc),+).trim_ascii_start(),)+ }
@@ -77,19 +77,20 @@ limits! {
     Rate = "rate", "requests";
 }
 
-/// The roles that can raise a limit (`details.raised_by`), and the places where they do.
+/// The roles that can raise a limit (`details.raised_by`), and the settings for that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LimitOwner {
-    /// `caller`, `action`, `connector` and `operator`; empty where the limit is the same on every host.
+    /// `caller`, `action`, `connector` and `operator`; empty if the limit is the same on every host.
     pub roles: &'static [&'static str],
-    /// The options and keys that raise it, or what to do where nothing does, in a sentence.
+    /// The options and keys that raise it, or an alternative if there are none, in a sentence.
     pub advice: &'static str,
 }
 
 impl LimitKind {
-    /// The roles that can raise the limit, and the place. `of` names the deadline, if time is the limit.
+    /// Returns the roles that can raise the limit, and the setting. `of` is the exceeded deadline, if time is
+    /// the limit.
     #[must_use]
-    pub const fn owner(self, of: TimeOf) -> LimitOwner {
+    pub const fn owner(self, of: DeadlineScope) -> LimitOwner {
         const CALLER: &[&str] = &["caller", "connector"];
         let (roles, advice): (&'static [&'static str], _) = match (self, of) {
             (Self::Fuel, _) => (
@@ -102,17 +103,17 @@ impl LimitKind {
                 "The caller can raise it (`--memory`), and so can the connector's author (`memory` under [limits] in \
                  connector.toml), up to the host's ceiling.",
             ),
-            (Self::WallTime, TimeOf::Call) => (
+            (Self::WallTime, DeadlineScope::Call) => (
                 CALLER,
                 "The caller can raise it (`--wall-time`), and so can the connector's author (`wall_time` under \
                  [limits] in connector.toml), up to the host's ceiling.",
             ),
-            (Self::WallTime, TimeOf::Attempt) => (
+            (Self::WallTime, DeadlineScope::Attempt) => (
                 &["caller", "operator"],
                 "The caller can raise it (`--attempt-timeout`), and so can the operator (`attempt_timeout` of the \
                  retry profile in config.toml), up to the time of the call.",
             ),
-            (Self::WallTime, TimeOf::Action) => {
+            (Self::WallTime, DeadlineScope::Action) => {
                 (&["action"], "The action's author can raise it (`timeout` in the action's file).")
             }
             (Self::Rate, _) => {
@@ -138,19 +139,19 @@ impl LimitKind {
     }
 }
 
-/// Whose time was over (`details.of`).
+/// The scope of the exceeded deadline (`details.of`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TimeOf {
-    /// The call's: all its attempts and waits.
+pub enum DeadlineScope {
+    /// The call, with all its attempts and waits.
     Call,
-    /// One attempt's own, which is less.
+    /// One attempt, whose time is shorter.
     Attempt,
-    /// That of the action that the call is a part of.
+    /// The action that the call is a part of.
     Action,
 }
 
-impl TimeOf {
-    /// The stable word in `details.of`.
+impl DeadlineScope {
+    /// Returns the stable name in `details.of`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -161,53 +162,53 @@ impl TimeOf {
     }
 }
 
-/// A limit that was hit: which, how much was allowed, and how much was used or asked for.
+/// An exceeded limit, with the allowed and the used or requested amount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LimitHit {
-    /// Which limit.
+    /// The limit.
     pub limit: LimitKind,
     /// The amount this call was allowed, in the limit's unit.
     pub configured: u64,
-    /// The amount used, or asked for in the step that was refused; where only the refusal is known, the
-    /// least that it can be: one more than was allowed.
+    /// The amount used, or requested in the refused step. If only the refusal is known, the minimum: one more
+    /// than was allowed.
     pub used: u64,
-    /// When asking again helps, where time alone does.
+    /// The time after which a retry helps, if waiting helps.
     pub retry_after: Option<Duration>,
-    /// Whose time it was, where time is the limit.
-    pub of: TimeOf,
-    /// In what period the amount was allowed, where it was for one.
-    pub per: Option<Duration>,
+    /// The scope of the deadline, if time is the limit.
+    pub scope: DeadlineScope,
+    /// The period for which the amount was allowed, if there is one.
+    pub period: Option<Duration>,
 }
 
 impl LimitHit {
-    /// A limit that is known to be exceeded, and not by how much.
+    /// Creates a hit of a limit that was exceeded by an unknown amount.
     pub fn at_least_one_over(limit: LimitKind, configured: u64) -> Self {
         Self::new(limit, configured, configured.saturating_add(1))
     }
 
-    /// A limit that was hit, and by how much.
+    /// Creates a hit of a limit with the used amount.
     #[must_use]
     pub fn new(limit: LimitKind, configured: u64, used: u64) -> Self {
-        Self { limit, configured, used, retry_after: None, of: TimeOf::Call, per: None }
+        Self { limit, configured, used, retry_after: None, scope: DeadlineScope::Call, period: None }
     }
 
-    /// The same, of the call's time or of one attempt's.
+    /// Sets the scope of the deadline.
     #[must_use]
-    pub fn of(mut self, of: TimeOf) -> Self {
-        self.of = of;
+    pub fn with_scope(mut self, of: DeadlineScope) -> Self {
+        self.scope = of;
         self
     }
 
-    /// The same, where the amount is for each such period.
+    /// Sets the period for which the amount is allowed.
     #[must_use]
-    pub fn per(mut self, period: Duration) -> Self {
-        self.per = Some(period);
+    pub fn with_period(mut self, period: Duration) -> Self {
+        self.period = Some(period);
         self
     }
 
-    /// The same, with when asking again helps.
+    /// Sets the time after which a retry helps.
     #[must_use]
-    pub fn after(mut self, wait: Duration) -> Self {
+    pub fn with_retry_after(mut self, wait: Duration) -> Self {
         self.retry_after = Some(wait);
         self
     }
@@ -215,8 +216,8 @@ impl LimitHit {
 
 impl Failure {
     /// The call hit a limit.
-    pub(crate) fn resource_limit_exceeded(context: &Context, hit: LimitHit) -> Self {
-        let LimitHit { limit, configured, used, retry_after, of, per } = hit;
+    pub(crate) fn resource_limit_exceeded(context: &FailureContext, hit: LimitHit) -> Self {
+        let LimitHit { limit, configured, used, retry_after, scope: of, period: per } = hit;
         let code = if limit == LimitKind::Rate { "host_rate_limit" } else { limit.name() };
         let mut details = context.details(code);
         details.insert("limit".into(), limit.name().into());
@@ -251,9 +252,16 @@ impl Failure {
                 owner.advice
             ),
         };
-        let cause = if limit == LimitKind::WallTime { Cause::WallTime } else { Cause::Other };
-        Self::new(context, FailureClass::ResourceLimitExceeded, Boundary::Sandbox, false, message, details)
-            .caused_by(cause, None)
+        let cause = if limit == LimitKind::WallTime { FailureCause::WallTime } else { FailureCause::Other };
+        Self::new(
+            context,
+            FailureClass::ResourceLimitExceeded,
+            FailureBoundary::Sandbox,
+            false,
+            message,
+            details,
+        )
+        .with_cause(cause, None)
     }
 }
 
@@ -261,7 +269,7 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// An amount as people read it.
+/// Formats an amount for people.
 fn shown(amount: u64, unit: &str) -> String {
     const KIB: u64 = 1024;
     const MIB: u64 = 1024 * KIB;
@@ -271,23 +279,23 @@ fn shown(amount: u64, unit: &str) -> String {
         "ms" if amount > 0 && amount.is_multiple_of(3_600_000) => format!("{} h", amount / 3_600_000),
         "ms" if amount > 0 && amount.is_multiple_of(1000) => format!("{} s", amount / 1000),
         "bytes" | "ms" => format!("{amount} {unit}"),
-        // The limit's own name says what is counted.
+        // The limit's own name contains the unit.
         _ => amount.to_string(),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{LimitHit, LimitKind, TimeOf, shown};
-    use crate::failure::{AuditId, Context, Failure};
+    use super::{DeadlineScope, LimitHit, LimitKind, shown};
+    use crate::failure::{AuditId, Failure, FailureContext};
 
     #[test]
     fn every_limit_says_who_can_raise_it_and_where() {
         for limit in LimitKind::ALL {
-            for of in [TimeOf::Call, TimeOf::Attempt, TimeOf::Action] {
+            for of in [DeadlineScope::Call, DeadlineScope::Attempt, DeadlineScope::Action] {
                 let owner = limit.owner(of);
-                let hit = LimitHit::new(*limit, 1, 2).of(of);
-                let failure = Failure::resource_limit_exceeded(&Context::new(AuditId::mint()), hit);
+                let hit = LimitHit::new(*limit, 1, 2).with_scope(of);
+                let failure = Failure::resource_limit_exceeded(&FailureContext::new(AuditId::mint()), hit);
                 assert!(failure.message().ends_with(owner.advice), "{failure}");
                 assert_eq!(failure.details().get("raised_by"), Some(&owner.roles.into()), "{failure}");
                 for (role, word) in [

@@ -1,11 +1,12 @@
-//! The closed failure taxonomy: what a call can fail with, made once, by a constructor of its class.
+//! The closed failure taxonomy: all failures of a call, each created by a constructor of its class.
 //!
-//! A [`Failure`] is the outcome of a call for callers and agents. Its fields are private, its
-//! constructors are one per class and the host's own ([`privileged`](crate::privileged)), and it serialises to
-//! exactly the envelope of the contract. No embedder can make or change one: a layer that passes a
-//! failure on passes it on as it is. What the pipeline did about it (`retried`, `retry_stopped`,
-//! `retry_after_ms`, `chain`) is the one thing that is added.
+//! A [`Failure`] is the outcome of a call for callers and agents. Its fields are private, its constructors
+//! are one per class and reserved for the host ([`privileged`](crate::privileged)), and it serializes to
+//! exactly the envelope of the contract. Embedders cannot create or change one: a layer that forwards a
+//! failure forwards it unchanged. Only the pipeline's actions (`retried`, `retry_stopped`, `retry_after_ms`,
+//! `chain`) are added.
 
+mod annotations;
 mod binding;
 mod cause;
 mod circuit;
@@ -19,27 +20,26 @@ mod identity;
 mod limit;
 mod prompt;
 mod repeat;
-mod restored;
-mod retried;
 mod runtime;
+mod sealed;
 mod text;
 
+pub use annotations::RetryStopped;
 pub use binding::{BindingCode, BindingProblem};
-pub use cause::Cause;
+pub use cause::FailureCause;
 pub use circuit::CircuitOpen;
-pub use class::{Boundary, FailureClass, RESERVED_CLASSES};
-pub use context::{AuditId, Context};
+pub use class::{FailureBoundary, FailureClass, RESERVED_CLASSES};
+pub use context::{AuditId, FailureContext};
 pub use denial::{Denial, DenialBoundary, DenialCode};
 pub use envelope::Failure;
-pub use external::{NetworkFault, Phase, UpstreamFault};
-pub use grant::{GrantLine, MissingBinding, Permit};
+pub use external::{NetworkFault, RequestPhase, UpstreamFault};
+pub use grant::{Allowed, GrantLine, MissingBinding};
 pub use identity::SignatureCode;
-pub use limit::{LimitHit, LimitKind, LimitOwner, TimeOf};
-pub use prompt::Prompt;
-pub use repeat::{RepeatRule, UnkeyedRequest, Unrepeatable};
-pub use restored::WholeFailure;
-pub use retried::RetryStopped;
+pub use limit::{DeadlineScope, LimitHit, LimitKind, LimitOwner};
+pub use prompt::RecoveryPrompt;
+pub use repeat::{RepeatRule, UnkeyedRequest, UnrepeatableRequest};
 pub use runtime::RuntimeFault;
-pub use text::safe_lines;
-pub use text::{ascii_line, safe_line};
+pub use sealed::FailureSnapshot;
+pub use text::sanitize_lines;
+pub use text::{ascii_line, sanitize_line};
 pub use text::{printable_json, visible_json};

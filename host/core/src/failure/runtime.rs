@@ -2,39 +2,39 @@
 
 use serde_json::Value;
 
-use super::cause::Cause;
-use super::class::{Boundary, FailureClass};
-use super::context::Context;
+use super::cause::FailureCause;
+use super::class::{FailureBoundary, FailureClass};
+use super::context::FailureContext;
 use super::denial::Denial;
 use super::envelope::Failure;
-use super::text::safe_line;
+use super::text::sanitize_line;
 
 /// The longest guest text that an envelope carries, in characters.
 const GUEST_TEXT: usize = 300;
 
-/// How a connector's own code failed (`details.code`).
+/// The failure of a connector's own code (`details.code`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RuntimeFault {
-    /// The guest trapped; the word is wasmtime's name of the trap.
+    /// The guest trapped; the text is wasmtime's name of the trap.
     Trap(&'static str),
     /// The guest ended itself (`exit`) instead of returning.
     Exit,
-    /// The guest returned a value that cannot be read as its declared result.
+    /// The guest returned a value that is not of its declared result type.
     OutputMalformed(&'static str),
-    /// The guest says that an argument is not acceptable.
+    /// The guest rejects an argument.
     InputInvalid {
         /// The argument it names.
         field: Option<String>,
         /// Its text, for the caller.
         message: String,
     },
-    /// The guest says that the operation failed for a reason of its own.
+    /// The guest reports that the operation failed for a reason of its own.
     OperationFailed {
         /// Its own code.
         code: Option<String>,
         /// Its text, for the caller.
         message: String,
-        /// Whether it says that trying later may help.
+        /// True if the guest says that trying later may help.
         transient: bool,
     },
     /// The component could not be instantiated.
@@ -44,7 +44,7 @@ pub enum RuntimeFault {
 }
 
 impl RuntimeFault {
-    /// The stable word in `details.code`.
+    /// Returns the stable name in `details.code`.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
@@ -60,8 +60,8 @@ impl RuntimeFault {
 }
 
 impl Failure {
-    /// A capability check refused the operation.
-    pub(crate) fn capability_denied(context: &Context, denial: &Denial) -> Self {
+    /// A capability check denied the operation.
+    pub(crate) fn capability_denied(context: &FailureContext, denial: &Denial) -> Self {
         let mut details = context.details(denial.code().name());
         denial.describe(&mut details);
         let class = FailureClass::CapabilityDenied;
@@ -74,9 +74,9 @@ impl Failure {
     }
 
     /// The connector's own code failed, or (for `Internal`) the host did while running it.
-    pub(crate) fn connector_runtime_error(context: &Context, fault: RuntimeFault) -> Self {
-        let (mut retriable, mut cause) = (false, Cause::Other);
-        let mut boundary = Boundary::Sandbox;
+    pub(crate) fn connector_runtime_error(context: &FailureContext, fault: RuntimeFault) -> Self {
+        let (mut retriable, mut cause) = (false, FailureCause::Other);
+        let mut boundary = FailureBoundary::Sandbox;
         let code = fault.code();
         let (message, extra): (String, Vec<(&str, Value)>) = match fault {
             RuntimeFault::Trap(trap) => {
@@ -91,24 +91,24 @@ impl Failure {
             RuntimeFault::InputInvalid { field, message } => {
                 let mut extra = guest_text(&message);
                 if let Some(field) = field {
-                    extra.push(("field", safe_line(&field, 64).into()));
+                    extra.push(("field", sanitize_line(&field, 64).into()));
                 }
                 ("The connector refused its arguments; see details.connector_message.".into(), extra)
             }
             RuntimeFault::OperationFailed { code, message, transient } => {
                 retriable = transient && context.idempotent();
                 if transient {
-                    cause = Cause::Transient;
+                    cause = FailureCause::Transient;
                 }
                 let mut extra = guest_text(&message);
                 if let Some(code) = code {
-                    extra.push(("connector_code", safe_line(&code, 64).into()));
+                    extra.push(("connector_code", sanitize_line(&code, 64).into()));
                 }
                 ("The operation failed; see details.connector_message.".into(), extra)
             }
             RuntimeFault::LoadFailed => ("The connector's component could not be started.".into(), vec![]),
             RuntimeFault::Internal => {
-                boundary = Boundary::Runtime;
+                boundary = FailureBoundary::Runtime;
                 (
                     "The host failed while it ran the connector; the operator's log has the cause.".into(),
                     vec![],
@@ -120,10 +120,10 @@ impl Failure {
             details.insert(key.into(), value);
         }
         Self::new(context, FailureClass::ConnectorRuntimeError, boundary, retriable, message, details)
-            .caused_by(cause, None)
+            .with_cause(cause, None)
     }
 }
 
 fn guest_text(message: &str) -> Vec<(&'static str, Value)> {
-    vec![("connector_message", safe_line(message, GUEST_TEXT).into())]
+    vec![("connector_message", sanitize_line(message, GUEST_TEXT).into())]
 }

@@ -1,4 +1,4 @@
-//! Makes text from outside fit to stand in a message: one line, printable, bounded.
+//! Sanitizes external text for messages: one line, printable, bounded.
 
 use std::borrow::Cow;
 
@@ -8,12 +8,13 @@ use std::borrow::Cow;
 /// (bidirectional controls, zero-width characters, tags) become spaces or vanish, so that a name from
 /// a component cannot forge a log line or drive a terminal.
 #[must_use]
-pub fn safe_line(text: &str, max: usize) -> String {
+pub fn sanitize_line(text: &str, max: usize) -> String {
     printable(text, max, false)
 }
 
-/// As [`safe_line`], with its line breaks: for what is shown as several lines, each with a mark of whose words they are.
-pub fn safe_lines(text: &str, max: usize) -> String {
+/// As [`sanitize_line`], but keeps line breaks: for text that is shown as several lines, each marked with its
+/// source.
+pub fn sanitize_lines(text: &str, max: usize) -> String {
     printable(text, max, true)
 }
 
@@ -36,12 +37,12 @@ fn printable(text: &str, max: usize, line_breaks: bool) -> String {
     line.trim().to_owned()
 }
 
-/// As [`safe_line`], with every character outside ASCII written as its number: for names whose grammar is ASCII,
-/// where a letter that only looks like another is the very thing to show.
+/// As [`sanitize_line`], with every character outside ASCII written as its number: for names whose grammar is
+/// ASCII, in which a letter that only looks like another must be visible.
 #[must_use]
 pub fn ascii_line(text: &str, max: usize) -> String {
     let mut line = String::with_capacity(text.len().min(max));
-    for c in safe_line(text, max).chars() {
+    for c in sanitize_line(text, max).chars() {
         match c {
             c if c.is_ascii() || c == '…' => line.push(c),
             c => line.extend(c.escape_unicode()),
@@ -50,7 +51,7 @@ pub fn ascii_line(text: &str, max: usize) -> String {
     line
 }
 
-/// `text`, which is JSON, with the characters escaped that drive terminals or hide text; the same value.
+/// Escapes the characters of the JSON `text` that control terminals or hide text; the value stays the same.
 pub fn printable_json(text: &str) -> String {
     let plain = |c: char| matches!(c, ' '..='~' | '\n');
     if text.chars().all(plain) {
@@ -60,7 +61,7 @@ pub fn printable_json(text: &str) -> String {
     let mut buffer = [0; 4];
     let mut units = [0; 2];
     for c in text.chars() {
-        if plain(c) || safe_line(c.encode_utf8(&mut buffer), 1).starts_with(c) {
+        if plain(c) || sanitize_line(c.encode_utf8(&mut buffer), 1).starts_with(c) {
             printable.push(c);
         } else {
             for unit in c.encode_utf16(&mut units) {
@@ -71,8 +72,8 @@ pub fn printable_json(text: &str) -> String {
     printable
 }
 
-/// `text`, which is JSON as the host writes it, with every character that a reader cannot see spelled out in the value
-/// itself: what a program reads of it is what a person does.
+/// Makes every invisible character of `text`, which is JSON written by the host, visible in the value itself,
+/// so that programs and people read the same.
 pub fn visible_json(text: &str) -> Cow<'_, str> {
     let hidden = |c: char| c.is_control() || is_invisible(c) || matches!(c, '\u{2028}' | '\u{2029}');
     if !text.contains("\\u") && !text.contains("\\b") && !text.contains("\\f") && !text.contains(hidden) {
@@ -88,7 +89,7 @@ pub fn visible_json(text: &str) -> Cow<'_, str> {
                 Some('u') => {
                     let digits: String = chars.by_ref().take(4).collect();
                     let number = u32::from_str_radix(&digits, 16).ok();
-                    // Half of a pair is no character by itself, and is spelled out as well.
+                    // Half of a surrogate pair is not a character, and is written out as well.
                     let shown = number.and_then(char::from_u32).is_some_and(|c| !hidden(c));
                     visible.push_str(if shown { "\\u" } else { "\\\\u" });
                     visible.push_str(&digits);
@@ -96,7 +97,7 @@ pub fn visible_json(text: &str) -> Cow<'_, str> {
                 Some(escaped) => visible.extend(['\\', escaped]),
                 None => visible.push('\\'),
             },
-            // Between values the host writes none.
+            // The host writes none between values.
             '\n' => visible.push('\n'),
             c if hidden(c) => match u32::from(c) {
                 short @ ..=0xffff => visible.push_str(&format!("\\\\u{short:04x}")),
@@ -118,7 +119,7 @@ fn is_invisible(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
-    use super::{printable_json, safe_line, safe_lines, visible_json};
+    use super::{printable_json, sanitize_line, sanitize_lines, visible_json};
 
     #[test]
     fn hidden_characters_are_spelled_out_in_the_value() {
@@ -136,11 +137,11 @@ mod tests {
 
     #[test]
     fn control_and_invisible_characters_do_not_survive() {
-        assert_eq!(safe_line("\u{1b}[31mEVIL\u{7}\n FAKE", 80), "[31mEVIL   FAKE");
-        assert_eq!(safe_line("a\u{202e}b\u{200b}c\u{e0041}d", 80), "abcd");
-        assert_eq!(safe_line("abcdef", 3), "abc…");
-        assert_eq!(safe_line("abc", 3), "abc");
-        assert_eq!(safe_lines("\u{1b}[31mone\r\n\u{202e}two\u{85}\n", 80), "[31mone \ntwo");
+        assert_eq!(sanitize_line("\u{1b}[31mEVIL\u{7}\n FAKE", 80), "[31mEVIL   FAKE");
+        assert_eq!(sanitize_line("a\u{202e}b\u{200b}c\u{e0041}d", 80), "abcd");
+        assert_eq!(sanitize_line("abcdef", 3), "abc…");
+        assert_eq!(sanitize_line("abc", 3), "abc");
+        assert_eq!(sanitize_lines("\u{1b}[31mone\r\n\u{202e}two\u{85}\n", 80), "[31mone \ntwo");
     }
 
     #[test]

@@ -5,24 +5,24 @@ use std::fmt::Write as _;
 /// First line of the file.
 const ORIGIN: &str = "cofferdam home state 1";
 
-/// Stands for the lowest counter where no vault is expected.
+/// The lowest counter if no vault is expected.
 const NO_VAULT: &str = "none";
 
-/// The progress of the audit log and the vault, as the home remembers it.
+/// The stored progress of the audit log and the vault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Progress {
-    /// None while the home has no log.
+pub struct HomeProgress {
+    /// `None` while the home has no log.
     pub log: Option<LogProgress>,
-    /// None while the home has no vault.
+    /// `None` while the home has no vault.
     pub vault: Option<VaultProgress>,
 }
 
 /// The progress of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogProgress {
-    /// The number of its last signed entry, and
+    /// The number of its last signed entry.
     pub n: u64,
-    /// the hash of that entry in the chain.
+    /// The hash of that entry in the chain.
     pub hash: [u8; 32],
     /// The highest number that any log of this home ever had. It is above `n` after a loss was accepted.
     pub highest: u64,
@@ -31,13 +31,14 @@ pub struct LogProgress {
 /// The progress of the vault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VaultProgress {
-    /// The lowest counter that a vault may have which is used. None after the operator accepted that there is no vault.
+    /// The lowest counter of a vault that may be used. `None` after the operator accepted that there is no
+    /// vault.
     pub(crate) least: Option<u64>,
     /// The highest counter that any vault of this home ever had. It is above `least` after a loss was accepted.
     pub highest: u64,
 }
 
-/// The counters in a vault's header: its own, and how far the log had come when it was written.
+/// The counters in a vault's header: its own, and the log's progress when it was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct VaultMark {
     /// The number of the vault's change.
@@ -49,7 +50,7 @@ pub struct VaultMark {
 /// The file that is missing, or older than it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the text of each variant is its documentation")]
-pub enum Loss {
+pub enum StateLoss {
     #[error("home.state is missing, although the audit log or the vault was written with it")]
     StateMissing,
     #[error("home.state was changed, or was sealed with another host.key")]
@@ -72,35 +73,35 @@ pub enum Loss {
     VaultOlder { remembered: u64, found: u64 },
 }
 
-impl Loss {
-    /// Returns whether entries of the log are missing or others, and not the vault or `home.state`.
+impl StateLoss {
+    /// Returns whether entries of the log are missing or changed, rather than the vault or `home.state`.
     #[must_use]
     pub fn is_of_the_log(self) -> bool {
         matches!(self, Self::LogOlder { .. } | Self::LogOther(_))
     }
 }
 
-impl Progress {
-    /// Compares the vault that is there, by its header, with what was remembered.
-    pub fn vault_loss(&self, found: Option<VaultMark>) -> Option<Loss> {
+impl HomeProgress {
+    /// Compares the existing vault, by its header, with the stored progress.
+    pub fn vault_loss(&self, found: Option<VaultMark>) -> Option<StateLoss> {
         let least = self.vault.and_then(|vault| vault.least);
-        let Some(mark) = found else { return least.map(|_| Loss::VaultMissing) };
+        let Some(mark) = found else { return least.map(|_| StateLoss::VaultMissing) };
         if let Some(remembered) = least.filter(|least| mark.counter < *least) {
-            return Some(Loss::VaultOlder { remembered, found: mark.counter });
+            return Some(StateLoss::VaultOlder { remembered, found: mark.counter });
         }
         let highest = self.vault.map_or(0, |vault| vault.highest);
         // Its own counter may be ahead by the one write that a crash interrupted.
         let is_older =
             mark.log > self.log.map_or(0, |log| log.highest) || mark.counter > highest.saturating_add(1);
-        is_older.then_some(Loss::StateOlder)
+        is_older.then_some(StateLoss::StateOlder)
     }
 
-    /// Returns whether there is a vault, as far as is remembered.
+    /// Returns whether a vault should exist by the stored progress.
     pub(super) fn expects_vault(&self) -> bool {
         self.vault.is_some_and(|vault| vault.least.is_some())
     }
 
-    /// The counters for the next version of the vault.
+    /// Returns the counters for the next version of the vault.
     pub fn next_mark(&self, found: Option<VaultMark>) -> VaultMark {
         let highest = self.vault.map_or(0, |vault| vault.highest).max(found.map_or(0, |mark| mark.counter));
         VaultMark { counter: highest.saturating_add(1), log: self.log.map_or(0, |log| log.highest) }
@@ -122,7 +123,7 @@ impl Progress {
         text
     }
 
-    /// Reads the text; none if it is not exactly what [`text`](Self::text) writes.
+    /// Parses the text; `None` if it is not exactly the output of [`text`](Self::text).
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut lines = text.lines();
         lines.next().filter(|origin| *origin == ORIGIN)?;
@@ -163,29 +164,29 @@ mod tests {
         let vault = Some(VaultProgress { least: Some(3), highest: 4 });
         let gone = Some(VaultProgress { least: None, highest: 4 });
         for progress in [
-            Progress::default(),
-            Progress { log, vault },
-            Progress { log, vault: None },
-            Progress { log: None, vault },
-            Progress { log, vault: gone },
+            HomeProgress::default(),
+            HomeProgress { log, vault },
+            HomeProgress { log, vault: None },
+            HomeProgress { log: None, vault },
+            HomeProgress { log, vault: gone },
         ] {
-            assert_eq!(Progress::parse(&progress.text()), Some(progress));
+            assert_eq!(HomeProgress::parse(&progress.text()), Some(progress));
         }
         for text in ["", "cofferdam home state 1\nvault 1\n", "cofferdam home state 1\nvault 01 2\n", "x\n"] {
-            assert_eq!(Progress::parse(text), None, "{text}");
+            assert_eq!(HomeProgress::parse(text), None, "{text}");
         }
     }
 
     #[test]
     fn an_older_vault_and_an_older_state_are_losses() {
         let log = Some(LogProgress { n: 7, hash: [1; 32], highest: 9 });
-        let state = Progress { log, vault: Some(VaultProgress { least: Some(3), highest: 4 }) };
+        let state = HomeProgress { log, vault: Some(VaultProgress { least: Some(3), highest: 4 }) };
         let found = |counter, log| state.vault_loss(Some(VaultMark { counter, log }));
-        assert_eq!(state.vault_loss(None), Some(Loss::VaultMissing));
-        assert_eq!(found(2, 0), Some(Loss::VaultOlder { remembered: 3, found: 2 }));
+        assert_eq!(state.vault_loss(None), Some(StateLoss::VaultMissing));
+        assert_eq!(found(2, 0), Some(StateLoss::VaultOlder { remembered: 3, found: 2 }));
         assert_eq!([found(3, 0), found(4, 9), found(5, 9)], [None; 3]);
-        assert_eq!([found(6, 0), found(4, 10)], [Some(Loss::StateOlder); 2]);
-        let accepted = Progress { vault: Some(VaultProgress { least: None, highest: 4 }), ..state };
+        assert_eq!([found(6, 0), found(4, 10)], [Some(StateLoss::StateOlder); 2]);
+        let accepted = HomeProgress { vault: Some(VaultProgress { least: None, highest: 4 }), ..state };
         assert_eq!(accepted.vault_loss(None), None);
         assert_eq!(state.next_mark(Some(VaultMark { counter: 3, log: 0 })), VaultMark { counter: 5, log: 9 });
     }

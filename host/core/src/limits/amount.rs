@@ -1,10 +1,10 @@
-//! Amounts as people write them: `30s`, `64MiB`, `30_000_000_000`; checked, and never zero.
+//! Amounts in text form: `30s`, `64MiB`, `30_000_000_000`; checked, and never zero.
 
 use std::time::Duration;
 
-use super::Ceilings;
+use super::LimitCeilings;
 
-/// What somebody asks for; what is not named is left to the next in rank.
+/// The requested limits; those that are not set are left to the next rank.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LimitRequest {
     fuel: Option<u64>,
@@ -12,7 +12,7 @@ pub struct LimitRequest {
     memory: Option<u64>,
 }
 
-/// An amount that cannot be a limit.
+/// The error for an amount that cannot be a limit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
     /// The text is not an amount, or the amount is zero.
@@ -20,9 +20,9 @@ pub enum LimitError {
     Malformed {
         /// The limit's name.
         limit: &'static str,
-        /// What was written.
+        /// The text.
         text: String,
-        /// How it is written.
+        /// The expected form.
         form: &'static str,
     },
     /// The amount is above the host's ceiling.
@@ -30,7 +30,7 @@ pub enum LimitError {
     AboveCeiling {
         /// The limit's name.
         limit: &'static str,
-        /// What was asked for.
+        /// The requested amount.
         asked: String,
         /// The ceiling.
         ceiling: String,
@@ -42,11 +42,11 @@ const TIME_FORM: &str = "a whole number above zero with ms, s or m, like 500ms, 
 const MEMORY_FORM: &str = "a whole number above zero with KiB, MiB or GiB, like 64MiB";
 
 impl LimitRequest {
-    /// Reads amounts as the manifest and the command line write them: fuel as a number, wall time with
-    /// `ms`, `s` or `m`, memory with `KiB`, `MiB` or `GiB`.
+    /// Parses amounts as the manifest and the command line write them: fuel as a number, wall time with `ms`,
+    /// `s` or `m`, memory with `KiB`, `MiB` or `GiB`.
     ///
     /// # Errors
-    /// Zero, signs, fractions, other units and overflowing amounts are refused, naming the limit.
+    /// Zero, signs, fractions, other units and overflowing amounts are rejected, with the name of the limit.
     pub fn parse(
         fuel: Option<u64>,
         wall_time: Option<&str>,
@@ -60,29 +60,29 @@ impl LimitRequest {
         Ok(Self { fuel, wall_time, memory })
     }
 
-    /// The fuel asked for.
+    /// Returns the requested fuel.
     #[must_use]
     pub fn fuel(&self) -> Option<u64> {
         self.fuel
     }
 
-    /// The wall time asked for.
+    /// Returns the requested wall time.
     #[must_use]
     pub fn wall_time(&self) -> Option<Duration> {
         self.wall_time
     }
 
-    /// The memory asked for, in bytes.
+    /// Returns the requested memory, in bytes.
     #[must_use]
     pub fn memory(&self) -> Option<u64> {
         self.memory
     }
 
-    /// Whether every amount lies within its ceiling.
+    /// Checks that every amount is within its ceiling.
     ///
     /// # Errors
     /// The first amount above its ceiling, by name.
-    pub fn within(&self, ceilings: &Ceilings) -> Result<(), LimitError> {
+    pub fn within(&self, ceilings: &LimitCeilings) -> Result<(), LimitError> {
         let above =
             |limit, asked: String, ceiling: String| Err(LimitError::AboveCeiling { limit, asked, ceiling });
         match *self {
@@ -100,7 +100,7 @@ impl LimitRequest {
     }
 }
 
-/// A time above zero as documents write it: a whole number with `ms`, `s`, `m` or `h`.
+/// Parses a time above zero as documents write it: a whole number with `ms`, `s`, `m` or `h`.
 pub fn parse_time(text: &str) -> Option<Duration> {
     let units = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
     parse_amount(text, &units).map(Duration::from_millis)

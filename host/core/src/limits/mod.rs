@@ -1,30 +1,30 @@
-//! How much a call may use: validated amounts, their ceilings, and who outranks whom.
+//! The limits of a call: validated amounts, their ceilings, and the ranks of their sources.
 //!
-//! A [`Limits`] has every limit set: there is no value that means "unlimited" and no way to make one
-//! without going through [`Limits::resolve`]. The caller's wish outranks the action's, which outranks the
-//! manifest's, which outranks the default; each must lie within the host's ceiling, and one that does not
-//! is refused by name, saying whose it is.
+//! A [`Limits`] has every limit set: there is no value that means "unlimited" and no way to create one
+//! without going through [`Limits::resolve`]. The caller's request outranks the action's, which outranks the
+//! manifest's, which outranks the default. Each must be within the host's ceiling; one that is not is
+//! rejected by name, with its source.
 
 mod amount;
-mod refused;
+mod source;
 mod usage;
 
 use std::time::Duration;
 
 pub use amount::parse_time;
 pub use amount::{LimitError, LimitRequest};
-pub use refused::{LimitSource, RefusedLimit};
+pub use source::{LimitSource, RefusedLimit};
 pub use usage::Usage;
 
 const MIB: u64 = 1024 * 1024;
 
-/// Fuel per millisecond of wall time where nobody asks for an amount: 1e9 a second.
+/// The default fuel per millisecond of wall time: 1e9 a second.
 const FUEL_PER_MS: u64 = 1_000_000;
 
-/// Wall time of a call where nobody asks for an amount.
+/// The default wall time of a call.
 const DEFAULT_WALL_TIME: Duration = Duration::from_secs(30);
 
-/// Memory of a call where nobody asks for an amount.
+/// The default memory of a call.
 const DEFAULT_MEMORY: u64 = 64 * MIB;
 
 /// The stack of WebAssembly frames, in bytes. Fixed: it is part of the compiled code's contract.
@@ -33,11 +33,11 @@ pub const STACK_BYTES: usize = 512 * 1024;
 /// Arguments and result, each, as JSON text, in bytes.
 pub const PAYLOAD_BYTES: usize = 4 * 1024 * 1024;
 
-/// Bytes that a guest hands over in one call into the host, or as its result (wasmtime's hostcall fuel).
+/// Bytes that a guest passes in one call into the host, or as its result (wasmtime's hostcall fuel).
 pub const HOST_TRANSFER_BYTES: usize = 16 * 1024 * 1024;
 
-/// What a result may take in the host's memory as JSON values, in bytes (a value of a few bytes as text takes
-/// up to 72), and arguments as dynamic values.
+/// The memory of the host that a result may take as JSON values, in bytes (a value of a few bytes as text
+/// takes up to 72), and arguments as dynamic values.
 pub const RESULT_BYTES: usize = 64 * 1024 * 1024;
 
 /// Random bytes that a guest gets in one host call: a host function must never take long.
@@ -58,7 +58,7 @@ pub const TABLES: usize = 32;
 /// Outgoing requests of one attempt.
 pub const REQUESTS: u64 = 64;
 
-/// Outgoing requests of one attempt that may be under way at once; one more waits until one of them has ended.
+/// Concurrent outgoing requests of one attempt; one more waits until one of them has ended.
 pub const CONCURRENT_REQUESTS: usize = 8;
 
 /// Bytes of one request's body.
@@ -67,8 +67,8 @@ pub const REQUEST_BODY_BYTES: u64 = 10 * MIB;
 /// Bytes of one response's body.
 pub const RESPONSE_BODY_BYTES: u64 = 10 * MIB;
 
-/// Bytes of one message's head: its header fields, and of a request its first line. Those that a guest is still putting together count as the host
-/// holds them: each with some 70 bytes beside its name and value.
+/// Bytes of one message's head: its header fields, and the first line of a request. Those that a guest is
+/// still building count as the host stores them: each with some 70 bytes in addition to its name and value.
 pub const HEADER_BYTES: usize = 64 * 1024;
 
 /// The longest method that a guest may set, in bytes.
@@ -80,53 +80,54 @@ pub const AUTHORITY_BYTES: usize = 300;
 /// Header fields of one response.
 pub const RESPONSE_FIELDS: u64 = 100;
 
-/// Log lines of one attempt; what comes after is dropped, with one marker.
+/// Log lines of one attempt; further ones are dropped, with one marker.
 pub const LOG_LINES: usize = 1_000;
 
 /// Characters of one log line.
 pub const LOG_LINE_CHARS: usize = 4 * 1024;
 
-/// Bytes kept of an attempt's stdout and stderr, each: the last ones, where a panic's message is.
+/// Bytes that are kept of an attempt's stdout and stderr, each: the last ones, which contain a panic's
+/// message.
 pub const STDIO_BYTES: usize = 64 * 1024;
 
-/// The most that any call on this host may be given.
+/// The upper bounds of the limits of any call on this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ceilings {
+pub struct LimitCeilings {
     fuel: u64,
     wall_time: Duration,
     memory: u64,
 }
 
-impl Default for Ceilings {
-    /// 5 minutes, 1 GiB, and the fuel of 100 seconds of computing at 3e9 a second.
+impl Default for LimitCeilings {
+    /// Returns 5 minutes, 1 GiB, and the fuel of 100 seconds of computing at 3e9 a second.
     fn default() -> Self {
         Self { fuel: 300_000 * FUEL_PER_MS, wall_time: Duration::from_secs(300), memory: 1024 * MIB }
     }
 }
 
-impl Ceilings {
-    /// The most fuel.
+impl LimitCeilings {
+    /// Returns the maximum fuel.
     #[must_use]
     pub fn fuel(&self) -> u64 {
         self.fuel
     }
 
-    /// The longest wall time.
+    /// Returns the maximum wall time.
     #[must_use]
     pub fn wall_time(&self) -> Duration {
         self.wall_time
     }
 
-    /// The most memory, in bytes.
+    /// Returns the maximum memory, in bytes.
     #[must_use]
     pub fn memory(&self) -> u64 {
         self.memory
     }
 
-    /// Lowers the ceilings to those named in `request`; a ceiling can only go down from the default.
+    /// Returns the ceilings lowered to those in `request`; a ceiling can only be lower than the default.
     ///
     /// # Errors
-    /// A ceiling above the default one is refused by name.
+    /// A ceiling above the default one is rejected by name.
     pub fn lowered(self, request: &LimitRequest) -> Result<Self, LimitError> {
         request.within(&self)?;
         Ok(Self {
@@ -137,16 +138,16 @@ impl Ceilings {
     }
 }
 
-/// What a call's retry profile says of time.
+/// The times of a call's retry profile.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProfileTimes {
-    /// The wall time of a call for which nobody asks for one.
+    /// The default wall time of a call.
     pub wall_time: Option<Duration>,
-    /// The longest that one attempt may take.
+    /// The maximum time of one attempt.
     pub attempt_timeout: Option<Duration>,
 }
 
-/// The limits of one call, complete.
+/// The complete limits of one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     fuel: u64,
@@ -156,17 +157,17 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The limits of a call: `caller` outranks `action`, which outranks `manifest`, which outranks the
-    /// default; each limit by itself.
+    /// Resolves the limits of a call: `caller` outranks `action`, which outranks `manifest`, which outranks
+    /// the default, separately for each limit.
     ///
-    /// The default wall time is the retry profile's, where it has one: its waits are meant to fit. The default fuel
+    /// The default wall time is the retry profile's, if it has one, so that its waits fit. The default fuel
     /// is 1e9 for each second that one attempt may take.
     ///
     /// # Errors
-    /// A request above its ceiling is refused by name, never clamped, also where one of a higher rank
-    /// would have decided.
+    /// A request above its ceiling is rejected by name, never clamped, even if one of a higher rank would
+    /// have decided.
     pub fn resolve(
-        ceilings: &Ceilings,
+        ceilings: &LimitCeilings,
         manifest: &LimitRequest,
         action: &LimitRequest,
         caller: &LimitRequest,
@@ -188,25 +189,26 @@ impl Limits {
         Ok(Self { fuel, wall_time, attempt_time, memory })
     }
 
-    /// How long one attempt may take: all the call's wall time, or what its retry profile gives one.
+    /// Returns the maximum time of one attempt: the call's whole wall time, or the limit of its retry
+    /// profile.
     #[must_use]
     pub fn attempt_time(&self) -> Duration {
         self.attempt_time
     }
 
-    /// Fuel of one attempt.
+    /// Returns the fuel of one attempt.
     #[must_use]
     pub fn fuel(&self) -> u64 {
         self.fuel
     }
 
-    /// Wall time of the whole call.
+    /// Returns the wall time of the whole call.
     #[must_use]
     pub fn wall_time(&self) -> Duration {
         self.wall_time
     }
 
-    /// Linear memories, tables and what the host holds for the guest, together, in bytes.
+    /// Returns the bytes of linear memories, tables and the guest's data in the host, together.
     #[must_use]
     pub fn memory(&self) -> u64 {
         self.memory
@@ -228,7 +230,7 @@ mod tests {
 
     #[test]
     fn each_limit_is_the_highest_ranks_that_names_it() {
-        let ceilings = Ceilings::default();
+        let ceilings = LimitCeilings::default();
         let none = LimitRequest::default();
         let caller = request(Some(1), Some("1s"), Some("1MiB"));
         let action = request(Some(2), Some("2s"), Some("2MiB"));
@@ -243,7 +245,7 @@ mod tests {
             (&manifest, &action, &caller, (1, 1_000, MIB)),
             (&manifest, &action, &partly, (2, 4_000, 2 * MIB)),
             (&manifest, &partly, &none, (3, 4_000, 3 * MIB)),
-            // The default fuel follows the wall time, whoever asked for that.
+            // The default fuel follows the wall time, whatever the source of that.
             (&none, &none, &partly, (4_000_000_000, 4_000, 64 * MIB)),
         ] {
             let limits =
@@ -255,15 +257,15 @@ mod tests {
     #[test]
     fn defaults_lie_within_ceilings_that_were_lowered() {
         let none = LimitRequest::default();
-        let ceilings = Ceilings::default().lowered(&request(Some(5), Some("2s"), Some("1MiB"))).unwrap();
+        let ceilings = LimitCeilings::default().lowered(&request(Some(5), Some("2s"), Some("1MiB"))).unwrap();
         let limits = Limits::resolve(&ceilings, &none, &none, &none, &ProfileTimes::default()).unwrap();
         assert_eq!(amounts(&limits), (5, 2_000, MIB));
-        assert!(Ceilings::default().lowered(&request(None, Some("6m"), None)).is_err(), "never raised");
+        assert!(LimitCeilings::default().lowered(&request(None, Some("6m"), None)).is_err(), "never raised");
     }
 
     #[test]
     fn above_a_ceiling_is_refused_by_name_and_source_and_never_clamped() {
-        let ceilings = Ceilings::default();
+        let ceilings = LimitCeilings::default();
         let (none, fine) = (LimitRequest::default(), request(Some(1), Some("1s"), Some("1MiB")));
         for (fuel, wall, memory, name) in [
             (Some(u64::MAX), None, None, "fuel: "),
@@ -276,7 +278,7 @@ mod tests {
             let over = request(fuel, wall, memory);
             for (source, manifest, action, caller) in [
                 (LimitSource::Manifest, &over, &none, &none),
-                // A rank above that asks for less does not make it acceptable.
+                // A lower request of a higher rank does not make it acceptable.
                 (LimitSource::Manifest, &over, &fine, &fine),
                 (LimitSource::Action, &none, &over, &fine),
                 (LimitSource::Caller, &fine, &fine, &over),

@@ -1,4 +1,4 @@
-//! What an attempt used of what it was allowed, the good ones too.
+//! The resources that an attempt used and was allowed, also after a success.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,21 +8,22 @@ use serde::ser::{SerializeStruct, Serializer};
 
 use super::Limits;
 
-/// What an attempt used, whatever came of it.
+/// The resources that an attempt used, whatever its outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
     /// Fuel burnt.
     pub fuel: u64,
-    /// The most bytes that were in use at once: memories, tables and what the host held for the guest.
+    /// The maximum number of bytes in use at once: memories, tables and the guest's data in the host.
     pub memory: u64,
-    /// The most bytes that the host held for the guest at once: requests and responses, output, handles, values.
+    /// The maximum number of bytes that the host held for the guest at once: requests and responses, output,
+    /// handles, values.
     pub host_memory: u64,
-    /// How often a memory grew after it was made. Each time is a system call that holds up every other
-    /// call of the process: a guest that does so on its common path scales badly over threads.
+    /// The number of times that a memory grew after its creation. Each time is a system call that delays
+    /// every other call of the process: a guest that does so on its common path scales badly over threads.
     pub memory_grows: u64,
     /// Time from start to outcome.
     pub wall_time: Duration,
-    /// Outgoing requests, those that were refused included.
+    /// Outgoing requests, including those that were refused.
     pub requests: u64,
     /// Bytes of the requests' first lines and bodies.
     pub bytes_out: u64,
@@ -30,24 +31,24 @@ pub struct Usage {
     pub bytes_in: u64,
     /// Log lines written to the operator's log.
     pub log_lines: u64,
-    /// Log lines dropped, being over the limit.
+    /// Log lines dropped above the limit.
     pub log_lines_dropped: u64,
     /// Bytes of stdout and stderr that were kept.
     pub stdio_bytes: u64,
-    /// Bytes of stdout and stderr that were dropped, being over the limit.
+    /// Bytes of stdout and stderr that were dropped above the limit.
     pub stdio_bytes_dropped: u64,
-    /// What the attempt was allowed.
+    /// The limits of the attempt.
     pub limits: Limits,
 }
 
 impl Usage {
-    /// The wall time in whole microseconds.
+    /// Returns the wall time in whole microseconds.
     #[must_use]
     pub fn wall_us(&self) -> u64 {
         u64::try_from(self.wall_time.as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// The wall time that was allowed, in whole milliseconds.
+    /// Returns the allowed wall time in whole milliseconds.
     #[must_use]
     pub fn wall_limit_ms(&self) -> u64 {
         u64::try_from(self.limits.wall_time().as_millis()).unwrap_or(u64::MAX)
@@ -55,7 +56,8 @@ impl Usage {
 }
 
 impl Serialize for Usage {
-    /// As the record has it: amounts in bytes, `wall_us` in microseconds, `wall_limit_ms` in milliseconds.
+    /// Serializes as in the audit log: amounts in bytes, `wall_us` in microseconds, `wall_limit_ms` in
+    /// milliseconds.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_struct("Usage", 15)?;
         fields.serialize_field("fuel", &self.fuel)?;
@@ -78,7 +80,7 @@ impl Serialize for Usage {
 }
 
 impl fmt::Display for Usage {
-    /// One line for people.
+    /// Writes one line for people.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = self.wall_time.as_secs_f64() * 1_000.0;
         write!(

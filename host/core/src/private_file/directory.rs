@@ -1,12 +1,13 @@
-//! The way to a private file: every directory and every link on it decides which file is opened.
+//! The path to a private file: every directory and every link on it decides which file is opened.
 //!
-//! A user that can write a directory can rename what is in it, and so put another of the owner's own files, or a link to
-//! one, in the place of a private file; its mode and owner would be right. So each directory must belong to this user or
-//! to root, and only they may write it. A directory in which everybody may create files but rename only their own (the
-//! sticky bit, as on `/tmp`) is allowed: what is below it has to belong to this user or to root as well.
+//! A user that can write a directory can rename its entries, and so put another of the owner's own files, or
+//! a link to one, in the place of a private file; its mode and owner would be right. So each directory must
+//! belong to this user or to root, and only they may write it. A directory in which every user may create
+//! files but rename only their own (the sticky bit, as on `/tmp`) is allowed: its entries on the path have to
+//! belong to this user or to root as well.
 //!
-//! Above the directory of the file itself, write permission for the group with the number of the user is allowed: it is
-//! the user's private group on most systems.
+//! Above the directory of the file itself, write permission for the group with the number of the user is
+//! allowed: it is the user's private group on most systems.
 
 use std::ffi::OsString;
 use std::fs::{self, Metadata};
@@ -18,31 +19,31 @@ use super::error::{FileError, FileFault};
 use super::parent;
 use super::policy::{FileLocation, FilePolicy, is_own};
 
-/// Most links that are followed on one way, as in Linux.
+/// The maximum number of links that are followed on one path, as in Linux.
 const MAX_LINKS: u32 = 40;
 
 const STICKY: u32 = 0o1000;
 
-/// Checks the way to the file at `path` and returns the path without links in its directories; none if a part of the
-/// way is missing. Whether the last part may be a link is a matter of the policy.
+/// Checks the path to the file at `path` and returns it without links in its directories; `None` if a part of
+/// it is missing. The policy decides about a link in the last part.
 pub(super) fn resolve(path: &Path, policy: &FilePolicy) -> Result<Option<PathBuf>, FileError> {
     match policy.location() {
         FileLocation::Output => Ok(Some(path.to_owned())),
-        FileLocation::Named => match Walk::begin()?.to(path)? {
-            // A descriptor of a pipe or a socket, by the name that the system gives it.
+        FileLocation::Named => match DirectoryWalk::begin()?.to(path)? {
+            // A descriptor of a pipe or a socket, by its name in the file system.
             None if path.exists() => Err(FileFault::NotRegular.into()),
             path => Ok(path),
         },
         FileLocation::Home => {
             let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-            let Some(directory) = Walk::begin()?.to(parent(path))? else { return Ok(None) };
+            let Some(directory) = DirectoryWalk::begin()?.to(parent(path))? else { return Ok(None) };
             check_own(&directory)?;
             Ok(Some(directory.join(name)))
         }
     }
 }
 
-/// Refuses the directory of private files if anybody but this user or root can write it.
+/// Rejects the directory of private files if any user but this one or root can write it.
 fn check_own(directory: &Path) -> Result<(), FileError> {
     let metadata = fs::symlink_metadata(directory)?;
     let mode = metadata.mode();
@@ -53,14 +54,14 @@ fn check_own(directory: &Path) -> Result<(), FileError> {
 }
 
 /// A walk from the root directory, one name at a time.
-struct Walk {
+struct DirectoryWalk {
     here: PathBuf,
     /// The owner of the root directory is root, which has another number in a user namespace.
     system: u32,
     links: u32,
 }
 
-impl Walk {
+impl DirectoryWalk {
     fn begin() -> io::Result<Self> {
         let here = PathBuf::from("/");
         let system = fs::symlink_metadata(&here)?.uid();
@@ -122,7 +123,7 @@ impl Walk {
     }
 }
 
-/// Adds the names of `path` so that its first one is the next.
+/// Adds the names of `path`, of which the first one is the next.
 fn push(names: &mut Vec<OsString>, path: &Path) {
     let parts = path.components().rev().filter_map(|part| match part {
         Component::Normal(name) => Some(name.to_owned()),

@@ -1,20 +1,20 @@
-//! Why a private file is not used: which rule it breaks, and what repairs it.
+//! The reasons why a private file is not used: the rule that it breaks, and the repair.
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::error::{HostError, HostErrorKind};
 
-/// Why a private file is not used.
+/// The reason why a private file is not used.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// It breaks a rule of its policy.
     #[error("it {0}")]
     Refused(FileFault),
-    /// The system refuses.
+    /// The system reported an error.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The file was replaced, and a power cut may undo it.
+    /// The file was replaced, and a power failure may undo that.
     #[error("it was written, and the system does not say that it will survive a power cut: {0}")]
     Unsynced(io::Error),
 }
@@ -37,13 +37,13 @@ pub enum FileFault {
     ReadableByOthers { mode: u32 },
     #[error("has more than {}", size(*limit))]
     TooLarge { limit: u64 },
-    /// The path is the directory or the link. It is for the operator alone, and not part of the text.
+    /// The path is the directory or the link. It is for the operator only, and not part of the text.
     #[error("is reached through a directory or a link that another user can change")]
     Directory { path: PathBuf },
 }
 
 impl FileFault {
-    /// The repair, as one sentence.
+    /// Returns the repair as one sentence.
     pub fn fix(&self) -> &'static str {
         match self {
             Self::SymbolicLink => "Put the file itself in its place.",
@@ -66,11 +66,14 @@ impl FileFault {
         }
     }
 
-    /// The error for a file that is called `what` in its message. The directory to repair is for the operator alone.
+    /// Converts to an error about a file that is called `what` in the message. The directory to repair is for
+    /// the operator only.
     pub fn into_host_error(self, kind: HostErrorKind, what: &str) -> HostError {
-        let error = HostError::new(kind, format!("{what} {self}; it was not used.")).hint(self.fix());
+        let error = HostError::new(kind, format!("{what} {self}; it was not used.")).with_hint(self.fix());
         match self {
-            Self::Directory { path } => error.because(format!("another user can change {}", path.display())),
+            Self::Directory { path } => {
+                error.with_source(format!("another user can change {}", path.display()))
+            }
             _ => error,
         }
     }

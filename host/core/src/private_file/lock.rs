@@ -12,7 +12,7 @@ use super::error::{FileError, FileFault};
 use super::policy::{FilePolicy, is_own};
 use super::staged::StagedFile;
 use super::{create_dir, directory, of_opening, open_plain, parent};
-use crate::stamp::FileStamp;
+use crate::file_fingerprint::FileFingerprint;
 
 const POLL: Duration = Duration::from_millis(10);
 
@@ -26,11 +26,11 @@ pub struct FileLock {
 }
 
 impl FileLock {
-    /// Waits for the lock on the file at `path`, which is created if it is not there; none if another holds it for
-    /// longer than `patience`. Blocks the thread.
+    /// Waits for the lock on the file at `path`, which is created if it does not exist; `None` if another
+    /// process holds it for longer than `patience`. Blocks the thread.
     ///
     /// # Errors
-    /// The file is not a lock file of this user's, or the system refuses. Nothing is changed then.
+    /// The file is not a lock file of this user's, or the system reports an error. Nothing is changed then.
     pub fn acquire(path: &Path, patience: Duration) -> Result<Option<Self>, FileError> {
         wait(patience, || Self::try_acquire(path))
     }
@@ -41,10 +41,10 @@ impl FileLock {
     /// [`io::ErrorKind::NotFound`], and as [`acquire`](Self::acquire).
     pub(crate) fn acquire_existing(path: &Path, patience: Duration) -> Result<Option<Self>, FileError> {
         let path = directory::resolve(path, &LOCK_FILE)?.ok_or(io::ErrorKind::NotFound)?;
-        wait(patience, || Self::of(open_plain(&path)?, &path))
+        wait(patience, || Self::lock_file(open_plain(&path)?, &path))
     }
 
-    /// The lock; none while another holds it.
+    /// Takes the lock; returns `None` while another process holds it.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
@@ -53,13 +53,13 @@ impl FileLock {
         let path = directory::resolve(path, &LOCK_FILE)?.ok_or(io::ErrorKind::NotFound)?;
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
         let mut options = OpenOptions::new();
-        // Nothing is ever written to it, and it is never truncated: it may turn out to be another file.
+        // The file is never written or truncated: it may turn out to be another file.
         options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
-        Self::of(options.open(&path).map_err(of_opening)?, &path)
+        Self::lock_file(options.open(&path).map_err(of_opening)?, &path)
     }
 
-    /// Locks the open file; none while another holds the lock.
-    fn of(file: File, path: &Path) -> Result<Option<Self>, FileError> {
+    /// Locks the open file; returns `None` while another process holds the lock.
+    fn lock_file(file: File, path: &Path) -> Result<Option<Self>, FileError> {
         let own = file.metadata()?;
         if !own.is_file() {
             return Err(FileFault::NotRegular.into());
@@ -71,7 +71,8 @@ impl FileLock {
             return Err(FileFault::HardLink.into());
         }
         if own.mode() & 0o077 != 0 {
-            // A process that can open it can hold it. Locks of older versions were created under the umask alone.
+            // A process that can open it can hold it. Locks of older versions were created with the umask
+            // only.
             file.set_permissions(Permissions::from_mode(0o600))?;
         }
         match file.try_lock() {
@@ -80,14 +81,15 @@ impl FileLock {
             Err(TryLockError::Error(error)) => return Err(error.into()),
         }
         let lock = Self { file };
-        // Its holder may have removed the file since it was opened: a lock on what is gone excludes no other process.
+        // Its holder may have removed the file since it was opened: a lock on a removed file excludes no
+        // other process.
         Ok(lock.is_at(path)?.then_some(lock))
     }
 
-    /// Creates the file at `path`, locked from its first instant on.
+    /// Creates the file at `path`, which is locked from the beginning.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AlreadyExists`] if anything has that name, and what the system refuses.
+    /// [`io::ErrorKind::AlreadyExists`] if a file of that name exists, and errors of the system.
     pub fn create_new(path: &Path) -> Result<Self, FileError> {
         let staged = StagedFile::begin(path, &LOCK_FILE)?.without_sync();
         let file = staged.file().try_clone()?;
@@ -98,8 +100,8 @@ impl FileLock {
 
     /// Returns whether the file at `path` is the one that is locked.
     pub fn is_at(&self, path: &Path) -> io::Result<bool> {
-        let own = FileStamp::from(&self.file.metadata()?);
-        Ok(super::stamp_of(path).is_some_and(|there| there.is_same_file(&own)))
+        let own = FileFingerprint::from(&self.file.metadata()?);
+        Ok(super::fingerprint_of(path).is_some_and(|there| there.is_same_file(&own)))
     }
 
     /// Removes what another process has written into the file.
@@ -107,7 +109,7 @@ impl FileLock {
         self.file.set_len(0)
     }
 
-    /// Returns whether another holds the lock on the file at `path`.
+    /// Returns whether another process holds the lock on the file at `path`.
     pub fn is_held(path: &Path) -> bool {
         open_plain(path).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }

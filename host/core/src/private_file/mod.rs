@@ -1,10 +1,11 @@
-//! Private files: the one place that opens, replaces and locks the files that decide what the host runs.
+//! Private files: the only place that opens, replaces and locks the files that decide what the host runs.
 //!
-//! A file is used only if no other user could have written it: it belongs to this user or to root, it is a regular file
-//! with one name, its mode keeps others out, it is no larger than its policy says, and no other user can rename anything
-//! on the way to it (`directory`). Each file states its rules as a [`FilePolicy`]; a file that breaks one is refused and
-//! left as it is. Files are replaced in one step, under the mode and the owner that they had, and are on the disk, with
-//! their names, before a write is reported as done.
+//! A file is used only if no other user could have written it: it belongs to this user or to root, it is a
+//! regular file with one name, its mode excludes other users, it is no larger than its policy says, and no
+//! other user can rename anything on the path to it (`directory`). Each file has its rules as a
+//! [`FilePolicy`]; a file that breaks one is rejected and not changed. Files are replaced atomically, with
+//! the mode and the owner that they had, and are on the disk, with their names, before a write is reported as
+//! done.
 
 mod directory;
 mod error;
@@ -28,12 +29,12 @@ pub use lock::FileLock;
 pub use policy::FilePolicy;
 pub use staged::StagedFile;
 
-use crate::stamp::FileStamp;
+use crate::file_fingerprint::FileFingerprint;
 
 /// Mode of the directories that the host creates.
 const DIRECTORY_MODE: u32 = 0o700;
 
-/// A file that was opened for reading and that fulfils its policy.
+/// A file that was opened for reading and that satisfies its policy.
 #[derive(Debug)]
 pub struct PrivateFile {
     file: File,
@@ -42,9 +43,10 @@ pub struct PrivateFile {
 }
 
 impl PrivateFile {
-    /// The state of the file before any byte was read, so that a later change shows as another stamp.
-    pub fn stamp(&self) -> FileStamp {
-        FileStamp::from(&self.metadata)
+    /// Returns the state of the file before any byte was read, so that a later change shows as another
+    /// fingerprint.
+    pub fn fingerprint(&self) -> FileFingerprint {
+        FileFingerprint::from(&self.metadata)
     }
 
     /// Returns the whole content.
@@ -66,7 +68,7 @@ impl PrivateFile {
         if text.len() as u64 > limit { Err(FileFault::TooLarge { limit }.into()) } else { Ok(text) }
     }
 
-    /// Returns the content as a key of `N` bytes; none if the file has another size.
+    /// Returns the content as a key of `N` bytes; `None` if the file has another size.
     pub fn read_key<const N: usize>(mut self) -> Result<Option<Zeroizing<[u8; N]>>, FileError> {
         if self.metadata.len() != N as u64 {
             return Ok(None);
@@ -76,21 +78,21 @@ impl PrivateFile {
         Ok(Some(key))
     }
 
-    /// The open file, for content that is too large to be kept in memory twice.
+    /// Returns the open file, for content that is too large to be held in memory twice.
     pub fn into_file(self) -> File {
         self.file
     }
 
-    /// Size of the content in bytes, as of the opening.
+    /// Returns the size of the content in bytes when the file was opened.
     pub fn size(&self) -> u64 {
         self.metadata.len()
     }
 }
 
-/// Opens the file for reading; none if it, or a directory on the way to it, does not exist.
+/// Opens the file for reading; `None` if it, or a directory on the path to it, does not exist.
 ///
 /// # Errors
-/// The file, or a directory on the way to it, breaks a rule of `policy`, or the system refuses.
+/// The file, or a directory on the path to it, breaks a rule of `policy`, or the system reports an error.
 pub fn open(path: &Path, policy: &FilePolicy) -> Result<Option<PrivateFile>, FileError> {
     let Some(path) = directory::resolve(path, policy)? else { return Ok(None) };
     let file = match open_plain(&path) {
@@ -103,7 +105,7 @@ pub fn open(path: &Path, policy: &FilePolicy) -> Result<Option<PrivateFile>, Fil
     Ok(Some(PrivateFile { file, metadata, max_bytes: policy.max_bytes() }))
 }
 
-/// Returns the whole content of the file; none if it does not exist.
+/// Returns the whole content of the file; `None` if it does not exist.
 ///
 /// # Errors
 /// As [`open`].
@@ -111,7 +113,7 @@ pub fn read(path: &Path, policy: &FilePolicy) -> Result<Option<Vec<u8>>, FileErr
     open(path, policy)?.map(PrivateFile::read).transpose()
 }
 
-/// Checks the file and the directories on the way to it without reading; false if it does not exist.
+/// Checks the file and the directories on the path to it without reading; false if it does not exist.
 ///
 /// # Errors
 /// As [`open`]. Unlike that, it needs no permission to read the file.
@@ -124,44 +126,47 @@ pub fn check(path: &Path, policy: &FilePolicy) -> Result<bool, FileError> {
     }
 }
 
-/// The state of the file at `path`; none if it does not exist or cannot be looked at.
-pub fn stamp_of(path: &Path) -> Option<FileStamp> {
-    path.symlink_metadata().ok().as_ref().map(FileStamp::from)
+/// Returns the state of the file at `path`; `None` if it does not exist or cannot be inspected.
+pub fn fingerprint_of(path: &Path) -> Option<FileFingerprint> {
+    path.symlink_metadata().ok().as_ref().map(FileFingerprint::from)
 }
 
-/// Returns whether the directory is there; only this user and root may be able to change it, or what leads to it.
+/// Returns whether the directory exists. Only this user and root may be able to change it and the directories
+/// on the path to it.
 ///
 /// # Errors
-/// Another user can change it, or the system refuses.
+/// Another user can change it, or the system reports an error.
 pub fn check_dir(path: &Path) -> Result<bool, FileError> {
-    // Any name in it has the same way.
+    // Any name in it has the same path.
     Ok(directory::resolve(&path.join("file"), &FilePolicy::trusted(0))?.is_some())
 }
 
-/// Puts `bytes` into the place of the file in one step, durably. What is there is replaced, never followed.
+/// Replaces the file by one with the content `bytes`, atomically and durably. An existing link is replaced,
+/// never followed.
 ///
 /// # Errors
-/// A directory on the way breaks a rule of `policy`, or the system refuses; the file is then as it was.
+/// A directory on the path breaks a rule of `policy`, or the system reports an error; the file is unchanged
+/// then.
 pub fn replace(path: &Path, bytes: &[u8], policy: &FilePolicy) -> Result<(), FileError> {
     let mut staged = StagedFile::begin(path, policy)?;
     staged.write_all(bytes)?;
     staged.replace()
 }
 
-/// Creates the file with `bytes` in it in one step, durably.
+/// Creates the file with the content `bytes`, atomically and durably.
 ///
 /// # Errors
-/// As [`replace`]; [`io::ErrorKind::AlreadyExists`] if anything has that name.
+/// As [`replace`]; [`io::ErrorKind::AlreadyExists`] if a file of that name exists.
 pub fn create_new(path: &Path, bytes: &[u8], policy: &FilePolicy) -> Result<(), FileError> {
     let mut staged = StagedFile::begin(path, policy)?;
     staged.write_all(bytes)?;
     staged.create_new()
 }
 
-/// Creates the directory and what is missing above it, for this user alone.
+/// Creates the directory and its missing parents, for this user only.
 ///
 /// # Errors
-/// The system refuses.
+/// The system reports an error.
 pub fn create_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path)
 }
@@ -169,23 +174,24 @@ pub fn create_dir(path: &Path) -> io::Result<()> {
 /// Makes the names in the directory durable.
 ///
 /// # Errors
-/// The system refuses.
+/// The system reports an error.
 pub fn sync_dir(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// The directory that the file is in.
+/// Returns the directory that the file is in.
 pub fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Opens a file for reading that may have been replaced by a link, which is refused, or by a pipe, which would block.
+/// Opens a file for reading. The path may have been replaced by a link, which is rejected, or by a pipe,
+/// which would block.
 fn open_plain(path: &Path) -> Result<File, FileError> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
     OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(of_opening)
 }
 
-/// The reasons for which the system refuses to open what is not a regular file.
+/// Converts the errors with which the system refuses to open a file that is not a regular one.
 fn of_opening(error: io::Error) -> FileError {
     let is = |errno: Errno| error.raw_os_error() == Some(errno.raw_os_error());
     match () {

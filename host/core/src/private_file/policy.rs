@@ -8,7 +8,7 @@ use super::error::{FileError, FileFault};
 const WRITABLE: u32 = 0o022;
 const ACCESSIBLE: u32 = 0o077;
 
-/// The rules that a file has to fulfil before it is used, and how it is created.
+/// The rules that a file has to satisfy before it is used, and the mode with which it is created.
 #[derive(Debug, Clone, Copy)]
 pub struct FilePolicy {
     max_bytes: u64,
@@ -33,35 +33,36 @@ pub(super) enum FileLocation {
 }
 
 impl FilePolicy {
-    /// A file of the home directory that decides what runs: other users may read it, but not write it.
+    /// Returns the policy of a file of the home directory that decides what runs: other users may read it,
+    /// but not write it.
     pub const fn trusted(max_bytes: u64) -> Self {
         let location = FileLocation::Home;
         Self { max_bytes, refused_bits: WRITABLE, new_mode: 0o600, is_handed_over: false, location }
     }
 
-    /// A file of the home directory that other users may neither read nor write.
+    /// Returns the policy of a file of the home directory that other users may neither read nor write.
     pub const fn secret(max_bytes: u64) -> Self {
         Self { refused_bits: ACCESSIBLE, ..Self::trusted(max_bytes) }
     }
 
-    /// A file that a user names as an output: readable as the process's umask says.
+    /// Returns the policy of a file that a user names as an output: readable as the process's umask says.
     pub const fn output() -> Self {
         Self { new_mode: 0o666, ..Self::private_output() }
     }
 
-    /// A file that a user names as an output, created for this user alone.
+    /// Returns the policy of a file that a user names as an output, created for this user only.
     pub const fn private_output() -> Self {
         Self { refused_bits: 0, location: FileLocation::Output, ..Self::trusted(u64::MAX) }
     }
 
-    /// The same rules for a file that the operator names. Orchestrators hand over files through links (Kubernetes), and
-    /// certificates are linked by their packages, so links are followed.
+    /// Returns the same rules for a file that the operator names. Orchestrators provide files through links
+    /// (Kubernetes), and certificates are linked by their packages, so links are followed.
     pub const fn named(self) -> Self {
         Self { location: FileLocation::Named, ..self }
     }
 
-    /// The same rules for a file that a service manager hands over: it belongs to root, and one user may read it by an
-    /// access list, which shows as the group's permission.
+    /// Returns the same rules for a file that a service manager provides: it belongs to root, and one user
+    /// may read it by an access list, which shows as the group's permission.
     pub const fn handed_over(self) -> Self {
         Self { is_handed_over: true, ..self }
     }
@@ -78,12 +79,12 @@ impl FilePolicy {
         self.new_mode
     }
 
-    /// The permissions that a file keeps when it is replaced.
+    /// Returns the permissions that a file keeps when it is replaced.
     pub(super) const fn kept_mode(&self, mode: u32) -> u32 {
         mode & 0o777 & !self.refused_bits
     }
 
-    /// Checks what the system says of a file that was opened, or of what has its name.
+    /// Checks the system's metadata of a file that was opened, or of a path.
     pub(super) fn check(&self, metadata: &Metadata) -> Result<(), FileError> {
         if metadata.is_symlink() {
             return Err(FileFault::SymbolicLink.into());
@@ -94,7 +95,7 @@ impl FilePolicy {
         if !is_own(metadata.uid()) {
             return Err(FileFault::ForeignOwner.into());
         }
-        // Zero if it was replaced after it had been opened.
+        // The count is zero if the file was replaced after it had been opened.
         if metadata.nlink() > 1 {
             return Err(FileFault::HardLink.into());
         }

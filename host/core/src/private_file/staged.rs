@@ -1,4 +1,4 @@
-//! A file that is written under another name and takes its place in one step.
+//! A file that is written under another name and then replaces its target atomically.
 
 use std::fs::{self, File, Metadata, Permissions};
 use std::io;
@@ -12,7 +12,7 @@ use super::lock::FileLock;
 use super::policy::{FileLocation, FilePolicy};
 use super::{create_dir, directory, parent, sync_dir};
 
-/// A new content of a file, not yet in its place. Dropped, it leaves nothing behind; a killed process leaves a file
+/// A new content of a file, not yet in its place. Dropping it removes it; a killed process leaves a file
 /// whose name begins with [`PREFIX`](Self::PREFIX).
 #[derive(Debug)]
 pub struct StagedFile {
@@ -26,15 +26,16 @@ impl StagedFile {
     /// The prefix of the names of files that are being written.
     pub const PREFIX: &str = ".cofferdam-";
 
-    /// Begins a new content of the file at `path`. Directories of the home that are missing are created.
+    /// Begins a new content of the file at `path`. Missing directories of the home are created.
     pub fn begin(path: &Path, policy: &FilePolicy) -> Result<Self, FileError> {
         let mut builder = Builder::new();
         builder.prefix(Self::PREFIX);
         Self::begin_as(path, policy, &mut builder)
     }
 
-    /// The same under one fixed name beside the file (`vault.tmp`), so that the next writer removes what a killed
-    /// writer left. The lock, which the caller holds, keeps writers from each other's file.
+    /// Begins a new content under a fixed name next to the file (`vault.tmp`), so that the next writer
+    /// removes the leftover of a killed writer. The lock, which the caller holds, keeps writers from each
+    /// other's file.
     pub fn begin_locked(path: &Path, policy: &FilePolicy, _lock: &FileLock) -> Result<Self, FileError> {
         let temporary = path.with_extension("tmp");
         match fs::remove_file(&temporary) {
@@ -58,14 +59,14 @@ impl StagedFile {
         Ok(Self { file, path, policy: *policy, is_durable: true })
     }
 
-    /// The same without waiting for the disk: a power cut may lose the new content, or leave the old one.
+    /// Does not wait for the disk: a power failure may lose the new content, or leave the old one.
     pub fn without_sync(mut self) -> Self {
         self.is_durable = false;
         self
     }
 
-    /// Puts the new content into the place of the file. A file that is there gives its mode, as far as the policy allows
-    /// it, and its owner to the new one; a link is replaced and not followed.
+    /// Replaces the file by the new content. An existing file passes its mode, as far as the policy allows,
+    /// and its owner to the new one; a link is replaced and not followed.
     pub fn replace(self) -> Result<(), FileError> {
         match fs::symlink_metadata(&self.path) {
             Ok(there) if there.is_dir() => return Err(io::Error::from(io::ErrorKind::IsADirectory).into()),
@@ -79,17 +80,17 @@ impl StagedFile {
         sync_names(self.is_durable, &self.path)
     }
 
-    /// Puts the new content into its place, where nothing has the name.
+    /// Creates the file with the new content if there is no file of that name.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AlreadyExists`], and whatever the system refuses.
+    /// [`io::ErrorKind::AlreadyExists`], and errors of the system.
     pub fn create_new(self) -> Result<(), FileError> {
         self.sync()?;
         self.file.persist_noclobber(&self.path).map_err(|error| error.error)?;
         sync_names(self.is_durable, &self.path)
     }
 
-    /// Gives the new file the mode and the owner of the old one.
+    /// Sets the mode and the owner of the old file on the new one.
     fn keep(&self, there: &Metadata) -> io::Result<()> {
         let file = self.file.as_file();
         let own = file.metadata()?;
@@ -98,7 +99,8 @@ impl StagedFile {
         }
         let mut mode = self.policy.kept_mode(there.mode());
         if own.gid() != there.gid() && fchown(file, None, Some(there.gid())).is_err() {
-            // A group that this user is not in: what it was allowed is not given to another group.
+            // For a group that this user is not in, the group's permissions are dropped rather than given to
+            // another group.
             mode &= !0o070;
         }
         file.set_permissions(Permissions::from_mode(mode))

@@ -88,7 +88,7 @@ fn a_file_larger_than_its_policy_allows_is_refused() {
     let path = file(home.path(), 0o600);
     assert_eq!(fault(&path, &FilePolicy::secret(6)), FileFault::TooLarge { limit: 6 });
     let opened = open(&path, &FilePolicy::secret(7)).unwrap().unwrap();
-    // It grows between the check and the reading.
+    // The file grows between the check and the read.
     fs::write(&path, "contents").unwrap();
     assert!(matches!(opened.read(), Err(FileError::Refused(FileFault::TooLarge { limit: 7 }))));
 }
@@ -121,15 +121,15 @@ fn a_directory_that_others_can_write_is_refused() {
             assert_eq!(fault(&path, &TRUSTED.named()), expected);
             assert!(replace(&path, b"new", &TRUSTED).is_err());
             assert!(FileLock::try_acquire(&path).is_err());
-            // An absent file says nothing either: another user may have removed it.
+            // A missing file is no evidence either: another user may have removed it.
             assert_eq!(fault(&dir.join("none"), &TRUSTED), expected);
-            // Others may create files there, and not rename those of others.
+            // Other users may create files there, but rename only their own.
             set_mode(part, open | 0o1000);
             assert!(!is_refused(&TRUSTED), "{open:o}");
             set_mode(part, 0o755);
         }
     }
-    // The group of the user's number is the user's own above the directory of the file.
+    // The group with the user's number is accepted as the user's own above the directory of the file.
     chown(dir.parent().unwrap(), None, Some(rustix::process::geteuid().as_raw())).ok();
     if fs::metadata(dir.parent().unwrap()).unwrap().gid() == rustix::process::geteuid().as_raw() {
         set_mode(dir.parent().unwrap(), 0o775);
@@ -144,7 +144,7 @@ fn a_link_or_directory_of_another_user_is_refused() {
     if !is_root() {
         return;
     }
-    // As on `/tmp`: everybody may create names there.
+    // As on `/tmp`, every user may create names there.
     let shared = tempfile::tempdir().unwrap();
     set_mode(shared.path(), 0o1777);
     let own = shared.path().join("own");

@@ -1,32 +1,32 @@
-//! Secrets: a text that nobody can print, and the search for it in what passes by.
+//! Secrets: a text that cannot be printed, and the scanner that finds it in other data.
 
-mod forms;
-mod likely;
+mod encodings;
+mod heuristics;
 mod scanner;
 mod search;
-mod skip;
+mod shift_table;
 #[cfg(test)]
 mod tests;
 
 use zeroize::Zeroizing;
 
-pub use forms::SHORTEST_SOUGHT;
-pub use likely::without_likely;
-pub use scanner::Bookmark;
-pub use scanner::{Found, REDACTED, Scanner};
+pub use encodings::MIN_SCANNED_BYTES;
+pub use heuristics::redact_likely_secrets;
+pub use scanner::ScanState;
+pub use scanner::{REDACTED, Scanner, SecretMatch};
 
 /// A secret text. It has no `Debug`, `Display`, `Serialize` or `Clone`, and its memory is cleared when it is
-/// dropped: it is shared by reference, and read where it is used and nowhere else.
+/// dropped: it is shared by reference, and read only where it is used.
 pub struct Secret(Zeroizing<String>);
 
 impl Secret {
-    /// Takes over `text`. The caller's own copies, if it made any, are its own to clear.
+    /// Takes ownership of `text`. The caller has to clear its own copies, if there are any.
     #[must_use]
     pub fn new(text: String) -> Self {
         Self(Zeroizing::new(text))
     }
 
-    /// The text itself, for the code that puts it where it belongs.
+    /// Returns the text, for the code that uses it.
     pub(crate) fn expose(&self) -> &str {
         &self.0
     }

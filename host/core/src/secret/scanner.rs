@@ -1,4 +1,4 @@
-//! Finds known secrets in what passes by, in every form in which they commonly travel.
+//! Finds known secrets in data, in every form in which they commonly travel.
 
 use std::borrow::Cow;
 use std::io;
@@ -7,107 +7,108 @@ use std::sync::Arc;
 use zeroize::Zeroizing;
 
 use super::Secret;
-use super::forms::{self, SHORTEST_SOUGHT};
-use super::search::{Place, Search};
+use super::encodings::{self, MIN_SCANNED_BYTES};
+use super::search::{PatternSearch, SearchState};
 
-/// What stands where a secret stood, in texts for the operator.
+/// The replacement of a secret in texts for the operator.
 pub const REDACTED: &str = "[redacted]";
 
-/// Looks for a set of secrets. Made once for a set, shared by all who look.
+/// Scans for a set of secrets. Created once for a set and shared.
 ///
-/// It holds what it looks for: as long as it lives, so do copies of the secrets, which unlike a [`Secret`] are not
-/// cleared from memory when it goes.
+/// It holds its patterns: as long as it lives, so do copies of the secrets, which unlike a [`Secret`] are not
+/// cleared from memory when it is dropped.
 #[derive(Default)]
 pub struct Scanner {
-    sought: Option<Sought>,
-    /// Those that are too short to be told from chance.
+    sought: Option<ScanPatterns>,
+    /// The secrets that are so short that they occur by coincidence.
     short: Vec<(Zeroizing<String>, Arc<str>)>,
 }
 
-struct Sought {
-    /// None where there is too much to look for: then everything may be a secret.
-    search: Option<Search>,
-    /// Whose each pattern is.
+struct ScanPatterns {
+    /// `None` if there are too many patterns: then everything may be a secret.
+    search: Option<PatternSearch>,
+    /// The binding of each pattern.
     owners: Vec<Arc<str>>,
 }
 
-/// A secret was found; whose it is.
+/// The match of a secret, with its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
-    /// The name of the binding; empty where that is not known.
+pub struct SecretMatch {
+    /// The name of the binding; empty if it is not known.
     pub binding: Arc<str>,
 }
 
 impl Scanner {
-    /// A scanner for `secrets`, whosever they are.
+    /// Creates a scanner for `secrets` without owners.
     #[must_use]
     pub fn new<'s>(secrets: impl IntoIterator<Item = &'s Secret>) -> Self {
         Self::for_bindings(secrets.into_iter().map(|secret| ("", secret)))
     }
 
-    /// A scanner for `secrets`, each with the name of the binding that it belongs to.
+    /// Creates a scanner for `secrets`, each with the name of its binding.
     pub fn for_bindings<'s, N: AsRef<str>>(secrets: impl IntoIterator<Item = (N, &'s Secret)>) -> Self {
         let (mut patterns, mut owners, mut short) = (Vec::new(), Vec::new(), Vec::new());
         for (name, secret) in secrets {
             let (name, text) = (Arc::<str>::from(name.as_ref()), secret.expose());
-            if (1..SHORTEST_SOUGHT).contains(&text.len()) {
+            if (1..MIN_SCANNED_BYTES).contains(&text.len()) {
                 short.push((Zeroizing::new(text.to_owned()), name.clone()));
             }
-            let forms = forms::of(text);
+            let forms = encodings::encoded_forms(text);
             owners.extend(forms.iter().map(|_| Arc::clone(&name)));
             patterns.extend(forms);
         }
-        let sought = (!patterns.is_empty()).then(|| Sought { search: Search::new(&patterns).ok(), owners });
+        let sought = (!patterns.is_empty())
+            .then(|| ScanPatterns { search: PatternSearch::new(&patterns).ok(), owners });
         Self { sought, short }
     }
 
-    /// Whether there is nothing to look for.
+    /// Returns whether there are no secrets to scan for.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.sought.is_none() && self.short.is_empty()
     }
 
-    /// Whether any of the secrets stands in `bytes`.
+    /// Returns whether `bytes` contain any of the secrets.
     #[must_use]
     pub fn finds(&self, bytes: &[u8]) -> bool {
         self.find(bytes).is_some()
     }
 
-    /// The first of the secrets that stands in `bytes`.
+    /// Returns the first of the secrets in `bytes`.
     #[must_use]
-    pub fn find(&self, bytes: &[u8]) -> Option<Found> {
-        self.sought.as_ref()?.reading().read(bytes).err()
+    pub fn find(&self, bytes: &[u8]) -> Option<SecretMatch> {
+        self.sought.as_ref()?.scan_stream().read(bytes).err()
     }
 
-    /// The same for a value by itself, as that of a header field or of one parameter: here short secrets are
-    /// found too, if they are all of it, or its last word.
+    /// Returns the first of the secrets in a single value, such as that of a header field or of one
+    /// parameter. Short secrets are found too, if they are all of it, or its last word.
     #[must_use]
-    pub fn find_in_value(&self, value: &[u8]) -> Option<Found> {
+    pub fn find_in_value(&self, value: &[u8]) -> Option<SecretMatch> {
         let last = value.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
         let short = self.short.iter().find(|(secret, _)| [value, last].contains(&secret.as_bytes()));
-        short.map(|(_, binding)| Found { binding: Arc::clone(binding) }).or_else(|| self.find(value))
+        short.map(|(_, binding)| SecretMatch { binding: Arc::clone(binding) }).or_else(|| self.find(value))
     }
 
-    /// Begins to look in something that comes in pieces; none where there is nothing to look for.
-    pub fn reading(&self) -> Option<Reading<'_>> {
-        self.sought.as_ref().map(Sought::reading)
+    /// Begins to scan data that comes in pieces; `None` if there are no secrets to scan for.
+    pub fn scan_stream(&self) -> Option<StreamScan<'_>> {
+        self.sought.as_ref().map(ScanPatterns::scan_stream)
     }
 
-    /// The first of the secrets that stands in the JSON text of `value`.
-    pub fn find_in_json(&self, value: &impl serde::Serialize) -> Option<Found> {
-        let mut sink = Sink { reading: self.reading()?, found: None };
+    /// Returns the first of the secrets in the JSON text of `value`.
+    pub fn find_in_json(&self, value: &impl serde::Serialize) -> Option<SecretMatch> {
+        let mut sink = ScanSink { reading: self.scan_stream()?, found: None };
         drop(serde_json::to_writer(&mut sink, value));
         sink.found
     }
 
-    /// `text` without any of the secrets; where it was `cut` from a longer text, also without a last part that may
-    /// be the beginning of one.
+    /// Returns `text` without any of the secrets. If it was `cut` from a longer text, also without a last
+    /// part that may be the beginning of one.
     #[must_use]
     pub fn redact<'t>(&self, text: &'t str, cut: bool) -> Cow<'t, str> {
         self.redact_as(text, cut, |_| REDACTED.to_owned())
     }
 
-    /// The same, with what `mark` makes of a binding's name where its secret stood.
+    /// Redacts like [`redact`](Self::redact), but replaces each secret by the `mark` of its binding's name.
     pub fn redact_as<'t>(&self, text: &'t str, cut: bool, mark: impl Fn(&str) -> String) -> Cow<'t, str> {
         let Some(sought) = &self.sought else { return Cow::Borrowed(text) };
         let Some(search) = &sought.search else { return Cow::Borrowed(REDACTED) };
@@ -133,58 +134,58 @@ impl Scanner {
     }
 }
 
-impl Sought {
-    fn reading(&self) -> Reading<'_> {
-        Reading { sought: self, place: self.search.as_ref().map(Search::start) }
+impl ScanPatterns {
+    fn scan_stream(&self) -> StreamScan<'_> {
+        StreamScan { sought: self, place: self.search.as_ref().map(PatternSearch::start) }
     }
 }
 
-/// A look at something that comes in pieces.
-pub struct Reading<'s> {
-    sought: &'s Sought,
-    place: Option<Place>,
+/// A scan of data that comes in pieces.
+pub struct StreamScan<'s> {
+    sought: &'s ScanPatterns,
+    place: Option<SearchState>,
 }
 
-/// The position of a `Reading`, for callers that cannot keep the borrow.
+/// The state of a `StreamScan`, for callers that cannot keep the borrow.
 #[derive(Debug, Clone, Copy)]
-pub struct Bookmark(Option<Place>);
+pub struct ScanState(Option<SearchState>);
 
-impl Reading<'_> {
-    /// Looks at the next piece; how many of the last bytes, of this piece and those before it, may be the beginning
-    /// of a secret.
-    pub fn read(&mut self, piece: &[u8]) -> Result<usize, Found> {
+impl StreamScan<'_> {
+    /// Scans the next piece. Returns how many of the last bytes, of this piece and those before it, may be
+    /// the beginning of a secret.
+    pub fn read(&mut self, piece: &[u8]) -> Result<usize, SecretMatch> {
         let (Some(search), Some(place)) = (&self.sought.search, &mut self.place) else {
-            return Err(Found { binding: "".into() });
+            return Err(SecretMatch { binding: "".into() });
         };
         match search.advance(place, piece) {
             None => Ok(search.pending(*place)),
             Some(hit) => {
                 let binding = self.sought.owners.get(hit.pattern).cloned().unwrap_or_default();
-                Err(Found { binding })
+                Err(SecretMatch { binding })
             }
         }
     }
 
-    /// To go on from here later.
-    pub fn bookmark(&self) -> Bookmark {
-        Bookmark(self.place)
+    /// Returns the state, to continue from here later.
+    pub fn state(&self) -> ScanState {
+        ScanState(self.place)
     }
 }
 
 impl Scanner {
-    /// Goes on with a look, where `bookmark` was made by the same scanner.
-    pub fn resume(&self, bookmark: Bookmark) -> Option<Reading<'_>> {
-        self.sought.as_ref().map(|sought| Reading { sought, place: bookmark.0 })
+    /// Continues a scan from `bookmark`, which must be from the same scanner.
+    pub fn resume(&self, bookmark: ScanState) -> Option<StreamScan<'_>> {
+        self.sought.as_ref().map(|sought| StreamScan { sought, place: bookmark.0 })
     }
 }
 
-/// Where JSON is written to be looked at and not kept.
-struct Sink<'s> {
-    reading: Reading<'s>,
-    found: Option<Found>,
+/// A writer for JSON that is scanned and not stored.
+struct ScanSink<'s> {
+    reading: StreamScan<'s>,
+    found: Option<SecretMatch>,
 }
 
-impl io::Write for Sink<'_> {
+impl io::Write for ScanSink<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self.reading.read(bytes) {
             Ok(_) => Ok(bytes.len()),

@@ -1,56 +1,56 @@
-//! The search for many patterns at once, in pieces: where it stands between two pieces is one number.
+//! The search for many patterns at once in pieces of data: its state between two pieces is one number.
 
 use aho_corasick::automaton::{Automaton, StateID};
 use aho_corasick::nfa::contiguous::NFA;
 use aho_corasick::{Anchored, BuildError, MatchError, MatchKind};
 use zeroize::Zeroizing;
 
-use super::skip::Skip;
+use super::shift_table::ShiftTable;
 
-/// The patterns, made ready.
-pub(super) struct Search {
+/// The compiled patterns.
+pub(super) struct PatternSearch {
     nfa: NFA,
     start: StateID,
-    skip: Skip,
-    /// How many bytes of a pattern stand behind each state, in the order of the states.
+    skip: ShiftTable,
+    /// The number of pattern bytes matched in each state, in the order of the states.
     depths: Vec<(StateID, usize)>,
 }
 
-/// Where a search stands after the bytes it was given.
+/// The state of a search after the bytes that it was given.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place(StateID);
+pub(super) struct SearchState(StateID);
 
-/// A pattern that was found.
+/// A match of a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Hit {
-    /// Which one.
+pub(super) struct PatternMatch {
+    /// The index of the pattern.
     pub(super) pattern: usize,
-    /// How long it is.
+    /// Its length.
     pub(super) length: usize,
-    /// How many of the bytes that were given last it needed.
+    /// The number of bytes of the last piece that it needed.
     pub(super) end: usize,
 }
 
-/// The patterns are too many or too long to be looked for.
+/// The patterns are too many or too long.
 #[derive(Debug, thiserror::Error)]
 #[error("too many patterns")]
-pub(super) struct TooMuch;
+pub(super) struct TooManyPatterns;
 
-impl From<BuildError> for TooMuch {
+impl From<BuildError> for TooManyPatterns {
     fn from(_: BuildError) -> Self {
         Self
     }
 }
 
-impl From<MatchError> for TooMuch {
+impl From<MatchError> for TooManyPatterns {
     fn from(_: MatchError) -> Self {
         Self
     }
 }
 
-impl Search {
-    /// A search for `patterns`, each of at least three bytes.
-    pub(super) fn new(patterns: &[Zeroizing<Vec<u8>>]) -> Result<Self, TooMuch> {
+impl PatternSearch {
+    /// Creates a search for `patterns`, each of at least three bytes.
+    pub(super) fn new(patterns: &[Zeroizing<Vec<u8>>]) -> Result<Self, TooManyPatterns> {
         let nfa = NFA::builder()
             .match_kind(MatchKind::Standard)
             .prefilter(false)
@@ -66,16 +66,16 @@ impl Search {
         }
         depths.sort_unstable();
         depths.dedup();
-        Ok(Self { nfa, start, skip: Skip::new(patterns), depths })
+        Ok(Self { nfa, start, skip: ShiftTable::new(patterns), depths })
     }
 
-    /// Where it stands before the first byte.
-    pub(super) fn start(&self) -> Place {
-        Place(self.start)
+    /// Returns the state before the first byte.
+    pub(super) fn start(&self) -> SearchState {
+        SearchState(self.start)
     }
 
-    /// Goes on with `bytes`, up to the first pattern that ends in them.
-    pub(super) fn advance(&self, place: &mut Place, bytes: &[u8]) -> Option<Hit> {
+    /// Continues with `bytes`, up to the first pattern that ends in them.
+    pub(super) fn advance(&self, place: &mut SearchState, bytes: &[u8]) -> Option<PatternMatch> {
         let mut at = 0;
         let mut state = place.0;
         while let Some(byte) = bytes.get(at) {
@@ -91,15 +91,15 @@ impl Search {
             if self.nfa.is_match(state) {
                 let pattern = self.nfa.match_pattern(state, 0);
                 let (length, pattern) = (self.nfa.pattern_len(pattern), pattern.as_usize());
-                return Some(Hit { pattern, length, end: at });
+                return Some(PatternMatch { pattern, length, end: at });
             }
         }
         place.0 = state;
         None
     }
 
-    /// How many of the last bytes may be the beginning of a pattern.
-    pub(super) fn pending(&self, place: Place) -> usize {
+    /// Returns how many of the last bytes may be the beginning of a pattern.
+    pub(super) fn pending(&self, place: SearchState) -> usize {
         let found = self.depths.binary_search_by_key(&place.0, |(state, _)| *state);
         found.ok().and_then(|index| self.depths.get(index)).map_or(0, |(_, depth)| *depth)
     }

@@ -1,4 +1,4 @@
-//! The search against its definition: in one piece or in many, found is what stands there.
+//! The search against its definition: it finds exactly the secrets that are there, in one piece or in many.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 use std::borrow::Cow;
@@ -8,7 +8,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::{REDACTED, Scanner, Secret, forms};
+use super::{REDACTED, Scanner, Secret, encodings};
 
 const KEY: &str = "sk_live_4eC39/HqLy+jW=Dar&jtT";
 
@@ -47,7 +47,7 @@ fn row_110_what_common_encoders_make_of_a_secret_is_found() {
     }
 }
 
-/// What `docs/secrets.md` says of the limits of the search is true, so that nobody relies on more.
+/// The limits of the search in `docs/explanation/credentials.md` are real, so that readers do not rely on more.
 #[test]
 fn what_is_said_not_to_be_found_is_not_found() {
     let scanner = scanner(KEY);
@@ -101,9 +101,9 @@ fn redaction_leaves_the_rest_and_no_beginning_where_the_text_was_cut() {
     assert_eq!(scanner.redact("é the-secret", true), format!("é {REDACTED}"));
 }
 
-/// Texts that are likely to hold parts of a secret.
+/// Generates texts that are likely to contain parts of a secret.
 fn text_of(parts: &[(u8, u8)], secret: &str) -> Vec<u8> {
-    let forms = forms::of(secret);
+    let forms = encodings::encoded_forms(secret);
     let mut text = Vec::new();
     for (kind, number) in parts {
         let form = &forms[usize::from(*number) % forms.len()];
@@ -122,8 +122,8 @@ fn text_of(parts: &[(u8, u8)], secret: &str) -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
-    /// In one piece, in pieces, or by comparing everywhere: the same is found; and where it is, no byte of it is
-    /// outside of what was said to be pending.
+    /// A search in one piece, in pieces, and by naive comparison has the same result. Every byte of a secret
+    /// that is found was reported as pending before.
     #[test]
     fn pieces_do_not_matter_and_no_byte_of_a_secret_gets_out(
         secret in "[ -~é]{8,24}",
@@ -134,8 +134,8 @@ proptest! {
         let secret = secret.repeat(repeat);
         let scanner = scanner(&secret);
         let text = text_of(&parts, &secret);
-        let forms = forms::of(&secret);
-        // The first to end, and of those that end there the longest.
+        let forms = encodings::encoded_forms(&secret);
+        // The first match to end, and the longest of those that end there.
         let ends = forms.iter().filter_map(|form| {
             let at = text.windows(form.len()).position(|window| window == &***form)?;
             Some((at + form.len(), std::cmp::Reverse(form.len())))
@@ -143,7 +143,7 @@ proptest! {
         let expected = ends.min().map(|(end, length)| end - length.0);
         prop_assert_eq!(scanner.finds(&text), expected.is_some());
 
-        let mut reading = scanner.reading().unwrap();
+        let mut reading = scanner.scan_stream().unwrap();
         let (mut at, mut out, mut found) = (0, 0, false);
         for cut in cuts.iter().cycle() {
             if at == text.len() {

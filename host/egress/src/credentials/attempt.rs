@@ -1,4 +1,4 @@
-//! The credentials of one attempt, as the gate asks for them: request by request.
+//! The credentials of one attempt. The gate asks for them request by request.
 
 use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
@@ -7,71 +7,79 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cofferdam_core::error::HostErrorKind;
 use cofferdam_core::failure::{Denial, DenialBoundary, DenialCode};
 use cofferdam_core::secret::{Scanner, Secret};
-use cofferdam_model::manifest::{CredentialKind, Placement};
+use cofferdam_model::manifest::{CredentialKind, CredentialPlacement};
 use http::{HeaderName, request};
 
-use super::bound::{Bound, Carries, Entry, header};
-use super::broker::{Broker, Prepared, bindings_of};
-use super::handles::{Handles, NoHandle, in_text};
+use super::bound::{CredentialValue, InjectedField, ResolvedBinding, header};
+use super::broker::{CredentialBroker, PreparedCredentials, bindings_of};
+use super::handles::{HandleTable, NoHandle, in_text};
 use super::problem;
 use crate::egress::{
-    Authorization, Authorize, Authorizing, Injection, Sigv4, Target, Unauthorized, VaultTrouble, aws_region,
-    is_read_as,
+    Authorization, Authorize, Authorizing, Injection, RequestTarget, Sigv4Signer, Unauthorized, VaultTrouble,
+    aws_region, is_read_as,
 };
-use crate::vault::{Binding, BindingName, Material, Tokens, scanner_for};
+use crate::vault::{Binding, BindingName, OauthTokens, SecretMaterial, scanner_for};
 
 /// The credentials of one attempt.
 pub(super) struct AttemptCredentials {
-    broker: Arc<Broker>,
-    prepared: Arc<Prepared>,
-    now: Mutex<Now>,
+    broker: Arc<CredentialBroker>,
+    prepared: Arc<PreparedCredentials>,
+    now: Mutex<CredentialState>,
 }
 
-/// What changes within an attempt.
-struct Now {
-    handles: Handles,
-    /// Tokens that were renewed since the call began; none for those that were refused since.
-    tokens: HashMap<BindingName, Option<Tokens>>,
-    /// Those whose token a service refused in this attempt: once is believed.
+/// The state that changes within an attempt.
+struct CredentialState {
+    handles: HandleTable,
+    /// Tokens renewed since the call began; `None` for a token that the service has rejected since.
+    tokens: HashMap<BindingName, Option<OauthTokens>>,
+    /// The bindings whose token a service rejected in this attempt. Each is invalidated only once per
+    /// attempt.
     distrusted: HashSet<BindingName>,
-    /// The bindings with the tokens that came since; what was looked for once is looked for to the end.
+    /// The bindings with the tokens obtained since. A secret that was scanned for once is scanned for until
+    /// the end.
     renewed: Vec<Binding>,
     scanner: Arc<Scanner>,
 }
 
 impl AttemptCredentials {
-    pub(super) fn new(broker: Arc<Broker>, prepared: Arc<Prepared>) -> Self {
+    pub(super) fn new(broker: Arc<CredentialBroker>, prepared: Arc<PreparedCredentials>) -> Self {
         let scanner = Arc::clone(&prepared.scanner);
         let (distrusted, renewed) = (HashSet::new(), Vec::new());
-        let now = Now { handles: Handles::default(), tokens: HashMap::new(), distrusted, renewed, scanner };
+        let now = CredentialState {
+            handles: HandleTable::default(),
+            tokens: HashMap::new(),
+            distrusted,
+            renewed,
+            scanner,
+        };
         Self { broker, prepared, now: Mutex::new(now) }
     }
 
-    fn now(&self) -> MutexGuard<'_, Now> {
+    fn now(&self) -> MutexGuard<'_, CredentialState> {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds what a request to `target` carries of one credential.
+    /// Adds the part of one credential that a request to `target` carries.
     async fn add(
         &self,
         to: &mut Authorization,
-        entry: &Entry,
-        bound: &Bound,
-        target: &Target,
+        entry: &InjectedField,
+        bound: &ResolvedBinding,
+        target: &RequestTarget,
     ) -> Result<(), Unauthorized> {
         match &bound.carries {
-            Carries::Ready(injection) => to.injections.push(injection.clone()),
-            Carries::Handle(_) => {}
-            Carries::Token(_) => {
+            CredentialValue::Ready(injection) => to.injections.push(injection.clone()),
+            CredentialValue::Handle(_) => {}
+            CredentialValue::Token(_) => {
                 let token = self.token(bound).await?;
                 let injection = header(entry.grant.placement(), &token)
                     .map_err(|why| Unauthorized::Binding(problem::unsendable(&bound.name, why)))?;
                 to.injections.push(injection);
             }
-            Carries::Signature { access_key_id, secret_access_key, session_token, region } => {
+            CredentialValue::Signature { access_key_id, secret_access_key, session_token, region } => {
                 let region = aws_region(target.host(), region.as_deref())
                     .ok_or_else(|| Unauthorized::Binding(problem::no_region(&bound.name, target.host())))?;
-                to.signer = Some(Arc::new(Sigv4 {
+                to.signer = Some(Arc::new(Sigv4Signer {
                     access_key_id: access_key_id.clone(),
                     secret_access_key: Arc::clone(secret_access_key),
                     session_token: session_token.clone(),
@@ -84,11 +92,12 @@ impl AttemptCredentials {
         Ok(())
     }
 
-    /// The access token: the one from the beginning of the call while it holds, else the desk's.
-    async fn token(&self, bound: &Bound) -> Result<Arc<Secret>, Unauthorized> {
+    /// Returns the access token: the one from the beginning of the call while it is valid, otherwise one from
+    /// the desk.
+    async fn token(&self, bound: &ResolvedBinding) -> Result<Arc<Secret>, Unauthorized> {
         let known = self.now().tokens.get(&bound.name).cloned();
         let at_first = match &bound.carries {
-            Carries::Token(tokens) => tokens.as_ref(),
+            CredentialValue::Token(tokens) => tokens.as_ref(),
             _ => None,
         };
         let current = match known {
@@ -100,7 +109,8 @@ impl AttemptCredentials {
         }
         let tokens = self.broker.desk.token(&bound.name).await?;
         let token = Arc::clone(&tokens.access_token);
-        // Whatever the vault says, if it says anything now: the token that is sent is looked for.
+        // The scanner must know the token that is sent, even if the vault now has another one or cannot be
+        // read.
         let as_sent = self.prepared.bindings.get(&bound.name).cloned().map(|binding| with(binding, &tokens));
         let as_kept = self.broker.bindings().await.ok();
         let as_kept = as_kept.and_then(|bindings| bindings.get(&bound.name).cloned());
@@ -112,8 +122,8 @@ impl AttemptCredentials {
         Ok(token)
     }
 
-    /// What the handles in `head` stand for; each must be good, for this target.
-    fn placed(&self, target: &Target, head: &request::Parts) -> Result<Vec<Injection>, Denial> {
+    /// Returns the secrets that the handles in `head` stand for. Each handle must be valid for this target.
+    fn placed(&self, target: &RequestTarget, head: &request::Parts) -> Result<Vec<Injection>, Denial> {
         if !self.has_session_tokens() {
             return Ok(Vec::new());
         }
@@ -127,12 +137,12 @@ impl AttemptCredentials {
         for handle in &found {
             let of = now.handles.of(handle).map_err(|why| self.bad_handle(why))?;
             let bound = self.prepared.entries.get(of).and_then(|entry| entry.for_target(target));
-            let Some(Bound { carries: Carries::Handle(secret), .. }) = bound else {
+            let Some(ResolvedBinding { carries: CredentialValue::Handle(secret), .. }) = bound else {
                 return Err(self.bad_handle(&format!("its credential does not go to {target}")));
             };
             placed.push(Injection::Replace { handle: handle.clone(), secret: Arc::clone(secret) });
         }
-        // Whatever becomes of the request: it was this one that they were for.
+        // A handle is for one request, whatever its outcome.
         found.iter().for_each(|handle| now.handles.spend(handle));
         Ok(placed)
     }
@@ -143,7 +153,7 @@ impl AttemptCredentials {
 
     fn bad_handle(&self, why: &str) -> Denial {
         self.denial(DenialCode::CredentialHandle, "credential:handle")
-            .because(format!("A handle for a credential is not replaced here: {why}."))
+            .with_remark(format!("A handle for a credential is not replaced here: {why}."))
     }
 
     fn denial(&self, code: DenialCode, requested: &str) -> Denial {
@@ -154,22 +164,22 @@ impl AttemptCredentials {
         Denial::new(DenialBoundary::Sandbox, code, requested, granted)
     }
 
-    /// The guest may not say itself what the host says for it.
-    fn check_query(&self, entry: &Entry, head: &request::Parts) -> Result<(), Denial> {
+    /// Rejects a query parameter of the guest that the host sets itself.
+    fn check_query(&self, entry: &InjectedField, head: &request::Parts) -> Result<(), Denial> {
         let Some(own) = entry.grant.placement().query() else { return Ok(()) };
         let query = head.uri.query().unwrap_or_default();
-        // Some servers take `;` for `&`, and case for nothing.
+        // Some servers accept `;` as a separator, and some ignore case.
         let mut names = query.split(['&', ';']).flat_map(|pair| url::form_urlencoded::parse(pair.as_bytes()));
         if names.any(|(name, _)| name.trim().eq_ignore_ascii_case(own)) {
             let denial = self.denial(DenialCode::CredentialParameter, &format!("parameter:{own}"));
-            return Err(denial.because("The host writes this query parameter itself: leave it out."));
+            return Err(denial.with_remark("The host writes this query parameter itself: leave it out."));
         }
         Ok(())
     }
 }
 
 impl Authorize for AttemptCredentials {
-    fn authorize<'a>(&'a self, target: &'a Target, head: &'a request::Parts) -> Authorizing<'a> {
+    fn authorize<'a>(&'a self, target: &'a RequestTarget, head: &'a request::Parts) -> Authorizing<'a> {
         Box::pin(async move {
             let mut authorization = Authorization::default();
             let mut state = String::new();
@@ -193,22 +203,22 @@ impl Authorize for AttemptCredentials {
         })
     }
 
-    fn bindings_for(&self, target: &Target) -> Vec<String> {
+    fn bindings_for(&self, target: &RequestTarget) -> Vec<String> {
         let bound = self.prepared.entries.iter().filter_map(|entry| entry.for_target(target));
         bound.map(|bound| bound.text.to_string()).collect()
     }
 
-    fn credential_mark(&self, target: &Target) -> Option<String> {
+    fn credential_mark(&self, target: &RequestTarget) -> Option<String> {
         let bound = self.prepared.entries.iter().filter_map(|entry| entry.for_target(target));
         let states: Vec<&str> = bound.map(|bound| &*bound.state).collect();
         (!states.is_empty()).then(|| states.join("\n"))
     }
 
-    fn renews(&self, target: &Target) -> bool {
+    fn renews(&self, target: &RequestTarget) -> bool {
         let now = self.now();
-        let obtained = |bound: &Bound| matches!(now.tokens.get(&bound.name), Some(Some(_)));
+        let obtained = |bound: &ResolvedBinding| matches!(now.tokens.get(&bound.name), Some(Some(_)));
         let mut bound = self.prepared.entries.iter().filter_map(|entry| entry.for_target(target));
-        bound.any(|bound| matches!(bound.carries, Carries::Token(_)) && !obtained(bound))
+        bound.any(|bound| matches!(bound.carries, CredentialValue::Token(_)) && !obtained(bound))
     }
 
     fn writes_header(&self, name: &HeaderName) -> bool {
@@ -218,14 +228,14 @@ impl Authorize for AttemptCredentials {
 
     fn refused<'a>(
         &'a self,
-        target: &'a Target,
+        target: &'a RequestTarget,
         authorization: &'a Authorization,
     ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
         Box::pin(async move {
             for entry in &self.prepared.entries {
                 let Some(bound) = entry.for_target(target) else { continue };
-                // A service that refuses every token must not have one renewed for every request.
-                if matches!(bound.carries, Carries::Token(_))
+                // A service that rejects every token must not trigger a renewal for every request.
+                if matches!(bound.carries, CredentialValue::Token(_))
                     && self.now().distrusted.insert(bound.name.clone())
                 {
                     let carried = |token: &Secret| carries(authorization, entry.grant.placement(), token);
@@ -238,13 +248,13 @@ impl Authorize for AttemptCredentials {
 
     fn handle(&self, service: &str) -> Result<Option<String>, Unauthorized> {
         let kind = CredentialKind::SessionToken;
-        let wanted = |entry: &Entry| (entry.grant.kind(), entry.grant.service()) == (kind, service);
+        let wanted = |entry: &InjectedField| (entry.grant.kind(), entry.grant.service()) == (kind, service);
         let Some(at) = self.prepared.entries.iter().position(wanted) else {
             let requested = format!("credential:{}/{service}", kind.name());
             let denial = self.denial(DenialCode::CredentialNotGranted, &requested);
             let fix = "To allow it, add a [[capabilities.credential]] with kind = \"session_token\" and this \
                 service to connector.toml, then build, sign and install the connector again.";
-            return Err(Unauthorized::Denied(denial.otherwise(fix)));
+            return Err(Unauthorized::Denied(denial.with_alternative(fix)));
         };
         if self.prepared.entries.get(at).is_none_or(|entry| entry.bound.is_none()) {
             return Ok(None);
@@ -274,16 +284,16 @@ impl Authorize for AttemptCredentials {
     }
 }
 
-/// The binding with these tokens in place of those it had.
-fn with(mut binding: Binding, renewed: &Tokens) -> Binding {
-    if let Material::Oauth2 { tokens, .. } = &mut binding.material {
+/// Returns the binding with its tokens replaced by `renewed`.
+fn with(mut binding: Binding, renewed: &OauthTokens) -> Binding {
+    if let SecretMaterial::Oauth2 { tokens, .. } = &mut binding.material {
         *tokens = Some(renewed.clone());
     }
     binding
 }
 
-/// Whether it was this token that was sent.
-fn carries(authorization: &Authorization, place: &Placement, token: &Secret) -> bool {
+/// Returns whether `authorization` carried this token.
+fn carries(authorization: &Authorization, place: &CredentialPlacement, token: &Secret) -> bool {
     let Ok(Injection::Header(_, sent)) = header(place, token) else { return false };
     let is_it = |injection: &Injection| matches!(injection, Injection::Header(_, value) if *value == sent);
     authorization.injections.iter().any(is_it)

@@ -1,4 +1,4 @@
-//! A credential of a manifest, and the binding that stands behind it for one choice of identities.
+//! A credential of a manifest, with the binding that one choice of identities resolves it to.
 
 use std::sync::Arc;
 
@@ -7,75 +7,75 @@ use base64::engine::general_purpose::STANDARD;
 use cofferdam_core::failure::BindingProblem;
 use cofferdam_core::privileged::ExposeSecret as _;
 use cofferdam_core::secret::Secret;
-use cofferdam_model::manifest::{ConnectorName, CredentialGrant, HostGrant, Placement};
+use cofferdam_model::manifest::{ConnectorName, CredentialGrant, CredentialPlacement, HostGrant};
 use http::HeaderValue;
 use zeroize::Zeroizing;
 
-use super::choice::{Choice, Chosen};
+use super::choice::{ChosenIdentity, IdentityChoice};
 use super::problem;
-use crate::egress::{Injection, Target};
-use crate::vault::{Binding, BindingName, Bindings, Material, Tokens};
+use crate::egress::{Injection, RequestTarget};
+use crate::vault::{Binding, BindingName, Bindings, OauthTokens, SecretMaterial};
 
-/// One credential of the manifest; bound to nothing only where it is optional.
-pub(super) struct Entry {
+/// One credential of the manifest. Only an optional one may have no binding.
+pub(super) struct InjectedField {
     pub(super) grant: CredentialGrant,
-    pub(super) bound: Option<Bound>,
+    pub(super) bound: Option<ResolvedBinding>,
 }
 
-/// What is bound, as far as it can be made ready before a request is there.
-pub(super) struct Bound {
+/// A resolved binding, prepared as far as possible before there is a request.
+pub(super) struct ResolvedBinding {
     pub(super) name: BindingName,
-    /// The name as text, written once.
+    /// The name as text, formatted once.
     pub(super) text: Arc<str>,
-    /// Where the operator lets it go.
+    /// The hosts that the operator allows it for.
     pub(super) hosts: Vec<HostGrant>,
-    /// Which state of it: connections are not shared between two.
+    /// The version of the binding. Connections are not shared between two versions.
     pub(super) state: Arc<str>,
-    pub(super) carries: Carries,
+    pub(super) carries: CredentialValue,
 }
 
-/// What a request carries of it.
-pub(super) enum Carries {
-    /// The same each time.
+/// The credential value that a request carries.
+pub(super) enum CredentialValue {
+    /// The same value for every request.
     Ready(Injection),
-    /// A token of OAuth 2.0, with the one that was in use when the call began.
-    Token(Option<Tokens>),
-    /// A signature.
+    /// An OAuth 2.0 token, with the one that was in use when the call began.
+    Token(Option<OauthTokens>),
+    /// A request signature.
     Signature {
         access_key_id: String,
         secret_access_key: Arc<Secret>,
         session_token: Option<Arc<Secret>>,
         region: Option<String>,
     },
-    /// What stands for a handle.
+    /// The secret that a handle stands for.
     Handle(Arc<Secret>),
 }
 
-impl Entry {
-    /// Whether the manifest wants it sent to `target`.
-    pub(super) fn is_for(&self, target: &Target) -> bool {
+impl InjectedField {
+    /// Returns whether the manifest wants the credential sent to `target`.
+    pub(super) fn is_for(&self, target: &RequestTarget) -> bool {
         self.grant.hosts().iter().any(|host| problem::is_at(host, target))
     }
 
-    /// What a request to `target` carries of it, if anything.
-    pub(super) fn for_target(&self, target: &Target) -> Option<&Bound> {
+    /// Returns the binding that a request to `target` carries, if any.
+    pub(super) fn for_target(&self, target: &RequestTarget) -> Option<&ResolvedBinding> {
         let bound = self.bound.as_ref().filter(|_| self.is_for(target))?;
         bound.hosts.iter().any(|host| problem::is_at(host, target)).then_some(bound)
     }
 }
 
-/// The binding for `grant`, checked: it is there, for this connector, for one of the hosts at least, and can be
-/// sent as the manifest wants it.
+/// Resolves the binding for `grant` and checks that it exists, allows this connector and at least one of the
+/// hosts, and can be sent as the manifest requires.
 pub(super) fn entry(
     grant: &CredentialGrant,
     bindings: &Bindings,
     connector: &ConnectorName,
-    choice: &Choice,
-) -> Result<Entry, BindingProblem> {
-    let Chosen { identity, asked_for } = choice.identity(grant.service());
+    choice: &IdentityChoice,
+) -> Result<InjectedField, BindingProblem> {
+    let ChosenIdentity { identity, asked_for } = choice.identity(grant.service());
     let name = BindingName::new(grant.kind(), grant.service(), identity)
         .map_err(|_| problem::unsendable_name(&grant.label(), identity))?;
-    let without = || Entry { grant: grant.clone(), bound: None };
+    let without = || InjectedField { grant: grant.clone(), bound: None };
     let Some(binding) = bindings.get(&name) else {
         if grant.optional() && !asked_for {
             return Ok(without());
@@ -96,54 +96,62 @@ pub(super) fn entry(
         .map_err(|why| problem::unsendable(&name, why))?;
     let text: Arc<str> = name.to_string().into();
     let state = format!("{text} {}", binding.changed).into();
-    let bound = Bound { name, text, hosts: binding.hosts.clone(), state, carries };
-    Ok(Entry { grant: grant.clone(), bound: Some(bound) })
+    let bound = ResolvedBinding { name, text, hosts: binding.hosts.clone(), state, carries };
+    Ok(InjectedField { grant: grant.clone(), bound: Some(bound) })
 }
 
-/// What `material` puts into `place`; none where the two do not go together.
-fn carries(place: &Placement, material: &Material) -> Option<Result<Carries, &'static str>> {
+/// Returns the value that `material` puts into `place`; `None` if the two do not fit together.
+fn carries(
+    place: &CredentialPlacement,
+    material: &SecretMaterial,
+) -> Option<Result<CredentialValue, &'static str>> {
     Some(match (place, material) {
-        (Placement::Header { .. }, Material::ApiKey { key: text } | Material::Bearer { token: text }) => {
-            in_place(place, text)
-        }
-        (Placement::Query { name }, Material::ApiKey { key }) => check_text(key.expose())
-            .map(|()| Carries::Ready(Injection::Query { name: name.clone(), value: Arc::clone(key) })),
-        (Placement::Header { .. }, Material::Basic { username, password }) => {
+        (
+            CredentialPlacement::Header { .. },
+            SecretMaterial::ApiKey { key: text } | SecretMaterial::Bearer { token: text },
+        ) => in_place(place, text),
+        (CredentialPlacement::Query { name }, SecretMaterial::ApiKey { key }) => check_text(key.expose())
+            .map(|()| {
+                CredentialValue::Ready(Injection::Query { name: name.clone(), value: Arc::clone(key) })
+            }),
+        (CredentialPlacement::Header { .. }, SecretMaterial::Basic { username, password }) => {
             if username.contains(':') {
                 return Some(Err("a user name with `:` would end there"));
             }
             let pair = Zeroizing::new(format!("{username}:{}", password.expose()));
             in_place(place, &Secret::new(STANDARD.encode(pair.as_bytes())))
         }
-        (Placement::Header { .. }, Material::Oauth2 { tokens, .. }) => Ok(Carries::Token(tokens.clone())),
+        (CredentialPlacement::Header { .. }, SecretMaterial::Oauth2 { tokens, .. }) => {
+            Ok(CredentialValue::Token(tokens.clone()))
+        }
         (
-            Placement::Signature,
-            Material::AwsSigv4 { access_key_id, secret_access_key, session_token, region },
+            CredentialPlacement::Signature,
+            SecretMaterial::AwsSigv4 { access_key_id, secret_access_key, session_token, region },
         ) => {
             let texts = [Some(access_key_id.as_str()), session_token.as_ref().map(|token| token.expose())];
-            texts.into_iter().flatten().try_for_each(check_header_text).map(|()| Carries::Signature {
+            texts.into_iter().flatten().try_for_each(check_header_text).map(|()| CredentialValue::Signature {
                 access_key_id: access_key_id.clone(),
                 secret_access_key: Arc::clone(secret_access_key),
                 session_token: session_token.clone(),
                 region: region.clone(),
             })
         }
-        (Placement::Handle, Material::SessionToken { token }) => {
-            check_header_text(token.expose()).map(|()| Carries::Handle(Arc::clone(token)))
+        (CredentialPlacement::Handle, SecretMaterial::SessionToken { token }) => {
+            check_header_text(token.expose()).map(|()| CredentialValue::Handle(Arc::clone(token)))
         }
         _ => return None,
     })
 }
 
-fn in_place(place: &Placement, key: &Secret) -> Result<Carries, &'static str> {
-    header(place, key).map(Carries::Ready)
+fn in_place(place: &CredentialPlacement, key: &Secret) -> Result<CredentialValue, &'static str> {
+    header(place, key).map(CredentialValue::Ready)
 }
 
-/// The header that carries `key`, as the manifest formats it.
-pub(super) fn header(place: &Placement, key: &Secret) -> Result<Injection, &'static str> {
-    let Placement::Header { name, format } = place else { return Err("it goes into no header") };
+/// Returns the header that carries `key`, formatted as the manifest requires.
+pub(super) fn header(place: &CredentialPlacement, key: &Secret) -> Result<Injection, &'static str> {
+    let CredentialPlacement::Header { name, format } = place else { return Err("it goes into no header") };
     check_header_text(key.expose())?;
-    let text = Zeroizing::new(Placement::filled(format, key.expose()));
+    let text = Zeroizing::new(CredentialPlacement::filled(format, key.expose()));
     let mut value = HeaderValue::from_str(&text).map_err(|_| NOT_IN_A_HEADER)?;
     value.set_sensitive(true);
     Ok(Injection::Header(name.clone(), value))

@@ -1,4 +1,5 @@
-//! One for each host: says at admission which bindings a call uses, and keeps what that takes ready.
+//! The credential broker of a host: decides at admission which bindings a call uses, and caches the prepared
+//! credentials.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -11,106 +12,108 @@ use cofferdam_core::secret::Scanner;
 use cofferdam_model::manifest::{CredentialGrant, Manifest};
 
 use super::attempt::AttemptCredentials;
-use super::bound::{Entry, entry};
-use super::choice::Choice;
-use super::oauth::TokenDesk;
+use super::bound::{InjectedField, entry};
+use super::choice::IdentityChoice;
+use super::oauth::TokenManager;
 use super::problem;
-use crate::egress::{Authorize, PrivateGrant, Resolve, Target, Tls};
-use crate::vault::{Binding, BindingName, Bindings, Material, Vault, VaultError, scanner_for};
+use crate::egress::{Authorize, PrivateGrant, RequestTarget, Resolve, Tls};
+use crate::vault::{Binding, BindingName, Bindings, SecretMaterial, Vault, VaultError, scanner_for};
 
-/// What is kept ready, for so many connectors and choices; a host has fewer.
+/// The number of prepared combinations of connector and identities that are cached. A host has fewer.
 const KEPT: usize = 256;
 
-/// What a broker works with.
+/// The dependencies of a broker.
 pub struct BrokerSettings {
-    /// Where bindings are.
+    /// The store of bindings.
     pub vault: Arc<dyn Vault>,
-    /// Tells when tokens expire.
+    /// The clock that decides whether a token has expired.
     pub clock: Arc<dyn Clock>,
-    /// How token endpoints are reached: as connectors reach hosts.
+    /// The TLS settings for token endpoints, the same as for connectors' requests.
     pub tls: Arc<Tls>,
     /// Resolves the names of token endpoints.
     pub resolver: Arc<dyn Resolve>,
-    /// The private hosts that token endpoints may be.
+    /// The private hosts that token endpoints may be on.
     pub allow_private: Arc<[PrivateGrant]>,
-    /// The directory of the locks by which processes take turns at renewing a token.
+    /// The directory of the lock files by which processes serialize the renewal of a token.
     pub locks: PathBuf,
 }
 
-/// The broker.
-pub struct Broker {
+/// Decides which bindings a call uses and prepares its credentials.
+pub struct CredentialBroker {
     vault: Arc<dyn Vault>,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) desk: Arc<TokenDesk>,
-    ready: Mutex<HashMap<Key, Arc<Prepared>>>,
+    pub(super) desk: Arc<TokenManager>,
+    ready: Mutex<HashMap<Key, Arc<PreparedCredentials>>>,
 }
 
-/// One package (by its hash) and one choice of identities.
-type Key = (Arc<str>, Choice);
+/// The key of the cache: one package (by its hash) and one choice of identities.
+type Key = (Arc<str>, IdentityChoice);
 
-/// The credentials of a connector for one choice, at one state of the vault.
-pub(super) struct Prepared {
+/// The credentials of a connector for one choice of identities, at one version of the vault.
+pub(super) struct PreparedCredentials {
     pub(super) bindings: Arc<Bindings>,
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<InjectedField>,
     pub(super) scanner: Arc<Scanner>,
 }
 
-/// Why a call is not begun.
-pub enum Refused {
-    /// A binding that it needs.
+/// The reason why a call is not started.
+pub enum CredentialError {
+    /// A problem with a binding that the call needs.
     Binding(BindingProblem),
-    /// The request, or the vault.
+    /// The request is invalid, or the vault cannot be used.
     Host(HostError),
 }
 
 /// The credentials of one call.
 pub struct CallCredentials {
-    broker: Arc<Broker>,
-    prepared: Arc<Prepared>,
+    broker: Arc<CredentialBroker>,
+    prepared: Arc<PreparedCredentials>,
 }
 
 impl CallCredentials {
-    /// The credentials of one attempt: handles are good within it alone.
+    /// Returns the credentials of one attempt. Handles are valid only within it.
     pub fn attempt(&self) -> Arc<dyn Authorize> {
         Arc::new(AttemptCredentials::new(Arc::clone(&self.broker), Arc::clone(&self.prepared)))
     }
 
-    /// What looks for every secret that the call could carry.
+    /// Returns the scanner for every secret that the call could carry.
     pub fn scanner(&self) -> Arc<Scanner> {
         Arc::clone(&self.prepared.scanner)
     }
 
-    /// The names of the bindings that its requests may carry.
+    /// Returns the names of the bindings that its requests may carry.
     pub fn bindings(&self) -> impl Iterator<Item = &str> {
         self.prepared.entries.iter().filter_map(|entry| entry.bound.as_ref().map(|bound| &*bound.text))
     }
 }
 
-impl Broker {
-    /// Makes a broker; it renews no token before a call needs it.
+impl CredentialBroker {
+    /// Creates a broker. No token is renewed before a call needs it.
     pub fn new(settings: BrokerSettings) -> Arc<Self> {
         let (vault, clock) = (Arc::clone(&settings.vault), Arc::clone(&settings.clock));
-        Arc::new(Self { vault, clock, desk: TokenDesk::new(settings), ready: Mutex::default() })
+        Arc::new(Self { vault, clock, desk: TokenManager::new(settings), ready: Mutex::default() })
     }
 
-    /// The credentials for a call of the connector with this manifest and hash; none where it asks for none.
+    /// Returns the credentials for a call of the connector with this manifest and hash; `None` if the
+    /// manifest asks for none.
     pub async fn for_call(
         self: &Arc<Self>,
         manifest: &Manifest,
         hash: &Arc<str>,
-        choice: Choice,
-    ) -> Result<Option<CallCredentials>, Refused> {
-        choice.fits(manifest.credentials()).map_err(Refused::Host)?;
+        choice: IdentityChoice,
+    ) -> Result<Option<CallCredentials>, CredentialError> {
+        choice.fits(manifest.credentials()).map_err(CredentialError::Host)?;
         if manifest.credentials().is_empty() {
             return Ok(None);
         }
-        let bindings = self.bindings().await.map_err(Refused::Host)?;
+        let bindings = self.bindings().await.map_err(CredentialError::Host)?;
         let key = (Arc::clone(hash), choice);
         let kept = self.lock().get(&key).filter(|kept| Arc::ptr_eq(&kept.bindings, &bindings)).cloned();
         let prepared = match kept {
             Some(prepared) => prepared,
             None => {
-                let prepared = Arc::new(prepare(manifest, bindings, &key.1).map_err(Refused::Binding)?);
+                let prepared =
+                    Arc::new(prepare(manifest, bindings, &key.1).map_err(CredentialError::Binding)?);
                 let mut ready = self.lock();
                 if ready.len() >= KEPT {
                     ready.clear();
@@ -122,7 +125,7 @@ impl Broker {
         Ok(Some(CallCredentials { broker: Arc::clone(self), prepared }))
     }
 
-    /// What is bound now.
+    /// Returns the current bindings.
     ///
     /// # Errors
     /// The vault cannot be opened or read.
@@ -131,32 +134,33 @@ impl Broker {
             return Ok(known);
         }
         let vault = Arc::clone(&self.vault);
-        // The first look may open the vault, which is slow by design.
+        // The first read may open the vault, which is slow by design (key derivation).
         blocking(move || vault.bindings()).await
     }
 
-    /// Opens the vault, if it is not open. Blocks.
+    /// Opens the vault unless it is open. Blocks.
     ///
     /// # Errors
-    /// It cannot be used.
+    /// The vault cannot be used.
     pub fn check_vault(&self) -> Result<(), HostError> {
         self.vault.bindings().map(drop).map_err(HostError::from)
     }
 
-    /// Says in a sentence or two whether a call would find the credential bound, and with a target, whether a request
-    /// to that would carry it; and returns the problem that a call would fail with. May open the vault, and block.
+    /// Describes in a sentence or two whether a call would find the credential bound and, with a target,
+    /// whether a request to it would carry the credential. Also returns the problem that a call would fail
+    /// with. May open the vault and block.
     pub fn foretell(
         &self,
         manifest: &Manifest,
         grant: &CredentialGrant,
-        target: Option<&Target>,
+        target: Option<&RequestTarget>,
     ) -> (String, Option<BindingProblem>) {
         let bindings = match self.vault.bindings() {
             Ok(bindings) => bindings,
             Err(error) => return (format!("Whether it is bound was not looked up: {error}"), None),
         };
-        let problem = match entry(grant, &bindings, manifest.name(), &Choice::default()) {
-            Ok(Entry { bound: Some(bound), .. }) => {
+        let problem = match entry(grant, &bindings, manifest.name(), &IdentityChoice::default()) {
+            Ok(InjectedField { bound: Some(bound), .. }) => {
                 let closed =
                     target.filter(|target| !bound.hosts.iter().any(|host| problem::is_at(host, target)));
                 match closed {
@@ -175,34 +179,34 @@ impl Broker {
         (said, Some(problem))
     }
 
-    /// Obtains a token for the binding, if it is of the kind that has one and none is in date.
+    /// Obtains a token for the binding, if its kind has tokens and none is valid.
     ///
     /// # Errors
-    /// The issuer refuses, cannot be reached, or the vault cannot be used.
-    pub async fn check(&self, name: &BindingName) -> Result<(), Refused> {
-        let bindings = self.bindings().await.map_err(Refused::Host)?;
+    /// The issuer rejects the request or cannot be reached, or the vault cannot be used.
+    pub async fn check(&self, name: &BindingName) -> Result<(), CredentialError> {
+        let bindings = self.bindings().await.map_err(CredentialError::Host)?;
         match bindings.get(name).map(|binding| &binding.material) {
-            None => Err(Refused::Binding(super::problem::unbound(name, &[]))),
-            Some(Material::Oauth2 { .. }) => match self.desk.token(name).await {
+            None => Err(CredentialError::Binding(super::problem::unbound(name, &[]))),
+            Some(SecretMaterial::Oauth2 { .. }) => match self.desk.token(name).await {
                 Ok(_) => Ok(()),
-                Err(crate::egress::Unauthorized::Binding(problem)) => Err(Refused::Binding(problem)),
-                Err(crate::egress::Unauthorized::Host(trouble)) => {
-                    Err(Refused::Host(HostError::new(trouble.kind, trouble.message).hint(trouble.hint)))
-                }
+                Err(crate::egress::Unauthorized::Binding(problem)) => Err(CredentialError::Binding(problem)),
+                Err(crate::egress::Unauthorized::Host(trouble)) => Err(CredentialError::Host(
+                    HostError::new(trouble.kind, trouble.message).with_hint(trouble.hint),
+                )),
                 Err(crate::egress::Unauthorized::Denied(denial)) => {
-                    Err(Refused::Host(HostError::new(HostErrorKind::Internal, denial.message())))
+                    Err(CredentialError::Host(HostError::new(HostErrorKind::Internal, denial.message())))
                 }
             },
             Some(_) => Ok(()),
         }
     }
 
-    /// Waits until no token that replaces another is on its way from its issuer into the vault; a minute at most.
+    /// Waits, for at most a minute, until no replacement token is in transit from its issuer to the vault.
     pub async fn settle(&self) {
         self.desk.settle().await;
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Arc<Prepared>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Arc<PreparedCredentials>>> {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -210,31 +214,31 @@ impl Broker {
 fn prepare(
     manifest: &Manifest,
     bindings: Arc<Bindings>,
-    choice: &Choice,
-) -> Result<Prepared, BindingProblem> {
+    choice: &IdentityChoice,
+) -> Result<PreparedCredentials, BindingProblem> {
     let grants = manifest.credentials().iter();
     let entries = grants.map(|grant| entry(grant, &bindings, manifest.name(), choice));
     let entries = entries.collect::<Result<Vec<_>, _>>()?;
     let scanner = Arc::new(scanner_for(bindings_of(&bindings, entries.iter())));
-    Ok(Prepared { bindings, entries, scanner })
+    Ok(PreparedCredentials { bindings, entries, scanner })
 }
 
-/// The bindings behind `entries`.
+/// Returns the bindings behind `entries`.
 pub(super) fn bindings_of<'b>(
     bindings: &'b Bindings,
-    entries: impl Iterator<Item = &'b Entry>,
+    entries: impl Iterator<Item = &'b InjectedField>,
 ) -> impl Iterator<Item = &'b Binding> {
     let names = entries.filter_map(|entry| entry.bound.as_ref().map(|bound| &bound.name));
     names.filter_map(|name| bindings.get(name))
 }
 
-/// Runs what may block apart from the threads that run guests.
+/// Runs blocking work off the threads that run guests.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, VaultError> + Send + 'static,
 ) -> Result<T, HostError> {
     let done = tokio::task::spawn_blocking(work).await;
     let done = done.map_err(|error| {
-        HostError::new(HostErrorKind::Internal, "The look into the vault was lost.").because(error)
+        HostError::new(HostErrorKind::Internal, "The look into the vault was lost.").with_source(error)
     })?;
     done.map_err(HostError::from)
 }

@@ -1,37 +1,37 @@
-//! The handles of one attempt: opaque, unguessable, each for one request, and worth nothing after it.
+//! The handles of one attempt. A handle is opaque, unguessable and valid for one request only.
 
 use std::collections::BTreeMap;
 
 use cofferdam_core::limits::REQUESTS;
 
-/// How every handle begins; 32 hexadecimal digits follow.
+/// The prefix of every handle; 32 hexadecimal digits follow.
 const PREFIX: &str = "cofferdam-handle-";
 const DIGITS: usize = 32;
 
-/// What became of a handle.
+/// The state of a handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum HandleState {
     Fresh,
     Spent,
 }
 
-/// The handles that were given out, and for which credential of the call each stands.
+/// The issued handles, each with the credential of the call that it stands for.
 #[derive(Debug, Default)]
-pub(super) struct Handles {
-    given: BTreeMap<String, (usize, State)>,
+pub(super) struct HandleTable {
+    given: BTreeMap<String, (usize, HandleState)>,
 }
 
-/// Why there is no other handle.
+/// The reason why no handle could be issued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoHandle {
-    /// There are as many as there can be requests.
+    /// There are already as many handles as there can be requests.
     TooMany,
     /// The system has no randomness.
     NoRandomness,
 }
 
-impl Handles {
-    /// A new one for the credential `of`: 128 random bits.
+impl HandleTable {
+    /// Issues a handle of 128 random bits for the credential `of`.
     pub(super) fn mint(&mut self, of: usize) -> Result<String, NoHandle> {
         if self.given.len() as u64 >= REQUESTS {
             return Err(NoHandle::TooMany);
@@ -39,28 +39,29 @@ impl Handles {
         let mut bytes = [0; DIGITS / 2];
         getrandom::fill(&mut bytes).map_err(|_| NoHandle::NoRandomness)?;
         let handle = format!("{PREFIX}{:032x}", u128::from_be_bytes(bytes));
-        self.given.insert(handle.clone(), (of, State::Fresh));
+        self.given.insert(handle.clone(), (of, HandleState::Fresh));
         Ok(handle)
     }
 
-    /// The credential that `handle` stands for, if it is this attempt's and not spent.
+    /// Returns the credential that `handle` stands for, if the handle belongs to this attempt and is not
+    /// spent.
     pub(super) fn of(&self, handle: &str) -> Result<usize, &'static str> {
         match self.given.get(handle) {
-            Some((of, State::Fresh)) => Ok(*of),
-            Some((_, State::Spent)) => Err("it was good for one request, which was made"),
+            Some((of, HandleState::Fresh)) => Ok(*of),
+            Some((_, HandleState::Spent)) => Err("it was good for one request, which was made"),
             None => Err("it is none of this attempt's"),
         }
     }
 
-    /// From now on the handle is worth nothing.
+    /// Invalidates the handle.
     pub(super) fn spend(&mut self, handle: &str) {
         if let Some((_, state)) = self.given.get_mut(handle) {
-            *state = State::Spent;
+            *state = HandleState::Spent;
         }
     }
 }
 
-/// Everything in `text` that looks like a handle, each once.
+/// Returns everything in `text` that looks like a handle, without duplicates.
 pub(super) fn in_text(text: &[u8]) -> Vec<String> {
     let mut found = Vec::new();
     for (at, window) in text.windows(PREFIX.len()).enumerate() {
@@ -85,21 +86,21 @@ mod tests {
 
     #[test]
     fn w29_a_handle_is_unguessable_and_good_once() {
-        let mut handles = Handles::default();
+        let mut handles = HandleTable::default();
         let (one, two) = (handles.mint(0).unwrap(), handles.mint(1).unwrap());
         assert_ne!(one, two);
         assert_eq!(one.len(), PREFIX.len() + DIGITS);
         assert_eq!((handles.of(&one), handles.of(&two)), (Ok(0), Ok(1)));
         handles.spend(&one);
         assert!(handles.of(&one).is_err() && handles.of(&two) == Ok(1));
-        assert!(handles.of(&one[..one.len() - 1]).is_err() && Handles::default().of(&two).is_err());
+        assert!(handles.of(&one[..one.len() - 1]).is_err() && HandleTable::default().of(&two).is_err());
         let more = std::iter::from_fn(|| handles.mint(0).ok()).count() as u64;
         assert_eq!(more, REQUESTS - 2);
     }
 
     #[test]
     fn w29_handles_are_found_in_a_text_whole_or_broken() {
-        let handle = Handles::default().mint(0).unwrap();
+        let handle = HandleTable::default().mint(0).unwrap();
         let text = format!("a={handle}&b={handle}.{PREFIX}12-{PREFIX}");
         assert_eq!(in_text(text.as_bytes()), [handle, format!("{PREFIX}12"), PREFIX.to_owned()]);
         assert!(in_text(b"cofferdam-handl").is_empty());

@@ -1,8 +1,9 @@
-//! The broker: which bindings a call of a connector uses, and what its requests carry of them.
+//! The credential broker: decides which bindings a call of a connector uses and which credentials its
+//! requests carry.
 //!
-//! A binding is used only where three agree: the manifest asks for it and for that host, the binding lists
-//! the connector and that host, and the call (or its action) chose its identity, or nobody chose another than
-//! `default`. Everything that can be decided before the guest starts is decided then.
+//! A binding is used only where three parties agree: the manifest asks for it and for that host, the binding
+//! lists the connector and that host, and the call or its action chose its identity (`default` without a
+//! choice). Everything that can be decided before the guest starts is decided then.
 
 mod attempt;
 mod bound;
@@ -12,6 +13,6 @@ mod handles;
 mod oauth;
 mod problem;
 
-pub use broker::{Broker, BrokerSettings, CallCredentials, Refused};
-pub use choice::Choice;
+pub use broker::{BrokerSettings, CallCredentials, CredentialBroker, CredentialError};
+pub use choice::IdentityChoice;
 pub use problem::allow_command;

@@ -1,14 +1,15 @@
-//! What is wrong with a binding, each with the exact command that mends it.
+//! The problems of bindings, each with the exact command that fixes it.
 
 use std::fmt::Display;
 
-use cofferdam_core::failure::{BindingCode, BindingProblem, safe_line};
-use cofferdam_model::manifest::{ConnectorName, CredentialGrant, HostGrant, Scheme};
+use cofferdam_core::failure::{BindingCode, BindingProblem, sanitize_line};
+use cofferdam_model::manifest::{ConnectorName, CredentialGrant, HostGrant, UrlScheme};
 
-use crate::egress::Target;
+use crate::egress::RequestTarget;
 use crate::vault::{Binding, BindingName};
 
-/// Nothing is bound under `name`; `others` are the identities of this kind and service that are.
+/// Reports that no binding has the name `name`; `others` are the identities of this kind and service that are
+/// bound.
 pub(super) fn unbound(name: &BindingName, others: &[&str]) -> BindingProblem {
     let reason = match others {
         [] => format!("No credential is bound as {name}, which the connector needs."),
@@ -21,8 +22,8 @@ pub(super) fn unbound(name: &BindingName, others: &[&str]) -> BindingProblem {
     BindingProblem::new(name, BindingCode::Unbound, reason, format!("cofferdam binding set {name}"))
 }
 
-/// Returns the command that widens a binding. Everything that it adds is written in it, so that running it as it
-/// stands widens nothing unseen.
+/// Returns the command that widens a binding. Everything that the command adds is written in it, so that
+/// running it unchanged grants nothing implicitly.
 pub fn allow_command<H: Display>(
     name: &BindingName,
     connector: Option<&ConnectorName>,
@@ -35,7 +36,8 @@ pub fn allow_command<H: Display>(
     hosts.into_iter().fold(command, |command, host| format!("{command} --host {host}"))
 }
 
-/// The binding does not list the connector, and perhaps none of the hosts that the connector's manifest names.
+/// Reports that the binding does not list the connector, and perhaps none of the hosts that the connector's
+/// manifest names.
 pub(super) fn connector_not_allowed(
     binding: &Binding,
     grant: &CredentialGrant,
@@ -61,14 +63,14 @@ pub(super) fn goes_somewhere(binding: &Binding, grant: &CredentialGrant) -> bool
     grant.hosts().iter().any(|host| binding.hosts.contains(host))
 }
 
-/// The binding lists none of the hosts that the manifest names for it.
+/// Reports that the binding lists none of the hosts that the manifest names for it.
 pub(super) fn no_host_allowed(binding: &Binding, grant: &CredentialGrant) -> BindingProblem {
     hosts_not_allowed(&binding.name, grant.hosts())
 }
 
-/// The binding does not list the target.
-pub(super) fn host_not_allowed(name: &BindingName, target: &Target) -> BindingProblem {
-    let clear = if target.scheme() == Scheme::Http { "http://" } else { "" };
+/// Reports that the binding does not list the target.
+pub(super) fn host_not_allowed(name: &BindingName, target: &RequestTarget) -> BindingProblem {
+    let clear = if target.scheme() == UrlScheme::Http { "http://" } else { "" };
     hosts_not_allowed(name, &[format!("{clear}{target}")])
 }
 
@@ -84,13 +86,13 @@ fn list<T: Display>(items: &[T]) -> String {
     items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// What is bound does not fit into the place that the manifest names.
+/// Reports that the bound secret does not fit into the place that the manifest names.
 pub(super) fn unsendable(name: &BindingName, why: &str) -> BindingProblem {
     let reason = format!("The credential bound as {name} cannot be sent: {why}.");
     BindingProblem::new(name, BindingCode::Unsendable, reason, rebind(name))
 }
 
-/// The region of a signature is neither in the host's name nor in the binding.
+/// Reports that the region of a signature is neither in the host's name nor in the binding.
 pub(super) fn no_region(name: &BindingName, host: &str) -> BindingProblem {
     let reason =
         format!("The credential bound as {name} cannot sign: the name {host} says no region, nor does it.");
@@ -98,13 +100,13 @@ pub(super) fn no_region(name: &BindingName, host: &str) -> BindingProblem {
     BindingProblem::new(name, BindingCode::Unsendable, reason, command)
 }
 
-/// The issuer said no.
+/// Reports that the issuer rejected the request.
 pub(super) fn refused(name: &BindingName, status: u16, why: &str) -> BindingProblem {
     let reason = format!("The issuer refused to renew the token of {name}: {why}.");
     BindingProblem::new(name, BindingCode::RefreshRefused, reason, rebind(name)).with_status(status)
 }
 
-/// The issuer could not be asked, or did not answer as issuers do.
+/// Reports that the issuer could not be reached, or did not answer as the protocol requires.
 pub(super) fn unreachable(name: &BindingName, status: Option<u16>, why: &str) -> BindingProblem {
     let reason = format!("The token of {name} could not be renewed now: {why}.");
     let problem = BindingProblem::new(
@@ -119,7 +121,7 @@ pub(super) fn unreachable(name: &BindingName, status: Option<u16>, why: &str) ->
     }
 }
 
-/// The token endpoint is at a place where the host does not go.
+/// Reports that the host does not connect to the address of the token endpoint.
 pub(super) fn endpoint(name: &BindingName, why: &str, mend: Option<String>) -> BindingProblem {
     let reason = format!("The token endpoint of {name} cannot be asked: {why}.");
     let command = mend.unwrap_or_else(|| format!("{} --token-url URL", rebind(name)));
@@ -130,14 +132,14 @@ fn rebind(name: &BindingName) -> String {
     format!("cofferdam binding rebind {name}")
 }
 
-/// Whether `host` is where a request to `target` goes: same scheme, same host, same port.
-pub(super) fn is_at(host: &HostGrant, target: &Target) -> bool {
+/// Returns whether `host` matches `target`: same scheme, same host, same port.
+pub(super) fn is_at(host: &HostGrant, target: &RequestTarget) -> bool {
     (host.scheme(), host.host(), host.port()) == (target.scheme(), target.host(), target.port())
 }
 
-/// An identity that no binding can have.
+/// Reports an identity that no binding can have.
 pub(super) fn unsendable_name(label: &str, identity: &str) -> BindingProblem {
-    let shown = safe_line(identity, 64);
+    let shown = sanitize_line(identity, 64);
     let reason = format!("`{shown}` is no identity: write lower-case letters, digits, `.`, `_` and `-`.");
     let command = format!("cofferdam binding set {label}/<identity>");
     BindingProblem::new(label, BindingCode::Unbound, reason, command)

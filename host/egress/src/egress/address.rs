@@ -1,4 +1,4 @@
-//! Which addresses lie inside somebody's own network, and are not to be reached from a connector.
+//! The addresses of private networks, which connectors must not reach.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,7 +13,7 @@ pub(super) struct PrivateRange {
 }
 
 impl PrivateRange {
-    /// Its purpose, in a word or two.
+    /// Returns its purpose in a word or two.
     pub(super) fn name(self) -> &'static str {
         self.name
     }
@@ -23,7 +23,7 @@ impl PrivateRange {
         self.name == METADATA
     }
 
-    /// Returns whether `range` is a part of it.
+    /// Returns whether `range` is a subset of this range.
     pub(super) fn holds(self, range: &IpNet) -> bool {
         self.network.contains(range)
     }
@@ -37,20 +37,19 @@ impl fmt::Display for PrivateRange {
 
 const METADATA: &str = "cloud metadata";
 
-/// Names the range that makes `address` one that a connector may not reach unless the operator allows
-/// it; none for an address of the public internet.
+/// Returns the name of the range that makes `address` one that a connector may not reach unless the operator
+/// allows it; `None` for an address of the public internet.
 #[must_use]
 pub fn is_private(address: IpAddr) -> Option<&'static str> {
     private_range(address).map(PrivateRange::name)
 }
 
-/// The range that makes `address` one that a connector may not reach unless the operator allows it.
+/// Returns the range that makes `address` one that a connector may not reach unless the operator allows it.
 ///
-/// The list is built to fail closed. IPv4 lists what is special (IANA's registry, and the addresses at
-/// which clouds serve credentials); IPv6 starts from "only 2000::/3 is the public internet" and takes
-/// the special parts out of that. Forms that carry an IPv4 address are judged by it where networks
-/// really use them (IPv4-mapped, NAT64), and refused as a whole where only an attacker would (6to4,
-/// Teredo, IPv4-compatible).
+/// The list is built to fail closed. IPv4 lists the special ranges (IANA's registry, and the addresses at
+/// which clouds serve credentials); IPv6 starts from "only 2000::/3 is the public internet" and excludes the
+/// special parts of that. Forms that embed an IPv4 address are judged by it where networks really use them
+/// (IPv4-mapped, NAT64), and rejected entirely where only an attacker would (6to4, Teredo, IPv4-compatible).
 pub(super) fn private_range(address: IpAddr) -> Option<PrivateRange> {
     match canonical(address) {
         IpAddr::V4(address) => v4(address),
@@ -58,7 +57,7 @@ pub(super) fn private_range(address: IpAddr) -> Option<PrivateRange> {
     }
 }
 
-/// The address that networks really connect to: the IPv4 one of a mapped or NAT64 address.
+/// Returns the address that networks really connect to: the IPv4 address of a mapped or NAT64 address.
 pub(super) fn canonical(address: IpAddr) -> IpAddr {
     let IpAddr::V6(v6) = address else { return address };
     if let Some(mapped) = v6.to_ipv4_mapped() {
@@ -72,7 +71,7 @@ pub(super) fn canonical(address: IpAddr) -> IpAddr {
     }
 }
 
-/// A range: network, prefix length in bits, name. The first that contains an address names it.
+/// A range: network, prefix length in bits, name. The first one that contains an address names it.
 type Range<A> = (A, u8, &'static str);
 
 const fn a(a: u8, b: u8, c: u8, d: u8) -> Ipv4Addr {
@@ -141,7 +140,7 @@ fn v6(address: Ipv6Addr) -> Option<PrivateRange> {
         Some(PrivateRange { network, name })
     });
     let special = networks.find(|range| range.network.contains(&IpAddr::V6(address)));
-    // Whatever is not 2000::/3, the public internet, is as good as special.
+    // Everything outside 2000::/3, the public internet, counts as special.
     let reserved = || PrivateRange { network: IpNet::V6(Ipv6Net::from(address)), name: "reserved" };
     special.or_else(|| (address.to_bits() >> 125 != 1).then(reserved))
 }

@@ -1,10 +1,10 @@
-//! Where a request goes: scheme, host and port in the one spelling that everything after compares.
+//! The target of a request: scheme, host and port in the canonical form that all later checks compare.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use cofferdam_core::failure::Denial;
-use cofferdam_model::manifest::Scheme;
+use cofferdam_model::manifest::UrlScheme;
 use http::Uri;
 
 use super::refusal;
@@ -14,89 +14,89 @@ const NAME_CHARS: usize = 253;
 
 /// A target in canonical form: lower case, no trailing dot, port always known.
 ///
-/// Only [`Target::from_uri`] makes one, so whoever holds a `Target` holds a name that means the same to
-/// the policy, to the resolver, to the certificate check and in the `Host` header. Every attack on a
-/// host allow-list that works by spelling (userinfo, escapes, other number bases) needs two readers that
-/// disagree; there is one reader, and what it would have to interpret it refuses.
+/// Only [`RequestTarget::from_uri`] creates one, so that the name means the same to the policy, to the resolver, to
+/// the certificate check and in the `Host` header. Every attack on a host allow-list by spelling (userinfo,
+/// escapes, other number bases) needs two parsers that disagree. There is only one parser here, and it
+/// rejects everything that it would have to interpret.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Target {
-    scheme: Scheme,
+pub struct RequestTarget {
+    scheme: UrlScheme,
     host: String,
     port: u16,
     literal: bool,
 }
 
-impl Target {
-    /// Reads the target of an absolute `http` or `https` URI. Pure: nothing is looked up.
+impl RequestTarget {
+    /// Parses the target of an absolute `http` or `https` URI. Pure: performs no lookup.
     ///
     /// # Errors
-    /// A refusal with the code `invalid_authority` (it lists no grants; [`Policy::decide`] adds them) for
-    /// another scheme, a missing host, non-ASCII, userinfo, `%`, `\`, a port that is not a plain number
-    /// from 1 to 65535, an IPv4 address in any but dotted decimal form, and an IPv6 zone or future form.
+    /// A denial with the code `invalid_authority` (it lists no grants; [`EgressPolicy::decide`] adds them) for
+    /// another scheme, a missing host, non-ASCII, userinfo, `%`, `\`, a port that is not a plain number from
+    /// 1 to 65535, an IPv4 address in any but dotted decimal form, and an IPv6 zone or future form.
     ///
-    /// [`Policy::decide`]: super::Policy::decide
+    /// [`EgressPolicy::decide`]: super::EgressPolicy::decide
     pub fn from_uri(uri: &Uri) -> Result<Self, Denial> {
         let authority = uri.authority().map_or("", |authority| authority.as_str());
         read(uri.scheme_str(), authority).map_err(|reason| refusal::invalid_authority(authority, reason))
     }
 
-    /// Whether the request goes over TLS.
+    /// Returns the scheme, which tells whether the request uses TLS.
     #[must_use]
-    pub fn scheme(&self) -> Scheme {
+    pub fn scheme(&self) -> UrlScheme {
         self.scheme
     }
 
-    /// The name in lower case, or an address (an IPv6 address in brackets).
+    /// Returns the name in lower case, or an address (an IPv6 address in brackets).
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The port; never 0.
+    /// Returns the port, which is never 0.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Whether the host is an address rather than a name.
+    /// Returns whether the host is an address rather than a name.
     #[must_use]
     pub fn is_literal(&self) -> bool {
         self.literal
     }
 
-    /// What the `Host` header says: the port only where it is not the scheme's own.
+    /// Returns the value of the `Host` header, with the port only if it is not the scheme's default.
     pub(super) fn host_header(&self) -> String {
         if self.port == default_port(self.scheme) { self.host.clone() } else { self.to_string() }
     }
 }
 
-impl fmt::Display for Target {
-    /// `host:port`.
+impl fmt::Display for RequestTarget {
+    /// Writes `host:port`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.host, self.port)
     }
 }
 
-fn read(scheme: Option<&str>, authority: &str) -> Result<Target, &'static str> {
+fn read(scheme: Option<&str>, authority: &str) -> Result<RequestTarget, &'static str> {
     let scheme = match scheme {
-        Some(scheme) if scheme.eq_ignore_ascii_case("https") => Scheme::Https,
-        Some(scheme) if scheme.eq_ignore_ascii_case("http") => Scheme::Http,
+        Some(scheme) if scheme.eq_ignore_ascii_case("https") => UrlScheme::Https,
+        Some(scheme) if scheme.eq_ignore_ascii_case("http") => UrlScheme::Http,
         _ => return Err("the scheme must be https or http"),
     };
     let (host, port) = split(authority)?;
     let port = port.map_or(Ok(default_port(scheme)), parse_port)?;
     let (host, literal) = canonical_host(host)?;
-    Ok(Target { scheme, host, port, literal })
+    Ok(RequestTarget { scheme, host, port, literal })
 }
 
-const fn default_port(scheme: Scheme) -> u16 {
+const fn default_port(scheme: UrlScheme) -> u16 {
     match scheme {
-        Scheme::Https => 443,
-        Scheme::Http => 80,
+        UrlScheme::Https => 443,
+        UrlScheme::Http => 80,
     }
 }
 
-/// Splits `host`, `host:port`, `[v6]` or `[v6]:port`, whose characters are all plain.
+/// Splits `host`, `host:port`, `[v6]` or `[v6]:port`, in which all characters are plain.
 pub(super) fn split(authority: &str) -> Result<(&str, Option<&str>), &'static str> {
     if authority.is_empty() {
         return Err("the host is missing");
@@ -123,16 +123,16 @@ pub(super) fn split(authority: &str) -> Result<(&str, Option<&str>), &'static st
     }
 }
 
-/// A port as a plain number from 1 to 65535.
+/// Parses a port as a plain number from 1 to 65535.
 pub(super) fn parse_port(text: &str) -> Result<u16, &'static str> {
     let plain = !text.starts_with('0') && text.bytes().all(|b| b.is_ascii_digit());
     text.parse().ok().filter(|_| plain).ok_or("a port is a plain number from 1 to 65535")
 }
 
-/// The host in the spelling that is compared, and whether it is an address.
+/// Returns the host in canonical form, and whether it is an address.
 ///
-/// `url` decides what is an address, as browsers do; a form that it had to translate (`127.1`, `0x7f.1`,
-/// `2130706433`, a name that its IDNA rules map to another) is refused rather than translated, since no
+/// `url` decides what is an address, as browsers do. A form that it had to translate (`127.1`, `0x7f.1`,
+/// `2130706433`, a name that its IDNA rules map to another) is rejected rather than translated, since no
 /// honest client writes it.
 pub(super) fn canonical_host(text: &str) -> Result<(String, bool), &'static str> {
     if let Some(inner) = text.strip_prefix('[') {
@@ -165,29 +165,29 @@ mod tests {
     #[test]
     fn row_80_one_spelling_for_everything() {
         for (uri, scheme, shown, header) in [
-            ("https://slack.com", Scheme::Https, "slack.com:443", "slack.com"),
-            ("https://SLACK.com:443/x?y", Scheme::Https, "slack.com:443", "slack.com"),
-            ("HTTPS://slack.com.:8443/", Scheme::Https, "slack.com:8443", "slack.com:8443"),
-            ("http://slack.com", Scheme::Http, "slack.com:80", "slack.com"),
-            ("http://localhost:8080", Scheme::Http, "localhost:8080", "localhost:8080"),
-            ("http://slack.com:443", Scheme::Http, "slack.com:443", "slack.com:443"),
+            ("https://slack.com", UrlScheme::Https, "slack.com:443", "slack.com"),
+            ("https://SLACK.com:443/x?y", UrlScheme::Https, "slack.com:443", "slack.com"),
+            ("HTTPS://slack.com.:8443/", UrlScheme::Https, "slack.com:8443", "slack.com:8443"),
+            ("http://slack.com", UrlScheme::Http, "slack.com:80", "slack.com"),
+            ("http://localhost:8080", UrlScheme::Http, "localhost:8080", "localhost:8080"),
+            ("http://slack.com:443", UrlScheme::Http, "slack.com:443", "slack.com:443"),
             (
                 "https://my_bucket.s3.example",
-                Scheme::Https,
+                UrlScheme::Https,
                 "my_bucket.s3.example:443",
                 "my_bucket.s3.example",
             ),
             (
                 "https://xn--bcher-kva.example",
-                Scheme::Https,
+                UrlScheme::Https,
                 "xn--bcher-kva.example:443",
                 "xn--bcher-kva.example",
             ),
-            ("https://127.0.0.1:1", Scheme::Https, "127.0.0.1:1", "127.0.0.1:1"),
-            ("https://[2001:DB8:0::1]:65535", Scheme::Https, "[2001:db8::1]:65535", "[2001:db8::1]:65535"),
-            ("https://[::ffff:7f00:1]", Scheme::Https, "[::ffff:127.0.0.1]:443", "[::ffff:127.0.0.1]"),
+            ("https://127.0.0.1:1", UrlScheme::Https, "127.0.0.1:1", "127.0.0.1:1"),
+            ("https://[2001:DB8:0::1]:65535", UrlScheme::Https, "[2001:db8::1]:65535", "[2001:db8::1]:65535"),
+            ("https://[::ffff:7f00:1]", UrlScheme::Https, "[::ffff:127.0.0.1]:443", "[::ffff:127.0.0.1]"),
         ] {
-            let target = Target::from_uri(&uri.parse().unwrap()).unwrap();
+            let target = RequestTarget::from_uri(&uri.parse().unwrap()).unwrap();
             assert_eq!(
                 (target.scheme(), target.to_string().as_str(), target.host_header().as_str()),
                 (scheme, shown, header),
@@ -265,10 +265,10 @@ mod tests {
 
     #[test]
     fn row_94_a_refusal_shows_the_text_as_one_safe_line() {
-        let refusal = Target::from_uri(&"https://user@slack.com/".parse().unwrap()).unwrap_err();
+        let refusal = RequestTarget::from_uri(&"https://user@slack.com/".parse().unwrap()).unwrap_err();
         assert_eq!(refusal.code(), DenialCode::InvalidAuthority);
         assert_eq!(refusal.requested(), "network:…@slack.com", "who logs in, and how, is for no message");
         assert!(refusal.message().contains("https://api.example.com"), "{refusal}");
-        assert!(Target::from_uri(&"/only/a/path".parse().unwrap()).is_err());
+        assert!(RequestTarget::from_uri(&"/only/a/path".parse().unwrap()).is_err());
     }
 }

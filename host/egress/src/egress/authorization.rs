@@ -1,4 +1,5 @@
-//! What the host adds to a request on behalf of a binding, and who says what that is.
+//! The credentials that the host adds to a request on behalf of a binding, and the interface that supplies
+//! them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,14 +12,14 @@ use http::uri::PathAndQuery;
 use http::{HeaderName, HeaderValue, Uri, request};
 use url::form_urlencoded::byte_serialize;
 
-use super::authority::Target;
+use super::authority::RequestTarget;
 use super::fault::RequestFlaw;
-use super::sigv4::Sigv4;
+use super::sigv4::Sigv4Signer;
 
 /// One addition to a request, made after everything else about it is final.
 #[derive(Clone)]
 pub enum Injection {
-    /// A header, in place of whatever stands there; its value is marked as sensitive.
+    /// A header that replaces an existing one; its value is marked as sensitive.
     Header(HeaderName, HeaderValue),
     /// A parameter at the end of the query, percent-encoded.
     Query {
@@ -27,35 +28,36 @@ pub enum Injection {
         /// Its value.
         value: Arc<Secret>,
     },
-    /// A secret for each place where its handle stands, in header values as it is, in path and query
-    /// percent-encoded.
+    /// A secret for each occurrence of its handle: verbatim in header values, percent-encoded in path and
+    /// query.
     Replace {
-        /// What the guest holds.
+        /// The handle that the guest holds.
         handle: String,
-        /// What it stands for.
+        /// The secret that the handle stands for.
         secret: Arc<Secret>,
     },
 }
 
-/// What one request carries of credentials. The default carries none.
+/// The credentials that one request carries. The default carries none.
 #[derive(Clone, Default)]
 pub struct Authorization {
     /// The fields and query parameters that carry secrets.
     pub injections: Vec<Injection>,
-    /// What signs the request, when everything else is in place.
-    pub signer: Option<Arc<Sigv4>>,
-    /// The bindings, by name, and which state of them: connections are shared within one such text only.
+    /// The signer, which runs when everything else is in place.
+    pub signer: Option<Arc<Sigv4Signer>>,
+    /// The names and versions of the bindings. Connections are shared only between requests with the same
+    /// text.
     pub identity: Option<Arc<str>>,
 }
 
 impl Authorization {
-    /// Returns whether a secret, or what is made of one, goes out with the request.
+    /// Returns whether a secret, or a value derived from one, is sent with the request.
     #[must_use]
     pub fn carries_credential(&self) -> bool {
         !self.injections.is_empty() || self.signer.is_some()
     }
 
-    /// Adds what there is to add, the signature apart: that comes last, and needs the body.
+    /// Adds all injections. The signature is not added here: it comes last and needs the body.
     pub(super) fn apply(&self, head: &mut request::Parts) -> Result<(), RequestFlaw> {
         for injection in &self.injections {
             match injection {
@@ -82,7 +84,8 @@ fn uri_of(path: &str) -> Result<Uri, RequestFlaw> {
     PathAndQuery::try_from(path).map(Uri::from).map_err(|_| RequestFlaw::Path)
 }
 
-/// `application/x-www-form-urlencoded` but for the space, which is `%20`: right in a path and in a query.
+/// Encodes as `application/x-www-form-urlencoded`, except that the space is `%20`, which is valid in a path
+/// and in a query.
 fn encoded(secret: &Secret) -> String {
     byte_serialize(secret.expose().as_bytes()).collect::<String>().replace('+', "%20")
 }
@@ -101,96 +104,100 @@ fn replace(head: &mut request::Parts, handle: &str, secret: &Secret) -> Result<(
     Ok(())
 }
 
-/// Why a request gets no authorization, and is not sent.
+/// The reason why a request gets no authorization and is not sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unauthorized {
     /// Something is wrong with a binding.
     Binding(BindingProblem),
-    /// What the guest asked for is not allowed.
+    /// The guest's request is not allowed.
     Denied(Denial),
-    /// The vault cannot be used: the host's own trouble, and no outcome of a call.
+    /// The vault cannot be used: a failure of the host, not an outcome of a call.
     Host(VaultTrouble),
 }
 
-/// The vault cannot be used, in words for its operator: a [`HostError`] that can be kept and told twice.
+/// A failure of the vault with a message for the operator: a [`HostError`] that can be stored and reported
+/// more than once.
 ///
 /// [`HostError`]: cofferdam_core::error::HostError
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VaultTrouble {
-    /// What kind of trouble it is.
+    /// The kind of failure.
     pub kind: HostErrorKind,
-    /// What is wrong, in one sentence.
+    /// The problem in one sentence.
     pub message: String,
-    /// What to do about it.
+    /// The suggested fix.
     pub hint: String,
 }
 
-/// What [`Authorize::authorize`] comes to.
+/// The future of [`Authorize::authorize`].
 pub type Authorizing<'a> = Pin<Box<dyn Future<Output = Result<Authorization, Unauthorized>> + Send + 'a>>;
 
-/// The credentials of one attempt, as the gate sees them.
+/// The gate's interface to the credentials of one attempt.
 pub trait Authorize: Send + Sync {
-    /// What the request `head` to `target` carries; may refresh a token first, over the network. Dropping
-    /// the future gives up waiting, not a refresh that others wait for.
-    fn authorize<'a>(&'a self, target: &'a Target, head: &'a request::Parts) -> Authorizing<'a>;
+    /// Returns the credentials for the request `head` to `target`. May refresh a token over the network
+    /// first. Dropping the future stops the wait, but not a refresh that other calls wait for.
+    fn authorize<'a>(&'a self, target: &'a RequestTarget, head: &'a request::Parts) -> Authorizing<'a>;
 
-    /// The names of the bindings that a request to `target` carries, for the record; empty if none.
-    fn bindings_for(&self, target: &Target) -> Vec<String>;
+    /// Returns the names of the bindings that a request to `target` carries, for the audit log; empty if
+    /// none.
+    fn bindings_for(&self, target: &RequestTarget) -> Vec<String>;
 
-    /// Which state of which bindings a request to `target` carries: their names and when each was last bound, no
-    /// secret and nothing made of one. None where it carries none.
-    fn credential_mark(&self, target: &Target) -> Option<String> {
+    /// Returns the names of the bindings that a request to `target` carries and when each was last bound,
+    /// without any secret or value derived from one. `None` if it carries none.
+    fn credential_mark(&self, target: &RequestTarget) -> Option<String> {
         let _ = target;
         None
     }
 
-    /// Whether a new token may mend that `target` refuses (status 401): the one that it was sent was not obtained in
-    /// this attempt. To be asked before [`refused`](Self::refused).
-    fn renews(&self, target: &Target) -> bool {
+    /// Returns whether a new token may help after `target` rejected the request (status 401), because the
+    /// token that was sent was not obtained in this attempt. Must be called before
+    /// [`refused`](Self::refused).
+    fn renews(&self, target: &RequestTarget) -> bool {
         let _ = target;
         false
     }
 
-    /// Whether the host writes the header `name` for a credential of this connector, so that its guest may
-    /// not.
+    /// Returns whether the host sets the header `name` for a credential of this connector, so that its guest
+    /// may not.
     fn writes_header(&self, name: &HeaderName) -> bool {
         let _ = name;
         false
     }
 
-    /// Takes note that `target` did not accept what `authorization` carried (status 401), so that the next
-    /// attempt does not send the same token again. Ready when that is kept.
+    /// Records that `target` rejected the credentials of `authorization` (status 401), so that the next
+    /// attempt does not send the same token again. The future is ready when this is stored.
     fn refused<'a>(
         &'a self,
-        target: &'a Target,
+        target: &'a RequestTarget,
         authorization: &'a Authorization,
     ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
         let _ = (target, authorization);
         Box::pin(std::future::ready(()))
     }
 
-    /// A new handle for the session token of `service`, good for one request of this attempt; none where
+    /// Issues a handle for the session token of `service`, valid for one request of this attempt; `None` if
     /// the credential is optional and not bound.
     ///
     /// # Errors
-    /// The manifest asks for no such credential, or the attempt has asked for too many handles.
+    /// The manifest asks for no such credential, or the attempt has requested too many handles.
     fn handle(&self, service: &str) -> Result<Option<String>, Unauthorized> {
         let _ = service;
         Ok(None)
     }
 
-    /// Whether the attempt has asked for handles: then bodies are watched for them.
+    /// Returns whether the attempt has requested handles, in which case bodies are checked for them.
     fn has_handles(&self) -> bool {
         false
     }
 
-    /// Why `bytes`, of a request's body, do not go out: there is a handle in them, where it is never replaced.
+    /// Returns a denial if `bytes`, a part of a request's body, contain a handle. Handles are never replaced
+    /// in bodies.
     fn handle_in_body(&self, bytes: &[u8]) -> Option<Denial> {
         let _ = bytes;
         None
     }
 
-    /// What looks for every secret that this attempt could carry, in what goes out and what comes back. To
-    /// be asked for anew for each request, after [`Authorize::authorize`]: a refreshed token is a new secret.
+    /// Returns the scanner for every secret that this attempt could carry, in requests and responses. Callers
+    /// must get it again for each request, after [`Authorize::authorize`]: a refreshed token is a new secret.
     fn scanner(&self) -> Arc<Scanner>;
 }

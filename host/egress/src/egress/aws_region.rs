@@ -1,10 +1,11 @@
-//! The region that an AWS endpoint's name says, for the scope of a signature.
+//! The region in the name of an AWS endpoint, for the scope of a signature.
 
-/// What stands behind the names of AWS's endpoints.
+/// The suffixes of the names of AWS's endpoints.
 const SUFFIXES: [&str; 5] = [".amazonaws.com", ".amazonaws.com.cn", ".amazonaws.eu", ".api.aws", ".on.aws"];
 
-/// The region for a request to `host`: what its name says, else what was `configured` with the binding, else
-/// the one in which AWS signs for its global endpoints. None for other hosts, of which nothing is known.
+/// Returns the region for a request to `host`: the one in its name, otherwise the one `configured` with the
+/// binding, otherwise the one in which AWS signs for its global endpoints. `None` for other hosts, about
+/// which nothing is known.
 pub(crate) fn region(host: &str, configured: Option<&str>) -> Option<String> {
     let aws = SUFFIXES.iter().find_map(|suffix| Some((host.strip_suffix(suffix)?, *suffix)));
     let named = aws.and_then(|(labels, _)| named(labels));
@@ -20,20 +21,21 @@ fn last(labels: &str) -> &str {
     labels.rsplit('.').next().unwrap_or_default()
 }
 
-/// The rightmost label that is a region. Nothing is left of it but what users choose: the name of a bucket
-/// may look like a region.
+/// Returns the rightmost label that is a region. Labels further left are chosen by users: a bucket's name may
+/// look like a region.
 fn named(labels: &str) -> Option<&str> {
     if last(labels) == "s3" {
         return None;
     }
     labels.rsplit('.').find_map(|label| {
-        // S3 once wrote s3-us-west-2; what else begins so (s3-external-1, s3-fips) names no region.
+        // S3 used to write s3-us-west-2. Other labels with this prefix (s3-external-1, s3-fips) name no
+        // region.
         let label = label.strip_prefix("s3-").unwrap_or(label);
         is_region(label).then_some(label)
     })
 }
 
-/// `us-east-1`, `us-gov-west-1`, `eusc-de-east-1`: words, the first of 2 to 4 letters, and a number.
+/// Matches `us-east-1`, `us-gov-west-1`, `eusc-de-east-1`: words, the first of 2 to 4 letters, and a number.
 fn is_region(label: &str) -> bool {
     let mut parts = label.split('-');
     let (first, number) = (parts.next().unwrap_or_default(), parts.next_back().unwrap_or_default());

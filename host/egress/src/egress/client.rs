@@ -1,4 +1,4 @@
-//! Sends one checked request and says exactly how it ended.
+//! Sends one checked request and reports exactly how it ended.
 
 use std::error::Error;
 use std::fmt;
@@ -6,60 +6,61 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use cofferdam_core::failure::{LimitHit, LimitKind, Phase};
+use cofferdam_core::failure::{LimitHit, LimitKind, RequestPhase};
 use cofferdam_core::limits::{HEADER_BYTES, RESPONSE_FIELDS};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::Body;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::authority::Target;
+use super::authority::RequestTarget;
 use super::authorization::Authorization;
-use super::connection::Unanswered;
-use super::connector::{Connector, Opened};
+use super::connection::ExchangeError;
+use super::connector::{Connector, OpenedConnection};
 use super::exchange::exchange;
 use super::fault::{NetworkFaultParts, SendError, code};
 use super::headers::{header_bytes, hide_from_guest};
-use super::incoming::{Lease, ResponseBody};
-use super::outgoing::{Departure, prepare};
-use super::policy::Policy;
-use super::pool::{Found, Pool, PoolKey};
-use super::progress::Progress;
+use super::incoming::{ConnectionLease, ResponseBody};
+use super::outgoing::{RequestDeparture, prepare};
+use super::policy::EgressPolicy;
+use super::pool::{Checkout, ConnectionPool, PoolKey};
+use super::progress::ConnectProgress;
 use super::refusal;
 use super::resolve::Resolve;
 use super::tls::Tls;
 
-/// The longest that one phase may be given.
+/// The upper bound of one phase's timeout.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// How long a connection from the pool may take to be ready. It is idle: its driver needs one turn.
+/// The time limit for a pooled connection to become ready. It is idle: its driver needs one poll.
 const READY: Duration = Duration::from_millis(100);
 
-/// How long the parts of one request may take; the call's own deadline ends it in any case.
+/// The timeouts of one request's phases. The call's own deadline applies in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timeouts {
+pub struct EgressTimeouts {
     connect: Duration,
     first_byte: Duration,
     between_bytes: Option<Duration>,
 }
 
-impl Default for Timeouts {
-    /// 10 s to connect, 5 min (the longest call) to the head of the response, any time between its bytes.
+impl Default for EgressTimeouts {
+    /// Returns 10 s to connect, 5 min (the longest call) to the head of the response, and no limit between
+    /// its bytes.
     fn default() -> Self {
         let (connect, first_byte) = (Duration::from_secs(10), Duration::from_secs(300));
         Self { connect, first_byte, between_bytes: None }
     }
 }
 
-impl Timeouts {
-    /// At most this long for name lookup, TCP and TLS together; above an hour is an hour.
+impl EgressTimeouts {
+    /// Sets the timeout of name lookup, TCP and TLS together. Values above an hour count as an hour.
     #[must_use]
     pub fn with_connect(mut self, connect: Duration) -> Self {
         self.connect = connect.min(LONGEST);
         self
     }
 
-    /// At most this long from writing the request to the head of its response; above an hour is an hour.
-    /// The wait for the first byte of a GET's body, where it has one of unknown length, is as long.
+    /// Sets the timeout from writing the request to the head of its response. Values above an hour count as
+    /// an hour. It also limits the wait for the first byte of a GET's body of unknown length.
     #[must_use]
     pub fn with_first_byte(mut self, first_byte: Duration) -> Self {
         self.first_byte = first_byte.min(LONGEST);
@@ -67,9 +68,9 @@ impl Timeouts {
     }
 }
 
-impl Timeouts {
-    /// At most this long for each next part of the response's body, while somebody waits for it; above an
-    /// hour is an hour.
+impl EgressTimeouts {
+    /// Sets the timeout of each next part of the response's body, which runs only while the part is awaited.
+    /// Values above an hour count as an hour.
     #[must_use]
     pub fn with_between_bytes(mut self, between_bytes: Duration) -> Self {
         self.between_bytes = Some(between_bytes.min(LONGEST));
@@ -77,60 +78,61 @@ impl Timeouts {
     }
 }
 
-/// The outgoing HTTP of one loaded connector: one policy, one pool of connections, shared with nobody.
+/// The HTTP client of one loaded connector, with its own policy and connection pool.
 ///
-/// HTTP/2 where the server speaks it over TLS, otherwise HTTP/1.1. No redirects (the guest sees them, and
-/// asks anew), no proxies, no decompression, no cookies. Dropping a future or a body stops what it was doing
-/// at once, connecting and uploading included, and nothing else.
+/// Uses HTTP/2 if the server supports it over TLS, otherwise HTTP/1.1. No redirects (the guest sees them and
+/// sends another request), no proxies, no decompression, no cookies. Dropping a future or a body cancels its
+/// own work at once, including connecting and uploading, and nothing else.
 #[derive(Clone)]
-pub struct Client {
+pub struct EgressClient {
     connector: Arc<Connector>,
-    policy: Arc<Policy>,
-    pool: Arc<Pool>,
+    policy: Arc<EgressPolicy>,
+    pool: Arc<ConnectionPool>,
 }
 
-impl fmt::Debug for Client {
+impl fmt::Debug for EgressClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("policy", &self.policy).finish_non_exhaustive()
     }
 }
 
-impl Client {
-    /// A client that reaches what `policy` allows. `tls` comes from [`default_tls`](super::default_tls).
+impl EgressClient {
+    /// Creates a client that reaches what `policy` allows. `tls` comes from
+    /// [`default_tls`](super::default_tls).
     #[must_use]
-    pub fn new(tls: Arc<Tls>, resolver: Arc<dyn Resolve>, policy: Policy) -> Self {
+    pub fn new(tls: Arc<Tls>, resolver: Arc<dyn Resolve>, policy: EgressPolicy) -> Self {
         let connector = Arc::new(Connector::new(tls, resolver));
         Self { connector, policy: Arc::new(policy), pool: Arc::default() }
     }
 
-    /// What it may reach.
+    /// Returns the policy.
     #[must_use]
-    pub fn policy(&self) -> &Policy {
+    pub fn policy(&self) -> &EgressPolicy {
         &self.policy
     }
 
-    /// Sends `request` to `target`, and returns the response once its head is there.
+    /// Sends `request` to `target`, and returns the response once its head has arrived.
     ///
-    /// `authorization` is added last, when everything else about the request is final. Of the request's URI
-    /// only path and query count, and `Host` is set here: both name the target.
+    /// `authorization` is added last, when everything else about the request is final. Only path and query of
+    /// the request's URI are used, and `Host` is set here: both name the target.
     ///
-    /// A connection is used again where one waits. A server may close it in that moment: only where the
-    /// request is handed back, which means that no byte of it was written, is it sent once more, on a new
-    /// connection. Any other failure is reported; whether to repeat it is for the caller to decide, who
-    /// knows whether the operation is idempotent.
+    /// An idle connection is reused. The server may close it at that moment, so the request is sent once more
+    /// on a new connection, but only if it is handed back, which means that no byte of it was written. Any
+    /// other failure is reported; the caller, which knows whether the operation is idempotent, decides about
+    /// a retry.
     ///
     /// # Errors
-    /// [`SendError::Refused`] where the policy does not allow the target, its address or the method,
-    /// [`SendError::RefusedAnswer`] for an answer that the guest must not have, [`SendError::Flawed`] for a request that is never sent, [`SendError::Limit`] for a message with too
-    /// large a head, [`SendError::Fault`] for everything that
-    /// goes wrong on the way.
+    /// [`SendError::Refused`] if the policy does not allow the target, its address or the method,
+    /// [`SendError::RefusedAnswer`] for a response that the guest must not have, [`SendError::Flawed`] for a
+    /// request that is never sent, [`SendError::Limit`] for a message with too large a head,
+    /// [`SendError::Fault`] for every failure on the way.
     pub async fn send<B>(
         &self,
         request: Request<B>,
-        target: &Target,
-        timeouts: &Timeouts,
+        target: &RequestTarget,
+        timeouts: &EgressTimeouts,
         authorization: &Authorization,
-        departure: Departure,
+        departure: RequestDeparture,
     ) -> Result<Response<ResponseBody>, SendError>
     where
         B: Body<Data = Bytes> + Send + 'static,
@@ -146,17 +148,19 @@ impl Client {
         loop {
             let (found, reused) = self.connection(&key, deadline).await?;
             let unanswered = match found {
-                Found::Own(connection) => {
+                Checkout::Own(connection) => {
                     match connection.exchange(request, &upload, timeouts.first_byte).await {
                         Ok((response, connection)) => {
-                            let lease = Lease { connection, key, pool: Arc::clone(&self.pool), upload };
+                            let lease =
+                                ConnectionLease { connection, key, pool: Arc::clone(&self.pool), upload };
                             let body = |_: &HeaderMap, incoming| ResponseBody::http1(incoming, lease);
                             return receive(response, timeouts, carries, body);
                         }
                         Err(unanswered) => unanswered,
                     }
                 }
-                Found::Shared(share) => match exchange(share, request, &upload, timeouts.first_byte).await {
+                Checkout::Shared(share) => match exchange(share, request, &upload, timeouts.first_byte).await
+                {
                     Ok((response, running)) => {
                         let body =
                             |headers: &HeaderMap, incoming| ResponseBody::http2(incoming, running, headers);
@@ -166,19 +170,22 @@ impl Client {
                 },
             };
             request = match unanswered {
-                Unanswered::Unsent(request, _) if reused => *request,
-                Unanswered::Unsent(_, code) => {
-                    return Err(NetworkFaultParts { phase: Phase::Send, code, request_sent: false }.into());
+                ExchangeError::Unsent(request, _) if reused => *request,
+                ExchangeError::Unsent(_, code) => {
+                    return Err(
+                        NetworkFaultParts { phase: RequestPhase::Send, code, request_sent: false }.into()
+                    );
                 }
-                Unanswered::Failed(error) => return Err(error),
+                ExchangeError::Failed(error) => return Err(error),
             };
         }
     }
 
-    /// A connection for one more request, and whether it served one before.
+    /// Returns a connection for one more request, and whether it served one before.
     ///
-    /// Where one connection may do for all, only one request at a time connects, and the others wait for it.
-    async fn connection(&self, key: &PoolKey, deadline: Instant) -> Result<(Found, bool), SendError> {
+    /// If one connection may serve all requests, only one request at a time connects, and the others wait for
+    /// it.
+    async fn connection(&self, key: &PoolKey, deadline: Instant) -> Result<(Checkout, bool), SendError> {
         if let Some(found) = self.waiting(key).await {
             return Ok((found, true));
         }
@@ -190,7 +197,8 @@ impl Client {
                 SendError::from(NetworkFaultParts { phase, code, request_sent: false })
             };
             held = Some(timeout_at(deadline, turn.turn()).await.map_err(late)?);
-            // Whoever had the turn before may have found a connection for all, or that there is none.
+            // The request that connected before may have opened a shared connection, or found that the server
+            // has none.
             if let Some(found) = self.waiting(key).await {
                 return Ok((found, true));
             }
@@ -198,51 +206,54 @@ impl Client {
                 held = None;
             }
         }
-        let (target, own) = (&key.target, Progress::default());
+        let (target, own) = (&key.target, ConnectProgress::default());
         let progress = turn.as_deref().unwrap_or(&own);
         let found = match self.connector.open(&self.policy, target, deadline, progress).await? {
-            Opened::Http1(connection) => {
+            OpenedConnection::Http1(connection) => {
                 self.pool.one_at_a_time(target);
-                Found::Own(connection)
+                Checkout::Own(connection)
             }
-            Opened::Http2(connection) => {
-                let over =
-                    |()| NetworkFaultParts { phase: Phase::Send, code: code::CLOSED, request_sent: false };
-                Found::Shared(self.pool.share(key, connection).ok_or(()).map_err(over)?)
+            OpenedConnection::Http2(connection) => {
+                let over = |()| NetworkFaultParts {
+                    phase: RequestPhase::Send,
+                    code: code::CLOSED,
+                    request_sent: false,
+                };
+                Checkout::Shared(self.pool.share(key, connection).ok_or(()).map_err(over)?)
             }
         };
         drop(held);
         Ok((found, false))
     }
 
-    /// A connection from the pool that is ready.
-    async fn waiting(&self, key: &PoolKey) -> Option<Found> {
+    /// Returns a ready connection from the pool.
+    async fn waiting(&self, key: &PoolKey) -> Option<Checkout> {
         loop {
             match self.pool.take(key)? {
-                Found::Own(mut connection) => {
+                Checkout::Own(mut connection) => {
                     if let Ok(Ok(())) = timeout(READY, connection.sender.ready()).await {
-                        return Some(Found::Own(connection));
+                        return Some(Checkout::Own(connection));
                     }
                 }
-                shared @ Found::Shared(_) => return Some(shared),
+                shared @ Checkout::Shared(_) => return Some(shared),
             }
         }
     }
 }
 
-/// Checks the head of a response, and hands it on with what reads its body.
+/// Checks the head of a response, and returns it with the reader of its body.
 ///
-/// `carries` is the target where the request carried a credential: then a part of an answer is refused, since a
-/// secret that comes in pieces is found in none of them.
+/// `carries` is the target if the request carried a credential. Then a partial response is rejected: a secret
+/// that is split over several responses is found in none of them.
 fn receive<I>(
     response: Response<I>,
-    timeouts: &Timeouts,
-    carries: Option<&Target>,
+    timeouts: &EgressTimeouts,
+    carries: Option<&RequestTarget>,
     body: impl FnOnce(&HeaderMap, I) -> ResponseBody,
 ) -> Result<Response<ResponseBody>, SendError> {
     let (mut head, incoming) = response.into_parts();
-    let fault = |code| NetworkFaultParts { phase: Phase::Response, code, request_sent: true };
-    // Nobody asked for another protocol.
+    let fault = |code| NetworkFaultParts { phase: RequestPhase::Response, code, request_sent: true };
+    // The request asked for no other protocol.
     if head.status == StatusCode::SWITCHING_PROTOCOLS {
         return Err(fault(code::MALFORMED_RESPONSE).into());
     }

@@ -1,9 +1,9 @@
-//! One HTTP/1.1 connection: whoever holds it owns it, and dropping it ends it at once.
+//! One HTTP/1.1 connection with a single owner. Dropping it closes it at once.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use cofferdam_core::failure::{LimitHit, LimitKind, Phase};
+use cofferdam_core::failure::{LimitHit, LimitKind, RequestPhase};
 use cofferdam_core::limits::{HEADER_BYTES, RESPONSE_FIELDS};
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -14,65 +14,67 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::fault::{NetworkFaultParts, SendError, classify, code};
-use super::outgoing::{RequestBody, Upload};
-use super::stream::{Meter, Metered};
+use super::outgoing::{RequestBody, UploadState};
+use super::stream::{CountingIo, IoCounters};
 
-/// A connection with at most one request under way.
+/// A connection with at most one request in flight.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct Http1Connection {
     pub(super) sender: http1::SendRequest<RequestBody>,
-    meter: Arc<Meter>,
+    meter: Arc<IoCounters>,
     driver: JoinHandle<()>,
 }
 
-/// Why a request has no response.
-pub(super) enum Unanswered {
-    /// The connection cannot take it, for this reason, and no byte of it was written: here it is again.
+/// The reason why a request has no response.
+pub(super) enum ExchangeError {
+    /// The connection cannot take the request, for this reason. No byte of it was written, and it is
+    /// returned.
     Unsent(Box<Request<RequestBody>>, &'static str),
-    /// It failed.
+    /// The exchange failed.
     Failed(SendError),
 }
 
-impl Connection {
-    /// Starts HTTP on an open stream. Nothing is written yet.
-    pub(super) async fn open<S>(stream: Metered<S>) -> Result<Self, SendError>
+impl Http1Connection {
+    /// Starts HTTP on an open stream. Writes nothing yet.
+    pub(super) async fn open<S>(stream: CountingIo<S>) -> Result<Self, SendError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let meter = stream.meter();
         let mut http = http1::Builder::new();
-        // hyper's own limit of 100 fields stays: to name it would cost an allocation for each response.
+        // hyper's own limit of 100 fields stays: setting it would cost an allocation for each response.
         http.max_header_size(HEADER_BYTES).max_buf_size(2 * HEADER_BYTES);
         let (sender, connection) = http.handshake(TokioIo::new(stream)).await.map_err(|error| {
-            NetworkFaultParts { phase: Phase::Send, code: classify(&error), request_sent: false }
+            NetworkFaultParts { phase: RequestPhase::Send, code: classify(&error), request_sent: false }
         })?;
-        // An error reaches whoever waits for the response; of a connection that nobody uses it is no news.
+        // An error is reported to the request that waits for the response. On an unused connection it does
+        // not matter.
         let driver = tokio::spawn(async move { drop(connection.await) });
         Ok(Self { sender, meter, driver })
     }
 
-    /// Sends a request and waits for the head of its response, `within` that time.
+    /// Sends a request and waits up to `within` for the head of its response.
     pub(super) async fn exchange(
         mut self,
         request: Request<RequestBody>,
-        upload: &Upload,
+        upload: &UploadState,
         within: Duration,
-    ) -> Result<(Response<Incoming>, Self), Unanswered> {
+    ) -> Result<(Response<Incoming>, Self), ExchangeError> {
         let (before, read_before) = (self.meter.mark(), self.meter.read());
-        upload.departs().map_err(Unanswered::Failed)?;
+        upload.departs().map_err(ExchangeError::Failed)?;
         let code = match timeout(within, self.sender.try_send_request(request)).await {
             Ok(Ok(response)) => return Ok((response, self)),
             Ok(Err(mut error)) => match error.take_message() {
                 Some(unsent) => {
                     upload.stayed();
-                    return Err(Unanswered::Unsent(Box::new(unsent), classify(error.error())));
+                    return Err(ExchangeError::Unsent(Box::new(unsent), classify(error.error())));
                 }
                 None => classify(error.error()),
             },
             Err(_) => code::TIMEOUT,
         };
         let meter = self.stop().await;
-        Err(Unanswered::Failed(match code {
+        Err(ExchangeError::Failed(match code {
             code::HEADERS_TOO_LARGE => SendError::Limit(head_too_large(meter.read() - read_before)),
             _ => {
                 let request_sent = meter.mark() != before;
@@ -82,39 +84,39 @@ impl Connection {
         }))
     }
 
-    /// The bytes that came until now.
+    /// Returns the number of bytes read so far.
     #[cfg(test)]
     pub(super) fn bytes_read(&self) -> u64 {
         self.meter.read()
     }
 
-    /// Ends the connection and waits until nothing more can be written; what its meter then says is final.
+    /// Closes the connection and waits until nothing more can be written, so that its meter is final.
     ///
-    /// An error is reported before the driver is done: it may still flush what it had buffered.
-    async fn stop(mut self) -> Arc<Meter> {
+    /// An error is reported before the driver is done: it may still flush its buffer.
+    async fn stop(mut self) -> Arc<IoCounters> {
         self.driver.abort();
-        // Either it was cancelled or it had ended; both are what is wanted.
+        // The driver was cancelled or had ended; either is fine.
         let _ = (&mut self.driver).await;
         Arc::clone(&self.meter)
     }
 }
 
-impl Drop for Connection {
-    /// The driver holds the socket and the request's body: neither outlives the request that is given up.
+impl Drop for Http1Connection {
+    /// The driver holds the socket and the request's body: neither may outlive a cancelled request.
     fn drop(&mut self) {
         self.driver.abort();
     }
 }
 
-/// What is reported of a request without an answer: `written` says whether all of it that was handed over
-/// also went out.
+/// Builds the error of a request without a response: `written` tells whether everything that was handed over
+/// was also sent.
 pub(super) fn unanswered(
-    upload: &Upload,
+    upload: &UploadState,
     code: &'static str,
     request_sent: bool,
     written: bool,
 ) -> NetworkFaultParts {
-    let phase = if written && upload.finished() { Phase::Response } else { Phase::Send };
+    let phase = if written && upload.finished() { RequestPhase::Response } else { RequestPhase::Send };
     let code = if upload.failed() { code::REQUEST_BODY } else { code };
     if !request_sent {
         upload.stayed();
@@ -122,9 +124,10 @@ pub(super) fn unanswered(
     NetworkFaultParts { phase, code, request_sent }
 }
 
-/// The limit that the head of a response is over, after `read` bytes came: hyper does not say which.
+/// Returns the limit that the head of a response exceeds, after `read` bytes arrived: hyper does not report
+/// which one.
 ///
-/// hyper gives a head up when it holds [`HEADER_BYTES`] and has seen no end: so many bytes are too many, whatever
+/// hyper rejects a head when it holds [`HEADER_BYTES`] without an end. So many bytes are too many, whichever
 /// fields they are.
 fn head_too_large(read: u64) -> LimitHit {
     let most = HEADER_BYTES as u64;

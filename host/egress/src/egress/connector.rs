@@ -1,12 +1,13 @@
-//! From a target to an open connection: look up once, check every answer, connect to what was checked.
+//! Opens a connection to a target: looks the name up once, checks every address, and connects to a checked
+//! one.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cofferdam_core::failure::Phase;
-use cofferdam_model::manifest::Scheme;
+use cofferdam_core::failure::RequestPhase;
+use cofferdam_model::manifest::UrlScheme;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::sync::{OnceCell, Semaphore};
@@ -15,25 +16,26 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::authority::Target;
-use super::connection::Connection;
+use super::authority::RequestTarget;
+use super::connection::Http1Connection;
 use super::fault::{NetworkFaultParts, SendError, classify, code};
-use super::multiplexed::Multiplexed;
-use super::policy::Policy;
-use super::progress::Progress;
+use super::multiplexed::H2Connection;
+use super::policy::EgressPolicy;
+use super::progress::ConnectProgress;
 use super::resolve::{Resolve, ResolveError};
-use super::stream::Metered;
+use super::stream::CountingIo;
 use super::tls::{ConnectorTls, H2, NoRoots, Tls};
 
-/// Addresses that are tried for one name. A name with thousands of answers is no name of a service.
+/// The number of addresses that are tried for one name. No real service has a name with thousands of
+/// addresses.
 const ADDRESSES: usize = 16;
 
-/// The head start of an address over the next one, so that one dead address does not cost the whole
-/// timeout (RFC 8305).
+/// The head start of an address over the next one, so that one dead address does not cost the whole timeout
+/// (RFC 8305).
 const HEAD_START: Duration = Duration::from_millis(250);
 
-/// The lookups of one connector that may be under way. One that stalls cannot be interrupted everywhere: a
-/// connector whose names stall waits for its own, and takes nobody else's.
+/// The number of concurrent lookups of one connector. A stalled lookup cannot be interrupted everywhere: a
+/// connector with stalling names waits for its own lookups and does not use up those of others.
 const LOOKUPS: usize = 8;
 
 /// Opens connections for one connector.
@@ -44,10 +46,10 @@ pub(super) struct Connector {
     lookups: Arc<Semaphore>,
 }
 
-/// A new connection, which spoke nothing yet.
-pub(super) enum Opened {
-    Http1(Connection),
-    Http2(Multiplexed),
+/// A new connection on which nothing was sent yet.
+pub(super) enum OpenedConnection {
+    Http1(Http1Connection),
+    Http2(H2Connection),
 }
 
 impl Connector {
@@ -56,40 +58,43 @@ impl Connector {
         Self { tls, own_tls: OnceCell::new(), resolver, lookups }
     }
 
-    /// A new connection to `target`; lookup, TCP and TLS together have until `deadline`.
+    /// Opens a connection to `target`; `deadline` limits lookup, TCP and TLS together.
     ///
     /// The certificate is checked against the very name that the policy admitted and that was looked up.
     pub(super) async fn open(
         &self,
-        policy: &Policy,
-        target: &Target,
+        policy: &EgressPolicy,
+        target: &RequestTarget,
         deadline: Instant,
-        progress: &Progress,
-    ) -> Result<Opened, SendError> {
+        progress: &ConnectProgress,
+    ) -> Result<OpenedConnection, SendError> {
         let late = |phase| move |_| fault(phase, code::TIMEOUT);
-        progress.begin(Phase::Dns);
+        progress.begin(RequestPhase::Dns);
         let resolved = timeout_at(deadline, self.look_up(target)).await;
-        let addresses = checked(policy, target, resolved.map_err(late(Phase::Dns))?)?;
-        progress.begin(Phase::Connect);
-        let tcp = timeout_at(deadline, first_to_connect(&addresses)).await.map_err(late(Phase::Connect))?;
-        let tcp = tcp.map_err(|error| fault(Phase::Connect, classify(&error)))?;
-        // Small requests must not wait for an acknowledgement; a socket that cannot be told is no error.
+        let addresses = checked(policy, target, resolved.map_err(late(RequestPhase::Dns))?)?;
+        progress.begin(RequestPhase::Connect);
+        let tcp =
+            timeout_at(deadline, first_to_connect(&addresses)).await.map_err(late(RequestPhase::Connect))?;
+        let tcp = tcp.map_err(|error| fault(RequestPhase::Connect, classify(&error)))?;
+        // Small requests must not wait for an acknowledgement. A failure to set the option is harmless.
         let _ = tcp.set_nodelay(true);
-        if target.scheme() == Scheme::Http {
-            return Connection::open(Metered::plain(tcp)).await.map(Opened::Http1);
+        if target.scheme() == UrlScheme::Http {
+            return Http1Connection::open(CountingIo::plain(tcp)).await.map(OpenedConnection::Http1);
         }
-        progress.begin(Phase::Tls);
-        let secure = timeout_at(deadline, self.secure(target, tcp)).await.map_err(late(Phase::Tls))??;
+        progress.begin(RequestPhase::Tls);
+        let secure =
+            timeout_at(deadline, self.secure(target, tcp)).await.map_err(late(RequestPhase::Tls))??;
         let http2 = secure.get_ref().1.alpn_protocol() == Some(H2);
-        let stream = Metered::buffering(secure);
+        let stream = CountingIo::buffering(secure);
         match http2 {
-            true => Multiplexed::open(stream).await.map(Opened::Http2),
-            false => Connection::open(stream).await.map(Opened::Http1),
+            true => H2Connection::open(stream).await.map(OpenedConnection::Http2),
+            false => Http1Connection::open(stream).await.map(OpenedConnection::Http1),
         }
     }
 
-    /// Looks the name up. Who gives up leaves the lookup to end by itself, where it still counts.
-    async fn look_up(&self, target: &Target) -> Result<Vec<IpAddr>, ResolveError> {
+    /// Looks the name up. Cancelling leaves the lookup to end on its own; until then it counts towards the
+    /// limit.
+    async fn look_up(&self, target: &RequestTarget) -> Result<Vec<IpAddr>, ResolveError> {
         let lookups = Arc::clone(&self.lookups);
         let counted = lookups.acquire_owned().await.map_err(|_| ResolveError::Failed)?;
         let (resolver, host) = (Arc::clone(&self.resolver), target.host().to_owned());
@@ -99,30 +104,34 @@ impl Connector {
             answer
         });
         lookup.await.unwrap_or_else(|lost| match lost.try_into_panic() {
-            // A resolver that panics is the host's fault, and no answer of the network's.
+            // A panic of the resolver is a bug of the host, not a result of the network.
             Ok(panic) => std::panic::resume_unwind(panic),
             Err(_) => Err(ResolveError::Failed),
         })
     }
 
-    async fn secure(&self, target: &Target, tcp: TcpStream) -> Result<TlsStream<TcpStream>, SendError> {
+    async fn secure(
+        &self,
+        target: &RequestTarget,
+        tcp: TcpStream,
+    ) -> Result<TlsStream<TcpStream>, SendError> {
         let tls = self.own_tls.get_or_try_init(|| self.tls.for_connector()).await;
-        let tls = tls.map_err(|NoRoots| fault(Phase::Tls, code::TLS_NO_ROOTS))?;
+        let tls = tls.map_err(|NoRoots| fault(RequestPhase::Tls, code::TLS_NO_ROOTS))?;
         let name = ServerName::try_from(target.host().to_owned())
-            .map_err(|_| fault(Phase::Tls, code::TLS_CERTIFICATE))?;
+            .map_err(|_| fault(RequestPhase::Tls, code::TLS_CERTIFICATE))?;
         let secure = TlsConnector::from(Arc::clone(&tls.config)).connect(name, tcp).await;
         secure.map_err(|error| match tls_code(&error) {
-            code::TLS_UNKNOWN_ISSUER if tls.bare => fault(Phase::Tls, code::TLS_NO_ROOTS),
-            word => fault(Phase::Tls, word),
+            code::TLS_UNKNOWN_ISSUER if tls.bare => fault(RequestPhase::Tls, code::TLS_NO_ROOTS),
+            word => fault(RequestPhase::Tls, word),
         })
     }
 }
 
-fn fault(phase: Phase, code: &'static str) -> SendError {
+fn fault(phase: RequestPhase, code: &'static str) -> SendError {
     SendError::Fault(NetworkFaultParts { phase, code, request_sent: false })
 }
 
-/// Bytes that are not TLS fail the handshake, whatever their reader calls them.
+/// Bytes that are not TLS fail the handshake, whichever error their reader returns.
 fn tls_code(error: &io::Error) -> &'static str {
     match classify(error) {
         code::MALFORMED_RESPONSE | code::IO => code::TLS_HANDSHAKE,
@@ -130,18 +139,18 @@ fn tls_code(error: &io::Error) -> &'static str {
     }
 }
 
-/// The addresses that may be connected to, in the order of the answer.
+/// Returns the addresses that may be connected to, in the order of the response.
 ///
-/// An answer that mixes public and private addresses is cut to its public ones; one with nothing else is
-/// the refusal of its first address.
+/// A response that mixes public and private addresses is reduced to its public ones. If none remains, the
+/// denial of its first address is returned.
 fn checked(
-    policy: &Policy,
-    target: &Target,
+    policy: &EgressPolicy,
+    target: &RequestTarget,
     answer: Result<Vec<IpAddr>, ResolveError>,
 ) -> Result<Vec<SocketAddr>, SendError> {
     let answer = answer.map_err(|error| match error {
-        ResolveError::NotFound => fault(Phase::Dns, code::DNS_NOT_FOUND),
-        ResolveError::Failed => fault(Phase::Dns, code::DNS_FAILED),
+        ResolveError::NotFound => fault(RequestPhase::Dns, code::DNS_NOT_FOUND),
+        ResolveError::Failed => fault(RequestPhase::Dns, code::DNS_FAILED),
     })?;
     let (mut addresses, mut refused) = (Vec::new(), None);
     for ip in answer {
@@ -158,11 +167,11 @@ fn checked(
     match (addresses.is_empty(), refused) {
         (false, _) => Ok(addresses),
         (true, Some(refusal)) => Err(SendError::Refused(refusal)),
-        (true, None) => Err(fault(Phase::Dns, code::DNS_NOT_FOUND)),
+        (true, None) => Err(fault(RequestPhase::Dns, code::DNS_NOT_FOUND)),
     }
 }
 
-/// Tries the addresses in order, each with a head start; dropping it gives all of them up.
+/// Tries the addresses in order, each with a head start. Dropping the future cancels all of them.
 async fn first_to_connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     let mut attempts = JoinSet::new();
     let mut first_error = None;
@@ -192,7 +201,7 @@ mod tests {
     use cofferdam_model::manifest::HostGrant;
 
     fn check(answer: &[IpAddr]) -> Result<Vec<SocketAddr>, SendError> {
-        let policy = Policy::new(&[HostGrant::parse("service.test:443").unwrap()], &[]);
+        let policy = EgressPolicy::new(&[HostGrant::parse("service.test:443").unwrap()], &[]);
         let target = policy.decide(&"https://service.test".parse().unwrap(), None).unwrap();
         checked(&policy, &target, Ok(answer.to_vec()))
     }

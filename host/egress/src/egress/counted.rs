@@ -1,4 +1,4 @@
-//! Counts the bytes of a body as they flow, and ends it where a cap is exceeded.
+//! Counts the bytes of a body as they pass, and fails it at a cap.
 
 use std::fmt;
 use std::pin::Pin;
@@ -9,11 +9,11 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-/// A body that fails when it grows beyond its cap. Trailers count as their bytes on the wire.
+/// A body that fails when it exceeds its cap. Trailers count as their bytes on the wire.
 ///
-/// The frame that crosses the cap is not passed on. A body that announces more than its cap fails before
-/// its first byte.
-pub struct Counted<B> {
+/// The frame that crosses the cap is not passed on. A body that announces more than its cap fails before its
+/// first byte.
+pub struct LimitedBody<B> {
     body: B,
     cap: u64,
     seen: u64,
@@ -22,23 +22,23 @@ pub struct Counted<B> {
     ended: bool,
 }
 
-/// A counted body failed.
+/// The error of a counted body.
 #[derive(Debug, thiserror::Error)]
 pub enum CountedError<E> {
-    /// It has more bytes than its cap.
+    /// The body has more bytes than its cap.
     #[error("the body has {used} bytes or more; {cap} are allowed")]
     TooLarge {
-        /// What is allowed, in bytes.
+        /// The cap in bytes.
         cap: u64,
-        /// What it has, as far as it was read or announced, in bytes.
+        /// The size in bytes, as far as it was read or announced.
         used: u64,
     },
-    /// It failed itself.
+    /// The inner body failed.
     #[error(transparent)]
     Body(E),
 }
 
-impl<B> Counted<B> {
+impl<B> LimitedBody<B> {
     /// Counts `body` up to `cap` bytes. Every byte passed on is added to `total`, which may be shared by
     /// several bodies; `on_excess` is called once with the bytes used when the cap is exceeded.
     pub fn new(
@@ -59,13 +59,13 @@ impl<B> Counted<B> {
     }
 }
 
-impl<B> fmt::Debug for Counted<B> {
+impl<B> fmt::Debug for LimitedBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Counted").field("cap", &self.cap).field("seen", &self.seen).finish_non_exhaustive()
     }
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for Counted<B> {
+impl<B: Body<Data = Bytes> + Unpin> Body for LimitedBody<B> {
     type Data = Bytes;
     type Error = CountedError<B::Error>;
 
@@ -136,10 +136,10 @@ mod tests {
         }
     }
 
-    fn counted<B>(body: B, cap: u64) -> (Counted<B>, Arc<AtomicU64>, Arc<AtomicU64>) {
+    fn counted<B>(body: B, cap: u64) -> (LimitedBody<B>, Arc<AtomicU64>, Arc<AtomicU64>) {
         let (total, excess) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let mark = Arc::clone(&excess);
-        let body = Counted::new(body, cap, Arc::clone(&total), move |used| {
+        let body = LimitedBody::new(body, cap, Arc::clone(&total), move |used| {
             mark.fetch_add(used, Ordering::Relaxed);
         });
         (body, total, excess)

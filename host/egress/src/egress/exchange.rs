@@ -1,4 +1,4 @@
-//! One request on an HTTP/2 connection: its own stream, which is reset when the request is given up.
+//! One request on an HTTP/2 connection: its own stream, which is reset when the request is cancelled.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use cofferdam_core::failure::Phase;
+use cofferdam_core::failure::RequestPhase;
 use h2::{Reason, RecvStream, SendStream};
 use http::uri::{Authority, Parts, Scheme};
 use http::{HeaderMap, Request, Response, Uri, Version, header};
@@ -15,53 +15,54 @@ use http_body_util::BodyExt;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
-use super::connection::{Unanswered, unanswered};
+use super::connection::{ExchangeError, unanswered};
 use super::fault::{NetworkFaultParts, RequestFlaw, classify_stream, code};
-use super::multiplexed::Share;
-use super::outgoing::{RequestBody, Upload};
-use super::room::Place;
+use super::multiplexed::StreamLease;
+use super::outgoing::{RequestBody, UploadState};
+use super::room::StreamPermit;
 
-/// The upload of one request's body; dropped, it ends, and with the rest of its stream resets it.
+/// The upload of one request's body. Dropping it stops the upload and, with the rest of its stream, resets
+/// the stream.
 #[derive(Debug)]
-pub(super) struct Pump(JoinHandle<bool>);
+pub(super) struct BodyUpload(JoinHandle<bool>);
 
-impl Drop for Pump {
+impl Drop for BodyUpload {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-/// What a request needs to stay alive while its response is read.
+/// The state that keeps a request alive while its response is read.
 #[derive(Debug)]
-pub(super) struct Running {
-    pump: Option<Pump>,
-    _place: Arc<Place>,
+pub(super) struct ActiveStream {
+    pump: Option<BodyUpload>,
+    _place: Arc<StreamPermit>,
     #[cfg_attr(not(test), expect(dead_code, reason = "its end is what counts"))]
-    share: Share,
+    share: StreamLease,
 }
 
-impl Running {
-    /// Ends the upload. The stream counts as open until this is dropped.
+impl ActiveStream {
+    /// Stops the upload. The stream counts as open until this value is dropped.
     pub(super) fn stop_upload(&mut self) {
         self.pump = None;
     }
 }
 
 #[cfg(test)]
-impl Running {
-    /// The bytes that came over the connection until now.
+impl ActiveStream {
+    /// Returns the number of bytes read from the connection so far.
     pub(super) fn bytes_read(&self) -> u64 {
         self.share.connection().meter.read()
     }
 }
 
-/// Marks the connection as silent if a request on it is given up and not one byte came meanwhile.
-struct Listening<'a> {
-    share: &'a Share,
+/// Marks the connection as silent if a request on it is cancelled and not one byte arrived meanwhile.
+struct SilenceGuard<'a> {
+    share: &'a StreamLease,
     read_before: u64,
 }
 
-impl Drop for Listening<'_> {
+impl Drop for SilenceGuard<'_> {
     fn drop(&mut self) {
         let connection = self.share.connection();
         if connection.meter.read() == self.read_before {
@@ -70,43 +71,43 @@ impl Drop for Listening<'_> {
     }
 }
 
-/// Sends a request when the server has room for it, and waits for the head of its response, both `within`
-/// that time.
+/// Sends a request when the server accepts another stream, and waits for the head of its response, both
+/// limited by `within`.
 pub(super) async fn exchange(
-    share: Share,
+    share: StreamLease,
     request: Request<RequestBody>,
-    upload: &Arc<Upload>,
+    upload: &Arc<UploadState>,
     within: Duration,
-) -> Result<(Response<RecvStream>, Running), Unanswered> {
+) -> Result<(Response<RecvStream>, ActiveStream), ExchangeError> {
     let deadline = Instant::now() + within;
-    let listening = Listening { share: &share, read_before: share.connection().meter.read() };
+    let listening = SilenceGuard { share: &share, read_before: share.connection().meter.read() };
     let place = match timeout_at(deadline, share.connection().place()).await {
         Ok(Some(place)) => Arc::new(place),
-        Ok(None) => return Err(Unanswered::Unsent(Box::new(request), code::CLOSED)),
+        Ok(None) => return Err(ExchangeError::Unsent(Box::new(request), code::CLOSED)),
         Err(_) => {
-            let (phase, code) = (Phase::Send, code::TIMEOUT);
-            return Err(Unanswered::Failed(NetworkFaultParts { phase, code, request_sent: false }.into()));
+            let (phase, code) = (RequestPhase::Send, code::TIMEOUT);
+            return Err(ExchangeError::Failed(NetworkFaultParts { phase, code, request_sent: false }.into()));
         }
     };
     let mut sender = share.connection().sender.clone();
     if let Err(error) = poll_fn(|cx| sender.poll_ready(cx)).await {
-        return Err(Unanswered::Unsent(Box::new(request), classify_stream(&error)));
+        return Err(ExchangeError::Unsent(Box::new(request), classify_stream(&error)));
     }
     let (head, body) = request.into_parts();
-    let head = in_http2(head).map_err(|flaw| Unanswered::Failed(flaw.into()))?;
+    let head = in_http2(head).map_err(|flaw| ExchangeError::Failed(flaw.into()))?;
     let before = share.connection().meter.mark();
     let promised = promised(head.headers());
-    upload.departs().map_err(Unanswered::Failed)?;
+    upload.departs().map_err(ExchangeError::Failed)?;
     let (response, stream) = sender.send_request(head, body.is_end_stream()).map_err(|error| {
         upload.stayed();
-        let (phase, code) = (Phase::Send, classify_stream(&error));
-        Unanswered::Failed(NetworkFaultParts { phase, code, request_sent: false }.into())
+        let (phase, code) = (RequestPhase::Send, classify_stream(&error));
+        ExchangeError::Failed(NetworkFaultParts { phase, code, request_sent: false }.into())
     })?;
     let mut pump = match body.is_end_stream() {
         true => None,
         false => {
             let (upload, place) = (Arc::clone(upload), Arc::clone(&place));
-            Some(Pump(tokio::spawn(async move {
+            Some(BodyUpload(tokio::spawn(async move {
                 let whole = pump(stream, body, promised, upload).await;
                 drop(place);
                 whole
@@ -131,19 +132,19 @@ pub(super) async fn exchange(
     let code = match answer.await {
         Ok(Ok(response)) => {
             drop(listening);
-            return Ok((response, Running { pump, _place: place, share }));
+            return Ok((response, ActiveStream { pump, _place: place, share }));
         }
         Ok(Err(code)) => code,
         Err(_) => code::TIMEOUT,
     };
     let meter = &share.connection().meter;
-    // What h2 has, it may still write for as long as the connection lives.
+    // Bytes that h2 has buffered may still be written for as long as the connection lives.
     let request_sent = !(share.connection().has_ended() && meter.mark() == before);
     let written = whole && request_sent && !meter.write_failed();
-    Err(Unanswered::Failed(unanswered(upload, code, request_sent, written).into()))
+    Err(ExchangeError::Failed(unanswered(upload, code, request_sent, written).into()))
 }
 
-/// The head as HTTP/2 has it: the server's name in the URI alone, and no field of the connection.
+/// Converts the head to HTTP/2: the server's name only in the URI, and no connection-specific fields.
 fn in_http2(head: http::request::Parts) -> Result<Request<()>, RequestFlaw> {
     let mut head = head;
     let host = head.headers.remove(header::HOST);
@@ -158,18 +159,19 @@ fn in_http2(head: http::request::Parts) -> Result<Request<()>, RequestFlaw> {
     Ok(Request::from_parts(head, ()))
 }
 
-/// The length that the head promises, which was checked to be one plain number.
+/// Returns the length that the head promises, which was already checked to be one plain number.
 fn promised(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// Sends the body as the server takes it; whether all of it was handed over. A body that fails, or is not
-/// what its head promised, resets the stream: the server must not take it for whole.
+/// Sends the body as fast as the server accepts it, and returns whether all of it was handed over. A body
+/// that fails, or differs from what its head promised, resets the stream: the server must not take it as
+/// complete.
 async fn pump(
     mut stream: SendStream<Bytes>,
     mut body: RequestBody,
     mut promised: Option<u64>,
-    upload: Arc<Upload>,
+    upload: Arc<UploadState>,
 ) -> bool {
     loop {
         let frame = tokio::select! {
@@ -201,7 +203,7 @@ async fn pump(
     }
 }
 
-/// Sends `data` in the pieces that the server has room for; none if the stream ended.
+/// Sends `data` in pieces that fit the server's window; returns `None` if the stream ended.
 async fn send_all(stream: &mut SendStream<Bytes>, mut data: Bytes, end: bool) -> Option<()> {
     while !data.is_empty() {
         stream.reserve_capacity(data.len());

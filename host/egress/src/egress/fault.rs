@@ -1,40 +1,40 @@
-//! How a request fails, told apart by type: how far it came, why, and whether anything of it left.
+//! The failures of a request by type: the phase, the cause, and whether anything was sent.
 
 use std::error::Error;
 use std::io;
 
-use cofferdam_core::failure::{Denial, LimitHit, Phase};
+use cofferdam_core::failure::{Denial, LimitHit, RequestPhase};
 use rustls::{AlertDescription, CertificateError, InvalidMessage, PeerIncompatible};
 
-/// What the gate saw of a request that got no (whole) answer; the parts of a `NetworkFault`.
+/// The gate's observations of a request that got no (complete) response; the parts of a `NetworkFault`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the request failed in the {} phase ({code})", .phase.name())]
 pub struct NetworkFaultParts {
-    /// How far it came.
-    pub phase: Phase,
-    /// The finer word: one of the constants of [`code`].
+    /// The phase that the request had reached.
+    pub phase: RequestPhase,
+    /// The detailed code: one of the constants of [`code`].
     pub code: &'static str,
-    /// Whether any byte of the request may have left this machine. False only where that is certain.
+    /// True if a byte of the request may have left this machine; false only if certainly none did.
     pub request_sent: bool,
 }
 
-/// The words of [`NetworkFaultParts::code`].
+/// The values of [`NetworkFaultParts::code`].
 pub mod code {
     /// The name does not exist, or has no address.
     pub const DNS_NOT_FOUND: &str = "dns_not_found";
-    /// The name could not be looked up now.
+    /// The lookup failed temporarily.
     pub const DNS_FAILED: &str = "dns_failed";
     /// Nothing listens at the address.
     pub const REFUSED: &str = "refused";
-    /// There is no way to the address.
+    /// There is no route to the address.
     pub const UNREACHABLE: &str = "unreachable";
-    /// The time for connecting, or for the first byte of the response, is over.
+    /// The timeout for connecting, or for the first byte of the response, has passed.
     pub const TIMEOUT: &str = "timeout";
-    /// The peer broke the connection off, or (HTTP/2) this request alone.
+    /// The peer reset the connection or (HTTP/2) only this request's stream.
     pub const RESET: &str = "reset";
-    /// The peer closed the connection before it had answered whole.
+    /// The peer closed the connection before the response was complete.
     pub const CLOSED: &str = "closed";
-    /// The server says that it did not process the request, which had reached it.
+    /// The server received the request and reports that it did not process it.
     pub const NOT_PROCESSED: &str = "not_processed";
     /// The server's certificate, or one above it, is no longer valid (or this machine's clock is wrong).
     pub const TLS_EXPIRED: &str = "tls_expired";
@@ -42,13 +42,13 @@ pub mod code {
     pub const TLS_NOT_YET_VALID: &str = "tls_not_yet_valid";
     /// The server's certificate is for other names.
     pub const TLS_WRONG_HOST: &str = "tls_wrong_host";
-    /// The server's certificate is of an issuer that this host does not believe.
+    /// The server's certificate has an issuer that this host does not trust.
     pub const TLS_UNKNOWN_ISSUER: &str = "tls_unknown_issuer";
-    /// The server's certificate does not hold for another reason.
+    /// The server's certificate is invalid for another reason.
     pub const TLS_CERTIFICATE: &str = "tls_certificate";
     /// This machine has no certificate authorities, so that no certificate can be checked.
     pub const TLS_NO_ROOTS: &str = "tls_no_roots";
-    /// The server has neither TLS 1.2 nor 1.3.
+    /// The server supports neither TLS 1.2 nor 1.3.
     pub const TLS_PROTOCOL_VERSION: &str = "tls_protocol_version";
     /// The server answered the TLS hello with something that is not TLS.
     pub const NOT_TLS: &str = "not_tls";
@@ -64,7 +64,7 @@ pub mod code {
     pub const IO: &str = "io";
 }
 
-/// What the operator can do about a fault with this word, where it may be this machine's own.
+/// Returns the operator's remedy for a fault with this code, if the cause may be this machine.
 #[must_use]
 pub fn remedy(word: &str) -> Option<&'static str> {
     match word {
@@ -86,44 +86,45 @@ pub fn remedy(word: &str) -> Option<&'static str> {
     }
 }
 
-/// Why [`Client::send`](super::Client::send) has no response.
+/// The reason why [`EgressClient::send`](super::EgressClient::send) has no response.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
-    /// It is not allowed; nothing was sent. A denial: the call ends.
+    /// The request is not allowed and was not sent. A denial: the call ends.
     #[error(transparent)]
     Refused(#[from] Denial),
-    /// The request was sent, and its answer is not passed on. A denial: the call ends.
+    /// The request was sent, and its response is not passed on. A denial: the call ends.
     #[error(transparent)]
     RefusedAnswer(Denial),
-    /// The guest built a request that is never sent; nothing was sent. The guest's error.
+    /// The guest built a request that is never sent. Nothing was sent. It is the guest's error.
     #[error(transparent)]
     Flawed(#[from] RequestFlaw),
-    /// The request or its answer is larger than a message may be: a limit, and the call ends.
+    /// The request or its response exceeds a size limit, and the call ends.
     #[error("the {} limit was hit", .0.limit.name())]
     Limit(LimitHit),
-    /// Its observer prevented it, since the attempt was judged already. Nothing was sent.
+    /// The observer prevented the request, since the attempt's outcome was already decided. Nothing was sent.
     #[error("the request came too late")]
     Over,
-    /// It failed on its way.
+    /// The request failed on its way.
     #[error(transparent)]
     Fault(#[from] NetworkFaultParts),
 }
 
-/// A request that could be read in two ways, or that no server should get from a connector.
+/// A request that is ambiguous, or that no server should get from a connector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RequestFlaw {
     /// More than one `Content-Length`, one that is no plain number, or one that contradicts the body.
     #[error("Content-Length must be one plain number that is the body's length")]
     ContentLength,
-    /// The path would be taken for a whole URL.
+    /// The path would be taken for an absolute URL.
     #[error("the path must begin with `/`")]
     Path,
-    /// What it carries of credentials does not fit into it, or it cannot be signed.
+    /// Its credentials do not fit into it, or it cannot be signed.
     #[error("the request cannot carry its credential")]
     Credential,
 }
 
-/// The word for an error of connecting, writing or reading, from the innermost cause that says anything.
+/// Returns the code for an error of connecting, writing or reading, from the innermost cause that tells
+/// anything.
 pub(super) fn classify(error: &(dyn Error + 'static)) -> &'static str {
     let mut word = code::IO;
     let mut next = Some(error);
@@ -140,7 +141,7 @@ pub(super) fn classify(error: &(dyn Error + 'static)) -> &'static str {
     word
 }
 
-/// `io::Error` hides its own inner error from `source`.
+/// Returns the inner error, which `io::Error` hides from `source`.
 fn inner<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
     match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
         Some(inner) => Some(inner),
@@ -172,15 +173,15 @@ fn classify_tls(error: &rustls::Error) -> &'static str {
     }
 }
 
-/// The word for an error of one HTTP/2 stream.
+/// Returns the code for an error of one HTTP/2 stream.
 pub(super) fn classify_stream(error: &h2::Error) -> &'static str {
     if let Some(error) = error.get_io() {
-        // What h2 makes of an end of the connection at which nobody should stop.
+        // h2 reports the end of a connection as a broken pipe.
         return if error.kind() == io::ErrorKind::BrokenPipe { code::CLOSED } else { classify(error) };
     }
     match error.reason() {
         _ if error.is_library() => code::MALFORMED_RESPONSE,
-        // Of a GOAWAY only the requests hear that the server will not look at.
+        // h2 reports a GOAWAY only to the requests that the server will not process.
         _ if error.is_remote() && error.is_go_away() => code::NOT_PROCESSED,
         Some(h2::Reason::REFUSED_STREAM) if error.is_remote() => code::NOT_PROCESSED,
         _ if error.is_remote() => code::RESET,
@@ -213,7 +214,7 @@ fn classify_io(error: &io::Error, outer: &'static str) -> &'static str {
         io::ErrorKind::HostUnreachable
         | io::ErrorKind::NetworkUnreachable
         | io::ErrorKind::AddrNotAvailable => code::UNREACHABLE,
-        // What a decoder of chunks, or rustls, says of bytes that make no sense.
+        // The error of the chunk decoder, or of rustls, for malformed bytes.
         io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => code::MALFORMED_RESPONSE,
         _ => outer,
     }

@@ -1,4 +1,4 @@
-//! The header fields that a guest may set, the ones that it may see, and how many bytes they are.
+//! The header fields that a guest may set, those that it may see, and their size in bytes.
 
 use http::{HeaderMap, HeaderName, Method, Uri, header};
 
@@ -7,18 +7,18 @@ use GuestRule::{Free, HostsOwn, Judged, NotWithCredential};
 /// The rule for one field of a guest's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuestRule {
-    /// A guest may set it.
+    /// A guest may set the field.
     Free,
-    /// A guest may set it; the host judges or replaces its value, so it has one spelling only.
+    /// A guest may set the field; the host judges or replaces its value, so only one spelling is allowed.
     Judged,
-    /// A guest may set it; a request that carries a credential goes out without it.
+    /// A guest may set the field, but it is removed from a request that carries a credential.
     NotWithCredential,
-    /// No guest may set it.
+    /// No guest may set the field.
     HostsOwn,
 }
 
 impl GuestRule {
-    /// The rule in a few words, as the documentation lists it.
+    /// Returns the rule in a few words, as the documentation lists it.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -107,9 +107,9 @@ const TRACE: &str = "it names a trace";
 /// it has seen them.
 const TRAILERS: [&str; 3] = ["baggage", "traceparent", "tracestate"];
 
-/// Whether a guest may set `name` on a request.
+/// Returns whether a guest may set `name` on a request.
 ///
-/// Some servers read `_` as `-`, so a name with `_` must not become one that the host refuses or judges.
+/// Some servers read `_` as `-`, so a name with `_` must not become one that the host rejects or judges.
 #[must_use]
 pub fn guest_may_set(name: &HeaderName) -> bool {
     match rule(name) {
@@ -156,20 +156,20 @@ fn matches(field: &str, name: &HeaderName) -> bool {
     }
 }
 
-/// Removes what a guest may not see of a response: cookies are a session that outlives the call.
+/// Removes the fields that a guest may not see from a response: cookies are a session that outlives the call.
 pub(super) fn hide_from_guest(headers: &mut HeaderMap) {
     headers.remove(header::SET_COOKIE);
     headers.remove("set-cookie2");
 }
 
-/// The bytes of a request's first line as HTTP/1.1 writes it: method, path and query, version, line end.
+/// Returns the size of a request's first line in HTTP/1.1: method, path and query, version, line end.
 #[must_use]
 pub fn line_bytes(method: &Method, uri: &Uri) -> usize {
     let path = uri.path_and_query().map_or(1, |path| path.as_str().len().max(1));
     method.as_str().len() + path + "  HTTP/1.1\r\n".len()
 }
 
-/// The bytes of all fields as they go over the wire: name, colon, space, value, line end.
+/// Returns the size of all fields on the wire: name, colon, space, value, line end.
 #[must_use]
 pub fn header_bytes(headers: &HeaderMap) -> usize {
     headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum()
@@ -255,15 +255,15 @@ mod tests {
         listed.dedup();
         assert_eq!(listed.len(), REQUEST_FIELDS.len());
         assert!(REQUEST_FIELDS.iter().all(|(.., reason)| !reason.is_empty()));
-        let docs = include_str!("../../../../docs/network.md");
+        let docs = include_str!("../../../../docs/reference/network.md");
         for (field, rule, reason) in REQUEST_FIELDS {
             let row = format!("| `{field}` | {} | {reason} |", rule.words());
-            assert!(docs.contains(&row), "docs/network.md has no row {row}");
+            assert!(docs.contains(&row), "docs/reference/network.md has no row {row}");
         }
         let rows = docs.lines().filter(|line| line.ends_with(" |") && line.starts_with("| `"));
         let rules = [Free, Judged, NotWithCredential, HostsOwn].map(|rule| format!("| {} |", rule.words()));
         let rows = rows.filter(|line| rules.iter().any(|rule| line.contains(rule)));
-        assert_eq!(rows.count(), REQUEST_FIELDS.len(), "docs/network.md has a row too many");
+        assert_eq!(rows.count(), REQUEST_FIELDS.len(), "docs/reference/network.md has a row too many");
     }
 
     #[test]

@@ -1,20 +1,20 @@
-//! A `host:port` that the operator names, in the spelling of targets.
+//! A `host:port` that the operator configures, in the canonical form of targets.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::authority::{canonical_host, parse_port, split};
 
-/// One exact host and port, whatever the scheme.
+/// One exact host and port for any scheme.
 ///
-/// The host may be a name or an address (IPv6 in brackets); there are no wildcards and no ranges.
+/// The host may be a name or an address (IPv6 in brackets). There are no wildcards and no ranges.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HostPort {
     host: String,
     port: u16,
 }
 
-/// A text that is no `host:port`.
+/// The error for a text that is not a valid `host:port`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a host:port ({reason}); write it like localhost:8080 or [::1]:8080")]
 pub struct HostPortError {
@@ -23,7 +23,7 @@ pub struct HostPortError {
 }
 
 impl HostPort {
-    /// Reads `host:port`; upper case is folded and one trailing dot dropped.
+    /// Parses `host:port`. Upper case is folded and one trailing dot dropped.
     ///
     /// # Errors
     /// Anything else, with the reason.
@@ -36,13 +36,13 @@ impl HostPort {
         read().map_err(|reason| HostPortError { text: cofferdam_core::failure::ascii_line(text, 80), reason })
     }
 
-    /// The name in lower case, or an address.
+    /// Returns the name in lower case, or an address.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The port; never 0.
+    /// Returns the port, which is never 0.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port

@@ -1,4 +1,4 @@
-//! A response's body, which holds its connection, or its share in one, until it is read whole.
+//! The body of a response. It holds its connection, or its share of one, until it is completely read.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use cofferdam_core::failure::Phase;
+use cofferdam_core::failure::RequestPhase;
 use cofferdam_core::limits::{HEADER_BYTES, RESPONSE_FIELDS};
 use h2::RecvStream;
 use http::{HeaderMap, header};
@@ -14,47 +14,47 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::connection::Connection;
-use super::exchange::Running;
+use super::connection::Http1Connection;
+use super::exchange::ActiveStream;
 use super::fault::{NetworkFaultParts, classify, classify_stream, code};
 use super::headers::{header_bytes, hide_from_guest};
-use super::outgoing::Upload;
-use super::pool::{Pool, PoolKey};
+use super::outgoing::UploadState;
+use super::pool::{ConnectionPool, PoolKey};
 
-/// The body of a response, streamed. Read to its end it gives its connection back to the pool; dropped
-/// before that it ends its connection (of HTTP/2: its stream), together with what is left of the request's
-/// own body.
+/// The streamed body of a response. Reading it to its end returns its connection to the pool. Dropping it
+/// before that closes its connection (HTTP/2: its stream), together with the rest of the request's own body.
 #[derive(Debug)]
 pub struct ResponseBody {
-    source: Source,
-    patience: Option<Patience>,
+    source: BodySource,
+    patience: Option<ReadTimeout>,
 }
 
 #[derive(Debug)]
-enum Source {
-    Http1 { incoming: Incoming, lease: Option<Lease> },
-    Http2 { incoming: RecvStream, running: Option<Running>, left: Option<u64> },
+enum BodySource {
+    Http1 { incoming: Incoming, lease: Option<ConnectionLease> },
+    Http2 { incoming: RecvStream, running: Option<ActiveStream>, left: Option<u64> },
 }
 
-/// An HTTP/1.1 connection on loan from the pool it goes back to.
+/// An HTTP/1.1 connection on loan from its pool.
 #[derive(Debug)]
-pub(super) struct Lease {
-    pub(super) connection: Connection,
+pub(super) struct ConnectionLease {
+    pub(super) connection: Http1Connection,
     pub(super) key: PoolKey,
-    pub(super) pool: Arc<Pool>,
-    pub(super) upload: Arc<Upload>,
+    pub(super) pool: Arc<ConnectionPool>,
+    pub(super) upload: Arc<UploadState>,
 }
 
-/// How long the next bytes may take.
+/// The timeout of the next bytes.
 #[derive(Debug)]
-struct Patience {
+struct ReadTimeout {
     within: Duration,
     timer: Pin<Box<Sleep>>,
     waiting: bool,
 }
 
-impl Lease {
-    /// A server may answer before it has the whole request; such a connection has no clean end.
+impl ConnectionLease {
+    /// Returns the connection to the pool, unless the response came before the whole request was sent: such a
+    /// connection has no clean end.
     fn give_back(self) {
         if self.upload.finished() {
             self.pool.put(self.key, self.connection);
@@ -63,43 +63,45 @@ impl Lease {
 }
 
 impl ResponseBody {
-    /// A body that comes over HTTP/1.1.
-    pub(super) fn http1(incoming: Incoming, lease: Lease) -> Self {
-        let mut source = Source::Http1 { incoming, lease: Some(lease) };
+    /// Creates a body that is read over HTTP/1.1.
+    pub(super) fn http1(incoming: Incoming, lease: ConnectionLease) -> Self {
+        let mut source = BodySource::Http1 { incoming, lease: Some(lease) };
         source.note_end();
         Self { source, patience: None }
     }
 
-    /// A body that comes over HTTP/2, with the fields of its head.
-    pub(super) fn http2(incoming: RecvStream, running: Running, headers: &HeaderMap) -> Self {
-        // h2 holds the body to it.
+    /// Creates a body that is read over HTTP/2; `headers` are those of its head.
+    pub(super) fn http2(incoming: RecvStream, running: ActiveStream, headers: &HeaderMap) -> Self {
+        // h2 enforces this length.
         let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
         let left = if incoming.is_end_stream() { Some(0) } else { length };
-        let mut source = Source::Http2 { incoming, running: Some(running), left };
+        let mut source = BodySource::Http2 { incoming, running: Some(running), left };
         source.note_end();
         Self { source, patience: None }
     }
 
-    /// The same body, which fails where its next bytes take longer than `within`.
+    /// Returns the same body, which fails if its next bytes take longer than `within`.
     pub(super) fn with_patience(mut self, within: Option<Duration>) -> Self {
         self.patience =
-            within.map(|within| Patience { within, timer: Box::pin(sleep(within)), waiting: false });
+            within.map(|within| ReadTimeout { within, timer: Box::pin(sleep(within)), waiting: false });
         self
     }
 }
 
 #[cfg(test)]
 impl ResponseBody {
-    /// The bytes that came over its connection until now; 0 once it is given back.
+    /// Returns the number of bytes read from its connection; 0 once the connection is returned.
     pub(super) fn connection_bytes(&self) -> u64 {
         match &self.source {
-            Source::Http1 { lease, .. } => lease.as_ref().map_or(0, |lease| lease.connection.bytes_read()),
-            Source::Http2 { running, .. } => running.as_ref().map_or(0, Running::bytes_read),
+            BodySource::Http1 { lease, .. } => {
+                lease.as_ref().map_or(0, |lease| lease.connection.bytes_read())
+            }
+            BodySource::Http2 { running, .. } => running.as_ref().map_or(0, ActiveStream::bytes_read),
         }
     }
 }
 
-impl Source {
+impl BodySource {
     fn note_end(&mut self) {
         match self {
             Self::Http1 { incoming, lease } if incoming.is_end_stream() => {
@@ -115,7 +117,7 @@ impl Source {
     fn abandon(&mut self) {
         match self {
             Self::Http1 { lease, .. } => *lease = None,
-            // The stream itself is reset when the body is dropped.
+            // Dropping the body resets the stream itself.
             Self::Http2 { running, .. } => {
                 if let Some(running) = running {
                     running.stop_upload();
@@ -132,7 +134,7 @@ impl Source {
             }
             Self::Http2 { incoming, left, .. } => Poll::Ready(match ready!(incoming.poll_data(cx)) {
                 Some(Ok(data)) => {
-                    // Only now may the server send as much again.
+                    // The server may send the same amount again only now.
                     let _ = incoming.flow_control().release_capacity(data.len());
                     *left = left.map(|left| left.saturating_sub(data.len() as u64));
                     Some(Ok(Frame::data(data)))
@@ -147,7 +149,8 @@ impl Source {
     }
 }
 
-/// The frame as the guest may have it: trailers within the limits of a head, and without its secrets.
+/// Checks a frame for the guest: trailers must be within the limits of a head, and lose the fields that are
+/// hidden from guests.
 fn checked(mut frame: Frame<Bytes>) -> Result<Frame<Bytes>, &'static str> {
     if let Some(trailers) = frame.trailers_mut() {
         if trailers.len() as u64 > RESPONSE_FIELDS || header_bytes(trailers) > HEADER_BYTES {
@@ -158,8 +161,8 @@ fn checked(mut frame: Frame<Bytes>) -> Result<Frame<Bytes>, &'static str> {
     Ok(frame)
 }
 
-impl Patience {
-    /// Ready when the next bytes took too long.
+impl ReadTimeout {
+    /// Returns ready when the next bytes took too long.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if !self.waiting {
             self.waiting = true;
@@ -197,16 +200,16 @@ impl Body for ResponseBody {
             }
             Some(Err(code)) => {
                 self.source.abandon();
-                Some(Err(NetworkFaultParts { phase: Phase::Response, code, request_sent: true }))
+                Some(Err(NetworkFaultParts { phase: RequestPhase::Response, code, request_sent: true }))
             }
             None => {
                 match &mut self.source {
-                    Source::Http1 { lease, .. } => {
+                    BodySource::Http1 { lease, .. } => {
                         if let Some(lease) = lease.take() {
                             lease.give_back();
                         }
                     }
-                    Source::Http2 { running, .. } => *running = None,
+                    BodySource::Http2 { running, .. } => *running = None,
                 }
                 None
             }
@@ -215,15 +218,15 @@ impl Body for ResponseBody {
 
     fn is_end_stream(&self) -> bool {
         match &self.source {
-            Source::Http1 { incoming, .. } => incoming.is_end_stream(),
-            Source::Http2 { incoming, .. } => incoming.is_end_stream(),
+            BodySource::Http1 { incoming, .. } => incoming.is_end_stream(),
+            BodySource::Http2 { incoming, .. } => incoming.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.source {
-            Source::Http1 { incoming, .. } => incoming.size_hint(),
-            Source::Http2 { left, .. } => left.map_or_else(SizeHint::default, SizeHint::with_exact),
+            BodySource::Http1 { incoming, .. } => incoming.size_hint(),
+            BodySource::Http2 { left, .. } => left.map_or_else(SizeHint::default, SizeHint::with_exact),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The methods of HTTP that a connector may send: a fixed list, and those that its manifest names.
+//! The HTTP methods that a connector may send: a fixed list, and those that its manifest names.
 
 use cofferdam_core::failure::{Denial, DenialBoundary, DenialCode, GrantLine};
 use cofferdam_model::manifest::{EVERYONES_METHODS, is_forbidden_method, is_method_name};
@@ -8,14 +8,14 @@ use super::headers::is_method_override;
 
 /// The methods that one connector may send.
 ///
-/// Methods are compared as HTTP has them, letter for letter: `get` is no GET.
+/// Methods are compared case-sensitively, as HTTP requires: `get` is not GET.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Methods {
+pub(super) struct AllowedMethods {
     extra: Vec<Method>,
 }
 
-impl Methods {
-    /// The fixed list, and `extra` besides.
+impl AllowedMethods {
+    /// Creates the fixed list plus `extra`.
     pub(super) fn new(extra: &[Method]) -> Self {
         Self { extra: extra.to_vec() }
     }
@@ -34,7 +34,7 @@ impl Methods {
     /// `method_not_granted`: one of them names a method that is not granted.
     pub(super) fn admit_fields(&self, fields: &HeaderMap) -> Result<(), Denial> {
         for (name, value) in fields.iter().filter(|(name, _)| is_method_override(name)) {
-            // Servers compare these without regard to case.
+            // Servers compare these case-insensitively.
             let method = value.to_str().unwrap_or_default().trim().to_ascii_uppercase();
             if !self.has(&method) {
                 return Err(self.denial(&format!("header:{name}"), &method));
@@ -48,12 +48,12 @@ impl Methods {
         self.extra.contains(method)
     }
 
-    /// The line of the manifest that adds methods, if it has one.
+    /// Returns the line of the manifest that adds methods, if it has one.
     pub(super) fn line(&self) -> Option<GrantLine> {
         (!self.extra.is_empty()).then(|| GrantLine::manifest_methods(&self.extra))
     }
 
-    /// All of them, as a denial lists them.
+    /// Returns all methods, as a denial lists them.
     fn granted(&self) -> Vec<String> {
         let all = EVERYONES_METHODS.iter().copied().chain(self.extra.iter().map(Method::as_str));
         all.map(|method| format!("method:{method}")).collect()
@@ -67,14 +67,14 @@ impl Methods {
         let (boundary, code) = (DenialBoundary::ConnectorManifest, DenialCode::MethodNotGranted);
         let denial = Denial::new(boundary, code, &format!("{what}:{method}"), self.granted());
         if is_forbidden_method(method) {
-            return denial.because("No connector sends CONNECT, TRACE or TRACK.");
+            return denial.with_remark("No connector sends CONNECT, TRACE or TRACK.");
         }
         let upper = method.to_ascii_uppercase();
         if self.has(&upper) {
-            return denial.because(format!("Methods are compared letter for letter: write {upper}."));
+            return denial.with_remark(format!("Methods are compared letter for letter: write {upper}."));
         }
         if !is_method_name(method) {
-            return denial.because("It is not the name of a method.");
+            return denial.with_remark("It is not the name of a method.");
         }
         let named = self.extra.iter().map(Method::as_str).chain([method]);
         denial.allowed_by(GrantLine::manifest_methods(named))
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn methods_are_a_list_and_the_manifest_adds_to_it() {
-        let (plain, dav) = (Methods::default(), Methods::new(&[method("PROPFIND")]));
+        let (plain, dav) = (AllowedMethods::default(), AllowedMethods::new(&[method("PROPFIND")]));
         for text in ["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"] {
             assert!(plain.admit(&method(text)).is_ok() && dav.admit(&method(text)).is_ok(), "{text}");
         }
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_denied_method_names_the_line_that_allows_it() {
-        let dav = Methods::new(&[method("PROPFIND")]);
+        let dav = AllowedMethods::new(&[method("PROPFIND")]);
         let denial = dav.admit(&method("REPORT")).unwrap_err();
         assert!(
             denial
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_field_that_names_a_method_is_held_to_the_list() {
-        let methods = Methods::default();
+        let methods = AllowedMethods::default();
         let admit = |name: &'static str, value: &'static str| {
             let mut fields = HeaderMap::new();
             fields.insert(name, value.parse().unwrap());

@@ -1,4 +1,4 @@
-//! The request as it goes out: the host's own framing and names, the guest's everything else.
+//! The outgoing request: the host controls its framing and names, the guest everything else.
 
 use std::error::Error;
 use std::fmt;
@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use cofferdam_core::failure::{LimitHit, LimitKind, Phase};
+use cofferdam_core::failure::{LimitHit, LimitKind, RequestPhase};
 use cofferdam_core::limits::HEADER_BYTES;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version, header};
@@ -18,31 +18,32 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty};
 use tokio::time::timeout;
 
-use super::authority::Target;
+use super::authority::RequestTarget;
 use super::authorization::Authorization;
 use super::fault::{NetworkFaultParts, RequestFlaw, SendError, code};
 use super::headers::{dropped_with_credential, guest_may_set, header_bytes, line_bytes};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Observes when a request may have left: also where its sending is given up, and returns nothing.
+/// Observes when a request may have left, even if sending it is cancelled and returns nothing.
 pub trait ObserveDeparture: Send + Sync {
-    /// Called before the first byte of the request can leave. Where it returns false, none will.
+    /// Called before the first byte of the request can leave. Returning false prevents the request.
     fn departs(&self) -> bool;
 
-    /// Called where it turns out after [`departs`](Self::departs) that no byte left. The request may depart again.
+    /// Called if it turns out after [`departs`](Self::departs) that no byte left. The request may depart
+    /// again.
     fn stayed(&self);
 }
 
 /// The moment from which a request may have left, and its observer, if it has one.
 #[derive(Default)]
-pub struct Departure {
+pub struct RequestDeparture {
     begun: AtomicBool,
     observer: Option<Box<dyn ObserveDeparture>>,
 }
 
-impl Departure {
-    /// A departure that `observer` hears of, and may prevent.
+impl RequestDeparture {
+    /// Creates a departure that reports to `observer`, which may prevent it.
     #[must_use]
     pub fn observed(observer: impl ObserveDeparture + 'static) -> Self {
         Self { begun: AtomicBool::new(false), observer: Some(Box::new(observer)) }
@@ -66,7 +67,7 @@ impl Departure {
     }
 }
 
-impl fmt::Debug for Departure {
+impl fmt::Debug for RequestDeparture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Departure").field("begun", &self.begun).finish_non_exhaustive()
     }
@@ -74,63 +75,63 @@ impl fmt::Debug for Departure {
 
 /// The progress of a request: whether it may have left, and the state of its body.
 #[derive(Debug, Default)]
-pub(super) struct Upload {
-    departure: Departure,
+pub(super) struct UploadState {
+    departure: RequestDeparture,
     finished: AtomicBool,
     failed: AtomicBool,
 }
 
-impl Upload {
-    /// Notes that from now on bytes of the request may leave, unless its observer prevents it.
+impl UploadState {
+    /// Records that bytes of the request may leave from now on, unless its observer prevents it.
     ///
     /// # Errors
-    /// [`SendError::Over`]: it does, and nothing may be sent.
+    /// [`SendError::Over`]: the observer prevents it, and nothing may be sent.
     pub(super) fn departs(&self) -> Result<(), SendError> {
         if self.departure.begin() { Ok(()) } else { Err(SendError::Over) }
     }
 
-    /// Notes that no byte of the request has left, and that none will by this way.
+    /// Records that no byte of the request has left, and that none will on this connection.
     pub(super) fn stayed(&self) {
         self.departure.undo();
     }
 
-    /// Whether the whole body was handed over for writing.
+    /// Returns whether the whole body was handed over for writing.
     pub(super) fn finished(&self) -> bool {
         self.finished.load(Ordering::Acquire)
     }
 
-    /// The body is not what was promised.
+    /// Records that the body differs from what was promised.
     pub(super) fn fail(&self) {
         self.failed.store(true, Ordering::Release);
     }
 
-    /// Whether the body itself failed.
+    /// Returns whether the body itself failed.
     pub(super) fn failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
     }
 }
 
-/// A request's body, watched.
+/// A request's body that reports its progress to the [`Upload`].
 #[derive(Debug)]
 pub(super) struct RequestBody {
     first: Option<Frame<Bytes>>,
     rest: UnsyncBoxBody<Bytes, BoxError>,
-    /// What `Content-Length` still promises, where the body does not know its own length.
+    /// The rest of `Content-Length`, if the body does not know its own length.
     promised: Option<u64>,
-    upload: Arc<Upload>,
+    upload: Arc<UploadState>,
 }
 
-/// Makes `request` fit to be sent to `target`.
+/// Prepares `request` for `target`.
 ///
-/// Forbidden fields that came this far are dropped, `Host` is set from the target, and the message is
-/// framed in exactly one way.
+/// Removes forbidden fields that came this far, sets `Host` from the target, and frames the message in
+/// exactly one way.
 pub(super) async fn prepare<B>(
     request: Request<B>,
-    target: &Target,
+    target: &RequestTarget,
     first_byte: Duration,
     authorization: &Authorization,
-    departure: Departure,
-) -> Result<(Request<RequestBody>, Arc<Upload>), SendError>
+    departure: RequestDeparture,
+) -> Result<(Request<RequestBody>, Arc<UploadState>), SendError>
 where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
@@ -146,7 +147,7 @@ where
         return Err(SendError::Limit(LimitHit::new(limit, configured, used as u64)));
     }
     let promised = promised_length(&headers, &body.size_hint())?;
-    let upload = Arc::new(Upload { departure, ..Upload::default() });
+    let upload = Arc::new(UploadState { departure, ..UploadState::default() });
     let rest = body.map_err(Into::into).boxed_unsync();
     let (first, rest, payload) = match &authorization.signer {
         Some(signer) => {
@@ -162,7 +163,7 @@ where
         headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
     if promised.is_none() && exact == Some(0) && has_body {
-        // hyper says nothing of an empty body, and some servers insist (status 411).
+        // hyper sends no length for an empty body, and some servers insist on one (status 411).
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
     }
     body.note_end();
@@ -191,8 +192,8 @@ fn allowed(headers: HeaderMap, authorization: &Authorization) -> HeaderMap {
     kept
 }
 
-/// The one length that the fields promise. hyper would send a promise that an empty body breaks, and the
-/// server would take the next request on the connection for the rest of this one.
+/// Returns the one length that the fields promise. hyper would send a promise that an empty body breaks, and
+/// the server would take the next request on the connection for the rest of this one.
 fn promised_length(headers: &HeaderMap, hint: &SizeHint) -> Result<Option<u64>, RequestFlaw> {
     let mut values = headers.get_all(header::CONTENT_LENGTH).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -205,8 +206,8 @@ fn promised_length(headers: &HeaderMap, hint: &SizeHint) -> Result<Option<u64>, 
     }
 }
 
-/// Path and query alone. Anything but a leading `/` would read as a whole URL, or as a name, to a proxy
-/// behind the server.
+/// Returns path and query alone. Without a leading `/`, a proxy behind the server would read them as an
+/// absolute URL or as a name.
 fn origin_form(uri: &Uri) -> Result<Uri, RequestFlaw> {
     let path = match uri.path_and_query().map_or("", PathAndQuery::as_str) {
         "" => "/".to_owned(),
@@ -219,12 +220,12 @@ fn origin_form(uri: &Uri) -> Result<Uri, RequestFlaw> {
 }
 
 impl RequestBody {
-    /// Waits for the first frame; whether there is one.
+    /// Waits for the first frame, and returns whether there is one.
     ///
-    /// For the methods that need no body hyper either drops one whose length it does not know, without a
-    /// word, or announces one that turns out empty. Most such bodies are empty; some (searches) are not.
+    /// For the methods that need no body, hyper either drops a body of unknown length silently, or announces
+    /// one that turns out empty. Most such bodies are empty; some (searches) are not.
     async fn prime(&mut self, within: Duration) -> Result<bool, NetworkFaultParts> {
-        let fault = |code| NetworkFaultParts { phase: Phase::Send, code, request_sent: false };
+        let fault = |code| NetworkFaultParts { phase: RequestPhase::Send, code, request_sent: false };
         if self.first.is_some() {
             return Ok(true);
         }

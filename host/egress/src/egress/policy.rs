@@ -1,47 +1,49 @@
-//! What one connector may reach: the hosts its manifest grants, and the private ones its operator allows.
+//! The hosts that one connector may reach: those its manifest grants, and the private ones its operator
+//! allows.
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use cofferdam_core::failure::{Denial, GrantLine, Permit};
+use cofferdam_core::failure::{Allowed, Denial, GrantLine};
 use cofferdam_model::action::ActionScope;
-use cofferdam_model::manifest::{HostGrant, Scheme};
+use cofferdam_model::manifest::{HostGrant, UrlScheme};
 use http::{HeaderMap, Method, Uri};
 
 use super::address::{PrivateRange, private_range};
-use super::authority::Target;
-use super::methods::Methods;
+use super::authority::RequestTarget;
+use super::methods::AllowedMethods;
 use super::private_grant::PrivateGrant;
 use super::refusal;
 
-/// The grants of one connector on one host; empty grants allow nothing.
+/// The grants of one connector on one host. Empty grants allow nothing.
 ///
-/// Two questions, asked at two moments: [`Policy::decide`] before anything is looked up, and
-/// [`Policy::admit_address`] for every address that a lookup answers with. Nobody connects to an address
-/// that was not asked about, so an answer that changes between check and use changes nothing. The gate asks
-/// both while a guest runs; [`Policy::foretell`] asks them for `cofferdam why`.
+/// It decides at two moments: [`EgressPolicy::decide`] before the name is looked up, and [`EgressPolicy::admit_address`]
+/// for every address that the lookup returns. Only checked addresses are connected to, so an answer that
+/// changes between check and use has no effect. The gate calls both while a guest runs; [`EgressPolicy::foretell`]
+/// calls them for `cofferdam why`.
 #[derive(Debug, Clone, Default)]
-pub struct Policy {
+pub struct EgressPolicy {
     grants: Vec<HostGrant>,
     private: Vec<PrivateGrant>,
-    methods: Methods,
+    methods: AllowedMethods,
 }
 
-impl Policy {
-    /// The policy of a connector whose manifest grants `grants`, on a host whose operator allows the
+impl EgressPolicy {
+    /// Creates the policy of a connector whose manifest grants `grants`, on a host whose operator allows the
     /// addresses of `private` to be private ones.
     #[must_use]
     pub fn new(grants: &[HostGrant], private: &[PrivateGrant]) -> Self {
-        Self { grants: grants.to_vec(), private: private.to_vec(), methods: Methods::default() }
+        Self { grants: grants.to_vec(), private: private.to_vec(), methods: AllowedMethods::default() }
     }
 
-    /// The same policy, with methods that every connector may send and `extra` ones, which its manifest names.
+    /// Returns the same policy, with the methods that every connector may send and the `extra` ones of its
+    /// manifest.
     #[must_use]
     pub fn with_methods(mut self, extra: &[Method]) -> Self {
-        self.methods = Methods::new(extra);
+        self.methods = AllowedMethods::new(extra);
         self
     }
 
-    /// Returns whether the connector may send `method`, and the fields in which some servers read another method.
+    /// Checks that the connector may send `method`, and the fields in which some servers read another method.
     ///
     /// # Errors
     /// `method_not_granted`, with the line that would allow it.
@@ -50,7 +52,7 @@ impl Policy {
         self.admit_fields(fields)
     }
 
-    /// Returns whether the connector may send `fields`, before the body of a request or after it.
+    /// Checks that the connector may send `fields`, before the body of a request or after it.
     ///
     /// # Errors
     /// `method_not_granted`: one of them names a method that is not granted.
@@ -58,28 +60,28 @@ impl Policy {
         self.methods.admit_fields(fields)
     }
 
-    /// Returns whether the connector may send `method`, and the line that says so.
+    /// Checks that the connector may send `method`, and returns the line that allows it.
     ///
     /// # Errors
-    /// As [`Policy::admit_method`].
-    pub fn foretell_method(&self, method: &Method) -> Result<Permit, Denial> {
+    /// As [`EgressPolicy::admit_method`].
+    pub fn foretell_method(&self, method: &Method) -> Result<Allowed, Denial> {
         self.methods.admit(method)?;
-        let permit = Permit::new(&format!("method:{method}"));
+        let permit = Allowed::new(&format!("method:{method}"));
         Ok(match self.methods.line() {
-            Some(line) if self.methods.is_extra(method) => permit.by(line),
-            _ => permit.note("Every connector may send it."),
+            Some(line) if self.methods.is_extra(method) => permit.with_grant(line),
+            _ => permit.with_note("Every connector may send it."),
         })
     }
 
-    /// Reads the target of `uri`, and decides whether the connector may reach it: the manifest grants it,
-    /// and so does the action within which it runs, if there is one.
+    /// Parses the target of `uri`, and decides whether the connector may reach it: both its manifest and the
+    /// action within which it runs, if any, must grant it.
     ///
     /// # Errors
-    /// As [`Target::from_uri`] and [`Policy::admit`]; and `host_not_granted` of the action where that does
-    /// not declare it. Always with the grants listed.
-    pub fn decide(&self, uri: &Uri, scope: Option<&ActionScope>) -> Result<Target, Denial> {
+    /// As [`RequestTarget::from_uri`] and [`EgressPolicy::admit`]; and `host_not_granted` of the action if that does not
+    /// declare it. The error always lists the grants.
+    pub fn decide(&self, uri: &Uri, scope: Option<&ActionScope>) -> Result<RequestTarget, Denial> {
         let granted = || refusal::granted(&self.grants);
-        let target = Target::from_uri(uri).map_err(|denial| denial.with_granted(granted()))?;
+        let target = RequestTarget::from_uri(uri).map_err(|denial| denial.with_granted(granted()))?;
         self.admit(&target)?;
         if let Some(scope) = scope {
             scope.admit_host((target.scheme(), target.host(), target.port()), granted)?;
@@ -87,44 +89,46 @@ impl Policy {
         Ok(target)
     }
 
-    /// Whether the manifest grants `target`: same scheme, same host, same port.
+    /// Checks that the manifest grants `target`: same scheme, same host, same port.
     ///
     /// # Errors
-    /// `host_not_granted`, or `insecure_url` where the host is granted over TLS and asked for without.
-    pub fn admit(&self, target: &Target) -> Result<(), Denial> {
+    /// `host_not_granted`, or `insecure_url` if the host is granted over TLS and requested without.
+    pub fn admit(&self, target: &RequestTarget) -> Result<(), Denial> {
         let same_host = |grant: &&HostGrant| grant.host() == target.host() && !target.is_literal();
         let mut grants = self.grants.iter().filter(same_host);
         if grants.clone().any(|grant| grant.port() == target.port() && grant.scheme() == target.scheme()) {
             return Ok(());
         }
-        let over_tls = grants.find(|grant| grant.scheme() == Scheme::Https);
+        let over_tls = grants.find(|grant| grant.scheme() == UrlScheme::Https);
         Err(match over_tls {
-            Some(grant) if target.scheme() == Scheme::Http => refusal::insecure(target, grant, &self.grants),
+            Some(grant) if target.scheme() == UrlScheme::Http => {
+                refusal::insecure(target, grant, &self.grants)
+            }
             _ => refusal::not_granted(target, &self.grants),
         })
     }
 
-    /// Whether `target` may be reached at `address`, which its name resolved to.
+    /// Checks that `target` may be reached at `address`, which its name resolved to.
     ///
     /// # Errors
-    /// `private_address`, unless the operator allowed this very host and port to have such an address.
-    pub fn admit_address(&self, target: &Target, address: IpAddr) -> Result<(), Denial> {
+    /// `private_address`, unless the operator allowed exactly this host and port to have such an address.
+    pub fn admit_address(&self, target: &RequestTarget, address: IpAddr) -> Result<(), Denial> {
         match private_range(address) {
             Some(range) => self.admit_private(target, address, range),
             None => Ok(()),
         }
     }
 
-    /// What the gate would decide about `uri`, without a lookup, and which lines decide it.
+    /// Returns the gate's decision about `uri`, without a lookup, and the lines that decide it.
     ///
     /// # Errors
-    /// As [`Policy::decide`] and, for `localhost`, whose address is known, [`Policy::admit_address`].
-    pub fn foretell(&self, uri: &Uri, scope: Option<&ActionScope>) -> Result<Permit, Denial> {
+    /// As [`EgressPolicy::decide`] and, for `localhost`, whose address is known, [`EgressPolicy::admit_address`].
+    pub fn foretell(&self, uri: &Uri, scope: Option<&ActionScope>) -> Result<Allowed, Denial> {
         let target = self.decide(uri, scope)?;
         let mut permit =
-            Permit::new(&refusal::requested(&target)).by(GrantLine::manifest_hosts(&self.grants));
+            Allowed::new(&refusal::requested(&target)).with_grant(GrantLine::manifest_hosts(&self.grants));
         if let Some(scope) = scope {
-            permit = permit.by(scope.line());
+            permit = permit.with_grant(scope.line());
         }
         let local = target.host() == "localhost" || target.host().ends_with(".localhost");
         let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -137,20 +141,25 @@ impl Policy {
             false => GrantLine::allow_private(&allowed),
         };
         Ok(match allowed.is_empty() {
-            _ if local => permit.by(operator),
-            false => permit.note(format!("Its address may be a private one: {operator}.")),
-            true => permit.note(format!(
+            _ if local => permit.with_grant(operator),
+            false => permit.with_note(format!("Its address may be a private one: {operator}.")),
+            true => permit.with_note(format!(
                 "The name was not looked up. If it leads to a private address, it takes {operator}, too."
             )),
         })
     }
 
-    fn admit_private(&self, target: &Target, address: IpAddr, range: PrivateRange) -> Result<(), Denial> {
+    fn admit_private(
+        &self,
+        target: &RequestTarget,
+        address: IpAddr,
+        range: PrivateRange,
+    ) -> Result<(), Denial> {
         let mut allowed = self.private.iter().filter(|private| private.is_for(target));
         if allowed.any(|private| private.opens(address, range)) {
             return Ok(());
         }
-        Err(refusal::private(target, address, range, &self.grants).at(address))
+        Err(refusal::private(target, address, range, &self.grants).with_address(address))
     }
 }
 
@@ -160,10 +169,10 @@ mod tests {
     use super::*;
     use cofferdam_core::failure::{DenialBoundary, DenialCode};
 
-    fn policy() -> Policy {
+    fn policy() -> EgressPolicy {
         let grants = ["slack.com:443", "http://localhost:8080", "both.example:443", "http://both.example:80"];
         let grants: Vec<_> = grants.iter().map(|grant| HostGrant::parse(grant).unwrap()).collect();
-        Policy::new(&grants, &[PrivateGrant::parse("localhost:8080").unwrap()])
+        EgressPolicy::new(&grants, &[PrivateGrant::parse("localhost:8080").unwrap()])
     }
 
     #[test]
@@ -197,12 +206,12 @@ mod tests {
             assert_eq!(refusal.granted().len(), 4);
             assert!(refusal.granted().iter().any(|grant| grant == "network:http://localhost:8080"));
         }
-        assert!(Policy::default().decide(&"https://slack.com".parse().unwrap(), None).is_err());
+        assert!(EgressPolicy::default().decide(&"https://slack.com".parse().unwrap(), None).is_err());
     }
 
     #[test]
     fn a_refusal_names_the_exact_line() {
-        let one = Policy::new(&[HostGrant::parse("slack.com:443").unwrap()], &[]);
+        let one = EgressPolicy::new(&[HostGrant::parse("slack.com:443").unwrap()], &[]);
         let refusal = one.decide(&"https://files.slack.com/".parse().unwrap(), None).unwrap_err();
         assert_eq!(refusal.requested(), "network:files.slack.com:443");
         assert!(
@@ -281,7 +290,7 @@ mod tests {
         assert_eq!(permit.granted_by().last().map(GrantLine::file), Some("config.toml"));
         let denial = ask("http://localhost:8080", Some(&scope)).unwrap_err();
         assert_eq!(denial.boundary(), DenialBoundary::Action);
-        let strict = Policy::new(&[HostGrant::parse("http://localhost:1").unwrap()], &[]);
+        let strict = EgressPolicy::new(&[HostGrant::parse("http://localhost:1").unwrap()], &[]);
         let uri = "http://localhost:1".parse().unwrap();
         let foretold = strict.foretell(&uri, None).unwrap_err();
         let target = strict.decide(&uri, None).unwrap();

@@ -1,4 +1,4 @@
-//! A `host:port` that the operator allows to have a private address, and which addresses these may be.
+//! A `host:port` that the operator allows to have a private address, and the range of these addresses.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,31 +7,33 @@ use std::str::FromStr;
 use ipnet::IpNet;
 
 use super::address::{PrivateRange, canonical, private_range};
-use super::authority::Target;
+use super::authority::RequestTarget;
 use super::host_port::HostPort;
 
-/// A name that may lead into the operator's own network; what `allow_private` and `--allow-private` take.
+/// A name that may resolve into the operator's own network, as `allow_private` and `--allow-private` take it.
 ///
-/// Text form: `gitlab.corp:443` or `gitlab.corp:443=10.20.0.0/16`. Without a range, `localhost` (and every name under
-/// it) may be a loopback address, and any other name an address of a private network (10.0.0.0/8, 172.16.0.0/12,
-/// 192.168.0.0/16, fc00::/7). With a range it may be an address of that range and no other. Several entries for one
-/// `host:port` add up. Every other special range must be written, and cloud metadata address by address.
+/// Text form: `gitlab.corp:443` or `gitlab.corp:443=10.20.0.0/16`. Without a range, `localhost` (and every
+/// name under it) may be a loopback address, and any other name an address of a private network (10.0.0.0/8,
+/// 172.16.0.0/12, 192.168.0.0/16, fc00::/7). With a range it may only be an address of that range. Several
+/// entries for one `host:port` add up. Every other special range must be written explicitly, and cloud
+/// metadata address by address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PrivateGrant {
     place: HostPort,
     range: Option<IpNet>,
 }
 
-/// A text that is no `host:port` or `host:port=range`.
+/// The error for a text that is not a valid `host:port` or `host:port=range`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct PrivateGrantError(String);
 
 impl PrivateGrant {
-    /// Reads `host:port` or `host:port=range`, where the range is one address or a network like `10.0.0.0/8`.
+    /// Parses `host:port` or `host:port=range`, where the range is one address or a network like
+    /// `10.0.0.0/8`.
     ///
     /// # Errors
-    /// Anything else, and a range that is not within one of the ranges that are refused by default.
+    /// Anything else, and a range that is not within one of the ranges that are denied by default.
     pub fn parse(text: &str) -> Result<Self, PrivateGrantError> {
         let (place, range) = match text.split_once('=') {
             Some((place, range)) => (place, Some(range)),
@@ -41,7 +43,7 @@ impl PrivateGrant {
         Ok(Self { place, range: range.map(read_range).transpose()? })
     }
 
-    /// The host and the port.
+    /// Returns the host and the port.
     #[must_use]
     pub fn place(&self) -> &HostPort {
         &self.place
@@ -49,14 +51,15 @@ impl PrivateGrant {
 
     /// Returns whether the entry is for `target`.
     #[must_use]
-    pub fn is_for(&self, target: &Target) -> bool {
+    pub fn is_for(&self, target: &RequestTarget) -> bool {
         self.place.host() == target.host() && self.place.port() == target.port()
     }
 
-    /// Returns whether the entry lets its host have `address`, which lies in `special`.
+    /// Returns whether the entry allows its host to have `address`, which is in the range `special`.
     pub(super) fn opens(&self, address: IpAddr, special: PrivateRange) -> bool {
         match self.range {
-            // Within another special range: a /16 of link-local addresses does not open the metadata one in it.
+            // A special range within another must be named itself: a /16 of link-local addresses does not
+            // open the metadata address in it.
             Some(range) => {
                 range.contains(&canonical(address)) && private_range(range.network()) == Some(special)
             }
@@ -65,7 +68,7 @@ impl PrivateGrant {
     }
 }
 
-/// The names of the ranges that `host` may be in where its entry has no range.
+/// Returns the names of the ranges that `host` may be in if its entry has no range.
 fn default_ranges(host: &str) -> &'static [&'static str] {
     let local = host == "localhost" || host.ends_with(".localhost");
     if local { &["loopback"] } else { &["private network", "unique local"] }

@@ -1,41 +1,42 @@
-//! How far a connection has come that several requests wait for, so that each can say what it waited for.
+//! The progress of a connection that several requests wait for, so that each can report the phase it waited
+//! for.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use cofferdam_core::failure::Phase;
+use cofferdam_core::failure::RequestPhase;
 use tokio::sync::{Mutex, MutexGuard};
 
-/// The turn to connect, and the phase in which whoever has it is.
+/// The lock for connecting, and the current phase of its holder.
 #[derive(Debug, Default)]
-pub(super) struct Progress {
+pub(super) struct ConnectProgress {
     turn: Mutex<()>,
     phase: AtomicU8,
 }
 
-impl Progress {
-    /// Waits for the turn.
+impl ConnectProgress {
+    /// Waits for the lock.
     pub(super) async fn turn(&self) -> MutexGuard<'_, ()> {
         self.turn.lock().await
     }
 
-    /// Notes that `phase` begins.
-    pub(super) fn begin(&self, phase: Phase) {
+    /// Records that `phase` begins.
+    pub(super) fn begin(&self, phase: RequestPhase) {
         self.phase.store(
             match phase {
-                Phase::Dns => 0,
-                Phase::Connect => 1,
-                Phase::Tls | Phase::Send | Phase::Response => 2,
+                RequestPhase::Dns => 0,
+                RequestPhase::Connect => 1,
+                RequestPhase::Tls | RequestPhase::Send | RequestPhase::Response => 2,
             },
             Ordering::Relaxed,
         );
     }
 
-    /// The phase that began last.
-    pub(super) fn phase(&self) -> Phase {
+    /// Returns the phase that began last.
+    pub(super) fn phase(&self) -> RequestPhase {
         match self.phase.load(Ordering::Relaxed) {
-            0 => Phase::Dns,
-            1 => Phase::Connect,
-            _ => Phase::Tls,
+            0 => RequestPhase::Dns,
+            1 => RequestPhase::Connect,
+            _ => RequestPhase::Tls,
         }
     }
 }

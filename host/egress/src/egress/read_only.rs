@@ -1,17 +1,18 @@
-//! What an operation that is declared `read_only` may send: GET, HEAD and OPTIONS, and no other method in a header.
+//! The requests that an operation declared `read_only` may send: GET, HEAD and OPTIONS, and no other method
+//! in a header.
 //!
-//! By its requests alone a host can tell what changes nothing as far as HTTP defines it: these methods are safe, the
-//! others are not, and whoever serves something else under them is not to be helped from here.
+//! The host can judge only by HTTP's definition of safe methods. It cannot help if a service changes
+//! something in response to one of them.
 
 use std::sync::Arc;
 
 use cofferdam_core::failure::{Denial, DenialBoundary, DenialCode, GrantLine};
-use cofferdam_model::manifest::{Effect, Manifest};
+use cofferdam_model::manifest::{Manifest, OperationEffect};
 use http::{HeaderMap, Method, Request};
 
 use super::headers::is_method_override;
 
-/// The methods that pass.
+/// The methods that are allowed.
 const SAFE: [Method; 3] = [Method::GET, Method::HEAD, Method::OPTIONS];
 
 /// An operation that its manifest declares `read_only`.
@@ -22,16 +23,16 @@ pub struct ReadOnly {
 }
 
 impl ReadOnly {
-    /// The operation, where `manifest` declares it so.
+    /// Returns the operation if `manifest` declares it `read_only`.
     pub fn of(manifest: &Arc<Manifest>, operation: &str) -> Option<Self> {
-        let declared = manifest.effect(operation) == Some(Effect::ReadOnly);
+        let declared = manifest.effect(operation) == Some(OperationEffect::ReadOnly);
         declared.then(|| Self { operation: operation.to_owned(), manifest: Arc::clone(manifest) })
     }
 
-    /// Whether it may send this.
+    /// Checks whether the operation may send this request.
     ///
-    /// Methods are compared as HTTP has them, letter for letter: `get` is no GET. A field that names a method is
-    /// refused whatever it names.
+    /// Methods are compared case-sensitively, as HTTP requires: `get` is not GET. A field that names a method
+    /// is rejected, whichever method it names.
     ///
     /// # Errors
     /// `method_not_granted`, with the line that declares it and the one that would allow it.
@@ -42,7 +43,7 @@ impl ReadOnly {
         self.admit_fields(request.headers())
     }
 
-    /// Returns whether it may send these fields, before its body or after it.
+    /// Checks whether the operation may send these fields, before its body or after it.
     ///
     /// # Errors
     /// `method_not_granted`: one of them names a method.
@@ -58,13 +59,15 @@ impl ReadOnly {
         let (boundary, code) = (DenialBoundary::ConnectorManifest, DenialCode::MethodNotGranted);
         let place = self.place();
         Denial::new(boundary, code, requested, granted)
-            .because(format!("Its operation {} is declared read_only ({place}).", self.operation))
+            .with_remark(format!("Its operation {} is declared read_only ({place}).", self.operation))
             .declared_at(place)
             .allowed_by(GrantLine::manifest_effect(&self.operation))
-            .otherwise("Or \"additive\", where it only adds. Agents and callers are told what stands there.")
+            .with_alternative(
+                "Or \"additive\", where it only adds. Agents and callers are told what stands there.",
+            )
     }
 
-    /// The line that declares it. Looked for only now: a denial ends the call.
+    /// Returns the line that declares it. It is searched for only now, since a denial ends the call.
     fn place(&self) -> String {
         let own = self.manifest.line_of(&["connector", "effects", "operations", &self.operation]);
         let line = own.or_else(|| self.manifest.line_of(&["connector", "effects", "default"]));

@@ -1,4 +1,4 @@
-//! Names to addresses: the one lookup of a connection, and the seam at which tests answer it.
+//! Name resolution: the one lookup of a connection, which tests can replace.
 
 use std::future::Future;
 use std::net::IpAddr;
@@ -8,53 +8,55 @@ use std::sync::Arc;
 use dns_lookup::{AddrInfoHints, LookupErrorKind, SockType, getaddrinfo};
 use tokio::sync::Semaphore;
 
-/// The lookups that may occupy threads at once. A lookup cannot be interrupted (`getaddrinfo` blocks for
-/// half a minute on a dead server), so names that stall could otherwise take every blocking thread. Each
-/// connector has 8 of them at most, so that it takes many with stalling names to keep others waiting.
+/// The number of lookups that may occupy threads at once. A lookup cannot be interrupted (`getaddrinfo`
+/// blocks for half a minute on a dead server), so stalling names could otherwise take every blocking thread.
+/// Each connector has 8 of them at most, so that many connectors with stalling names are needed to delay
+/// others.
 const LOOKUPS: usize = 128;
 
-/// A lookup under way.
-pub type Resolution<'a> = Pin<Box<dyn Future<Output = Result<Vec<IpAddr>, ResolveError>> + Send + 'a>>;
+/// A running lookup.
+pub type ResolvedAddresses<'a> = Pin<Box<dyn Future<Output = Result<Vec<IpAddr>, ResolveError>> + Send + 'a>>;
 
-/// Answers with the addresses of a name.
+/// Resolves a name to its addresses.
 ///
-/// What it answers is not trusted: the policy sees every address before anything connects to it.
+/// The result is not trusted: the policy checks every address before a connection to it is opened.
 pub trait Resolve: Send + Sync + 'static {
-    /// The addresses of `host`, best first. The caller bounds the wait.
-    fn resolve<'a>(&'a self, host: &'a str) -> Resolution<'a>;
+    /// Returns the addresses of `host`, best first. The caller bounds the wait.
+    fn resolve<'a>(&'a self, host: &'a str) -> ResolvedAddresses<'a>;
 }
 
-/// Why a name has no addresses.
+/// The reason why a name has no addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ResolveError {
-    /// It does not exist, or has no address.
+    /// The name does not exist, or has no address.
     #[error("the name does not exist, or has no address")]
     NotFound,
-    /// It could not be looked up now.
+    /// The lookup failed temporarily.
     #[error("the name could not be looked up")]
     Failed,
 }
 
-/// The machine's own resolver (`getaddrinfo`: hosts file, DNS, and what else it is configured for).
+/// The machine's own resolver (`getaddrinfo`: hosts file, DNS, and other configured sources).
 #[derive(Debug, Clone)]
 pub struct SystemResolver {
     running: Arc<Semaphore>,
 }
 
 impl Default for SystemResolver {
-    /// At most 128 lookups at once; the next ones wait.
+    /// Allows at most 128 lookups at once; further ones wait.
     fn default() -> Self {
         Self { running: Arc::new(Semaphore::new(LOOKUPS)) }
     }
 }
 
 impl Resolve for SystemResolver {
-    fn resolve<'a>(&'a self, host: &'a str) -> Resolution<'a> {
+    fn resolve<'a>(&'a self, host: &'a str) -> ResolvedAddresses<'a> {
         let running = Arc::clone(&self.running);
         let host = host.to_owned();
         Box::pin(async move {
             let permit = running.acquire_owned().await.map_err(|_| ResolveError::Failed)?;
-            // The permit goes with the thread: a caller that gave up does not free a thread that has not.
+            // The permit belongs to the thread: a cancelled caller does not free a thread that is still
+            // blocked.
             let lookup = tokio::task::spawn_blocking(move || {
                 let addresses = look_up(&host);
                 drop(permit);
@@ -86,7 +88,7 @@ mod tests {
             own.as_ref().is_ok_and(|addresses| addresses.iter().any(std::net::IpAddr::is_loopback)),
             "{own:?}"
         );
-        // Which of the two depends on whether this machine reaches a DNS server.
+        // The error depends on whether this machine reaches a DNS server.
         let none = resolver.resolve("no-such-name.invalid").await;
         assert!(matches!(none, Err(ResolveError::NotFound | ResolveError::Failed)), "{none:?}");
     }

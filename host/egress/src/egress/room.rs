@@ -1,41 +1,43 @@
-//! How many requests the server of an HTTP/2 connection takes at once, and who waits until it takes one more.
+//! Limits the concurrent requests on an HTTP/2 connection to the number that the server accepts; further
+//! requests wait in a queue.
 //!
-//! h2 would keep a request for which there is no room, and sends it later even if it was given up meanwhile
-//! (its head, then a reset). So what is handed to h2 counts as sent, and what waits, waits here.
+//! h2 would keep a request above the server's limit, and send it later even if it was cancelled meanwhile
+//! (its head, then a reset). Therefore a request that is handed to h2 counts as sent, and waiting happens
+//! here.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Mutex as Queue, Notify};
 
-/// The room on one connection.
+/// The stream limit of one connection.
 #[derive(Debug)]
-pub(super) struct Room {
-    state: Mutex<State>,
-    /// First come, first served.
+pub(super) struct StreamLimiter {
+    state: Mutex<StreamLimiterState>,
+    /// Served in the order of arrival.
     queue: Queue<()>,
-    /// Wakes the first of the queue.
+    /// Wakes the first waiter of the queue.
     news: Notify,
 }
 
 #[derive(Debug)]
-struct State {
+struct StreamLimiterState {
     taken: usize,
-    /// None once the connection ended.
+    /// `None` once the connection ended.
     limit: Option<usize>,
 }
 
-/// The right to one open stream, until it is dropped.
+/// A permit for one open stream, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Place(Arc<Room>);
+pub(super) struct StreamPermit(Arc<StreamLimiter>);
 
-impl Room {
-    /// Room for `limit` requests at once, until the server says otherwise.
+impl StreamLimiter {
+    /// Allows `limit` requests at once, until the server announces another limit.
     pub(super) fn new(limit: usize) -> Self {
-        let state = Mutex::new(State { taken: 0, limit: Some(limit) });
+        let state = Mutex::new(StreamLimiterState { taken: 0, limit: Some(limit) });
         Self { state, queue: Queue::default(), news: Notify::new() }
     }
 
-    /// Takes the server's word, which may also be a smaller one than before.
+    /// Sets the server's limit, which may also be lower than before.
     pub(super) fn holds(&self, now: usize) {
         if let Some(limit) = &mut self.lock().limit
             && *limit != now
@@ -45,33 +47,33 @@ impl Room {
         }
     }
 
-    /// Ends the wait of everybody: the connection ended.
+    /// Ends all waits: the connection ended.
     pub(super) fn close(&self) {
         self.lock().limit = None;
         self.news.notify_one();
     }
 
-    /// Waits for a place; none if the connection ended before there was one.
-    pub(super) async fn place(self: &Arc<Self>) -> Option<Place> {
+    /// Waits for a permit; returns `None` if the connection ended first.
+    pub(super) async fn place(self: &Arc<Self>) -> Option<StreamPermit> {
         let _first = self.queue.lock().await;
         loop {
             {
                 let mut state = self.lock();
                 if state.taken < state.limit? {
                     state.taken += 1;
-                    return Some(Place(Arc::clone(self)));
+                    return Some(StreamPermit(Arc::clone(self)));
                 }
             }
             self.news.notified().await;
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, StreamLimiterState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Place {
+impl Drop for StreamPermit {
     fn drop(&mut self) {
         self.0.lock().taken -= 1;
         self.0.news.notify_one();

@@ -1,4 +1,5 @@
-//! Looks for secrets in a body as it flows: what may be the beginning of one waits until it is known not to be.
+//! Scans a body for secrets as it passes. Bytes that may be the beginning of a secret are held until it is
+//! known that they are not.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -7,73 +8,73 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
-use cofferdam_core::secret::{Bookmark, Found, Scanner};
+use cofferdam_core::secret::{ScanState, Scanner, SecretMatch};
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 
-/// A body that fails where a secret stands in it; no byte of the secret is passed on, and none after it.
-pub struct Scanned<B> {
+/// A body that fails if it contains a secret. No byte of the secret is passed on, and none after it.
+pub struct SecretFilterBody<B> {
     body: B,
-    look: Option<Look>,
+    look: Option<ScanProgress>,
     ended: bool,
 }
 
-/// What there is to look for, and how far the look has come.
-struct Look {
+/// The scanner and its state.
+struct ScanProgress {
     scanner: Arc<Scanner>,
-    at: Bookmark,
-    /// The last bytes, where they may be the beginning of a secret.
+    at: ScanState,
+    /// The last bytes, which may be the beginning of a secret.
     held: BytesMut,
-    /// What may pass.
+    /// The frames that may pass.
     ready: VecDeque<Frame<Bytes>>,
-    on_found: Option<Box<dyn FnOnce(Found) + Send>>,
+    on_found: Option<Box<dyn FnOnce(SecretMatch) + Send>>,
 }
 
-/// A scanned body failed.
+/// The error of a scanned body.
 #[derive(Debug, thiserror::Error)]
 pub enum ScannedError<E> {
-    /// There is a secret in it.
+    /// The body contains a secret.
     #[error("the body holds a secret")]
     Secret,
-    /// It failed itself.
+    /// The inner body failed.
     #[error(transparent)]
     Body(E),
 }
 
-impl<B> Scanned<B> {
-    /// Looks for what `scanner` knows in `body`; `on_found` is called once when there is some. A scanner that knows
-    /// nothing costs nothing.
+impl<B> SecretFilterBody<B> {
+    /// Scans `body` for the secrets of `scanner`; `on_found` is called once if there is a match. A scanner
+    /// without secrets costs nothing.
     pub fn new(
         body: B,
         scanner: Option<Arc<Scanner>>,
-        on_found: impl FnOnce(Found) + Send + 'static,
+        on_found: impl FnOnce(SecretMatch) + Send + 'static,
     ) -> Self {
         let look = scanner.and_then(|scanner| {
-            let at = scanner.reading()?.bookmark();
+            let at = scanner.scan_stream()?.state();
             let (held, ready) = (BytesMut::new(), VecDeque::new());
-            Some(Look { scanner, at, held, ready, on_found: Some(Box::new(on_found)) })
+            Some(ScanProgress { scanner, at, held, ready, on_found: Some(Box::new(on_found)) })
         });
         Self { body, look, ended: false }
     }
 }
 
-impl<B> fmt::Debug for Scanned<B> {
+impl<B> fmt::Debug for SecretFilterBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Scanned").finish_non_exhaustive()
     }
 }
 
-/// The first secret in a head: in the names and values of its fields.
-pub fn find_in_fields(scanner: &Scanner, fields: &HeaderMap) -> Option<Found> {
-    // Names travel in lower case, and any secret has that form too.
+/// Returns the first secret in the names and values of a head's fields.
+pub fn find_in_fields(scanner: &Scanner, fields: &HeaderMap) -> Option<SecretMatch> {
+    // Names are sent in lower case, and every secret is also scanned for in that form.
     let mut fields = fields.iter();
     fields.find_map(|(name, value)| {
         scanner.find(name.as_str().as_bytes()).or_else(|| scanner.find_in_value(value.as_bytes()))
     })
 }
 
-/// The first secret in a request's target: as it stands there, and as what is meant by its `%xx` and `+`.
-pub fn find_in_uri(scanner: &Scanner, uri: &http::Uri) -> Option<Found> {
+/// Returns the first secret in a request's target, both verbatim and with `%xx` and `+` decoded.
+pub fn find_in_uri(scanner: &Scanner, uri: &http::Uri) -> Option<SecretMatch> {
     let text = uri.to_string();
     let decoded = percent_encoding::percent_decode_str(&text).collect::<Vec<u8>>();
     let query = uri.query().unwrap_or_default();
@@ -84,12 +85,12 @@ pub fn find_in_uri(scanner: &Scanner, uri: &http::Uri) -> Option<Found> {
     found.or_else(|| url::form_urlencoded::parse(query.as_bytes()).find_map(whole))
 }
 
-impl Look {
-    /// Takes in one more piece; what is then known to be harmless is ready.
-    fn take(&mut self, piece: Bytes, last: bool) -> Result<(), Found> {
+impl ScanProgress {
+    /// Adds one more piece. The bytes that are then known to be harmless become ready.
+    fn take(&mut self, piece: Bytes, last: bool) -> Result<(), SecretMatch> {
         let Some(mut reading) = self.scanner.resume(self.at) else { return Ok(()) };
         let pending = if last { reading.read(&piece).map(|_| 0)? } else { reading.read(&piece)? };
-        self.at = reading.bookmark();
+        self.at = reading.state();
         let (mut piece, before) = (piece, self.held.len());
         let free = before.saturating_add(piece.len()).saturating_sub(pending);
         self.pass(self.held.len().min(free));
@@ -101,7 +102,7 @@ impl Look {
         Ok(())
     }
 
-    /// The first `bytes` of what was held may pass.
+    /// Releases the first `bytes` of the held ones.
     fn pass(&mut self, bytes: usize) {
         if bytes > 0 {
             let free = self.held.split_to(bytes.min(self.held.len())).freeze();
@@ -109,7 +110,7 @@ impl Look {
         }
     }
 
-    fn take_frame(&mut self, frame: Frame<Bytes>, last: bool) -> Result<(), Found> {
+    fn take_frame(&mut self, frame: Frame<Bytes>, last: bool) -> Result<(), SecretMatch> {
         match frame.into_data() {
             Ok(data) => self.take(data, last),
             Err(frame) => {
@@ -126,7 +127,7 @@ impl Look {
     }
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for Scanned<B> {
+impl<B: Body<Data = Bytes> + Unpin> Body for SecretFilterBody<B> {
     type Data = Bytes;
     type Error = ScannedError<B::Error>;
 
@@ -157,7 +158,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Scanned<B> {
                     Ok(())
                 }
                 Some(Err(error)) => {
-                    // What is held goes with it: nobody knows what it would have become.
+                    // The held bytes are dropped too: it is unknown whether they begin a secret.
                     this.ended = true;
                     look.held.clear();
                     return Poll::Ready(Some(Err(ScannedError::Body(error))));

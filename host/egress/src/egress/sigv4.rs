@@ -1,8 +1,8 @@
 //! Signs requests for AWS (Signature Version 4), when everything else about them is final.
 //!
-//! The crate of AWS computes; what is decided here is what it computes over: the very head that goes out,
-//! and the body's bytes, which are held for that. Fields that proxies on the way may change are not signed,
-//! and neither are other credentials.
+//! The AWS crate computes the signature; this module decides its input: exactly the head that is sent, and
+//! the body's bytes, which are held for that. Fields that proxies on the way may change are not signed, and
+//! neither are other credentials.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -15,23 +15,23 @@ use aws_sigv4::http_request::{
 use aws_sigv4::sign::v4::SigningParams;
 use bytes::{Bytes, BytesMut};
 use cofferdam_core::clock::Clock;
-use cofferdam_core::failure::{LimitHit, LimitKind, Phase};
+use cofferdam_core::failure::{LimitHit, LimitKind, RequestPhase};
 use cofferdam_core::limits::REQUEST_BODY_BYTES;
 use cofferdam_core::privileged::ExposeSecret as _;
 use cofferdam_core::secret::Secret;
-use cofferdam_model::manifest::Scheme;
+use cofferdam_model::manifest::UrlScheme;
 use http::{HeaderName, HeaderValue, request};
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full};
 use tracing::subscriber::{NoSubscriber, with_default};
 
-use super::authority::Target;
+use super::authority::RequestTarget;
 use super::fault::{NetworkFaultParts, RequestFlaw, SendError, code};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What is not signed: what proxies change, and what hyper writes.
+/// The fields that are not signed: those that proxies change, and those that hyper writes.
 const UNSIGNED: [&str; 8] = [
     "accept-encoding",
     "authorization",
@@ -47,62 +47,63 @@ const UNSIGNED: [&str; 8] = [
 const S3_SIGNED_BYTES: usize = 1024 * 1024;
 
 /// The keys and the scope of a signature.
-pub struct Sigv4 {
+pub struct Sigv4Signer {
     pub(crate) access_key_id: String,
     pub(crate) secret_access_key: Arc<Secret>,
     pub(crate) session_token: Option<Arc<Secret>>,
-    /// What AWS calls the service.
+    /// The AWS name of the service.
     pub(crate) service: String,
     pub(crate) region: String,
     pub(crate) clock: Arc<dyn Clock>,
 }
 
-/// A request's body as the signature covers it.
-pub(super) enum Payload {
-    /// All of it.
+/// The part of a request's body that the signature covers.
+pub(super) enum SignedPayload {
+    /// The whole body.
     Whole(Bytes),
-    /// Not at all: too long to hold, and S3 takes it so over TLS.
+    /// Nothing: the body is too long to hold, and S3 accepts it unsigned over TLS.
     Unsigned,
 }
 
-/// A body that was looked at: its first frame, if it was taken, and the rest.
-pub(super) struct Looked {
+/// A body that was read ahead: its first frame, if one was taken, and the rest.
+pub(super) struct PayloadScan {
     pub(super) first: Option<Frame<Bytes>>,
     pub(super) rest: UnsyncBoxBody<Bytes, BoxError>,
-    pub(super) payload: Payload,
+    pub(super) payload: SignedPayload,
 }
 
-impl Sigv4 {
-    /// S3 signs differently: it takes paths as they are, and wants the body's hash in a header.
+impl Sigv4Signer {
+    /// Returns whether the service is S3, which signs differently: it takes paths verbatim, and requires the
+    /// body's hash in a header.
     fn is_s3(&self) -> bool {
         matches!(self.service.as_str(), "s3" | "s3-outposts" | "s3express" | "s3-object-lambda")
     }
 
-    /// The most of a body that is held to be signed, in bytes.
-    pub fn holds_at_most(&self, scheme: Scheme) -> u64 {
-        match self.is_s3() && scheme == Scheme::Https {
+    /// Returns the largest part of a body that is held to be signed, in bytes.
+    pub fn holds_at_most(&self, scheme: UrlScheme) -> u64 {
+        match self.is_s3() && scheme == UrlScheme::Https {
             true => S3_SIGNED_BYTES as u64,
             false => REQUEST_BODY_BYTES,
         }
     }
 
-    /// Holds the whole body, of which there is no more than the limit of any; but beyond
-    /// [`S3_SIGNED_BYTES`] S3's goes on as a stream, over TLS.
+    /// Holds the whole body, which is within the limit of all bodies. A body for S3 that exceeds
+    /// [`S3_SIGNED_BYTES`] is streamed instead, over TLS.
     pub(super) async fn look(
         &self,
         mut body: UnsyncBoxBody<Bytes, BoxError>,
-        scheme: Scheme,
-    ) -> Result<Looked, SendError> {
+        scheme: UrlScheme,
+    ) -> Result<PayloadScan, SendError> {
         let mut held = BytesMut::new();
         while let Some(frame) = body.frame().await {
-            let phase = Phase::Send;
+            let phase = RequestPhase::Send;
             let broken = NetworkFaultParts { phase, code: code::REQUEST_BODY, request_sent: false };
-            // Trailers are not part of what is signed, and AWS asks for none.
+            // Trailers are not part of the signature, and AWS requires none.
             let Ok(data) = frame.map_err(|_| broken)?.into_data() else { break };
             held.extend_from_slice(&data);
-            if held.len() > S3_SIGNED_BYTES && self.is_s3() && scheme == Scheme::Https {
+            if held.len() > S3_SIGNED_BYTES && self.is_s3() && scheme == UrlScheme::Https {
                 let first = Some(Frame::data(held.freeze()));
-                return Ok(Looked { first, rest: body, payload: Payload::Unsigned });
+                return Ok(PayloadScan { first, rest: body, payload: SignedPayload::Unsigned });
             }
             let used = held.len() as u64;
             if used > REQUEST_BODY_BYTES {
@@ -115,15 +116,15 @@ impl Sigv4 {
             true => Empty::new().map_err(|never| match never {}).boxed_unsync(),
             false => Full::new(held.clone()).map_err(|never| match never {}).boxed_unsync(),
         };
-        Ok(Looked { first: None, rest, payload: Payload::Whole(held) })
+        Ok(PayloadScan { first: None, rest, payload: SignedPayload::Whole(held) })
     }
 
-    /// Signs the request that `head` and `payload` are.
+    /// Signs the request of `head` and `payload`.
     pub(super) fn sign(
         &self,
         head: &mut request::Parts,
-        target: &Target,
-        payload: &Payload,
+        target: &RequestTarget,
+        payload: &SignedPayload,
     ) -> Result<(), RequestFlaw> {
         let url = format!("{}://{}{}", target.scheme().name(), target.host_header(), head.uri);
         let signed = |name: &HeaderName, value: &HeaderValue| {
@@ -134,10 +135,10 @@ impl Sigv4 {
             fields.push((name.as_str(), value.to_str().map_err(|_| RequestFlaw::Credential)?));
         }
         let body = match payload {
-            Payload::Whole(bytes) => SignableBody::Bytes(bytes),
-            Payload::Unsigned => SignableBody::UnsignedPayload,
+            SignedPayload::Whole(bytes) => SignableBody::Bytes(bytes),
+            SignedPayload::Unsigned => SignableBody::UnsignedPayload,
         };
-        // The crate writes what it signs to its trace, tokens included.
+        // The crate writes the data that it signs to its trace, tokens included.
         let made = with_default(NoSubscriber::default(), || {
             self.headers(head.method.as_str(), url, fields.into_iter(), body)
         });
@@ -147,7 +148,7 @@ impl Sigv4 {
         Ok(())
     }
 
-    /// The headers that make the signature; none where the request cannot be signed.
+    /// Returns the headers of the signature; `None` if the request cannot be signed.
     fn headers<'r>(
         &self,
         method: &'r str,

@@ -1,4 +1,4 @@
-//! A connection's bytes, in the clear or over TLS, with a meter on what was written.
+//! The byte stream of a connection, plain or over TLS, which counts the bytes.
 
 use std::io;
 use std::pin::Pin;
@@ -8,29 +8,29 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What left, and what came, through one connection.
+/// The bytes written and read on one connection.
 ///
-/// This is how `request_sent` is known rather than guessed: HTTP libraries report that writing failed,
-/// not whether anything was written before.
+/// It makes `request_sent` exact: HTTP libraries report that writing failed, but not whether anything was
+/// written before.
 #[derive(Debug, Default)]
-pub(super) struct Meter {
+pub(super) struct IoCounters {
     written: AtomicU64,
     read: AtomicU64,
     failed: AtomicBool,
 }
 
-impl Meter {
-    /// A number that grows with every write that may have let something out.
+impl IoCounters {
+    /// Returns a number that grows with every write that may have sent something.
     pub(super) fn mark(&self) -> u64 {
         self.written.load(Ordering::Acquire)
     }
 
-    /// The bytes that were read until now.
+    /// Returns the number of bytes read so far.
     pub(super) fn read(&self) -> u64 {
         self.read.load(Ordering::Acquire)
     }
 
-    /// Whether a write failed.
+    /// Returns whether a write failed.
     pub(super) fn write_failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
     }
@@ -49,31 +49,31 @@ impl Meter {
     }
 }
 
-/// A metered byte stream.
+/// A byte stream that is counted.
 #[derive(Debug)]
-pub(super) struct Metered<S> {
+pub(super) struct CountingIo<S> {
     stream: S,
-    meter: Arc<Meter>,
+    meter: Arc<IoCounters>,
     error_may_send: bool,
 }
 
-impl<S> Metered<S> {
-    /// A stream whose failed write took nothing: a socket.
+impl<S> CountingIo<S> {
+    /// Wraps a stream that sends nothing in a failed write: a socket.
     pub(super) fn plain(stream: S) -> Self {
         Self { stream, meter: Arc::default(), error_may_send: false }
     }
 
-    /// A stream that may have sent part of what a failed write took: TLS, which writes several records.
+    /// Wraps a stream that may have sent a part of a failed write: TLS, which writes several records.
     pub(super) fn buffering(stream: S) -> Self {
         Self { stream, meter: Arc::default(), error_may_send: true }
     }
 
-    pub(super) fn meter(&self) -> Arc<Meter> {
+    pub(super) fn meter(&self) -> Arc<IoCounters> {
         Arc::clone(&self.meter)
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for CountingIo<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -87,7 +87,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for CountingIo<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let outcome = Pin::new(&mut self.stream).poll_write(cx, buf);
         self.meter.note(&outcome, self.error_may_send);
@@ -126,20 +126,20 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    use super::Metered;
+    use super::CountingIo;
 
     #[tokio::test]
     async fn row_106_a_write_that_failed_at_once_left_nothing_on_a_socket_and_maybe_something_over_tls() {
         for (mut stream, left) in {
             let dead = || tokio::io::duplex(8).0;
-            [(Metered::plain(dead()), 0), (Metered::buffering(dead()), 1)]
+            [(CountingIo::plain(dead()), 0), (CountingIo::buffering(dead()), 1)]
         } {
             let meter = stream.meter();
             assert!(stream.write_all(b"request").await.is_err());
             assert_eq!((meter.mark(), meter.write_failed()), (left, true));
         }
         let (near, mut far) = tokio::io::duplex(8);
-        let mut stream = Metered::plain(near);
+        let mut stream = CountingIo::plain(near);
         let meter = stream.meter();
         stream.write_all(b"request").await.unwrap();
         assert_eq!((meter.mark(), meter.write_failed()), (7, false));

@@ -1,4 +1,4 @@
-//! The TLS settings of outgoing connections: whom to believe, and nothing weaker than TLS 1.2.
+//! The TLS settings of outgoing connections: the trusted authorities, and at least TLS 1.2.
 
 use std::sync::Arc;
 
@@ -8,27 +8,27 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 use tokio::sync::OnceCell;
 
-/// Sessions that one connector may resume: some for each of its few hosts.
+/// The number of sessions that one connector may resume: some for each of its few hosts.
 const SESSIONS: usize = 32;
 
 /// The protocols offered, best first.
 const PROTOCOLS: [&[u8]; 2] = [H2, b"http/1.1"];
 
-/// HTTP/2, as TLS names it.
+/// The ALPN name of HTTP/2.
 pub(super) const H2: &[u8] = b"h2";
 
-/// Whose certificate authorities are believed.
+/// The source of trusted certificate authorities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Roots {
-    /// The machine's, as its administrators keep them (on Linux also where `SSL_CERT_FILE` or
-    /// `SSL_CERT_DIR` say): the default.
+pub enum RootCertificates {
+    /// The machine's, as its administrators configure them (on Linux also by `SSL_CERT_FILE` or
+    /// `SSL_CERT_DIR`). The default.
     #[default]
     Platform,
-    /// Mozilla's, as compiled into this program: the same on every machine.
+    /// Mozilla's, compiled into this program: the same on every machine.
     Bundled,
 }
 
-/// Certificates that cannot be used as roots.
+/// The error for certificates that cannot be used as roots.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TlsSetupError {
     /// The text holds no certificate.
@@ -40,77 +40,77 @@ pub enum TlsSetupError {
     /// The certificate cannot be a root.
     #[error("certificate {number} cannot be used as a root: {reason}")]
     Root {
-        /// Which one, from 1.
+        /// The position of the certificate, from 1.
         number: usize,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// The cryptography does not offer what TLS 1.2 and 1.3 need.
+    /// The cryptography provider does not support TLS 1.2 and 1.3.
     #[error("TLS cannot be set up: {0}")]
     Provider(String),
 }
 
-/// The certificates in a PEM text, for [`Tls::new`].
+/// Parses the certificates in a PEM text, for [`Tls::new`].
 ///
 /// # Errors
-/// A text that is not PEM, or has no certificate in it.
+/// A text that is not PEM, or that contains no certificate.
 pub fn roots_from_pem(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsSetupError> {
     let roots: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let roots = roots.map_err(|error| TlsSetupError::Pem(error.to_string()))?;
     if roots.is_empty() { Err(TlsSetupError::NoCertificate) } else { Ok(roots) }
 }
 
-/// Settings that believe the platform's authorities and `extra_roots`.
+/// Creates settings that trust the platform's authorities and `extra_roots`.
 ///
 /// # Errors
 /// As [`Tls::new`].
 pub fn default_tls(
     extra_roots: impl IntoIterator<Item = CertificateDer<'static>>,
 ) -> Result<Arc<Tls>, TlsSetupError> {
-    Tls::new(Roots::Platform, extra_roots)
+    Tls::new(RootCertificates::Platform, extra_roots)
 }
 
-/// TLS 1.2 and 1.3 with ring, HTTP/2 and HTTP/1.1, no client certificate; whom to believe is read when
-/// the first connection needs it, so that a call without TLS does not pay for it.
+/// TLS 1.2 and 1.3 with ring, HTTP/2 and HTTP/1.1, no client certificate. The authorities are loaded when the
+/// first connection needs them, so that a call without TLS does not pay for it.
 ///
 /// The provider is named here rather than taken from the process, so that no other crate's choice of a
-/// default can change it. Chains are checked by webpki on every platform, with the platform's
-/// authorities as data: what is refused, and in which words, is the same everywhere, and no verifier of
-/// an operating system fetches anything past the gate.
+/// default can change it. Chains are verified by webpki on every platform, with the platform's authorities as
+/// data: results and error messages are the same everywhere, and no verifier of an operating system fetches
+/// anything outside the gate.
 pub struct Tls {
     builder: ConfigBuilder<ClientConfig, WantsVerifier>,
-    roots: Roots,
+    roots: RootCertificates,
     extra: RootCertStore,
     platform: fn() -> Vec<CertificateDer<'static>>,
-    trust: OnceCell<Trust>,
+    trust: OnceCell<TrustedRoots>,
 }
 
-/// Whom to believe, read.
+/// The loaded authorities.
 #[derive(Clone)]
-struct Trust {
+struct TrustedRoots {
     builder: ConfigBuilder<ClientConfig, WantsClientCert>,
-    /// The platform has no authority: who is not believed may well deserve it.
+    /// True if the platform has no authority, so that an unknown issuer may be this machine's fault.
     bare: bool,
 }
 
-/// There is nobody to believe.
+/// There are no trusted authorities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NoRoots;
 
-/// One connector's settings: whom to believe is everybody's, the sessions to resume are its own.
+/// The settings of one connector. The authorities are shared by all; the sessions to resume are its own.
 pub(super) struct ConnectorTls {
     pub(super) config: Arc<ClientConfig>,
-    /// An unknown issuer is the machine's fault rather than the server's.
+    /// True if an unknown issuer is this machine's fault rather than the server's.
     pub(super) bare: bool,
 }
 
 impl Tls {
-    /// Settings that believe `roots` and `extra_roots`.
+    /// Creates settings that trust `roots` and `extra_roots`.
     ///
     /// # Errors
     /// A certificate of `extra_roots` that cannot be a root, by its position.
     pub fn new(
-        roots: Roots,
+        roots: RootCertificates,
         extra_roots: impl IntoIterator<Item = CertificateDer<'static>>,
     ) -> Result<Arc<Self>, TlsSetupError> {
         let mut extra = RootCertStore::empty();
@@ -127,9 +127,9 @@ impl Tls {
         Ok(Arc::new(Self { builder, roots, extra, platform, trust: OnceCell::new() }))
     }
 
-    /// Settings for one connector; the first time for any, the authorities are read.
+    /// Returns the settings for one connector. The first call loads the authorities.
     pub(super) async fn for_connector(&self) -> Result<ConnectorTls, NoRoots> {
-        // A machine without authorities is asked again: they may be installed while it runs.
+        // A machine without authorities is checked again: they may be installed while the host runs.
         let trust = self.trust.get_or_try_init(|| self.read()).await?.clone();
         let mut config = trust.builder.with_no_client_auth();
         config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).into();
@@ -137,31 +137,31 @@ impl Tls {
         Ok(ConnectorTls { config: Arc::new(config), bare: trust.bare })
     }
 
-    /// What a machine without authorities has.
+    /// Creates the settings of a machine without authorities.
     #[cfg(test)]
     pub(super) fn of_bare_platform(extra: Vec<CertificateDer<'static>>) -> Result<Arc<Self>, TlsSetupError> {
-        let mut tls = Self::new(Roots::Platform, extra)?;
+        let mut tls = Self::new(RootCertificates::Platform, extra)?;
         Arc::get_mut(&mut tls).ok_or(TlsSetupError::NoCertificate)?.platform = Vec::new;
         Ok(tls)
     }
 
-    async fn read(&self) -> Result<Trust, NoRoots> {
+    async fn read(&self) -> Result<TrustedRoots, NoRoots> {
         let mut store = self.extra.clone();
         let bare = match self.roots {
-            Roots::Bundled => {
+            RootCertificates::Bundled => {
                 store.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
                 false
             }
-            Roots::Platform => {
-                // Some 150 files, or a call to the system's own service.
+            RootCertificates::Platform => {
+                // This reads some 150 files, or calls the system's own service.
                 let certificates = tokio::task::spawn_blocking(self.platform).await.unwrap_or_default();
-                // Every platform has some that webpki has no use for.
+                // Every platform has some certificates that webpki cannot use.
                 store.add_parsable_certificates(certificates).0 == 0
             }
         };
         if store.is_empty() {
             return Err(NoRoots);
         }
-        Ok(Trust { builder: self.builder.clone().with_root_certificates(store), bare })
+        Ok(TrustedRoots { builder: self.builder.clone().with_root_certificates(store), bare })
     }
 }

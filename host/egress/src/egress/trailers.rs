@@ -1,4 +1,4 @@
-//! The fields after a request's body, which obey every rule of the fields before it.
+//! The fields after a request's body, which follow every rule of the fields before it.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -11,26 +11,26 @@ use super::headers::{guest_may_set, may_trail};
 
 /// A request's body whose trailers are checked before they are passed on.
 ///
-/// A trailer that no request may have ends the body with an error. So does one that `admit` refuses.
+/// A trailer that no request may have ends the body with an error. So does one that `admit` rejects.
 pub struct CheckedTrailers<B> {
     body: B,
     admit: Box<dyn Fn(&HeaderMap) -> bool + Send>,
 }
 
-/// A body with checked trailers failed.
+/// The error of a body with checked trailers.
 #[derive(Debug, thiserror::Error)]
 pub enum TrailersError<E> {
-    /// A trailer was refused.
+    /// A trailer was rejected.
     #[error("a field after the body is not one that may stand there")]
     Refused,
-    /// The body failed itself.
+    /// The inner body failed.
     #[error(transparent)]
     Body(E),
 }
 
 impl<B> CheckedTrailers<B> {
-    /// Checks the trailers of `body`. `admit` returns whether they may go out, and is asked once, before the fixed
-    /// rules.
+    /// Checks the trailers of `body`. `admit` returns whether they may be sent, and is called once, before
+    /// the fixed rules.
     pub fn new(body: B, admit: impl Fn(&HeaderMap) -> bool + Send + 'static) -> Self {
         Self { body, admit: Box::new(admit) }
     }

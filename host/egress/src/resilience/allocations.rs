@@ -1,25 +1,25 @@
-//! That decisions allocate nothing: what is decided for a call costs it no memory, however often it fails.
+//! Asserts that retry decisions do not allocate, however often a call fails.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::time::Duration;
 
 use allocation_counter::measure;
-use cofferdam_core::chance::SystemChance;
 use cofferdam_core::clock::{Clock as _, SystemClock};
-use cofferdam_core::failure::Cause;
+use cofferdam_core::failure::FailureCause;
+use cofferdam_core::rng::SystemRng;
 use cofferdam_model::manifest::ConnectorName;
 
-use super::{Moment, PROFILES, Profile, Settings, decide};
+use super::{PROFILES, ResilienceSettings, RetryContext, RetryProfile, decide};
 
 #[test]
 fn a_plan_and_every_decision_allocate_nothing() {
-    let settings = Settings::default();
+    let settings = ResilienceSettings::default();
     let name = ConnectorName::parse("github://acme/slack").unwrap();
     let now = SystemClock.now();
-    // Whatever is made once, is made before: profiles, and this thread's chance.
-    let _ = (Profile::named("standard"), fastrand::f64());
-    for profile in PROFILES.map(|name| Profile::named(name).unwrap()) {
-        for cause in Cause::ALL {
+    // Values that are created once are created before: profiles, and this thread's random source.
+    let _ = (RetryProfile::named("standard"), fastrand::f64());
+    for profile in PROFILES.map(|name| RetryProfile::named(name).unwrap()) {
+        for cause in FailureCause::ALL {
             for attempts in 1..8 {
                 for (idempotent, retry_after, seconds) in
                     [(true, None, 600), (true, Some(7), 600), (true, None, 1), (false, None, 600)]
@@ -27,7 +27,7 @@ fn a_plan_and_every_decision_allocate_nothing() {
                     let retry_after = retry_after.map(Duration::from_secs);
                     let (retriable, deadline) = (cause.is_retriable(), now + Duration::from_secs(seconds));
                     let candidate = attempts % 3;
-                    let moment = Moment {
+                    let moment = RetryContext {
                         cause,
                         retriable,
                         idempotent,
@@ -40,7 +40,7 @@ fn a_plan_and_every_decision_allocate_nothing() {
                     };
                     let used = measure(|| {
                         let plan = settings.plan(&name, Some(&profile));
-                        std::hint::black_box(decide(&plan.profile, &moment, &SystemChance));
+                        std::hint::black_box(decide(&plan.profile, &moment, &SystemRng));
                     });
                     assert_eq!(used.count_total, 0, "{} {moment:?}", profile.name());
                 }

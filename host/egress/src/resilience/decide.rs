@@ -1,40 +1,40 @@
-//! What comes after an attempt that failed: the one decision on which it depends whether anything happens twice.
+//! The retry decision after a failed attempt. It alone decides whether an operation may be executed twice.
 
 use std::time::{Duration, Instant};
 
-use cofferdam_core::chance::Chance;
-use cofferdam_core::event::Wait;
-use cofferdam_core::failure::{Cause, Failure, RetryStopped};
+use cofferdam_core::event::DelaySource;
+use cofferdam_core::failure::{Failure, FailureCause, RetryStopped};
 use cofferdam_core::privileged::MakeFailure as _;
+use cofferdam_core::rng::RandomSource;
 
-use super::profile::Profile;
-use super::schedule::Schedule;
+use super::profile::RetryProfile;
+use super::schedule::RetrySchedule;
 
-/// What is known when an attempt has failed.
+/// The facts that are known when an attempt has failed.
 #[derive(Debug, Clone, Copy)]
-pub struct Moment {
-    /// What the host observed.
-    pub cause: Cause,
-    /// Whether the failure itself says that it may be repeated: never of an operation that is not idempotent.
+pub struct RetryContext {
+    /// The cause that the host observed.
+    pub cause: FailureCause,
+    /// True if the failure itself is marked retriable. Never for an operation that is not idempotent.
     pub retriable: bool,
-    /// Whether the operation may be repeated, as far as its manifest and its caller say.
+    /// True if the operation may be repeated according to its manifest and its caller.
     pub idempotent: bool,
-    /// Whether the operation sent a request for which it must not be repeated, since its manifest declares nothing.
+    /// True if the operation sent a request that forbids a retry, since its manifest declares nothing.
     pub sent_unkeyed: bool,
-    /// How long the upstream service asked to wait.
+    /// The wait that the upstream service asked for.
     pub retry_after: Option<Duration>,
-    /// The attempts that were made of this candidate, this one included.
+    /// The number of attempts made with this candidate, including this one.
     pub attempts: u32,
-    /// Which candidate of the chain it is, from 0.
+    /// The index of the candidate in the chain, from 0.
     pub candidate: u32,
-    /// The time.
+    /// The current time.
     pub now: Instant,
-    /// When the call ends.
+    /// The deadline of the call.
     pub deadline: Instant,
 }
 
-impl Moment {
-    /// What this failure says; the rest is the caller's to know.
+impl RetryContext {
+    /// Creates the facts that a failure states; the caller sets the rest.
     #[must_use]
     pub fn of(
         failure: &Failure,
@@ -58,69 +58,72 @@ impl Moment {
     }
 }
 
-impl Moment {
-    /// What the upstream service asked for, and something on top: all its callers were given the same, and must not come
-    /// back in the same moment. At most half of what is left of the call goes into that.
-    fn spread(&self, asked: Duration, schedule: &Schedule, chance: &dyn Chance) -> Duration {
+impl RetryContext {
+    /// Adds a random part to the wait that the upstream service asked for: all its callers got the same wait,
+    /// and must not return at the same moment. Adds at most half of the call's remaining time.
+    fn spread(&self, asked: Duration, schedule: &RetrySchedule, chance: &dyn RandomSource) -> Duration {
         let left = self.deadline.saturating_duration_since(self.now).saturating_sub(asked);
         let most = schedule.jitter().longest(asked).min(LONGEST_SPREAD).min(left / 2);
-        asked.saturating_add(most.mul_f64(chance.unit().clamp(0.0, 1.0)))
+        asked.saturating_add(most.mul_f64(chance.next_f64().clamp(0.0, 1.0)))
     }
 }
 
-/// What is done next.
+/// The decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
-    /// The failure is the outcome of this candidate. Where it was one to be repeated: why it is not, and how long
-    /// the next wait would have been.
+pub enum RetryDecision {
+    /// The failure is the outcome of this candidate. If the failure could have been retried, this includes
+    /// the reason why it is not, and the next wait.
     Stop {
-        /// Why it is not repeated, where it might have been.
+        /// The reason why there is no retry, if one was possible.
         stopped: Option<RetryStopped>,
-        /// How long the wait would have been.
+        /// The length of the wait that was not taken.
         retry_after: Option<Duration>,
     },
-    /// The call waits until then, and is attempted again.
+    /// The call waits and is then attempted again.
     Retry {
-        /// How long it waits.
+        /// The length of the wait.
         delay: Duration,
-        /// Where that comes from.
-        wait: Wait,
-        /// The most retries for this cause.
+        /// The source of the wait.
+        wait: DelaySource,
+        /// The maximum number of retries for this cause.
         of: u32,
-        /// How long it would have waited without jitter.
+        /// The length of the wait without jitter.
         planned: Duration,
     },
 }
 
-/// The longest that a wait which the upstream service asked for is made longer.
+/// The longest extension of a wait that the upstream service asked for.
 const LONGEST_SPREAD: Duration = Duration::from_secs(30);
 
-/// Decides. Nothing is repeated that is not idempotent, that the host did not itself see fail, or that the policy
-/// does not name; and no wait begins that cannot end before the deadline.
+/// Decides about a retry. An operation is not retried if it is not idempotent, if the host did not itself see
+/// it fail, or if the policy does not name the cause; and no wait begins that cannot end before the deadline.
 #[must_use]
-pub fn decide(profile: &Profile, moment: &Moment, chance: &dyn Chance) -> Next {
-    // An unkeyed request alone makes a failure not retriable: what else would be repeated says so.
-    let passes = moment.retriable || moment.sent_unkeyed || moment.cause == Cause::WallTime;
+pub fn decide(profile: &RetryProfile, moment: &RetryContext, chance: &dyn RandomSource) -> RetryDecision {
+    // An unkeyed request alone makes a failure not retriable: any other retriable failure is marked as such.
+    let passes = moment.retriable || moment.sent_unkeyed || moment.cause == FailureCause::WallTime;
     let repeatable = moment.idempotent && passes && moment.cause.is_retriable();
     let schedule = profile.schedule(moment.cause).filter(|_| repeatable);
-    let Some(schedule) = schedule else { return Next::Stop { stopped: None, retry_after: None } };
+    let Some(schedule) = schedule else { return RetryDecision::Stop { stopped: None, retry_after: None } };
     if moment.sent_unkeyed {
-        return Next::Stop { stopped: Some(RetryStopped::NotDeclaredIdempotent), retry_after: None };
+        return RetryDecision::Stop { stopped: Some(RetryStopped::NotDeclaredIdempotent), retry_after: None };
     }
     let later = if profile.waits_grow_along_chain { moment.candidate } else { 0 };
     let retry = moment.attempts.saturating_add(later);
     if moment.attempts >= schedule.max_attempts() {
         let retry_after = moment.retry_after.unwrap_or_else(|| schedule.wait(retry));
-        return Next::Stop { stopped: Some(RetryStopped::MaxAttempts), retry_after: Some(retry_after) };
+        return RetryDecision::Stop {
+            stopped: Some(RetryStopped::MaxAttempts),
+            retry_after: Some(retry_after),
+        };
     }
     let (delay, wait, planned) = match moment.retry_after {
-        Some(asked) => (moment.spread(asked, schedule, chance), Wait::RetryAfter, asked),
-        None => (schedule.varied_wait(retry, chance.unit()), Wait::Backoff, schedule.wait(retry)),
+        Some(asked) => (moment.spread(asked, schedule, chance), DelaySource::RetryAfter, asked),
+        None => (schedule.varied_wait(retry, chance.next_f64()), DelaySource::Backoff, schedule.wait(retry)),
     };
     let ends_in_time = moment.now.checked_add(delay).is_some_and(|end| end < moment.deadline);
     if !ends_in_time {
         let retry_after = moment.retry_after.unwrap_or(delay);
-        return Next::Stop { stopped: Some(RetryStopped::WallTime), retry_after: Some(retry_after) };
+        return RetryDecision::Stop { stopped: Some(RetryStopped::WallTime), retry_after: Some(retry_after) };
     }
-    Next::Retry { delay, wait, of: schedule.max_attempts().saturating_sub(1), planned }
+    RetryDecision::Retry { delay, wait, of: schedule.max_attempts().saturating_sub(1), planned }
 }

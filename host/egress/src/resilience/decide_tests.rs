@@ -1,25 +1,25 @@
-//! What comes after a failed attempt, whatever the profile, the failure, the time and the lots.
+//! Properties of the retry decision for any profile, failure, time and random value.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
 use std::time::{Duration, Instant};
 
-use cofferdam_core::chance::Chance;
-use cofferdam_core::failure::{Cause, RetryStopped};
+use cofferdam_core::failure::{FailureCause, RetryStopped};
+use cofferdam_core::rng::RandomSource;
 use proptest::prelude::*;
 
-use super::{Backoff, Jitter, Moment, Next, PROFILES, Profile, Schedule, decide};
+use super::{Backoff, Jitter, PROFILES, RetryContext, RetryDecision, RetryProfile, RetrySchedule, decide};
 
-/// One lot, always the same.
+/// A random source with one constant value.
 struct Lot(f64);
 
-impl Chance for Lot {
-    fn unit(&self) -> f64 {
+impl RandomSource for Lot {
+    fn next_f64(&self) -> f64 {
         self.0
     }
 }
 
-/// A profile: a built-in one, or any that can be made.
-fn profiles() -> impl Strategy<Value = Profile> {
+/// Generates a profile: a built-in or an arbitrary valid one.
+fn profiles() -> impl Strategy<Value = RetryProfile> {
     let jitter = prop_oneof![
         Just(Jitter::None),
         (0.0..=1.0).prop_map(Jitter::Plus),
@@ -30,25 +30,25 @@ fn profiles() -> impl Strategy<Value = Profile> {
         |(attempts, backoff, base, more, jitter, causes)| {
             let base = Duration::from_millis(base);
             let cap = (base + Duration::from_millis(more)).min(Duration::from_secs(86_400));
-            let schedule = Schedule::new(attempts, backoff, base, cap, jitter).unwrap();
-            let named = |cause: &Cause| cause.is_retriable() && causes >> (*cause as u16) & 1 == 1;
-            let causes: Vec<_> = Cause::ALL.into_iter().filter(named).collect();
-            Profile::new("own", schedule, &causes).unwrap()
+            let schedule = RetrySchedule::new(attempts, backoff, base, cap, jitter).unwrap();
+            let named = |cause: &FailureCause| cause.is_retriable() && causes >> (*cause as u16) & 1 == 1;
+            let causes: Vec<_> = FailureCause::ALL.into_iter().filter(named).collect();
+            RetryProfile::new("own", schedule, &causes).unwrap()
         },
     );
-    let built_in = (0..PROFILES.len()).prop_map(|n| (*Profile::named(PROFILES[n]).unwrap()).clone());
+    let built_in = (0..PROFILES.len()).prop_map(|n| (*RetryProfile::named(PROFILES[n]).unwrap()).clone());
     prop_oneof![own, built_in]
 }
 
-/// A failed attempt, less than the whole range of `Duration` away from anything that could overflow.
-fn moments() -> impl Strategy<Value = Moment> {
+/// Generates a failed attempt with times far from anything that could overflow.
+fn moments() -> impl Strategy<Value = RetryContext> {
     let retry_after = proptest::option::of((0..=700_000_u64).prop_map(Duration::from_secs));
-    let parts = (0..Cause::ALL.len(), any::<bool>(), any::<bool>(), any::<bool>(), retry_after);
+    let parts = (0..FailureCause::ALL.len(), any::<bool>(), any::<bool>(), any::<bool>(), retry_after);
     (parts, 1..=120_u32, 0..=3_u32, 0..=600_000_u64).prop_map(|(parts, attempts, candidate, left)| {
         let (cause, retriable, idempotent, sent_unkeyed, retry_after) = parts;
         let now = Instant::now();
-        Moment {
-            cause: Cause::ALL[cause],
+        RetryContext {
+            cause: FailureCause::ALL[cause],
             retriable: retriable && !sent_unkeyed,
             idempotent,
             sent_unkeyed,
@@ -68,11 +68,11 @@ proptest! {
         moment in moments(),
         unit in 0.0..1.0_f64,
     ) {
-        let Next::Retry { delay, of, .. } = decide(&profile, &moment, &Lot(unit)) else { return Ok(()) };
+        let RetryDecision::Retry { delay, of, .. } = decide(&profile, &moment, &Lot(unit)) else { return Ok(()) };
         let schedule = profile.schedule(moment.cause).unwrap();
         prop_assert!(moment.idempotent, "never what is not idempotent");
         prop_assert!(!moment.sent_unkeyed, "never what may have taken effect and declares nothing");
-        prop_assert!(moment.retriable || moment.cause == Cause::WallTime, "never what says that it is final");
+        prop_assert!(moment.retriable || moment.cause == FailureCause::WallTime, "never what says that it is final");
         prop_assert!(moment.cause.is_retriable());
         prop_assert!(moment.attempts < schedule.max_attempts(), "never more attempts than allowed");
         prop_assert_eq!(of + 1, schedule.max_attempts());
@@ -102,9 +102,9 @@ proptest! {
 
     #[test]
     fn what_might_be_repeated_and_is_not_says_why(profile in profiles(), moment in moments(), unit in 0.0..1.0_f64) {
-        let Next::Stop { stopped, retry_after } = decide(&profile, &moment, &Lot(unit)) else { return Ok(()) };
+        let RetryDecision::Stop { stopped, retry_after } = decide(&profile, &moment, &Lot(unit)) else { return Ok(()) };
         let repeatable = moment.idempotent
-            && (moment.retriable || moment.sent_unkeyed || moment.cause == Cause::WallTime)
+            && (moment.retriable || moment.sent_unkeyed || moment.cause == FailureCause::WallTime)
             && profile.schedule(moment.cause).is_some();
         prop_assert_eq!(stopped.is_some(), repeatable);
         let unkeyed = stopped == Some(RetryStopped::NotDeclaredIdempotent);
@@ -115,7 +115,7 @@ proptest! {
         }
     }
 
-    /// A whole call: whatever its attempts end with, and whatever the lots.
+    /// Simulates a whole call with arbitrary failures and random values.
     #[test]
     fn a_call_makes_no_more_attempts_than_allowed_and_ends_by_its_deadline(
         profile in profiles(),
@@ -128,12 +128,12 @@ proptest! {
         let (mut now, mut attempts) = (began, 0);
         for (moment, took, unit) in ends {
             attempts += 1;
-            // An attempt ends with the call, if not before.
+            // An attempt ends at the call's deadline at the latest.
             now = (now + Duration::from_millis(took)).min(deadline);
-            let moment = Moment { idempotent, sent_unkeyed, attempts, candidate: 0, now, deadline, ..moment };
+            let moment = RetryContext { idempotent, sent_unkeyed, attempts, candidate: 0, now, deadline, ..moment };
             match decide(&profile, &moment, &Lot(unit)) {
-                Next::Stop { .. } => break,
-                Next::Retry { delay, .. } => now += delay,
+                RetryDecision::Stop { .. } => break,
+                RetryDecision::Retry { delay, .. } => now += delay,
             }
         }
         prop_assert!(attempts <= profile.max_attempts());
@@ -144,9 +144,9 @@ proptest! {
 
 #[test]
 fn the_last_cause_decides_and_attempts_count_whatever_the_cause() {
-    let patient = Profile::named("patient").unwrap();
+    let patient = RetryProfile::named("patient").unwrap();
     let now = Instant::now();
-    let moment = |cause, attempts| Moment {
+    let moment = |cause, attempts| RetryContext {
         cause,
         retriable: true,
         idempotent: true,
@@ -158,19 +158,23 @@ fn the_last_cause_decides_and_attempts_count_whatever_the_cause() {
         deadline: now + Duration::from_secs(299),
     };
     let wait = |cause, attempts| match decide(&patient, &moment(cause, attempts), &Lot(0.5)) {
-        Next::Retry { delay, .. } => Some(delay.as_secs()),
-        Next::Stop { .. } => None,
+        RetryDecision::Retry { delay, .. } => Some(delay.as_secs()),
+        RetryDecision::Stop { .. } => None,
     };
-    assert_eq!(wait(Cause::RateLimited, 3), Some(20), "the third of the waits for rate limits");
-    assert_eq!(wait(Cause::Unavailable, 3), None, "three attempts were made, whatever they ended with");
+    assert_eq!(wait(FailureCause::RateLimited, 3), Some(20), "the third of the waits for rate limits");
+    assert_eq!(
+        wait(FailureCause::Unavailable, 3),
+        None,
+        "three attempts were made, whatever they ended with"
+    );
 }
 
 #[test]
 fn candidates_further_down_a_chain_wait_longer_where_the_profile_says_so() {
     let now = Instant::now();
     let wait = |profile: &str, candidate, attempts| {
-        let moment = Moment {
-            cause: Cause::Unavailable,
+        let moment = RetryContext {
+            cause: FailureCause::Unavailable,
             retriable: true,
             idempotent: true,
             sent_unkeyed: false,
@@ -180,12 +184,12 @@ fn candidates_further_down_a_chain_wait_longer_where_the_profile_says_so() {
             now,
             deadline: now + Duration::from_secs(60),
         };
-        match decide(&Profile::named(profile).unwrap(), &moment, &Lot(0.0)) {
-            Next::Retry { delay, .. } => delay.as_secs(),
-            Next::Stop { .. } => 0,
+        match decide(&RetryProfile::named(profile).unwrap(), &moment, &Lot(0.0)) {
+            RetryDecision::Retry { delay, .. } => delay.as_secs(),
+            RetryDecision::Stop { .. } => 0,
         }
     };
-    // P10: 1000 x 2^(retry-1+index) ms.
+    // The wait is 1000 x 2^(retry-1+index) ms.
     for (candidate, waits) in [(0, [1, 2]), (1, [2, 4]), (2, [4, 8])] {
         assert_eq!([wait("failover", candidate, 1), wait("failover", candidate, 2)], waits, "{candidate}");
     }
@@ -194,11 +198,11 @@ fn candidates_further_down_a_chain_wait_longer_where_the_profile_says_so() {
 
 #[test]
 fn retry_after_is_spread_and_ends_in_time() {
-    let standard = Profile::named("standard").unwrap();
+    let standard = RetryProfile::named("standard").unwrap();
     let now = Instant::now();
     let delay = |asked: u64, left: u64, unit: f64| {
-        let moment = Moment {
-            cause: Cause::RateLimited,
+        let moment = RetryContext {
+            cause: FailureCause::RateLimited,
             retriable: true,
             idempotent: true,
             sent_unkeyed: false,
@@ -209,8 +213,8 @@ fn retry_after_is_spread_and_ends_in_time() {
             deadline: now + Duration::from_secs(left),
         };
         match decide(&standard, &moment, &Lot(unit)) {
-            Next::Retry { delay, .. } => Ok(delay.as_millis()),
-            Next::Stop { retry_after, .. } => Err(retry_after.unwrap().as_millis()),
+            RetryDecision::Retry { delay, .. } => Ok(delay.as_millis()),
+            RetryDecision::Stop { retry_after, .. } => Err(retry_after.unwrap().as_millis()),
         }
     };
     let spread = [0.0, 0.5, 0.999].map(|unit| delay(10, 300, unit));

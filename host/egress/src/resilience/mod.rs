@@ -1,7 +1,8 @@
-//! What is done about failures, decided by pure code: policies, the next step, breakers, rate limits.
+//! The handling of failures, decided by pure code: retry policies, retry decisions, breakers, rate limits.
 //!
-//! Nothing here sleeps, reads the time or draws lots by itself: the pipeline hands in what it observed and the
-//! time, and does what comes out. Circuits alone are kept in files, since processes share what they saw of a host.
+//! Nothing here sleeps, reads the clock or draws random numbers on its own: the pipeline passes its
+//! observations and the time, and executes the result. Only circuits are stored in files, since processes
+//! share their observations of a host.
 
 mod breaker;
 mod decide;
@@ -22,16 +23,17 @@ mod schedule;
 mod settings;
 
 pub use breaker::{
-    Admission, BreakerPolicy, CauseView, Change, Circuit, CircuitState, CircuitView, Circuits, OpenView,
-    Opening, ResetView, Seen, Shut, ShutView, Visit, Visiting, Why,
+    BreakerAdmission, BreakerGuard, BreakerPolicy, BreakerScope, CauseView, Circuit, CircuitChange,
+    CircuitObservation, CircuitState, CircuitStore, CircuitTrip, CircuitView, OpenView, PermanentTrip,
+    ResetView, ShutView, TripCause,
 };
 pub use cofferdam_core::document::DocumentError as PolicyError;
-pub use decide::{Moment, Next, decide};
-pub use profile::{Profile, ProfileError, Row};
+pub use decide::{RetryContext, RetryDecision, decide};
+pub use profile::{ProfileError, RetryProfile, RetryProfileRow};
 pub use profiles::PROFILES;
 pub use rate::{RateError, RateLimit, RateLimits, RateRefused};
-pub use schedule::{Backoff, Jitter, MAX_ATTEMPTS, MAX_WAIT, Schedule};
-pub use settings::{Plan, Settings};
+pub use schedule::{Backoff, Jitter, MAX_ATTEMPTS, MAX_WAIT, RetrySchedule};
+pub use settings::{ResilienceSettings, RetryPlan};
 
 #[cfg(test)]
 mod allocations;

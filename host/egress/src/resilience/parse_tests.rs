@@ -1,13 +1,13 @@
-//! Retry profiles and settings as people write them, and mistype them.
+//! Retry profiles and settings as operators write them, with and without mistakes.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 use std::time::Duration;
 
-use cofferdam_core::failure::Cause;
+use cofferdam_core::failure::FailureCause;
 use cofferdam_core::limits::ProfileTimes;
 use cofferdam_model::manifest::ConnectorName;
 
-use super::{Backoff, Jitter, Profile, Schedule, Settings};
+use super::{Backoff, Jitter, ResilienceSettings, RetryProfile, RetrySchedule};
 
 const GOOD: &str = r#"
 retryable = true
@@ -21,12 +21,12 @@ wall_time = "2m"
 
 #[test]
 fn s11_a_profile_has_the_four_fields_jitter_and_times() {
-    let profile = Profile::parse("p.toml", GOOD).unwrap();
+    let profile = RetryProfile::parse("p.toml", GOOD).unwrap();
     assert_eq!(&**profile.name(), "custom");
     let (half, minute) = (Duration::from_millis(500), Duration::from_secs(60));
-    let schedule = Schedule::new(5, Backoff::Linear, half, minute, Jitter::Both(0.25)).unwrap();
-    for cause in Cause::ALL {
-        let repeated = matches!(cause, Cause::Network | Cause::RateLimited);
+    let schedule = RetrySchedule::new(5, Backoff::Linear, half, minute, Jitter::Both(0.25)).unwrap();
+    for cause in FailureCause::ALL {
+        let repeated = matches!(cause, FailureCause::Network | FailureCause::RateLimited);
         assert_eq!(profile.schedule(cause).copied(), repeated.then_some(schedule), "{}", cause.name());
     }
     let (wall_time, attempt_timeout) = (Some(Duration::from_secs(120)), Some(Duration::from_secs(10)));
@@ -37,26 +37,26 @@ fn s11_a_profile_has_the_four_fields_jitter_and_times() {
 fn what_is_left_out_has_a_default() {
     let text = "retryable = true\nmax_attempts = 2\nclassifier.retry_on = [\"unavailable\"]\n\
                 backoff = { kind = \"exponential\", base = \"1s\" }";
-    let profile = Profile::parse("p.toml", text).unwrap();
-    let schedule = profile.schedule(Cause::Unavailable).unwrap();
+    let profile = RetryProfile::parse("p.toml", text).unwrap();
+    let schedule = profile.schedule(FailureCause::Unavailable).unwrap();
     assert_eq!(
         (schedule.jitter(), schedule.wait(60)),
         (Jitter::Plus(0.2), Duration::from_secs(24 * 60 * 60))
     );
     assert_eq!(*profile.times(), ProfileTimes::default());
-    let nothing = Profile::parse("p.toml", "retryable = false").unwrap();
+    let nothing = RetryProfile::parse("p.toml", "retryable = false").unwrap();
     assert_eq!((nothing.max_attempts(), nothing.rows().len()), (1, 0));
     for (jitter, expected) in [
         ("{ kind = \"none\" }", Jitter::None),
         ("{ kind = \"plus\", ratio = 1 }", Jitter::Plus(1.0)),
         ("{ kind = \"both\", ratio = 0 }", Jitter::Both(0.0)),
     ] {
-        let profile = Profile::parse("p.toml", &format!("{text}\njitter = {jitter}")).unwrap();
-        assert_eq!(profile.schedule(Cause::Unavailable).unwrap().jitter(), expected);
+        let profile = RetryProfile::parse("p.toml", &format!("{text}\njitter = {jitter}")).unwrap();
+        assert_eq!(profile.schedule(FailureCause::Unavailable).unwrap().jitter(), expected);
     }
 }
 
-/// The good profile with one line in the place of another.
+/// Returns the good profile with one line replaced.
 fn with(line: usize, text: &str) -> String {
     let mut lines: Vec<_> = GOOD.lines().collect();
     lines[line - 1] = text;
@@ -155,7 +155,7 @@ fn r22_what_is_impossible_is_refused_with_its_place_and_a_fix() {
             "p.toml:8:1: walltime: this key is not known here; did you mean `wall_time`?",
         ),
     ] {
-        let error = Profile::parse("p.toml", &text).unwrap_err().to_string();
+        let error = RetryProfile::parse("p.toml", &text).unwrap_err().to_string();
         assert!(error.contains(problem), "{text}\n{error}\ninstead of\n{problem}");
     }
 }
@@ -164,7 +164,7 @@ fn r22_what_is_impossible_is_refused_with_its_place_and_a_fix() {
 fn every_problem_is_shown_at_once() {
     let text =
         with(3, "max_attempts = 0").replace("linear", "round").replace("0.25", "25").replace("2m", "2d");
-    let error = Profile::parse("p.toml", &text).unwrap_err();
+    let error = RetryProfile::parse("p.toml", &text).unwrap_err();
     let keys: Vec<_> = error.problems().iter().map(|problem| problem.key()).collect();
     assert_eq!(keys, ["max_attempts", "backoff.kind", "jitter.ratio", "wall_time"]);
 }
@@ -190,8 +190,8 @@ fn name(text: &str) -> ConnectorName {
 
 #[test]
 fn s17_the_caller_outranks_the_connector_s_which_outranks_the_operator_s_for_all() {
-    let settings = Settings::parse("config.toml", SETTINGS).unwrap();
-    let deterministic = Profile::named("deterministic").unwrap();
+    let settings = ResilienceSettings::parse("config.toml", SETTINGS).unwrap();
+    let deterministic = RetryProfile::named("deterministic").unwrap();
     for (connector, wished, profile) in [
         ("github://acme/other", None, "patient"),
         ("github://acme/slack", None, "none"),
@@ -204,8 +204,8 @@ fn s17_the_caller_outranks_the_connector_s_which_outranks_the_operator_s_for_all
     let names: Vec<_> = settings.profile_names().collect();
     assert_eq!(names.last(), Some(&"careful"));
     assert_eq!(settings.profile("careful").unwrap().max_attempts(), 2);
-    let nothing = Settings::parse("config.toml", "").unwrap();
-    assert_eq!(nothing, Settings::default());
+    let nothing = ResilienceSettings::parse("config.toml", "").unwrap();
+    assert_eq!(nothing, ResilienceSettings::default());
 }
 
 #[test]
@@ -255,30 +255,32 @@ fn settings_that_mean_nothing_are_refused() {
             "breaker.connectors.slack: \"slack\" is not a connector name",
         ),
     ] {
-        let error = Settings::parse("c", &text).unwrap_err().to_string();
+        let error = ResilienceSettings::parse("c", &text).unwrap_err().to_string();
         assert!(error.contains(problem), "{text}\n{error}\ninstead of\n{problem}");
     }
-    // Who names a profile that cannot be read is not wrong as well.
+    // A reference to a profile that cannot be read is not a second problem.
     let text = format!("[retry]\nprofile = \"careful\"\n{}", careful.replace("false", "0"));
-    assert_eq!(Settings::parse("c", &text).unwrap_err().problems().len(), 1);
+    assert_eq!(ResilienceSettings::parse("c", &text).unwrap_err().problems().len(), 1);
 }
 
 #[test]
 fn embedders_configure_without_a_document() {
     let second = Duration::from_secs(1);
-    let schedule = Schedule::new(2, Backoff::Fixed, second, second, Jitter::None).unwrap();
-    let own = Profile::new("own", schedule, &[Cause::Unavailable]).unwrap();
-    let settings = Settings::default()
-        .with_profile(Profile::named("patient").unwrap())
+    let schedule = RetrySchedule::new(2, Backoff::Fixed, second, second, Jitter::None).unwrap();
+    let own = RetryProfile::new("own", schedule, &[FailureCause::Unavailable]).unwrap();
+    let settings = ResilienceSettings::default()
+        .with_profile(RetryProfile::named("patient").unwrap())
         .with_own_profile(own.clone().into())
         .unwrap();
     let own = settings.profile("own").unwrap();
     let settings = settings.with_profile_for(name("github://acme/slack"), own);
     assert_eq!(&**settings.plan(&name("github://acme/slack"), None).profile.name(), "own");
     assert_eq!(&**settings.plan(&name("github://acme/other"), None).profile.name(), "patient");
-    assert!(settings.clone().with_own_profile(Profile::named("none").unwrap()).is_err());
-    assert!(Profile::new("none", schedule, &[]).is_err(), "a built-in name");
-    assert!(Profile::new("own", schedule, &[Cause::Auth]).unwrap_err().to_string().contains("`auth`"));
+    assert!(settings.clone().with_own_profile(RetryProfile::named("none").unwrap()).is_err());
+    assert!(RetryProfile::new("none", schedule, &[]).is_err(), "a built-in name");
+    assert!(
+        RetryProfile::new("own", schedule, &[FailureCause::Auth]).unwrap_err().to_string().contains("`auth`")
+    );
     for (attempts, base, cap, jitter) in [
         (0, 1, 1, Jitter::None),
         (101, 1, 1, Jitter::None),
@@ -290,7 +292,7 @@ fn embedders_configure_without_a_document() {
     ] {
         let (base, cap) = (Duration::from_secs(base), Duration::from_secs(cap));
         assert!(
-            Schedule::new(attempts, Backoff::Linear, base, cap, jitter).is_err(),
+            RetrySchedule::new(attempts, Backoff::Linear, base, cap, jitter).is_err(),
             "{attempts} {base:?} {cap:?}"
         );
     }
@@ -298,8 +300,8 @@ fn embedders_configure_without_a_document() {
 
 #[test]
 fn a_breaker_or_a_rate_limit_can_be_set_for_all_and_for_one_and_switched_off() {
-    let failover = Profile::named("failover").unwrap();
-    let of = |settings: &Settings, connector: &str| {
+    let failover = RetryProfile::named("failover").unwrap();
+    let of = |settings: &ResilienceSettings, connector: &str| {
         let plan = settings.plan(&name(connector), Some(&failover));
         (plan.breaker.is_some(), plan.rate.is_some())
     };
@@ -307,10 +309,10 @@ fn a_breaker_or_a_rate_limit_can_be_set_for_all_and_for_one_and_switched_off() {
     let text = "[breaker]\nenabled = false\n[rate_limit]\nrequests = 30\nper = \"60s\"\n\
                 [rate_limit.connectors.\"github://acme/slack\"]\nenabled = false\n\
                 [breaker.connectors.\"github://acme/slack\"]\nenabled = true\n";
-    let settings = Settings::parse("config.toml", text).unwrap();
+    let settings = ResilienceSettings::parse("config.toml", text).unwrap();
     assert_eq!((of(&settings, slack), of(&settings, other)), ((true, false), (false, true)));
     let alone = "[rate_limit.connectors.\"github://acme/slack\"]\nrequests = 1\nper = \"1s\"\n";
-    let settings = Settings::parse("config.toml", alone).unwrap();
+    let settings = ResilienceSettings::parse("config.toml", alone).unwrap();
     assert_eq!(
         (of(&settings, slack), of(&settings, other)),
         ((true, true), (true, false)),

@@ -1,58 +1,58 @@
-//! A retry policy by name: for each cause a schedule or none, and what a call under it has by default.
+//! A named retry policy: a schedule or none for each cause, and the default times of a call under it.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cofferdam_core::failure::Cause;
-use cofferdam_core::limits::{Ceilings, ProfileTimes};
+use cofferdam_core::failure::FailureCause;
+use cofferdam_core::limits::{LimitCeilings, ProfileTimes};
 
 use super::breaker::BreakerPolicy;
-use super::schedule::{Jitter, Schedule};
+use super::schedule::{Jitter, RetrySchedule};
 
-/// A retry policy, complete and checked. What it has no schedule for is not repeated.
+/// A complete and checked retry policy. A cause without a schedule is not retried.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Profile {
+pub struct RetryProfile {
     pub(super) name: Arc<str>,
-    pub(super) schedules: [Option<Schedule>; Cause::ALL.len()],
+    pub(super) schedules: [Option<RetrySchedule>; FailureCause::ALL.len()],
     pub(super) times: ProfileTimes,
-    /// Whether the waits of the n-th candidate of a chain begin n steps later.
+    /// True if the waits of the n-th candidate of a chain begin n steps later.
     pub(super) waits_grow_along_chain: bool,
     pub(super) breaker: Option<Arc<BreakerPolicy>>,
 }
 
-/// A profile that is not acceptable.
+/// The error for an invalid profile.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ProfileError(pub(super) String);
 
-/// What a profile does about the causes that it treats alike.
+/// The schedule of a profile for the causes that it treats alike.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Row {
+pub struct RetryProfileRow {
     /// The causes.
-    pub causes: Vec<Cause>,
-    /// The attempts that are made of a candidate, the first included.
+    pub causes: Vec<FailureCause>,
+    /// The number of attempts with one candidate, including the first.
     pub attempts: u32,
     /// The waits between them, without jitter.
     pub waits: Vec<Duration>,
-    /// How the waits vary.
+    /// The jitter of the waits.
     pub jitter: Jitter,
 }
 
-impl Profile {
-    /// The built-in profile of this name.
+impl RetryProfile {
+    /// Returns the built-in profile of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Arc<Self>> {
         super::profiles::named(name)
     }
 
-    /// A profile that repeats what ends for one of `causes` as `schedule` says, and nothing else. A built-in
-    /// profile's name is not to be had.
+    /// Creates a profile that retries `causes` with `schedule`, and nothing else. The name must not be that
+    /// of a built-in profile.
     ///
     /// # Errors
-    /// A name outside the grammar (lower-case letters, digits and hyphens, 40 at most) or of a built-in profile, and
-    /// a cause of which nothing may be repeated.
-    pub fn new(name: &str, schedule: Schedule, causes: &[Cause]) -> Result<Self, ProfileError> {
+    /// A name outside the grammar (lower-case letters, digits and hyphens, 40 at most) or of a built-in
+    /// profile, and a cause that must not be retried.
+    pub fn new(name: &str, schedule: RetrySchedule, causes: &[FailureCause]) -> Result<Self, ProfileError> {
         super::parse::own_name(name).map_err(|refused| ProfileError(refused.to_string()))?;
         match causes.iter().find(|cause| !cause.is_retriable()) {
             Some(cause) => Err(ProfileError(format!("`{}` is never repeated", cause.name()))),
@@ -60,12 +60,13 @@ impl Profile {
         }
     }
 
-    /// The same with these times: the wall time of a call that asks for none, and the longest attempt.
+    /// Returns the same profile with these times: the wall time of a call that asks for none, and the longest
+    /// attempt.
     ///
     /// # Errors
-    /// No time at all, a wall time above five minutes, or an attempt that may take longer than its call.
+    /// A zero time, a wall time above five minutes, or an attempt that may take longer than its call.
     pub fn with_times(mut self, times: ProfileTimes) -> Result<Self, ProfileError> {
-        let ceiling = Ceilings::default().wall_time();
+        let ceiling = LimitCeilings::default().wall_time();
         let zero = |time: Option<Duration>| time.is_some_and(|time| time.is_zero());
         if zero(times.wall_time) || zero(times.attempt_timeout) {
             return Err(ProfileError("a time is zero".to_owned()));
@@ -80,10 +81,10 @@ impl Profile {
         Ok(self)
     }
 
-    pub(super) fn of(name: &str, rules: &[(&[Cause], Schedule)]) -> Self {
-        let mut schedules = [None; Cause::ALL.len()];
+    pub(super) fn of(name: &str, rules: &[(&[FailureCause], RetrySchedule)]) -> Self {
+        let mut schedules = [None; FailureCause::ALL.len()];
         for (causes, schedule) in rules {
-            for (cause, slot) in Cause::ALL.iter().zip(&mut schedules) {
+            for (cause, slot) in FailureCause::ALL.iter().zip(&mut schedules) {
                 if causes.contains(cause) {
                     *slot = Some(*schedule);
                 }
@@ -98,48 +99,48 @@ impl Profile {
         }
     }
 
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
 
-    /// What is done about this cause; none: nothing.
+    /// Returns the schedule for this cause; `None` if it is not retried.
     #[must_use]
-    pub fn schedule(&self, cause: Cause) -> Option<&Schedule> {
+    pub fn schedule(&self, cause: FailureCause) -> Option<&RetrySchedule> {
         self.schedules.get(cause as usize)?.as_ref()
     }
 
-    /// How long a call under it takes where nobody says, and one attempt at most.
+    /// Returns the default time of a call under this profile, and the longest time of one attempt.
     #[must_use]
     pub fn times(&self) -> &ProfileTimes {
         &self.times
     }
 
-    /// The breaker that it brings.
+    /// Returns the breaker that the profile includes.
     #[must_use]
     pub fn breaker(&self) -> Option<&Arc<BreakerPolicy>> {
         self.breaker.as_ref()
     }
 
-    /// The most attempts that it makes of one candidate, whatever the causes.
+    /// Returns the maximum number of attempts with one candidate over all causes.
     #[must_use]
     pub fn max_attempts(&self) -> u32 {
-        self.schedules.iter().flatten().map(Schedule::max_attempts).max().unwrap_or(1)
+        self.schedules.iter().flatten().map(RetrySchedule::max_attempts).max().unwrap_or(1)
     }
 
-    /// What it does, a row for each schedule; no row: nothing is repeated.
+    /// Returns a row for each schedule; without rows nothing is retried.
     #[must_use]
-    pub fn rows(&self) -> Vec<Row> {
-        let mut rows: Vec<(Schedule, Vec<Cause>)> = Vec::new();
-        for cause in Cause::ALL {
+    pub fn rows(&self) -> Vec<RetryProfileRow> {
+        let mut rows: Vec<(RetrySchedule, Vec<FailureCause>)> = Vec::new();
+        for cause in FailureCause::ALL {
             let Some(schedule) = self.schedule(cause) else { continue };
             match rows.iter_mut().find(|(known, _)| known == schedule) {
                 Some((_, causes)) => causes.push(cause),
                 None => rows.push((*schedule, vec![cause])),
             }
         }
-        let row = |(schedule, causes): (Schedule, Vec<Cause>)| Row {
+        let row = |(schedule, causes): (RetrySchedule, Vec<FailureCause>)| RetryProfileRow {
             causes,
             attempts: schedule.max_attempts(),
             waits: schedule.waits().collect(),
@@ -149,8 +150,8 @@ impl Profile {
     }
 }
 
-impl fmt::Display for Row {
-    /// `network_error, unavailable: 4 attempts, waits 1 s, 2 s, 4 s, jitter +0 to 20 %`
+impl fmt::Display for RetryProfileRow {
+    /// Writes `network_error, unavailable: 4 attempts, waits 1 s, 2 s, 4 s, jitter +0 to 20 %`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let causes: Vec<_> = self.causes.iter().map(|cause| cause.name()).collect();
         write!(f, "{}: {} attempts", causes.join(", "), self.attempts)?;
@@ -161,8 +162,8 @@ impl fmt::Display for Row {
     }
 }
 
-impl fmt::Display for Profile {
-    /// A line with its name and times, and one for each row.
+impl fmt::Display for RetryProfile {
+    /// Writes a line with its name and times, and one for each row.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)?;
         if let Some(wall) = self.times.wall_time {
@@ -179,7 +180,7 @@ impl fmt::Display for Profile {
     }
 }
 
-/// Waits as people read them; after ten of them, how many more there are.
+/// Formats waits for people: the first ten, and the number of the others.
 pub(super) fn shown_waits(waits: &[Duration]) -> String {
     let mut shown: Vec<_> = waits.iter().take(10).map(|wait| shown_time(*wait)).collect();
     if waits.len() > 10 {
@@ -188,7 +189,7 @@ pub(super) fn shown_waits(waits: &[Duration]) -> String {
     shown.join(", ")
 }
 
-/// A time in the largest unit in which it is whole.
+/// Formats a time in the largest unit in which it is a whole number.
 pub(super) fn shown_time(time: Duration) -> String {
     match time.as_millis() {
         ms if ms % 1_000 != 0 => format!("{ms} ms"),

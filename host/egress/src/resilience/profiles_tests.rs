@@ -1,44 +1,44 @@
-//! The built-in profiles against the rows of the documents that they come from.
+//! The built-in profiles against the tables of their specifications.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::time::Duration;
 
-use cofferdam_core::failure::Cause;
+use cofferdam_core::failure::FailureCause;
 
-use super::{Jitter, PROFILES, Profile};
+use super::{Jitter, PROFILES, RetryProfile};
 
-/// A cause, the attempts, the waits in seconds, the jitter.
-type Expected = (Cause, u32, &'static [u64], Jitter);
+/// A cause, the number of attempts, the waits in seconds, the jitter.
+type Expected = (FailureCause, u32, &'static [u64], Jitter);
 
-/// What a profile does about the causes that it repeats, by the rows of the requirements.
+/// Returns the retry rules that the requirements specify for a profile.
 fn expected(name: &str) -> Vec<Expected> {
-    use Cause::*;
+    use FailureCause::*;
     const PLUS: Jitter = Jitter::Plus(0.2);
     const BOTH: Jitter = Jitter::Both(0.2);
     const EXACT: Jitter = Jitter::None;
     match name {
-        // A29, A30, A32: three retries, 1, 2, 4 s and up to a fifth more; network errors, 5xx and 429 alone.
+        // Three retries, 1, 2, 4 s plus up to a fifth; only network errors, 5xx and 429.
         "standard" => [Network, RateLimited, Unavailable].map(|it| (it, 4, &[1, 2, 4][..], PLUS)).into(),
-        // S14, S15: six attempts at what is rate limited. S18: three at the rest.
+        // Six attempts after a rate limit, three otherwise.
         "patient" => vec![
             (Network, 3, &[1, 2], BOTH),
             (Timeout, 3, &[1, 2], BOTH),
             (RateLimited, 6, &[5, 10, 20, 40, 80], BOTH),
             (Unavailable, 3, &[1, 2], BOTH),
         ],
-        // P2, P10: three attempts, 1 and 2 s.
+        // Three attempts, 1 and 2 s.
         "failover" => {
             [Network, Timeout, RateLimited, Unavailable].map(|it| (it, 3, &[1, 2][..], EXACT)).into()
         }
-        // P17: 0, 2, 4 s; 408 once more; 503 at once to the next.
+        // 0, 2, 4 s; 408 is retried once; 503 falls back at once.
         "failover-windowed" => {
             vec![(Network, 3, &[2, 4], EXACT), (Timeout, 2, &[2], EXACT), (RateLimited, 3, &[2, 4], EXACT)]
         }
-        // R22, R23: three attempts, exactly 1 and 2 s. R18: and what took too long.
+        // Three attempts, exactly 1 and 2 s, also for attempts that took too long.
         "deterministic" => [Network, Timeout, RateLimited, Unavailable, Transient, WallTime]
             .map(|it| (it, 3, &[1, 2][..], EXACT))
             .into(),
-        // I17: nothing.
+        // No retries.
         "none" => Vec::new(),
         other => unreachable!("{other} has no row"),
     }
@@ -47,10 +47,10 @@ fn expected(name: &str) -> Vec<Expected> {
 #[test]
 fn every_built_in_profile_is_what_its_document_says() {
     for name in PROFILES {
-        let profile = Profile::named(name).unwrap();
+        let profile = RetryProfile::named(name).unwrap();
         assert_eq!(&**profile.name(), name);
         let expected = expected(name);
-        for cause in Cause::ALL {
+        for cause in FailureCause::ALL {
             let row = expected.iter().find(|row| row.0 == cause);
             let schedule = profile.schedule(cause);
             assert_eq!(schedule.is_some(), row.is_some(), "{name}: {}", cause.name());
@@ -66,21 +66,21 @@ fn every_built_in_profile_is_what_its_document_says() {
 
 #[test]
 fn the_default_is_the_first_and_every_profile_repeats_only_what_may_pass() {
-    assert_eq!(super::Settings::default().profile.name().as_ref(), PROFILES[0]);
+    assert_eq!(super::ResilienceSettings::default().profile.name().as_ref(), PROFILES[0]);
     for name in PROFILES {
-        let profile = Profile::named(name).unwrap();
-        for cause in Cause::ALL.into_iter().filter(|cause| !cause.is_retriable()) {
+        let profile = RetryProfile::named(name).unwrap();
+        for cause in FailureCause::ALL.into_iter().filter(|cause| !cause.is_retriable()) {
             assert!(profile.schedule(cause).is_none(), "{name}: {}", cause.name());
         }
     }
-    assert!(Profile::named("custom").is_none());
+    assert!(RetryProfile::named("custom").is_none());
 }
 
 #[test]
 fn the_waits_of_a_profile_fit_into_the_time_that_its_calls_have() {
-    // C9: a policy of which the last attempts can never be made would be a lie. 30 s is every call's default.
+    // A policy must not promise attempts that can never be made. 30 s is the default of every call.
     for name in PROFILES {
-        let profile = Profile::named(name).unwrap();
+        let profile = RetryProfile::named(name).unwrap();
         let wall = profile.times().wall_time.unwrap_or(Duration::from_secs(30));
         for row in profile.rows() {
             let longest: f64 = row.waits.iter().map(|wait| wait.as_secs_f64() * 1.2).sum();
@@ -91,12 +91,12 @@ fn the_waits_of_a_profile_fit_into_the_time_that_its_calls_have() {
 
 #[test]
 fn a_profile_tells_what_it_does() {
-    let shown = Profile::named("patient").unwrap().to_string();
+    let shown = RetryProfile::named("patient").unwrap().to_string();
     assert_eq!(
         shown,
         "patient, 5 min for a call that asks for no time, 30 s for one attempt\n  \
          network_error, timeout, unavailable: 3 attempts, waits 1 s, 2 s, jitter ±20 %\n  \
          rate_limited: 6 attempts, waits 5 s, 10 s, 20 s, 40 s, 80 s, jitter ±20 %"
     );
-    assert_eq!(Profile::named("none").unwrap().to_string(), "none\n  nothing is repeated");
+    assert_eq!(RetryProfile::named("none").unwrap().to_string(), "none\n  nothing is repeated");
 }

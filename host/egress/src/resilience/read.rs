@@ -1,45 +1,46 @@
-//! The operator's settings as `config.toml` has them: three independent blocks, each with exceptions for single
+//! The operator's settings in `config.toml`: three independent blocks, each with exceptions for single
 //! connectors.
 
 use std::sync::Arc;
 
-use cofferdam_core::document::{DocumentError, Located, Refused, Table, read};
+use cofferdam_core::document::{DocumentError, DocumentTable, InvalidValue, SpannedItem, read};
 use cofferdam_model::manifest::ConnectorName;
 
 use super::breaker::BreakerPolicy;
 use super::parse::own_name;
-use super::profile::Profile;
+use super::profile::RetryProfile;
 use super::profiles;
 use super::rate::RateLimit;
-use super::settings::{Own, Settings, Switch};
+use super::settings::{ResilienceSettings, SettingsOverride, SettingsToggle};
 
 /// The key of a block's exceptions.
 const CONNECTORS: &str = "connectors";
 
-impl Settings {
+impl ResilienceSettings {
     /// The blocks that a document may have.
     pub const BLOCKS: [&'static str; 3] = ["retry", "breaker", "rate_limit"];
 
-    /// Reads settings from `text`, called `label` in problems: the blocks `[retry]`, `[breaker]` and `[rate_limit]`
-    /// as in `config.toml`.
+    /// Parses settings from `text`, called `label` in problems: the blocks `[retry]`, `[breaker]` and
+    /// `[rate_limit]` as in `config.toml`.
     ///
     /// # Errors
-    /// Everything that is wrong with it, each problem with its place and its fix.
+    /// All problems of the text, each with its place and its fix.
     pub fn parse(label: &str, text: &str) -> Result<Self, DocumentError> {
         read(label, text, |root| {
-            root.only(&Self::BLOCKS);
+            root.reject_unknown_keys(&Self::BLOCKS);
             Some(Self::read(root))
         })
     }
 
-    /// The settings in the blocks of `root`; what is wrong with them was reported.
-    pub fn read(root: &Table<'_>) -> Self {
+    /// Reads the settings in the blocks of `root`; problems are reported.
+    pub fn read(root: &DocumentTable<'_>) -> Self {
         let mut settings = Self::default();
         if let Some(retry) = root.table("retry") {
             settings.read_retry(&retry);
         }
         if let Some(block) = root.table("breaker") {
-            let policy = |table: &Table<'_>| Switch::from(BreakerPolicy::read(table).map(Arc::new));
+            let policy =
+                |table: &DocumentTable<'_>| SettingsToggle::from(BreakerPolicy::read(table).map(Arc::new));
             settings.breaker = said(&block, policy);
             settings.exceptions(&block, policy, |own, breaker| own.breaker = breaker);
         }
@@ -50,12 +51,13 @@ impl Settings {
         settings
     }
 
-    fn read_retry(&mut self, retry: &Table<'_>) {
-        retry.only(&["profile", CONNECTORS, "profiles"]);
-        for (name, table) in retry.table("profiles").iter().flat_map(Table::each_table) {
+    fn read_retry(&mut self, retry: &DocumentTable<'_>) {
+        retry.reject_unknown_keys(&["profile", CONNECTORS, "profiles"]);
+        for (name, table) in retry.table("profiles").iter().flat_map(DocumentTable::each_table) {
             let named = name.parse(|name| own_name(name)).is_some();
-            let profile = Profile::read(name.value, &table);
-            // One that cannot be read is there all the same: who names it is not wrong as well.
+            let profile = RetryProfile::read(name.value, &table);
+            // A profile that cannot be read still counts as defined: a reference to it is not a second
+            // problem.
             let profile = profile.map_or_else(profiles::default, Arc::new);
             if named {
                 self.profiles.insert(name.value.to_owned(), profile);
@@ -64,7 +66,7 @@ impl Settings {
         if let Some(chosen) = retry.text("profile").and_then(|name| name.parse(|name| self.chosen(name))) {
             self.profile = chosen;
         }
-        for (connector, name) in retry.table(CONNECTORS).iter().flat_map(Table::each_text) {
+        for (connector, name) in retry.table(CONNECTORS).iter().flat_map(DocumentTable::each_text) {
             let connector = connector_name(&connector);
             let profile = name.parse(|name| self.chosen(name));
             if let Some((connector, profile)) = connector.zip(profile) {
@@ -73,18 +75,18 @@ impl Settings {
         }
     }
 
-    fn chosen(&self, name: &str) -> Result<Arc<Profile>, Refused> {
+    fn chosen(&self, name: &str) -> Result<Arc<RetryProfile>, InvalidValue> {
         self.profile(name).ok_or_else(|| self.unknown(name))
     }
 
-    /// What each of the block's exceptions says.
+    /// Reads the value of each of the block's exceptions.
     fn exceptions<T>(
         &mut self,
-        block: &Table<'_>,
-        value: impl Fn(&Table<'_>) -> T,
-        set: impl Fn(&mut Own, T),
+        block: &DocumentTable<'_>,
+        value: impl Fn(&DocumentTable<'_>) -> T,
+        set: impl Fn(&mut SettingsOverride, T),
     ) {
-        for (name, table) in block.table(CONNECTORS).iter().flat_map(Table::each_table) {
+        for (name, table) in block.table(CONNECTORS).iter().flat_map(DocumentTable::each_table) {
             let value = value(&table);
             if let Some(connector) = connector_name(&name) {
                 set(self.own(connector), value);
@@ -93,25 +95,28 @@ impl Settings {
     }
 }
 
-/// The rate limit in a table, or that there is none.
-fn rate_limit(table: &Table<'_>) -> Switch<RateLimit> {
+/// Reads the rate limit in a table, or that it is off.
+fn rate_limit(table: &DocumentTable<'_>) -> SettingsToggle<RateLimit> {
     let keys: Vec<_> = RateLimit::KEYS.into_iter().chain(["enabled"]).collect();
-    table.only(&keys);
+    table.reject_unknown_keys(&keys);
     match table.flag("enabled") {
-        Some(false) => Switch::Off,
+        Some(false) => SettingsToggle::Off,
         _ => RateLimit::read(table).into(),
     }
 }
 
-/// What the block says for all connectors; nothing, where it has exceptions alone.
-fn said<T>(block: &Table<'_>, value: impl Fn(&Table<'_>) -> Switch<T>) -> Switch<T> {
+/// Reads the block's value for all connectors; unset if it has only exceptions.
+fn said<T>(
+    block: &DocumentTable<'_>,
+    value: impl Fn(&DocumentTable<'_>) -> SettingsToggle<T>,
+) -> SettingsToggle<T> {
     match block.has_only(CONNECTORS) {
-        true => Switch::Unsaid,
-        false => value(&block.without(CONNECTORS)),
+        true => SettingsToggle::Unsaid,
+        false => value(&block.ignoring(CONNECTORS)),
     }
 }
 
-/// A connector's name without a version: what is set holds for all that are installed of it.
-fn connector_name(name: &Located<'_, &str>) -> Option<ConnectorName> {
+/// Reads a connector's name without a version: a setting applies to all installed versions.
+fn connector_name(name: &SpannedItem<'_, &str>) -> Option<ConnectorName> {
     name.parse(|text| ConnectorName::unversioned(text))
 }

@@ -1,13 +1,13 @@
-//! The manual of retries, `docs/retries.md`. It is committed so that it can be read; this module, which exists in
-//! tests alone, makes its tables from the code.
+//! The reference of retries, `docs/reference/retries.md`. It is committed so that it can be read; this
+//! module, which exists only in tests, generates its tables from the code.
 
 use std::fmt::Write as _;
 
-use cofferdam_core::failure::{Cause, RetryStopped};
+use cofferdam_core::failure::{FailureCause, RetryStopped};
 use cofferdam_test_support::committed::assert_committed;
 
 use super::profile::{shown_time, shown_waits};
-use super::{MAX_ATTEMPTS, MAX_WAIT, PROFILES, Profile};
+use super::{MAX_ATTEMPTS, MAX_WAIT, PROFILES, RetryProfile};
 
 #[test]
 fn the_manual_of_retries_is_the_code() {
@@ -17,26 +17,26 @@ fn the_manual_of_retries_is_the_code() {
         .replace("{stopped}", &stopped_table())
         .replace("{max_attempts}", &MAX_ATTEMPTS.to_string())
         .replace("{max_wait}", &shown_time(MAX_WAIT));
-    assert_committed("docs/retries.md", &page);
+    assert_committed("docs/reference/retries.md", &page);
 }
 
-/// What the host has seen where an attempt ends for this cause.
-fn seen(cause: Cause) -> &'static str {
+/// Describes the observation of the host for an attempt that ends for this cause.
+fn seen(cause: FailureCause) -> &'static str {
     match cause {
-        Cause::Network => {
+        FailureCause::Network => {
             "no answer: DNS, connecting, TLS, or a connection that broke off, on the way there or back"
         }
-        Cause::Timeout => "status 408 or 425",
-        Cause::RateLimited => "status 429",
-        Cause::Unavailable => "status 5xx",
-        Cause::Auth => "status 401",
-        Cause::PaymentRequired => "status 402",
-        Cause::NotFound => "status 404",
-        Cause::Transient => "the connector says that its operation failed in a way that may pass",
-        Cause::RefreshUnreachable => "who issues the credential's tokens could not be asked",
-        Cause::WallTime => "the time of the attempt was over",
-        Cause::CircuitOpen => "nothing was sent, since the circuit to the host is open",
-        Cause::Other => {
+        FailureCause::Timeout => "status 408 or 425",
+        FailureCause::RateLimited => "status 429",
+        FailureCause::Unavailable => "status 5xx",
+        FailureCause::Auth => "status 401",
+        FailureCause::PaymentRequired => "status 402",
+        FailureCause::NotFound => "status 404",
+        FailureCause::Transient => "the connector says that its operation failed in a way that may pass",
+        FailureCause::RefreshUnreachable => "who issues the credential's tokens could not be asked",
+        FailureCause::WallTime => "the time of the attempt was over",
+        FailureCause::CircuitOpen => "nothing was sent, since the circuit to the host is open",
+        FailureCause::Other => {
             "everything else: denials, limits, bugs, other statuses, what a connector only claims"
         }
     }
@@ -44,10 +44,10 @@ fn seen(cause: Cause) -> &'static str {
 
 fn causes_table() -> String {
     let mut table = String::from("| cause | what the host saw | may be repeated | by |\n|---|---|---|---|\n");
-    for cause in Cause::ALL {
+    for cause in FailureCause::ALL {
         let by: Vec<_> = PROFILES
             .into_iter()
-            .filter(|name| Profile::named(name).is_some_and(|profile| profile.schedule(cause).is_some()))
+            .filter(|name| RetryProfile::named(name).is_some_and(|profile| profile.schedule(cause).is_some()))
             .map(|name| format!("`{name}`"))
             .collect();
         let by = match (by.is_empty(), cause.is_retriable()) {
@@ -65,7 +65,7 @@ fn profiles_table() -> String {
     let mut table = String::from(
         "| profile | causes | attempts | waits | jitter | a call's time | one attempt's |\n|---|---|---|---|---|---|---|\n",
     );
-    for profile in PROFILES.into_iter().filter_map(Profile::named) {
+    for profile in PROFILES.into_iter().filter_map(RetryProfile::named) {
         let time = |time: Option<_>, default: &str| time.map_or_else(|| default.to_owned(), shown_time);
         let (wall, attempt) = (profile.times().wall_time, profile.times().attempt_timeout);
         let times = format!("{} | {}", time(wall, "30 s"), time(attempt, "what is left"));

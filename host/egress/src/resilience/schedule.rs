@@ -1,4 +1,4 @@
-//! How long to wait before the next attempt, and how many there are.
+//! The waits between attempts, and the number of attempts.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use super::profile::ProfileError;
 
-/// The most attempts that a schedule may have: more is no retry but a poll.
+/// The maximum number of attempts of a schedule: more would be polling.
 pub const MAX_ATTEMPTS: u32 = 100;
 
-/// The longest wait that a schedule may have. A call's wall time ends long before.
+/// The longest wait of a schedule. A call's wall time is much shorter.
 pub const MAX_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How waits grow. `n` is the number of the retry, from 1.
+/// The growth of waits. `n` is the number of the retry, from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backoff {
     /// Always the base.
@@ -24,24 +24,24 @@ pub enum Backoff {
 }
 
 impl Backoff {
-    /// The kinds, as documents name them.
+    /// The kinds by their names in documents.
     pub const NAMES: [(&str, Self); 3] =
         [("fixed", Self::Fixed), ("linear", Self::Linear), ("exponential", Self::Exponential)];
 }
 
-/// How waits vary, so that callers who failed together do not come back together.
+/// The variation of waits, so that callers that failed together do not return together.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Jitter {
-    /// Not at all: replays are exact.
+    /// No variation: replays are exact.
     None,
-    /// Longer by up to this part, from 0 to 1.
+    /// Longer by up to this fraction, from 0 to 1.
     Plus(f64),
-    /// Longer or shorter by up to this part, from 0 to 1.
+    /// Longer or shorter by up to this fraction, from 0 to 1.
     Both(f64),
 }
 
 impl Jitter {
-    /// The most by which it makes this wait longer.
+    /// Returns the most by which it extends this wait.
     #[must_use]
     pub(super) fn longest(self, wait: Duration) -> Duration {
         match self {
@@ -53,9 +53,9 @@ impl Jitter {
     }
 }
 
-/// What is done about one cause.
+/// The attempts and waits for one cause.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Schedule {
+pub struct RetrySchedule {
     pub(super) max_attempts: NonZeroU32,
     pub(super) backoff: Backoff,
     pub(super) base: Duration,
@@ -63,12 +63,13 @@ pub struct Schedule {
     pub(super) jitter: Jitter,
 }
 
-impl Schedule {
-    /// A schedule of `max_attempts` attempts, the first included, with waits that grow from `base` to `cap`.
+impl RetrySchedule {
+    /// Creates a schedule of `max_attempts` attempts, including the first, with waits that grow from `base`
+    /// to `cap`.
     ///
     /// # Errors
-    /// No attempts or more than [`MAX_ATTEMPTS`], no base, a base above the cap, a cap above [`MAX_WAIT`], or jitter
-    /// that is no part.
+    /// No attempts or more than [`MAX_ATTEMPTS`], a zero base, a base above the cap, a cap above
+    /// [`MAX_WAIT`], or a jitter that is not a fraction.
     pub fn new(
         max_attempts: u32,
         backoff: Backoff,
@@ -95,19 +96,20 @@ impl Schedule {
         }
     }
 
-    /// The attempts that are made, the first included.
+    /// Returns the number of attempts, including the first.
     #[must_use]
     pub const fn max_attempts(&self) -> u32 {
         self.max_attempts.get()
     }
 
-    /// How its waits vary.
+    /// Returns the jitter of its waits.
     #[must_use]
     pub const fn jitter(&self) -> Jitter {
         self.jitter
     }
 
-    /// The wait before retry `n`, from 1, without jitter. The cap holds for this one: jitter comes on top.
+    /// Returns the wait before retry `n`, from 1, without jitter. The cap applies to this wait: jitter is
+    /// added to it.
     #[must_use]
     pub fn wait(&self, n: u32) -> Duration {
         let factor = match self.backoff {
@@ -118,7 +120,7 @@ impl Schedule {
         self.base.saturating_mul(factor).min(self.cap)
     }
 
-    /// The wait before retry `n`, varied by `unit`, a number from 0 to below 1.
+    /// Returns the wait before retry `n`, varied by `unit`, a number from 0 to below 1.
     #[must_use]
     pub fn varied_wait(&self, n: u32, unit: f64) -> Duration {
         let wait = self.wait(n);
@@ -130,7 +132,7 @@ impl Schedule {
         Duration::try_from_secs_f64(wait.as_secs_f64() * factor).unwrap_or(Duration::MAX)
     }
 
-    /// Every wait without jitter, in order: one fewer than there are attempts.
+    /// Returns all waits without jitter in order: one fewer than there are attempts.
     pub fn waits(&self) -> impl Iterator<Item = Duration> {
         let schedule = *self;
         (1..self.max_attempts()).map(move |n| schedule.wait(n))

@@ -1,4 +1,4 @@
-//! One binding: the secret, and what its operator decided about it.
+//! One binding: the secret, and the operator's decisions about it.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use super::error::VaultError;
 use super::name::BindingName;
 use super::text::{SecretForm, check_text};
 
-/// What stands behind a binding's name. Secrets are shared, so that contents can be copied and changed
-/// without a second copy of any.
+/// The secret material of a binding. Secrets are shared, so that contents can be copied and changed without a
+/// second copy of a secret.
 #[derive(Clone)]
-pub enum Material {
+pub enum SecretMaterial {
     /// A fixed key.
     ApiKey {
         /// The key.
@@ -32,30 +32,30 @@ pub enum Material {
         /// The token.
         token: Arc<Secret>,
     },
-    /// A token that is obtained and refreshed.
+    /// A token that is obtained from an issuer and refreshed.
     Oauth2 {
-        /// The endpoint that gives tokens: an `https` URL, or `http` on a host of the operator's own.
+        /// The token endpoint: an `https` URL, or `http` on a host of the operator's own.
         token_url: String,
-        /// The client.
+        /// The client id.
         client_id: String,
-        /// The client's secret; a public client has none.
+        /// The client's secret; `None` for a public client.
         client_secret: Option<Arc<Secret>>,
-        /// The scopes that are asked for.
+        /// The requested scopes.
         scopes: Vec<String>,
-        /// How tokens are obtained.
+        /// The grant by which tokens are obtained.
         grant: OauthGrant,
         /// The token in use, once there is one.
-        tokens: Option<Tokens>,
+        tokens: Option<OauthTokens>,
     },
     /// Keys that sign requests.
     AwsSigv4 {
-        /// Which key; no secret.
+        /// The id of the key, which is not secret.
         access_key_id: String,
-        /// What signs.
+        /// The key that signs.
         secret_access_key: Arc<Secret>,
         /// The token of temporary keys.
         session_token: Option<Arc<Secret>>,
-        /// The region, where the host's name does not say it.
+        /// The region, if the host's name does not contain it.
         region: Option<String>,
     },
     /// A token that the guest places by an opaque handle.
@@ -65,7 +65,7 @@ pub enum Material {
     },
 }
 
-/// How an OAuth 2.0 client obtains tokens.
+/// The way in which an OAuth 2.0 client obtains tokens.
 #[derive(Clone)]
 pub enum OauthGrant {
     /// With a refresh token, which the issuer may replace each time.
@@ -74,12 +74,12 @@ pub enum OauthGrant {
     ClientCredentials,
 }
 
-/// An access token, and how long it holds.
+/// An access token and its expiry.
 #[derive(Clone)]
-pub struct Tokens {
+pub struct OauthTokens {
     /// The token.
     pub access_token: Arc<Secret>,
-    /// When it ends; none where the issuer did not say.
+    /// The expiry; `None` if the issuer did not state one.
     pub expires: Option<Timestamp>,
 }
 
@@ -88,22 +88,22 @@ pub struct Tokens {
 pub struct Binding {
     /// Its name.
     pub name: BindingName,
-    /// What stands behind it; its kind is that of the name.
-    pub material: Material,
-    /// Where it may go; never empty. A manifest can only narrow this.
+    /// The secret material; its kind is that of the name.
+    pub material: SecretMaterial,
+    /// The hosts that it may be sent to; never empty. A manifest can only narrow this list.
     pub hosts: Vec<HostGrant>,
-    /// Which connectors may use it; never empty.
+    /// The connectors that may use it; never empty.
     pub connectors: Vec<ConnectorName>,
-    /// When it was first bound.
+    /// The time at which it was first bound.
     pub created: Timestamp,
-    /// When what stands behind it last changed, refreshed tokens apart.
+    /// The time of the last change of the material, except for refreshed tokens.
     pub changed: Timestamp,
-    /// Why the issuer no longer accepts it, as far as is known.
+    /// The reason why the issuer no longer accepts it, as far as known.
     pub refused: Option<String>,
 }
 
-impl Material {
-    /// The kind of credential that it is.
+impl SecretMaterial {
+    /// Returns its kind of credential.
     #[must_use]
     pub fn kind(&self) -> CredentialKind {
         match self {
@@ -116,10 +116,10 @@ impl Material {
         }
     }
 
-    /// Whether every part of it can be sent as its kind is: what is bound is what works.
+    /// Checks that every part can be sent as its kind requires, so that a binding that was accepted works.
     ///
     /// # Errors
-    /// [`VaultError::Refused`], naming the part and quoting none that is secret.
+    /// [`VaultError::Refused`], which names the part and quotes nothing secret.
     pub fn check(&self) -> Result<(), VaultError> {
         let secret = |what: &str, secret: &Secret, form: SecretForm| {
             let fix = "Give it as its issuer shows it, on one line.";
@@ -181,7 +181,7 @@ impl Material {
         }
     }
 
-    /// Every secret in it, for the search.
+    /// Returns every secret in it, for the scanner.
     pub(crate) fn secrets(&self) -> Vec<&Arc<Secret>> {
         match self {
             Self::ApiKey { key } => vec![key],
@@ -202,8 +202,8 @@ impl Material {
     }
 }
 
-/// Where tokens come from: an absolute URL without user, query and fragment. Whether a connection may be in
-/// the clear, or to a private address, is decided when it is made.
+/// Checks the token endpoint: an absolute URL without user, query and fragment. A plain-text connection, or
+/// one to a private address, is decided about when it is opened.
 fn check_token_url(text: &str) -> Result<(), VaultError> {
     let fix = "Give it like https://login.example.com/oauth/token.";
     let wrong = |why: &str| Err(refused(&format!("The token URL cannot be used: {why}"), fix));

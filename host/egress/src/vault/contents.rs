@@ -1,6 +1,6 @@
-//! The serial form of what is bound: JSON that exists only inside the seal and in memory that is cleared.
+//! The serial form of the bindings: JSON that exists only inside the seal and in memory that is cleared.
 //!
-//! Secrets stand in it as base64, so that no reader or writer has to unescape them into memory of its own.
+//! Secrets are base64 in it, so that no reader or writer has to unescape them into memory of its own.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -16,28 +16,29 @@ use serde::de::{Error as _, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use zeroize::Zeroizing;
 
-use super::binding::{Binding, Material, OauthGrant, Tokens};
+use super::binding::{Binding, OauthGrant, OauthTokens, SecretMaterial};
 use super::bindings::Bindings;
 use super::name::BindingName;
 
-/// The contents' length is a multiple of this, in bytes, so that the file's does not tell that of a secret.
+/// The length of the contents is padded to a multiple of this, in bytes, so that the file's size does not
+/// reveal that of a secret.
 const PAD: usize = 1024;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Contents {
-    bindings: Vec<Stored>,
+struct VaultContents {
+    bindings: Vec<StoredBinding>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Stored {
+struct StoredBinding {
     name: String,
     material: StoredMaterial,
     hosts: Vec<HostGrant>,
     connectors: Vec<ConnectorName>,
-    created: Moment,
-    changed: Moment,
+    created: VaultTimestamp,
+    changed: VaultTimestamp,
     refused: Option<String>,
 }
 
@@ -45,62 +46,62 @@ struct Stored {
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum StoredMaterial {
     ApiKey {
-        key: Held,
+        key: HeldSecret,
     },
     Basic {
         username: String,
-        password: Held,
+        password: HeldSecret,
     },
     Bearer {
-        token: Held,
+        token: HeldSecret,
     },
     Oauth2 {
         token_url: String,
         client_id: String,
-        client_secret: Option<Held>,
+        client_secret: Option<HeldSecret>,
         scopes: Vec<String>,
-        /// None where the client's own credentials are used.
-        refresh_token: Option<Held>,
-        access_token: Option<Held>,
-        expires: Option<Moment>,
+        /// `None` if the client's own credentials are used.
+        refresh_token: Option<HeldSecret>,
+        access_token: Option<HeldSecret>,
+        expires: Option<VaultTimestamp>,
     },
     AwsSigv4 {
         access_key_id: String,
-        secret_access_key: Held,
-        session_token: Option<Held>,
+        secret_access_key: HeldSecret,
+        session_token: Option<HeldSecret>,
         region: Option<String>,
     },
     SessionToken {
-        token: Held,
+        token: HeldSecret,
     },
 }
 
-/// A secret within the contents, and nowhere else.
-struct Held(Arc<Secret>);
+/// A secret as it is serialized in the contents, and nowhere else.
+struct HeldSecret(Arc<Secret>);
 
-impl Serialize for Held {
+impl Serialize for HeldSecret {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&Base64Display::new(self.0.expose().as_bytes(), &STANDARD))
     }
 }
 
-impl<'de> Deserialize<'de> for Held {
+impl<'de> Deserialize<'de> for HeldSecret {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Base64;
         impl Visitor<'_> for Base64 {
-            type Value = Held;
+            type Value = HeldSecret;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("base64")
             }
 
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Held, E> {
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<HeldSecret, E> {
                 let mut bytes = Zeroizing::new(vec![0; base64::decoded_len_estimate(text.len())]);
                 let wrong = || E::custom("not base64 of a text");
                 let length = STANDARD.decode_slice(text, &mut bytes).map_err(|_| wrong())?;
                 bytes.truncate(length);
                 match String::from_utf8(std::mem::take(&mut *bytes)) {
-                    Ok(text) => Ok(Held(Arc::new(Secret::new(text)))),
+                    Ok(text) => Ok(HeldSecret(Arc::new(Secret::new(text)))),
                     Err(error) => {
                         drop(Zeroizing::new(error.into_bytes()));
                         Err(wrong())
@@ -112,27 +113,27 @@ impl<'de> Deserialize<'de> for Held {
     }
 }
 
-/// A moment, in RFC 3339.
+/// A time, in RFC 3339.
 #[derive(Clone, Copy)]
-struct Moment(Timestamp);
+struct VaultTimestamp(Timestamp);
 
-impl Serialize for Moment {
+impl Serialize for VaultTimestamp {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&self.0)
     }
 }
 
-impl<'de> Deserialize<'de> for Moment {
+impl<'de> Deserialize<'de> for VaultTimestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map(Self).map_err(D::Error::custom)
     }
 }
 
-/// What is to be sealed.
+/// Serializes the bindings to be sealed.
 pub(super) fn write(bindings: &Bindings) -> Result<Zeroizing<Vec<u8>>, serde_json::Error> {
-    let contents = Contents { bindings: bindings.iter().map(stored).collect() };
+    let contents = VaultContents { bindings: bindings.iter().map(stored).collect() };
     // Measured first: a buffer that grows leaves copies of secrets behind.
-    let mut length = Length(0);
+    let mut length = LengthLimit(0);
     serde_json::to_writer(&mut length, &contents)?;
     let padded = length.0.next_multiple_of(PAD);
     let mut bytes = Zeroizing::new(Vec::with_capacity(padded));
@@ -141,9 +142,9 @@ pub(super) fn write(bindings: &Bindings) -> Result<Zeroizing<Vec<u8>>, serde_jso
     Ok(bytes)
 }
 
-/// What was sealed.
+/// Parses the unsealed bindings.
 pub(super) fn read(bytes: &[u8]) -> Result<Bindings, serde_json::Error> {
-    let contents: Contents = serde_json::from_slice(bytes)?;
+    let contents: VaultContents = serde_json::from_slice(bytes)?;
     let mut bindings = Bindings::default();
     for stored in contents.bindings {
         let name = BindingName::parse(&stored.name).map_err(serde_json::Error::custom)?;
@@ -165,16 +166,16 @@ pub(super) fn read(bytes: &[u8]) -> Result<Bindings, serde_json::Error> {
     Ok(bindings)
 }
 
-fn stored(binding: &Binding) -> Stored {
-    let held = |secret: &Arc<Secret>| Held(Arc::clone(secret));
+fn stored(binding: &Binding) -> StoredBinding {
+    let held = |secret: &Arc<Secret>| HeldSecret(Arc::clone(secret));
     let material = match &binding.material {
-        Material::ApiKey { key } => StoredMaterial::ApiKey { key: held(key) },
-        Material::Basic { username, password } => {
+        SecretMaterial::ApiKey { key } => StoredMaterial::ApiKey { key: held(key) },
+        SecretMaterial::Basic { username, password } => {
             StoredMaterial::Basic { username: username.clone(), password: held(password) }
         }
-        Material::Bearer { token } => StoredMaterial::Bearer { token: held(token) },
-        Material::SessionToken { token } => StoredMaterial::SessionToken { token: held(token) },
-        Material::Oauth2 { token_url, client_id, client_secret, scopes, grant, tokens } => {
+        SecretMaterial::Bearer { token } => StoredMaterial::Bearer { token: held(token) },
+        SecretMaterial::SessionToken { token } => StoredMaterial::SessionToken { token: held(token) },
+        SecretMaterial::Oauth2 { token_url, client_id, client_secret, scopes, grant, tokens } => {
             StoredMaterial::Oauth2 {
                 token_url: token_url.clone(),
                 client_id: client_id.clone(),
@@ -185,10 +186,10 @@ fn stored(binding: &Binding) -> Stored {
                     OauthGrant::ClientCredentials => None,
                 },
                 access_token: tokens.as_ref().map(|tokens| held(&tokens.access_token)),
-                expires: tokens.as_ref().and_then(|tokens| tokens.expires.map(Moment)),
+                expires: tokens.as_ref().and_then(|tokens| tokens.expires.map(VaultTimestamp)),
             }
         }
-        Material::AwsSigv4 { access_key_id, secret_access_key, session_token, region } => {
+        SecretMaterial::AwsSigv4 { access_key_id, secret_access_key, session_token, region } => {
             StoredMaterial::AwsSigv4 {
                 access_key_id: access_key_id.clone(),
                 secret_access_key: held(secret_access_key),
@@ -197,24 +198,26 @@ fn stored(binding: &Binding) -> Stored {
             }
         }
     };
-    Stored {
+    StoredBinding {
         name: binding.name.to_string(),
         material,
         hosts: binding.hosts.clone(),
         connectors: binding.connectors.clone(),
-        created: Moment(binding.created),
-        changed: Moment(binding.changed),
+        created: VaultTimestamp(binding.created),
+        changed: VaultTimestamp(binding.changed),
         refused: binding.refused.clone(),
     }
 }
 
-fn material(stored: StoredMaterial) -> Material {
-    let taken = |held: Option<Held>| held.map(|held| held.0);
+fn material(stored: StoredMaterial) -> SecretMaterial {
+    let taken = |held: Option<HeldSecret>| held.map(|held| held.0);
     match stored {
-        StoredMaterial::ApiKey { key } => Material::ApiKey { key: key.0 },
-        StoredMaterial::Basic { username, password } => Material::Basic { username, password: password.0 },
-        StoredMaterial::Bearer { token } => Material::Bearer { token: token.0 },
-        StoredMaterial::SessionToken { token } => Material::SessionToken { token: token.0 },
+        StoredMaterial::ApiKey { key } => SecretMaterial::ApiKey { key: key.0 },
+        StoredMaterial::Basic { username, password } => {
+            SecretMaterial::Basic { username, password: password.0 }
+        }
+        StoredMaterial::Bearer { token } => SecretMaterial::Bearer { token: token.0 },
+        StoredMaterial::SessionToken { token } => SecretMaterial::SessionToken { token: token.0 },
         StoredMaterial::Oauth2 {
             token_url,
             client_id,
@@ -223,17 +226,17 @@ fn material(stored: StoredMaterial) -> Material {
             refresh_token,
             access_token,
             expires,
-        } => Material::Oauth2 {
+        } => SecretMaterial::Oauth2 {
             token_url,
             client_id,
             client_secret: taken(client_secret),
             scopes,
             grant: taken(refresh_token).map_or(OauthGrant::ClientCredentials, OauthGrant::RefreshToken),
             tokens: taken(access_token)
-                .map(|access_token| Tokens { access_token, expires: expires.map(|it| it.0) }),
+                .map(|access_token| OauthTokens { access_token, expires: expires.map(|it| it.0) }),
         },
         StoredMaterial::AwsSigv4 { access_key_id, secret_access_key, session_token, region } => {
-            Material::AwsSigv4 {
+            SecretMaterial::AwsSigv4 {
                 access_key_id,
                 secret_access_key: secret_access_key.0,
                 session_token: taken(session_token),
@@ -243,10 +246,10 @@ fn material(stored: StoredMaterial) -> Material {
     }
 }
 
-/// Counts what is written, and keeps none of it.
-struct Length(usize);
+/// Counts the written bytes without storing them.
+struct LengthLimit(usize);
 
-impl Write for Length {
+impl Write for LengthLimit {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0 = self.0.saturating_add(bytes.len());
         Ok(bytes.len())

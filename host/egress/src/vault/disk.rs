@@ -1,12 +1,12 @@
-//! The vault's files: private files, replaced whole under a lock.
+//! The vault's files: private files, replaced atomically under a lock.
 
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
+use cofferdam_core::file_fingerprint::FileFingerprint;
 use cofferdam_core::private_file::{self, FileError, FileFault, FileLock, FilePolicy, StagedFile};
-use cofferdam_core::stamp::FileStamp;
 use zeroize::Zeroizing;
 
 use super::error::VaultError;
@@ -17,7 +17,7 @@ pub(super) const MAX_BYTES: u64 = 16 * 1024 * 1024;
 
 const VAULT: FilePolicy = FilePolicy::secret(MAX_BYTES);
 
-/// The operator may keep the key elsewhere and link it, or have a service manager hand it over.
+/// The operator may store the key elsewhere and link it, or have a service manager provide it.
 const KEY: FilePolicy = FilePolicy::secret(u64::MAX).named().handed_over();
 
 const NEW_KEY: FilePolicy = FilePolicy::secret(u64::MAX);
@@ -25,16 +25,16 @@ const NEW_KEY: FilePolicy = FilePolicy::secret(u64::MAX);
 /// The bytes that a change may add to a vault: new tokens, which are rarely longer.
 const SLACK_BYTES: u64 = 64 * 1024;
 
-/// A vault file as it is now; none where there is none.
-pub(super) fn read_vault(path: &Path) -> Result<Option<(FileStamp, Vec<u8>)>, VaultError> {
+/// Reads the current vault file; `None` if there is none.
+pub(super) fn read_vault(path: &Path) -> Result<Option<(FileFingerprint, Vec<u8>)>, VaultError> {
     let what = format!("The vault ({})", name(path));
     let failed = |error| unreadable(&what, error);
     let Some(file) = private_file::open(path, &VAULT).map_err(failed)? else { return Ok(None) };
-    let stamp = file.stamp();
+    let stamp = file.fingerprint();
     Ok(Some((stamp, file.read().map_err(failed)?)))
 }
 
-/// The bytes of a key file; none where there is none.
+/// Reads the bytes of a key file; `None` if there is none.
 pub(super) fn read_key(path: &Path) -> Result<Option<Zeroizing<[u8; KEY_BYTES]>>, VaultError> {
     let what = format!("The vault's key file ({})", name(path));
     let failed = |error| unreadable(&what, error);
@@ -45,7 +45,7 @@ pub(super) fn read_key(path: &Path) -> Result<Option<Zeroizing<[u8; KEY_BYTES]>>
         .ok_or_else(|| unusable(&what, "does not have 32 bytes", "Put the key file back from a copy of it."))
 }
 
-/// Creates a key file of random bytes, or returns the key of another process that was first.
+/// Creates a key file of random bytes, or returns the key of another process that was faster.
 pub(super) fn make_key(path: &Path) -> Result<Zeroizing<[u8; KEY_BYTES]>, VaultError> {
     let failed = |error| unwritable("The vault's key file", path, error);
     let mut key = Zeroizing::new([0; KEY_BYTES]);
@@ -59,19 +59,20 @@ pub(super) fn make_key(path: &Path) -> Result<Zeroizing<[u8; KEY_BYTES]>, VaultE
     }
 }
 
-/// Puts `bytes` in the place of the vault: a process that is killed at any instant leaves the old or the new one.
+/// Replaces the vault by `bytes`. If the process is killed at any point, either the old or the new vault
+/// remains.
 pub(super) fn replace_vault(
     path: &Path,
     bytes: &[u8],
     lock: &VaultLock,
-) -> Result<Option<FileStamp>, VaultError> {
+) -> Result<Option<FileFingerprint>, VaultError> {
     let write = || -> Result<(), FileError> {
         let mut staged = StagedFile::begin_locked(path, &VAULT, &lock.0)?;
         staged.write_all(bytes)?;
         staged.replace()
     };
     write().map_err(|error| unwritable("The vault", path, error))?;
-    Ok(private_file::stamp_of(path))
+    Ok(private_file::fingerprint_of(path))
 }
 
 /// Returns whether a vault of about the same size could be written.
@@ -90,7 +91,7 @@ pub(super) fn check_writable(path: &Path, lock: &VaultLock) -> Result<(), VaultE
 pub(super) struct VaultLock(FileLock);
 
 impl VaultLock {
-    /// Waits until no other process changes the vault.
+    /// Waits until no other process is changing the vault.
     pub(super) fn acquire(vault: &Path, patience: Duration) -> Result<Self, VaultError> {
         let lock = FileLock::acquire(&vault.with_extension("lock"), patience);
         match lock.map_err(|error| unwritable("The vault", vault, error))? {
@@ -108,10 +109,10 @@ impl VaultLock {
     }
 }
 
-/// The file's own name: messages reach callers, who have no business with directories.
+/// Returns the file name without directories: messages reach callers, which must not learn about directories.
 pub(super) fn name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    cofferdam_core::failure::safe_line(&name, 100)
+    cofferdam_core::failure::sanitize_line(&name, 100)
 }
 
 pub(super) fn unusable(what: &str, how: &str, hint: &str) -> VaultError {

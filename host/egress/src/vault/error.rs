@@ -1,42 +1,42 @@
-//! Why a vault cannot be used: the operator's to mend, never an outcome of a call.
+//! The reasons why a vault cannot be used. The operator must fix them; they are never an outcome of a call.
 
 use std::io::ErrorKind;
 
 use cofferdam_core::error::{HostError, HostErrorKind};
 
-/// Why a vault cannot be used.
+/// The reason why a vault cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum VaultError {
-    /// It is locked, and what would open it is missing or wrong.
+    /// The vault is locked, and its key file or passphrase is missing or wrong.
     #[error("{message}")]
     Locked {
-        /// What is missing or wrong, in one sentence.
+        /// The problem in one sentence.
         message: String,
-        /// What to do.
+        /// The suggested fix.
         hint: String,
     },
-    /// It is there and cannot be used: not a vault, of a newer version, changed by something else.
+    /// The file exists and cannot be used: not a vault, of a newer version, or modified.
     #[error("{message}")]
     Unusable {
-        /// What is wrong, in one sentence; nothing of the contents.
+        /// The problem in one sentence, without any of the contents.
         message: String,
-        /// What to do.
+        /// The suggested fix.
         hint: String,
     },
-    /// The system refused.
+    /// The system reported an error.
     #[error("{message}")]
     Io {
-        /// What was attempted, in one sentence.
+        /// The failed action, in one sentence.
         message: String,
-        /// Why it failed.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The change was refused; nothing was changed.
+    /// The change was rejected; nothing was changed.
     #[error("{message}")]
     Refused {
-        /// Why, in one sentence.
+        /// The reason, in one sentence.
         message: String,
-        /// What to do.
+        /// The suggested fix.
         hint: String,
     },
 }
@@ -45,9 +45,11 @@ impl From<VaultError> for HostError {
     fn from(error: VaultError) -> Self {
         let message = error.to_string();
         match error {
-            VaultError::Locked { hint, .. } => Self::new(HostErrorKind::VaultLocked, message).hint(hint),
-            VaultError::Unusable { hint, .. } => Self::new(HostErrorKind::VaultUnusable, message).hint(hint),
-            VaultError::Refused { hint, .. } => Self::new(HostErrorKind::Validation, message).hint(hint),
+            VaultError::Locked { hint, .. } => Self::new(HostErrorKind::VaultLocked, message).with_hint(hint),
+            VaultError::Unusable { hint, .. } => {
+                Self::new(HostErrorKind::VaultUnusable, message).with_hint(hint)
+            }
+            VaultError::Refused { hint, .. } => Self::new(HostErrorKind::Validation, message).with_hint(hint),
             VaultError::Io { source, .. } => {
                 let hint = match source.kind() {
                     ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "Make room, and try again.",
@@ -59,7 +61,7 @@ impl From<VaultError> for HostError {
                     }
                     _ => "Check the file and the disk that it is on.",
                 };
-                Self::new(HostErrorKind::VaultUnusable, message).hint(hint).because(source)
+                Self::new(HostErrorKind::VaultUnusable, message).with_hint(hint).with_source(source)
             }
         }
     }

@@ -1,35 +1,35 @@
-//! The vault as one sealed file in a directory of its owner's, opened once and kept while it is unchanged.
+//! The vault as one sealed file in a private directory, opened once and cached while it is unchanged.
 //!
-//! All that is bound is one sealed message, and the header in front of it is authenticated with it: no
-//! name, host, connector or secret can be read, changed, swapped or dropped without the key. An older copy of the whole
-//! file is as valid as it ever was, and so the home remembers in `home.state` how far its vault had come: one that is
-//! older or missing is refused until the operator accepts the loss.
+//! All bindings are one sealed message, and the header in front of it is authenticated with it: without the
+//! key, no name, host, connector or secret can be read, changed, swapped or dropped. An older copy of the
+//! whole file stays valid, so the home stores the vault's counter in `home.state`: a vault that is older or
+//! missing is rejected until the operator accepts the loss.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use cofferdam_core::failpoint;
-use cofferdam_core::home_state::{HomeState, Loss, Progress, StateError, Stored, VaultMark};
+use cofferdam_core::file_fingerprint::FileFingerprint;
+use cofferdam_core::home_state::{HomeProgress, HomeState, StateError, StateLoss, StoredState, VaultMark};
 use cofferdam_core::private_file;
 use cofferdam_core::secret::Secret;
-use cofferdam_core::stamp::FileStamp;
 
 use super::bindings::Bindings;
 use super::disk::{self, VaultLock, unusable};
 use super::error::VaultError;
-use super::header::{Header, HeaderProblem, Kdf};
-use super::seal::Key;
-use super::unlock::{Given, Keys, PassphraseSource};
+use super::header::{HeaderProblem, KeyDerivation, VaultHeader};
+use super::seal::VaultKey;
+use super::unlock::{KeySources, PassphraseSource, SuppliedKey};
 use super::{Vault, contents};
 
-/// Longer than any writer takes, its passphrase's key included.
+/// Longer than any writer takes, including the derivation of a passphrase's key.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The number of times that the vault and `home.state` are read before a difference counts.
 const TRIES: u32 = 3;
 
-/// What locks a vault.
+/// The kind of a vault's lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockKind {
     /// A file of random bytes.
@@ -38,95 +38,97 @@ pub enum LockKind {
     Passphrase,
 }
 
-/// What is to lock a vault from now on.
+/// The new lock of a vault.
 pub enum NewLock {
-    /// The vault's key file, made if it is not there.
+    /// The vault's key file, created if it does not exist.
     KeyFile,
     /// This passphrase.
     Passphrase(Arc<Secret>),
 }
 
-/// What can be said of a vault without opening it.
+/// The properties of a vault that are known without opening it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VaultStatus {
-    /// What locks it; none where there is no vault yet.
+    /// The lock; `None` if there is no vault yet.
     pub lock: Option<LockKind>,
-    /// What a new one would be locked by.
+    /// The lock that a new vault would get.
     pub new_lock: LockKind,
-    /// Whether the key file is there.
+    /// True if the key file exists.
     pub has_key_file: bool,
 }
 
 /// A vault file.
 ///
-/// It is opened at the first use, and read again only when one `stat` shows another file. Opening derives
-/// the key from a passphrase, which takes about a tenth of a second and 64 MiB: do it on a thread that may block.
+/// It is opened at the first use, and read again only when one `stat` shows another file. Opening derives the
+/// key from a passphrase, which takes about a tenth of a second and 64 MiB: call it on a thread that may
+/// block.
 pub struct VaultFile {
     path: PathBuf,
-    keys: Keys,
-    /// How long a writer waits for the one before it.
+    keys: KeySources,
+    /// The time that a writer waits for another one.
     pub(super) patience: Duration,
-    opened: Mutex<Opened>,
-    seen: RwLock<Option<Seen>>,
+    opened: Mutex<OpenedVault>,
+    seen: RwLock<Option<SeenVersion>>,
 }
 
-/// What opening left behind.
+/// The state of an opened vault.
 #[derive(Default)]
-struct Opened {
-    key: Option<Key>,
-    /// The nonce of the contents that were read last: the same one is the same contents.
-    last: Option<(Header, Arc<Bindings>)>,
+struct OpenedVault {
+    key: Option<VaultKey>,
+    /// The contents that were read last, with their header: the same nonce means the same contents.
+    last: Option<(VaultHeader, Arc<Bindings>)>,
 }
 
-/// The contents at a moment after which a change of the file is sure to show.
-struct Seen {
-    stamp: Option<FileStamp>,
+/// The contents at a moment after which a change of the file is certain to be detected.
+struct SeenVersion {
+    stamp: Option<FileFingerprint>,
     bindings: Arc<Bindings>,
 }
 
 impl VaultFile {
-    /// The vault at `path`, locked by the key file beside it, `<path>.key`. Touches nothing: a vault that
-    /// does not exist binds nothing, and is made by the first change, as is the key file.
+    /// Creates the vault at `path`, locked by the key file next to it, `<path>.key`. Reads and writes
+    /// nothing: a vault that does not exist has no bindings, and the first change creates it and its key
+    /// file.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
-        let keys = Keys::new(disk::name(&path), path.with_extension("key"));
+        let keys = KeySources::new(disk::name(&path), path.with_extension("key"));
         Self { path, keys, patience: PATIENCE, opened: Mutex::default(), seen: RwLock::default() }
     }
 
-    /// Uses another key file: 32 bytes that its owner alone can read.
+    /// Uses another key file: 32 bytes that only its owner can read.
     #[must_use]
     pub fn key_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.keys.key_file = path.into();
         self
     }
 
-    /// Locks with this passphrase, and insists on it: a vault that a key file opens is refused, since
-    /// somebody else may have put it there to read what is bound next.
+    /// Locks with this passphrase and requires it: a vault that a key file opens is rejected, since an
+    /// attacker may have put it there to read later bindings.
     #[must_use]
     pub fn passphrase(mut self, passphrase: Secret) -> Self {
-        self.keys.passphrase = Some(Given::Fixed(Arc::new(passphrase)));
+        self.keys.passphrase = Some(SuppliedKey::Fixed(Arc::new(passphrase)));
         self
     }
 
-    /// The same, with a passphrase that is fetched when it is needed, and not before.
+    /// Like [`passphrase`](Self::passphrase), with a passphrase that is fetched only when it is needed.
     #[must_use]
     pub fn passphrase_from(mut self, source: PassphraseSource) -> Self {
-        self.keys.passphrase = Some(Given::From(source));
+        self.keys.passphrase = Some(SuppliedKey::From(source));
         self
     }
 
-    /// Where the passphrase comes from if the vault turns out to be locked with one and none was given.
+    /// Sets the source of the passphrase for the case that the vault is locked with one and none was given.
     #[must_use]
     pub fn ask(mut self, source: PassphraseSource) -> Self {
         self.keys.ask = Some(source);
         self
     }
 
-    /// What can be said without opening it.
+    /// Returns the properties that are known without opening the vault.
     ///
     /// # Errors
-    /// It is there and is no vault.
+    /// The file exists and is not a vault.
     pub fn status(&self) -> Result<VaultStatus, VaultError> {
         let lock = match disk::read_vault(&self.path)? {
             None => None,
@@ -136,12 +138,13 @@ impl VaultFile {
         Ok(VaultStatus { lock, new_lock, has_key_file: self.keys.key_file.exists() })
     }
 
-    /// Locks the vault anew, with all that is bound, in one step; makes an empty one where there is none.
+    /// Changes the lock of the vault atomically and keeps all bindings; creates an empty vault if there is
+    /// none.
     ///
     /// # Errors
-    /// It cannot be opened as it is locked now, or not be written; it is as it was then.
+    /// The vault cannot be opened with its current lock, or cannot be written. It is unchanged then.
     pub fn relock(&self, lock: &NewLock) -> Result<(), VaultError> {
-        // Whatever takes long, or asks somebody, is done before others have to wait.
+        // Slow work and prompts come first, before other writers have to wait.
         self.read(&mut self.opened(), false)?;
         let key = match lock {
             NewLock::KeyFile => self.keys.new_by_file()?,
@@ -154,22 +157,22 @@ impl VaultFile {
         self.write(&mut opened, bindings, &lock)
     }
 
-    fn opened(&self) -> MutexGuard<'_, Opened> {
+    fn opened(&self) -> MutexGuard<'_, OpenedVault> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the file holds now. With `insist`, the lock has to be the one that was asked for.
+    /// Reads the current contents of the file. With `insist`, the lock has to be the requested one.
     fn read(
         &self,
-        opened: &mut Opened,
+        opened: &mut OpenedVault,
         insist: bool,
-    ) -> Result<(Option<FileStamp>, Arc<Bindings>), VaultError> {
+    ) -> Result<(Option<FileFingerprint>, Arc<Bindings>), VaultError> {
         let Some((stamp, bytes)) = self.newest()? else {
             opened.last = None;
             return Ok((None, Arc::default()));
         };
         let (header, sealed) = self.header(&bytes)?;
-        if insist && self.keys.passphrase.is_some() && header.kdf == Kdf::KeyFile {
+        if insist && self.keys.passphrase.is_some() && header.kdf == KeyDerivation::KeyFile {
             return Err(VaultError::Locked {
                 message: format!(
                     "The vault ({}) is locked with a key file, and a passphrase was given.",
@@ -186,7 +189,7 @@ impl VaultFile {
         {
             return Ok((Some(stamp), Arc::clone(bindings)));
         }
-        // What serde says of it could quote it.
+        // serde's own message could quote the contents.
         let bindings = contents::read(&plain).map(Arc::new).map_err(|_| {
             let hint = "Another version of cofferdam may have written it: use that one.";
             unusable(&self.what(), "opens, and its contents are not known here", hint)
@@ -195,10 +198,10 @@ impl VaultFile {
         Ok((Some(stamp), bindings))
     }
 
-    /// Seals and replaces the file.
+    /// Seals the contents and replaces the file.
     fn write(
         &self,
-        opened: &mut Opened,
+        opened: &mut OpenedVault,
         bindings: Arc<Bindings>,
         lock: &VaultLock,
     ) -> Result<(), VaultError> {
@@ -218,7 +221,7 @@ impl VaultFile {
         if let (Some(mark), Some(state)) = (mark, self.home_state())
             && let Err(error) = state.advance_vault(mark.counter)
         {
-            // The vault is one ahead of it, as after a crash. The next change catches up, or fails.
+            // The vault is one change ahead of it, as after a crash. The next change catches up, or fails.
             tracing::warn!(target: "cofferdam::vault", %error, "home.state does not know of the last change of the vault");
         }
         opened.last = self.header(&file).ok().map(|(header, _)| (header, Arc::clone(&bindings)));
@@ -226,15 +229,15 @@ impl VaultFile {
         Ok(())
     }
 
-    /// Returns the `home.state` beside the vault; none for a vault of another name.
+    /// Returns the `home.state` next to the vault; `None` for a vault of another name.
     fn home_state(&self) -> Option<HomeState> {
         let home =
             self.path.parent().filter(|_| self.path.file_name().is_some_and(|name| name == "vault"))?;
-        Some(HomeState::of(home))
+        Some(HomeState::new(home))
     }
 
-    /// The bytes of the vault. One that is missing or older than the home remembers is refused.
-    fn newest(&self) -> Result<Option<(FileStamp, Vec<u8>)>, VaultError> {
+    /// Reads the bytes of the vault. A vault that is missing, or older than the home's state, is rejected.
+    fn newest(&self) -> Result<Option<(FileFingerprint, Vec<u8>)>, VaultError> {
         let Some(state) = self.home_state() else { return disk::read_vault(&self.path) };
         let mut tries = TRIES;
         let loss = loop {
@@ -245,10 +248,12 @@ impl VaultFile {
                 None => None,
             };
             let loss = match stored {
-                Stored::Valid(progress) => progress.vault_loss(found),
-                Stored::Invalid => Some(Loss::StateInvalid),
-                // The home is older than `home.state`; its vault has no counter.
-                Stored::Missing => found.filter(|mark| mark.counter > 0).map(|_| Loss::StateMissing),
+                StoredState::Valid(progress) => progress.vault_loss(found),
+                StoredState::Invalid => Some(StateLoss::StateInvalid),
+                // The home was created before `home.state` existed; its vault has no counter.
+                StoredState::Missing => {
+                    found.filter(|mark| mark.counter > 0).map(|_| StateLoss::StateMissing)
+                }
             };
             tries -= 1;
             match loss {
@@ -263,28 +268,29 @@ impl VaultFile {
         Err(VaultError::Unusable { message: format!("The vault is not used: {loss}."), hint: hint.into() })
     }
 
-    /// The counters of the vault that is written next; the lock must be held.
-    fn next_mark(&self, last: Option<&Header>) -> Result<Option<VaultMark>, VaultError> {
+    /// Returns the counters of the next version of the vault; the lock must be held.
+    fn next_mark(&self, last: Option<&VaultHeader>) -> Result<Option<VaultMark>, VaultError> {
         let Some(state) = self.home_state() else { return Ok(None) };
         let found = last.map(|header| header.mark.unwrap_or_default());
         state.create(None).map_err(no_state)?;
         if let Some(mark) = found {
-            // After a crash it may be behind by one change, and by no more.
+            // After a crash it may be one change behind, but no more.
             state.advance_vault(mark.counter).map_err(no_state)?;
         }
         match state.read().map_err(no_state)? {
-            Stored::Valid(progress) => Ok(Some(Progress::next_mark(&progress, found))),
-            Stored::Missing | Stored::Invalid => Err(no_state(StateError::Unusable)),
+            StoredState::Valid(progress) => Ok(Some(HomeProgress::next_mark(&progress, found))),
+            StoredState::Missing | StoredState::Invalid => Err(no_state(StateError::Unusable)),
         }
     }
 
-    fn remember(&self, stamp: Option<FileStamp>, bindings: Arc<Bindings>) {
-        let sure = stamp.is_none_or(|stamp| stamp.is_settled());
-        *self.seen.write().unwrap_or_else(PoisonError::into_inner) = sure.then_some(Seen { stamp, bindings });
+    fn remember(&self, stamp: Option<FileFingerprint>, bindings: Arc<Bindings>) {
+        let sure = stamp.is_none_or(|stamp| stamp.is_stable());
+        *self.seen.write().unwrap_or_else(PoisonError::into_inner) =
+            sure.then_some(SeenVersion { stamp, bindings });
     }
 
-    fn header<'f>(&self, file: &'f [u8]) -> Result<(Header, &'f [u8]), VaultError> {
-        Header::read(file).map_err(|problem| {
+    fn header<'f>(&self, file: &'f [u8]) -> Result<(VaultHeader, &'f [u8]), VaultError> {
+        VaultHeader::read(file).map_err(|problem| {
             let copy = "Put a copy of it back, or move it away and bind anew.";
             let (how, hint) = match problem {
                 HeaderProblem::Empty => ("is empty".to_owned(), copy),
@@ -311,20 +317,20 @@ impl VaultFile {
         unusable(&self.what(), "is damaged: it was cut short or changed after it was sealed", hint)
     }
 
-    /// Where it is.
+    /// Returns the path of the vault.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where its key file is, or would be.
+    /// Returns the path of the key file, which may not exist.
     #[must_use]
     pub fn key_file_path(&self) -> &Path {
         &self.keys.key_file
     }
 }
 
-/// `home.state` cannot be read or written, without which a vault is neither used nor changed.
+/// Reports that `home.state` cannot be read or written. Without it a vault is neither used nor changed.
 fn no_state(error: StateError) -> VaultError {
     let source = match error {
         StateError::Io(error) => error,
@@ -333,7 +339,7 @@ fn no_state(error: StateError) -> VaultError {
     VaultError::Io { message: format!("The vault is neither used nor changed: {source}."), source }
 }
 
-/// Whether both would be written alike.
+/// Returns whether both would be serialized to the same bytes.
 fn alike(one: &Bindings, other: &Bindings) -> bool {
     match (contents::write(one), contents::write(other)) {
         (Ok(one), Ok(other)) => *one == *other,
@@ -341,7 +347,7 @@ fn alike(one: &Bindings, other: &Bindings) -> bool {
     }
 }
 
-impl Kdf {
+impl KeyDerivation {
     fn lock(self) -> LockKind {
         match self {
             Self::KeyFile => LockKind::KeyFile,
@@ -356,7 +362,7 @@ impl Vault for VaultFile {
             return Ok(bindings);
         }
         let mut opened = self.opened();
-        // Whoever was first has read it meanwhile.
+        // Another thread may have read it meanwhile.
         if let Some(bindings) = self.known() {
             return Ok(bindings);
         }
@@ -366,7 +372,7 @@ impl Vault for VaultFile {
     }
 
     fn known(&self) -> Option<Arc<Bindings>> {
-        let stamp = private_file::stamp_of(&self.path);
+        let stamp = private_file::fingerprint_of(&self.path);
         let seen = self.seen.read().unwrap_or_else(PoisonError::into_inner);
         seen.as_ref().filter(|seen| seen.stamp == stamp).map(|seen| Arc::clone(&seen.bindings))
     }
@@ -380,7 +386,7 @@ impl Vault for VaultFile {
         &self,
         change: &mut dyn FnMut(&mut Bindings) -> Result<(), VaultError>,
     ) -> Result<(), VaultError> {
-        // Whatever takes long, or asks somebody, is done before others have to wait.
+        // Slow work and prompts come first, before other writers have to wait.
         self.read(&mut self.opened(), true)?;
         let lock = VaultLock::acquire(&self.path, self.patience)?;
         let mut opened = self.opened();

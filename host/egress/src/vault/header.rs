@@ -1,16 +1,18 @@
-//! The first bytes of a vault file: how it is locked, in the clear and authenticated with the rest.
+//! The first bytes of a vault file: the parameters of its lock, in plain text and authenticated with the
+//! rest.
 
 use cofferdam_core::home_state::{VAULT_MAGIC as MAGIC, VaultMark};
 use sha2::{Digest as _, Sha256};
 
-/// The versions of the format: since the second one, the header has the counters of [`VaultMark`].
+/// The version of the format before the header got the counters of [`VaultMark`], which it has since version
+/// 2.
 const WITHOUT_MARK: u16 = 1;
 const VERSION: u16 = 2;
 
-/// Length of the header of the first version, in bytes,
+/// The length of the header of version 1, in bytes.
 pub(super) const HEADER_BYTES: usize = 112;
 
-/// and of what the second one adds to it.
+/// The bytes that version 2 adds to it.
 pub(super) const MARK_BYTES: usize = 16;
 
 /// Length of the checksum at the header's end.
@@ -20,15 +22,15 @@ pub(super) const SALT_BYTES: usize = 32;
 pub(super) const CHECK_BYTES: usize = 16;
 pub(super) const NONCE_BYTES: usize = 24;
 
-/// What a file may ask for, so that a hostile one cannot take the machine's memory: 256 MiB, 8 passes, 16
-/// lanes. The least are those below which the algorithm does not work.
+/// The maximum parameters that a file may request, so that a hostile one cannot exhaust the machine's memory:
+/// 256 MiB, 8 passes, 16 lanes. The minimum values are those below which the algorithm does not work.
 const MAX_KIB: u32 = 256 * 1024;
 const MAX_PASSES: u32 = 8;
 const MAX_LANES: u32 = 16;
 
-/// What the key is made from.
+/// The source of the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kdf {
+pub(super) enum KeyDerivation {
     /// The 32 random bytes of a key file.
     KeyFile,
     /// A passphrase, by argon2id.
@@ -42,39 +44,39 @@ pub(super) enum Kdf {
     },
 }
 
-/// What new vaults get: the second recommendation of RFC 9106, for machines without 2 GiB to spare.
-pub(super) const ARGON2ID: Kdf = Kdf::Argon2id { passes: 3, kib: 64 * 1024, lanes: 4 };
+/// The parameters of new vaults: the second recommendation of RFC 9106, for machines without 2 GiB to spare.
+pub(super) const ARGON2ID: KeyDerivation = KeyDerivation::Argon2id { passes: 3, kib: 64 * 1024, lanes: 4 };
 
 /// The header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Header {
-    /// The counters of this vault and its home's log; none in a vault of the first version.
+pub(super) struct VaultHeader {
+    /// The counters of this vault and its home's log; `None` in a vault of version 1.
     pub(super) mark: Option<VaultMark>,
-    pub(super) kdf: Kdf,
+    pub(super) kdf: KeyDerivation,
     pub(super) salt: [u8; SALT_BYTES],
-    /// What the right key gives, to tell a wrong one from damage. It helps nobody guess: every guess costs
-    /// the same derivation, and the seal itself would tell as much.
+    /// The check value of the right key, which distinguishes a wrong key from damage. It does not help
+    /// guessing: every guess costs the same derivation, and the seal itself would reveal as much.
     pub(super) check: [u8; CHECK_BYTES],
     pub(super) nonce: [u8; NONCE_BYTES],
 }
 
-/// Why bytes are no header.
+/// The reason why bytes are not a valid header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HeaderProblem {
-    /// Nothing is in the file.
+    /// The file is empty.
     Empty,
-    /// It does not start as a vault does.
+    /// It does not start with the magic bytes of a vault.
     Foreign,
-    /// It is of this version, which is not known here.
+    /// It has this version, which is unknown here.
     Version(u16),
-    /// It was cut short or changed.
+    /// It was truncated or changed.
     Damaged,
-    /// It asks for more memory or time than any vault of ours.
+    /// It requests more memory or time than any vault of this program.
     Excessive,
 }
 
-impl Header {
-    /// The header at the beginning of `file`, and what follows it.
+impl VaultHeader {
+    /// Parses the header at the beginning of `file`; also returns the rest.
     pub(super) fn read(file: &[u8]) -> Result<(Self, &[u8]), HeaderProblem> {
         if file.is_empty() {
             return Err(HeaderProblem::Empty);
@@ -83,7 +85,7 @@ impl Header {
             let is_cut = MAGIC.starts_with(file);
             return Err(if is_cut { HeaderProblem::Damaged } else { HeaderProblem::Foreign });
         };
-        let mut rest = Fields(after_magic);
+        let mut rest = HeaderFields(after_magic);
         let length = match rest.u16() {
             WITHOUT_MARK => HEADER_BYTES,
             VERSION => HEADER_BYTES + MARK_BYTES,
@@ -98,21 +100,23 @@ impl Header {
             return Err(HeaderProblem::Damaged);
         }
         let kdf = match (kind, passes, kib, lanes) {
-            (0, 0, 0, 0) => Kdf::KeyFile,
+            (0, 0, 0, 0) => KeyDerivation::KeyFile,
             (1, ..) if passes > MAX_PASSES || kib > MAX_KIB || lanes > MAX_LANES => {
                 return Err(HeaderProblem::Excessive);
             }
-            (1, 1.., _, 1..) if kib >= lanes.saturating_mul(8) => Kdf::Argon2id { passes, kib, lanes },
+            (1, 1.., _, 1..) if kib >= lanes.saturating_mul(8) => {
+                KeyDerivation::Argon2id { passes, kib, lanes }
+            }
             _ => return Err(HeaderProblem::Damaged),
         };
         Ok((Self { mark, kdf, salt, check, nonce }, sealed))
     }
 
-    /// The header's bytes.
+    /// Serializes the header.
     pub(super) fn to_bytes(self) -> Vec<u8> {
         let (kind, passes, kib, lanes) = match self.kdf {
-            Kdf::KeyFile => (0u16, 0, 0, 0),
-            Kdf::Argon2id { passes, kib, lanes } => (1, passes, kib, lanes),
+            KeyDerivation::KeyFile => (0u16, 0, 0, 0),
+            KeyDerivation::Argon2id { passes, kib, lanes } => (1, passes, kib, lanes),
         };
         let mut bytes = Vec::with_capacity(HEADER_BYTES + MARK_BYTES);
         bytes.extend_from_slice(MAGIC);
@@ -137,15 +141,16 @@ impl Header {
     }
 }
 
-/// Tells an accident to the header from a wrong key. Against intent, the seal covers the header as well.
+/// Computes a checksum that distinguishes accidental damage to the header from a wrong key. Against
+/// tampering, the seal covers the header as well.
 fn sum(bytes: &[u8]) -> [u8; 8] {
     Sha256::digest(bytes).first_chunk().copied().unwrap_or_default()
 }
 
-/// Takes fixed parts off the front; zeros where there is nothing left.
-struct Fields<'a>(&'a [u8]);
+/// Splits fixed parts off the front; zeros when nothing is left.
+struct HeaderFields<'a>(&'a [u8]);
 
-impl Fields<'_> {
+impl HeaderFields<'_> {
     fn array<const N: usize>(&mut self) -> [u8; N] {
         let Some((first, rest)) = self.0.split_first_chunk() else { return [0; N] };
         self.0 = rest;
@@ -170,15 +175,15 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
     use super::*;
 
-    fn header(kdf: Kdf) -> Header {
+    fn header(kdf: KeyDerivation) -> VaultHeader {
         let mark = Some(VaultMark { counter: 5, log: 6 });
-        Header { mark, kdf, salt: [1; SALT_BYTES], check: [2; CHECK_BYTES], nonce: [3; NONCE_BYTES] }
+        VaultHeader { mark, kdf, salt: [1; SALT_BYTES], check: [2; CHECK_BYTES], nonce: [3; NONCE_BYTES] }
     }
 
     #[test]
     fn a_header_is_read_as_it_was_written_and_every_changed_bit_is_seen() {
-        let headers = [Kdf::KeyFile, ARGON2ID].map(header);
-        let old = headers.map(|header| Header { mark: None, ..header });
+        let headers = [KeyDerivation::KeyFile, ARGON2ID].map(header);
+        let old = headers.map(|header| VaultHeader { mark: None, ..header });
         for (header, length) in
             headers.map(|header| (header, 128)).into_iter().chain(old.map(|old| (old, 112)))
         {
@@ -186,37 +191,38 @@ mod tests {
             assert_eq!(bytes.len(), length);
             let mut file = bytes.clone();
             file.extend_from_slice(b"sealed");
-            assert_eq!(Header::read(&file), Ok((header, &b"sealed"[..])));
+            assert_eq!(VaultHeader::read(&file), Ok((header, &b"sealed"[..])));
             for bit in 0..length * 8 {
                 let mut changed = bytes.clone();
                 changed[bit / 8] ^= 1 << (bit % 8);
-                assert!(Header::read(&changed).is_err(), "bit {bit}");
+                assert!(VaultHeader::read(&changed).is_err(), "bit {bit}");
             }
             for length in 0..length {
-                assert!(Header::read(&bytes[..length]).is_err(), "{length} bytes");
+                assert!(VaultHeader::read(&bytes[..length]).is_err(), "{length} bytes");
             }
         }
     }
 
     #[test]
     fn what_is_no_vault_and_what_is_too_much_are_told_apart() {
-        let problem = |bytes: &[u8]| Header::read(bytes).unwrap_err();
+        let problem = |bytes: &[u8]| VaultHeader::read(bytes).unwrap_err();
         assert_eq!(problem(b""), HeaderProblem::Empty);
         assert_eq!(problem(b"{\"bindings\": []}"), HeaderProblem::Foreign);
         assert_eq!(problem(&[0; 4096]), HeaderProblem::Foreign);
         assert_eq!(problem(b"cofferdam va"), HeaderProblem::Damaged);
-        let mut newer = header(Kdf::KeyFile).to_bytes();
+        let mut newer = header(KeyDerivation::KeyFile).to_bytes();
         newer[17] = 3;
         assert_eq!(problem(&newer), HeaderProblem::Version(3));
-        // Just too much memory, 4 billion passes, 1,000 lanes; with a right sum, as its maker would have it.
+        // Slightly too much memory, 4 billion passes, 1,000 lanes; with a valid checksum, as an attacker
+        // would write it.
         for (passes, kib, lanes) in
             [(3, (256 << 10) + 1, 4), (9, 1024, 1), (u32::MAX, 1024, 1), (1, 65_536, 1000)]
         {
-            let kdf = Kdf::Argon2id { passes, kib, lanes };
+            let kdf = KeyDerivation::Argon2id { passes, kib, lanes };
             assert_eq!(problem(&header(kdf).to_bytes()), HeaderProblem::Excessive);
         }
         for (passes, kib, lanes) in [(0, 1024, 1), (1, 7, 1), (1, 1024, 0), (1, 31, 4)] {
-            let kdf = Kdf::Argon2id { passes, kib, lanes };
+            let kdf = KeyDerivation::Argon2id { passes, kib, lanes };
             assert_eq!(problem(&header(kdf).to_bytes()), HeaderProblem::Damaged);
         }
     }

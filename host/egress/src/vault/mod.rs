@@ -1,7 +1,8 @@
-//! Bindings: which secret stands for which credential, where it may go and who may use it.
+//! Bindings: the secret for each credential, the hosts that it may be sent to, and the connectors that may
+//! use it.
 //!
-//! Contents and their rules are here; how they are kept is behind [`Vault`], so that an embedder can keep
-//! them elsewhere. [`VaultFile`] keeps them in one sealed file.
+//! This module has the contents and their rules; the storage is behind [`Vault`], so that an embedder can
+//! store them elsewhere. [`VaultFile`] stores them in one sealed file.
 
 mod binding;
 mod bindings;
@@ -21,7 +22,7 @@ mod tests;
 
 use std::sync::Arc;
 
-pub use binding::{Binding, Material, OauthGrant, Tokens};
+pub use binding::{Binding, OauthGrant, OauthTokens, SecretMaterial};
 pub use bindings::Bindings;
 pub use error::VaultError;
 pub use file::{LockKind, NewLock, VaultFile, VaultStatus};
@@ -30,35 +31,36 @@ pub(crate) use sought::scanner_for;
 pub use text::{SECRET_BYTES, SHORT_SECRET_CHARS, SecretFlaw, SecretForm, secret_text};
 pub use unlock::{PassphraseFor, PassphraseSource};
 
-/// Where bindings are kept.
+/// The store of bindings.
 pub trait Vault: Send + Sync {
-    /// What is bound now. Called for each call of a connector with credentials: cheap while nothing
-    /// changed (one `stat` of a file), and the same [`Arc`] then. May block where something did.
+    /// Returns the current bindings. Called for each call of a connector with credentials: it must be cheap
+    /// while nothing changed (one `stat` of a file), and then return the same [`Arc`]. May block after a
+    /// change.
     ///
     /// # Errors
-    /// It cannot be opened or read.
+    /// The vault cannot be opened or read.
     fn bindings(&self) -> Result<Arc<Bindings>, VaultError>;
 
-    /// What [`bindings`](Self::bindings) would return, if that takes no more than a look at whether anything
-    /// changed: for threads that must not block. None where more is to be done, or by default.
+    /// Returns the same as [`bindings`](Self::bindings) if that requires only a check for changes: for
+    /// threads that must not block. `None` if more work is required, and by default.
     fn known(&self) -> Option<Arc<Bindings>> {
         None
     }
 
-    /// Whether a change could be written now, as far as that can be known: asked before an issuer is, whose
-    /// answer could not be had twice. It can by default. May block.
+    /// Checks, as far as possible, that a change could be written now. Called before an issuer is asked for a
+    /// token that it issues only once. Succeeds by default. May block.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The vault cannot be written.
     fn check_writable(&self) -> Result<(), VaultError> {
         Ok(())
     }
 
-    /// Changes what is bound, or fails and changes nothing; what `change` is given is the newest state, and
-    /// no other process changes it meanwhile. Nothing need be written where nothing changed. May block.
+    /// Changes the bindings, or fails and changes nothing. `change` gets the newest state, and no other
+    /// process changes it meanwhile. Nothing has to be written if nothing changed. May block.
     ///
     /// # Errors
-    /// It cannot be opened, read or written, or `change` refused.
+    /// The vault cannot be opened, read or written, or `change` rejected the change.
     fn change(
         &self,
         change: &mut dyn FnMut(&mut Bindings) -> Result<(), VaultError>,

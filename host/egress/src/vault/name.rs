@@ -6,10 +6,10 @@ use std::str::FromStr;
 use cofferdam_core::document::quoted;
 use cofferdam_model::manifest::CredentialKind;
 
-/// The identity where none is named.
+/// The identity that is used if none is named.
 pub const DEFAULT_IDENTITY: &str = "default";
 
-/// `<kind>/<service>/<identity>`, as `api_key/slack/work`.
+/// The name `<kind>/<service>/<identity>`, as in `api_key/slack/work`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BindingName {
     kind: CredentialKind,
@@ -17,7 +17,7 @@ pub struct BindingName {
     identity: String,
 }
 
-/// A text that names no binding.
+/// The error for a text that is not the name of a binding.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text} names no binding: {reason}; write it as <kind>/<service>/<identity>, like api_key/slack/work"
@@ -28,7 +28,7 @@ pub struct BindingNameError {
 }
 
 impl BindingName {
-    /// The binding of this kind and service for `identity`.
+    /// Creates the name for this kind, service and identity.
     ///
     /// # Errors
     /// A service or an identity outside the grammar.
@@ -36,7 +36,7 @@ impl BindingName {
         Self::parse(&format!("{}/{service}/{identity}", kind.name()))
     }
 
-    /// Reads `<kind>/<service>/<identity>`; `<kind>/<service>` is that with the identity `default`.
+    /// Parses `<kind>/<service>/<identity>`; `<kind>/<service>` has the identity `default`.
     ///
     /// # Errors
     /// A part that is missing, unknown or outside the grammar.
@@ -63,19 +63,19 @@ impl BindingName {
         }
     }
 
-    /// The kind.
+    /// Returns the kind.
     #[must_use]
     pub fn kind(&self) -> CredentialKind {
         self.kind
     }
 
-    /// The service.
+    /// Returns the service.
     #[must_use]
     pub fn service(&self) -> &str {
         &self.service
     }
 
-    /// The identity.
+    /// Returns the identity.
     #[must_use]
     pub fn identity(&self) -> &str {
         &self.identity

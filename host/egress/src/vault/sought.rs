@@ -1,13 +1,14 @@
-//! What is looked for of a set of bindings, and whose it is.
+//! The secrets of a set of bindings that are scanned for, each with its owner.
 
 use std::sync::Arc;
 
 use cofferdam_core::privileged::ExposeSecret as _;
 use cofferdam_core::secret::{Scanner, Secret};
 
-use super::binding::{Binding, Material};
+use super::binding::{Binding, SecretMaterial};
 
-/// A scanner for every secret of `bindings`: each by itself, and user name with password as they travel together.
+/// Creates a scanner for every secret of `bindings`: each one separately, and the pair of user name and
+/// password in the form in which they are sent.
 pub(crate) fn scanner_for<'b>(bindings: impl IntoIterator<Item = &'b Binding>) -> Scanner {
     let mut sought = Vec::new();
     for binding in bindings {
@@ -18,11 +19,11 @@ pub(crate) fn scanner_for<'b>(bindings: impl IntoIterator<Item = &'b Binding>) -
     Scanner::for_bindings(sought.iter().map(|(name, secret)| (name, &**secret)))
 }
 
-/// What a basic credential's header says in base64: long enough to be found where the password alone is not. It
-/// is a secret only where there is a password.
-fn pair(material: &Material) -> Option<Arc<Secret>> {
+/// Returns the pair that a basic credential's header encodes in base64: long enough to be found even if the
+/// password alone is not. It is a secret only if there is a password.
+fn pair(material: &SecretMaterial) -> Option<Arc<Secret>> {
     match material {
-        Material::Basic { username, password } if !password.expose().is_empty() => {
+        SecretMaterial::Basic { username, password } if !password.expose().is_empty() => {
             Some(Arc::new(Secret::new(format!("{username}:{}", password.expose()))))
         }
         _ => None,
@@ -43,7 +44,7 @@ mod tests {
     fn basic(password: &str) -> Binding {
         Binding {
             name: BindingName::parse("basic/wiki").unwrap(),
-            material: Material::Basic {
+            material: SecretMaterial::Basic {
                 username: "somebody".into(),
                 password: Arc::new(Secret::new(password.into())),
             },

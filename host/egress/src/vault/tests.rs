@@ -30,7 +30,7 @@ fn secret(text: &str) -> Arc<Secret> {
     Arc::new(Secret::new(text.to_owned()))
 }
 
-fn binding(name: &str, material: Material) -> Binding {
+fn binding(name: &str, material: SecretMaterial) -> Binding {
     Binding {
         name: BindingName::parse(name).unwrap(),
         material,
@@ -43,7 +43,7 @@ fn binding(name: &str, material: Material) -> Binding {
 }
 
 fn key(name: &str) -> Binding {
-    binding(name, Material::ApiKey { key: secret(SECRET) })
+    binding(name, SecretMaterial::ApiKey { key: secret(SECRET) })
 }
 
 fn add(vault: &dyn Vault, binding: &Binding) -> Result<(), VaultError> {
@@ -85,7 +85,7 @@ fn refused(vault: &VaultFile, words: &str) {
     for error in [read, changed] {
         let error = cofferdam_core::error::HostError::from(error);
         assert!(error.message().contains(words), "{words}: {error}");
-        assert!(error.hint_text().is_some(), "{error}");
+        assert!(error.hint().is_some(), "{error}");
         assert!(!error.message().contains(vault.path().to_str().unwrap()), "callers see no paths: {error}");
     }
     let after =
@@ -99,7 +99,7 @@ fn w36_every_kind_of_secret_comes_back_as_it_was_and_none_stands_in_the_file() {
     let vault = at(&home);
     assert!(vault.bindings().unwrap().iter().next().is_none());
     assert!(!vault.path().exists() && !vault.key_file_path().exists(), "reading makes nothing");
-    let oauth = |grant, tokens| Material::Oauth2 {
+    let oauth = |grant, tokens| SecretMaterial::Oauth2 {
         token_url: "https://id.example/token".into(),
         client_id: "me".into(),
         client_secret: Some(secret("client-secret-1")),
@@ -108,8 +108,8 @@ fn w36_every_kind_of_secret_comes_back_as_it_was_and_none_stands_in_the_file() {
         tokens,
     };
     let expires = Some("2027-01-02T03:04:05.6Z".parse().unwrap());
-    let tokens = Tokens { access_token: secret("access-token-1"), expires };
-    let aws = Material::AwsSigv4 {
+    let tokens = OauthTokens { access_token: secret("access-token-1"), expires };
+    let aws = SecretMaterial::AwsSigv4 {
         access_key_id: "AKIDEXAMPLE".into(),
         secret_access_key: secret("wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"),
         session_token: Some(secret("session-token-1")),
@@ -119,13 +119,13 @@ fn w36_every_kind_of_secret_comes_back_as_it_was_and_none_stands_in_the_file() {
         key("api_key/slack/work"),
         binding(
             "basic/x/y",
-            Material::Basic { username: "ada".into(), password: secret("p\u{e4}ss \"\\ word") },
+            SecretMaterial::Basic { username: "ada".into(), password: secret("p\u{e4}ss \"\\ word") },
         ),
-        binding("bearer/x/y", Material::Bearer { token: secret("bearer-token-1") }),
+        binding("bearer/x/y", SecretMaterial::Bearer { token: secret("bearer-token-1") }),
         binding("oauth2/a/y", oauth(OauthGrant::RefreshToken(secret("refresh-token-1")), Some(tokens))),
         binding("oauth2/b/y", oauth(OauthGrant::ClientCredentials, None)),
         binding("aws_sigv4/s3/y", aws),
-        binding("session_token/x/y", Material::SessionToken { token: secret("session-token-2") }),
+        binding("session_token/x/y", SecretMaterial::SessionToken { token: secret("session-token-2") }),
     ];
     bound[0].refused = Some("invalid_grant".into());
     bound.sort_by(|a, b| a.name.cmp(&b.name));
@@ -135,11 +135,11 @@ fn w36_every_kind_of_secret_comes_back_as_it_was_and_none_stands_in_the_file() {
     let shown = |binding: &Binding| {
         let secrets: Vec<_> = binding.material.secrets().iter().map(|it| it.expose().to_owned()).collect();
         let public = match &binding.material {
-            Material::Basic { username, .. } => username.clone(),
-            Material::Oauth2 { token_url, client_id, scopes, tokens, .. } => {
+            SecretMaterial::Basic { username, .. } => username.clone(),
+            SecretMaterial::Oauth2 { token_url, client_id, scopes, tokens, .. } => {
                 format!("{token_url} {client_id} {scopes:?} {:?}", tokens.as_ref().map(|it| it.expires))
             }
-            Material::AwsSigv4 { access_key_id, region, .. } => format!("{access_key_id} {region:?}"),
+            SecretMaterial::AwsSigv4 { access_key_id, region, .. } => format!("{access_key_id} {region:?}"),
             _ => String::new(),
         };
         let Binding { name, hosts, connectors, created, changed, refused, .. } = binding;
@@ -217,7 +217,7 @@ fn what_is_no_vault_of_the_owners_is_refused_and_left_as_it_is() {
     fs::create_dir(&path).unwrap();
     refused(&at(&home), "is not a regular file");
     fs::remove_dir(&path).unwrap();
-    // A gigabyte, of which the disk holds nothing; refused before it is read.
+    // A sparse file of a gigabyte, which is rejected before it is read.
     let huge = fs::File::create(&path).unwrap();
     huge.set_len(1 << 30).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
@@ -240,7 +240,7 @@ fn a_key_file_that_is_missing_wrong_or_open_to_others_opens_nothing_and_is_never
     fs::write(&path, [7; 31]).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
     refused(&at(&home), "32 bytes");
-    // One vault object sees the key come back, and the key may be a link to where it is kept.
+    // One vault object detects that the key is back. The key may be a link.
     let vault = at(&home);
     refused(&vault, "32 bytes");
     fs::remove_file(&path).unwrap();
@@ -306,7 +306,7 @@ fn a_lock_is_changed_in_one_step_with_all_that_is_bound() {
     assert_eq!(names(&at(&home)), ["api_key/slack/work"]);
     assert_ne!(fs::read(&path).unwrap(), by_key);
 
-    // Who insists on a passphrase does not write into a vault that a key file opens: it may be a trap.
+    // With a required passphrase, nothing is written into a vault that a key file opens: it may be a trap.
     refused(&at(&home).passphrase(Secret::new("first".into())), "locked with a key file");
     at(&home)
         .passphrase(Secret::new("second".into()))
@@ -327,7 +327,7 @@ fn unchanged_is_the_same_and_every_change_of_others_is_seen() {
     let third = vault.known().unwrap();
     assert!(at(&home).known().is_none(), "nothing is opened for it");
     assert!(Arc::ptr_eq(&first, &second) && Arc::ptr_eq(&second, &third));
-    // Many changes within one step of the file system's clock, each seen at once.
+    // Many changes within one step of the file system's clock, each detected at once.
     let other = at(&home);
     for round in 0..50 {
         add(&other, &key(&format!("api_key/slack/n{round}"))).unwrap();
@@ -387,13 +387,13 @@ fn threads_and_handles_that_change_it_at_once_lose_nothing() {
 fn what_a_killed_writer_left_is_swept_away_and_what_cannot_be_is_an_error() {
     let home = bound();
     let vault = at(&home);
-    // A rest that cannot be removed: as good as a disk that refuses.
+    // A leftover file that cannot be removed has the same effect as a disk that rejects writes.
     fs::create_dir(home.path().join("vault.tmp")).unwrap();
     let error = add(&vault, &key("api_key/other/x")).unwrap_err();
     assert!(error.to_string().contains("it is as it was"), "{error}");
     assert_eq!(names(&at(&home)), ["api_key/slack/work"]);
     fs::remove_dir(home.path().join("vault.tmp")).unwrap();
-    // What a killed writer left is swept away by the next.
+    // The next writer removes the leftover file of a killed one.
     fs::write(home.path().join("vault.tmp"), "half").unwrap();
     add(&vault, &key("api_key/other/x")).unwrap();
     assert_eq!(names(&at(&home)).len(), 2);
@@ -426,7 +426,7 @@ fn files_of_another_user_are_refused() {
         refused(&at(&home), "belongs to another user");
         std::os::unix::fs::chown(path, Some(0), None).unwrap();
     }
-    // Root's own key file may be one group's to read, as service managers hand it over; the vault may not.
+    // A key file of root may be readable by one group, as service managers provide it; the vault may not.
     fs::set_permissions(&key, fs::Permissions::from_mode(0o440)).unwrap();
     assert_eq!(names(&at(&home)), ["api_key/slack/work"]);
     fs::set_permissions(&key, fs::Permissions::from_mode(0o444)).unwrap();

@@ -1,52 +1,52 @@
-//! What may be a secret: one text that can be sent as it is, without what pasting adds.
+//! The rules for the text of a secret: it can be sent verbatim, without characters that pasting adds.
 
 use std::sync::Arc;
 
 use cofferdam_core::secret::Secret;
 use zeroize::Zeroizing;
 
-/// Longest secret, in bytes: the longest tokens have a few thousand.
+/// The longest secret, in bytes: the longest tokens have a few thousand.
 pub const SECRET_BYTES: usize = 16 * 1024;
 
-/// Below this many characters, a text stands in too many places by chance to be searched for.
-pub const SHORT_SECRET_CHARS: usize = cofferdam_core::secret::SHORTEST_SOUGHT;
+/// The number of characters below which a text occurs too often by coincidence to be scanned for.
+pub const SHORT_SECRET_CHARS: usize = cofferdam_core::secret::MIN_SCANNED_BYTES;
 
-/// How a secret travels, which says what it may consist of.
+/// The form in which a secret is sent, which decides its allowed characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SecretForm {
-    /// In a header or a URL as it is: visible ASCII, with spaces inside at most.
+    /// Verbatim in a header or a URL: visible ASCII, and spaces only inside.
     Visible,
     /// Encoded (a password): any text without control characters.
     Encoded,
 }
 
-/// Why a text cannot be a secret. Says nothing of what the text was.
+/// The reason why a text cannot be a secret. It reveals nothing of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SecretFlaw {
-    /// Nothing is in it.
+    /// The text is empty.
     #[error("it is empty")]
     Empty,
-    /// It is longer than any.
+    /// It is longer than [`SECRET_BYTES`].
     #[error("it has more than 16 KiB")]
     TooLong,
-    /// There are several lines.
+    /// It has several lines.
     #[error("it has more than one line")]
     Lines,
-    /// A character that is no text.
+    /// It has a control character.
     #[error("it has a control character in it")]
     Control,
-    /// Blank at an end, as from careless copying.
+    /// It begins or ends with a blank, as after careless copying.
     #[error("it begins or ends with a blank")]
     Blank,
-    /// Something that no header can carry.
+    /// It has a character that no header can carry.
     #[error("it has a character in it that is not ASCII, which no header can carry")]
     NotAscii,
 }
 
-/// The secret in `text`: without the one line end that files and pipes add. `text` is cleared.
+/// Returns the secret in `text`, without the one line end that files and pipes add. `text` is cleared.
 ///
 /// # Errors
-/// It cannot be sent as it is.
+/// The text cannot be sent verbatim.
 pub fn secret_text(mut text: Zeroizing<String>, form: SecretForm) -> Result<Arc<Secret>, SecretFlaw> {
     if text.ends_with('\n') {
         text.pop();
@@ -58,7 +58,7 @@ pub fn secret_text(mut text: Zeroizing<String>, form: SecretForm) -> Result<Arc<
     Ok(Arc::new(Secret::new(std::mem::take(&mut *text))))
 }
 
-/// Whether `text` can be sent in this form as it is.
+/// Checks that `text` can be sent verbatim in this form.
 pub(super) fn check_text(text: &str, form: SecretForm) -> Result<(), SecretFlaw> {
     if text.is_empty() {
         return Err(SecretFlaw::Empty);

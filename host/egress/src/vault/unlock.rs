@@ -1,4 +1,5 @@
-//! Finds the key of a vault: in a key file, in a passphrase that was given, or in one that is asked for.
+//! Finds the key of a vault: from a key file, from a passphrase that was given, or from one that is prompted
+//! for.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,35 +9,35 @@ use cofferdam_core::secret::Secret;
 
 use super::disk;
 use super::error::VaultError;
-use super::header::{ARGON2ID, Header, Kdf, SALT_BYTES};
-use super::seal::{Key, KeyProblem, new_salt};
+use super::header::{ARGON2ID, KeyDerivation, SALT_BYTES, VaultHeader};
+use super::seal::{KeyProblem, VaultKey, new_salt};
 
-/// How often somebody who is asked for the passphrase may answer.
+/// The number of answers to the prompt for the passphrase.
 const ANSWERS: usize = 3;
 
-/// What a passphrase is wanted for.
+/// The purpose of a passphrase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PassphraseFor {
     /// To open a vault.
     Opening,
-    /// To open it, after an answer that was wrong.
+    /// To open it, after a wrong answer.
     OpeningAgain,
-    /// To lock a new one.
+    /// To lock a new vault.
     Locking,
 }
 
-/// Where a passphrase comes from when it is needed. May block, and may ask a person.
+/// Supplies a passphrase when it is needed. May block, and may prompt the operator.
 pub type PassphraseSource = Arc<dyn Fn(PassphraseFor) -> Result<Arc<Secret>, VaultError> + Send + Sync>;
 
-/// The passphrase that the vault has to be locked with.
-pub(super) enum Given {
+/// The required passphrase of the vault.
+pub(super) enum SuppliedKey {
     /// This one.
     Fixed(Arc<Secret>),
-    /// The one that is found there when it is needed.
+    /// The source that supplies it when it is needed.
     From(PassphraseSource),
 }
 
-impl Given {
+impl SuppliedKey {
     fn get(&self, wanted: PassphraseFor) -> Result<Arc<Secret>, VaultError> {
         match self {
             Self::Fixed(passphrase) => Ok(Arc::clone(passphrase)),
@@ -45,37 +46,41 @@ impl Given {
     }
 }
 
-/// Where keys come from.
-pub(super) struct Keys {
-    /// What messages call the vault.
+/// The sources of keys.
+pub(super) struct KeySources {
+    /// The name of the vault in messages.
     vault: String,
     pub(super) key_file: PathBuf,
-    /// The one that is insisted on.
-    pub(super) passphrase: Option<Given>,
-    /// Where another would come from.
+    /// The required passphrase, if there is one.
+    pub(super) passphrase: Option<SuppliedKey>,
+    /// The source of a passphrase if none is required.
     pub(super) ask: Option<PassphraseSource>,
-    /// The passphrase that was tried last and did not fit: deriving from it once more would take as long.
-    wrong: Mutex<Option<Wrong>>,
+    /// The passphrase that was tried last and did not fit: deriving from it again would take as long.
+    wrong: Mutex<Option<WrongPassphrases>>,
 }
 
-/// A passphrase that does not open vaults that are locked so.
-struct Wrong {
-    kdf: Kdf,
+/// A passphrase that does not open vaults with these lock parameters.
+struct WrongPassphrases {
+    kdf: KeyDerivation,
     salt: [u8; SALT_BYTES],
     passphrase: Arc<Secret>,
 }
 
-impl Keys {
+impl KeySources {
     pub(super) fn new(vault: String, key_file: PathBuf) -> Self {
         Self { vault, key_file, passphrase: None, ask: None, wrong: Mutex::default() }
     }
 
-    /// Finds the key for this header, or says why there is none.
-    pub(super) fn unlock(&self, opened: &mut Option<Key>, header: &Header) -> Result<(), VaultError> {
+    /// Finds the key for this header, or reports why there is none.
+    pub(super) fn unlock(
+        &self,
+        opened: &mut Option<VaultKey>,
+        header: &VaultHeader,
+    ) -> Result<(), VaultError> {
         if opened.as_ref().is_some_and(|key| key.fits(header)) {
             return Ok(());
         }
-        if header.kdf == Kdf::KeyFile {
+        if header.kdf == KeyDerivation::KeyFile {
             let key = self.file_key(header.salt, false)?;
             if !key.fits(header) {
                 return Err(VaultError::Locked {
@@ -94,7 +99,7 @@ impl Keys {
             let passphrase = passphrase.get(PassphraseFor::Opening)?;
             let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
             let (kdf, salt) = (header.kdf, header.salt);
-            let tried = |it: &Wrong| {
+            let tried = |it: &WrongPassphrases| {
                 (it.kdf, it.salt) == (kdf, salt) && it.passphrase.expose() == passphrase.expose()
             };
             if wrong.as_ref().is_some_and(tried) {
@@ -102,7 +107,7 @@ impl Keys {
             }
             let key = self.passphrase_key(&passphrase, kdf, salt)?;
             if !key.fits(header) {
-                *wrong = Some(Wrong { kdf, salt, passphrase });
+                *wrong = Some(WrongPassphrases { kdf, salt, passphrase });
                 return Err(self.wrong_passphrase());
             }
             *opened = Some(key);
@@ -125,25 +130,25 @@ impl Keys {
         Err(self.wrong_passphrase())
     }
 
-    /// The key of a vault that does not exist yet.
-    pub(super) fn new_key(&self) -> Result<Key, VaultError> {
+    /// Creates the key of a vault that does not exist yet.
+    pub(super) fn new_key(&self) -> Result<VaultKey, VaultError> {
         match &self.passphrase {
             Some(given) => self.new_by_passphrase(&*given.get(PassphraseFor::Locking)?),
             None => self.new_by_file(),
         }
     }
 
-    /// A key of this passphrase, for a new lock.
-    pub(super) fn new_by_passphrase(&self, passphrase: &Secret) -> Result<Key, VaultError> {
+    /// Creates a key from this passphrase, for a new lock.
+    pub(super) fn new_by_passphrase(&self, passphrase: &Secret) -> Result<VaultKey, VaultError> {
         self.passphrase_key(passphrase, ARGON2ID, new_salt().map_err(|problem| self.none(&problem))?)
     }
 
-    /// A key of the key file, for a new lock; the file is made if it is not there.
-    pub(super) fn new_by_file(&self) -> Result<Key, VaultError> {
+    /// Creates a key from the key file, for a new lock; the file is created if it does not exist.
+    pub(super) fn new_by_file(&self) -> Result<VaultKey, VaultError> {
         self.file_key(new_salt().map_err(|problem| self.none(&problem))?, true)
     }
 
-    fn file_key(&self, salt: [u8; 32], make: bool) -> Result<Key, VaultError> {
+    fn file_key(&self, salt: [u8; 32], make: bool) -> Result<VaultKey, VaultError> {
         let bytes = match disk::read_key(&self.key_file)? {
             Some(bytes) => bytes,
             None if make => disk::make_key(&self.key_file)?,
@@ -155,11 +160,16 @@ impl Keys {
                 });
             }
         };
-        Ok(Key::of_file(&bytes, salt))
+        Ok(VaultKey::of_file(&bytes, salt))
     }
 
-    fn passphrase_key(&self, passphrase: &Secret, kdf: Kdf, salt: [u8; 32]) -> Result<Key, VaultError> {
-        Key::of_passphrase(passphrase.expose(), kdf, salt).map_err(|problem| self.none(&problem))
+    fn passphrase_key(
+        &self,
+        passphrase: &Secret,
+        kdf: KeyDerivation,
+        salt: [u8; 32],
+    ) -> Result<VaultKey, VaultError> {
+        VaultKey::of_passphrase(passphrase.expose(), kdf, salt).map_err(|problem| self.none(&problem))
     }
 
     fn wrong_passphrase(&self) -> VaultError {
@@ -169,7 +179,7 @@ impl Keys {
         }
     }
 
-    /// Why there cannot be one.
+    /// Reports why there is no key.
     pub(super) fn none(&self, problem: &KeyProblem) -> VaultError {
         VaultError::Unusable {
             message: format!("The vault ({}) cannot be used: {problem}.", self.vault),

@@ -1,37 +1,42 @@
-//! What a caller gives, checked against the declared inputs: all that is wrong at once, and never a value repeated.
+//! A caller's arguments, checked against the declared inputs. All problems are reported at once, and a value
+//! is never repeated.
 
 use cofferdam_core::error::{HostError, HostErrorKind};
-use cofferdam_core::failure::safe_line;
+use cofferdam_core::failure::sanitize_line;
 use cofferdam_core::limits::PAYLOAD_BYTES;
-use cofferdam_core::spelling;
+use cofferdam_core::suggest;
 use serde_json::{Map, Number, Value};
 
-use super::file::{Input, InputKind};
+use super::file::{ActionInput, InputKind};
 
-/// Most problems that are told.
+/// The most problems that are reported.
 const MAX_PROBLEMS: usize = 20;
 
 /// The largest whole number up to which a float says exactly which one it is.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// The arguments of an action with these inputs, with the defaults of those that were not given; `null` is not given.
+/// Returns the arguments of an action with these inputs, with the defaults of missing ones; `null` counts as
+/// missing.
 ///
 /// # Errors
-/// `validation`, with everything that is wrong.
-pub(super) fn fitting(inputs: &[Input], given: &Value) -> Result<Map<String, Value>, HostError> {
+/// `validation`, with every problem.
+pub(super) fn check_arguments(
+    inputs: &[ActionInput],
+    given: &Value,
+) -> Result<Map<String, Value>, HostError> {
     let Value::Object(given) = given else {
         let message = "The arguments are no object.".to_owned();
-        return Err(HostError::new(HostErrorKind::Validation, message).hint(wanted(inputs)));
+        return Err(HostError::new(HostErrorKind::Validation, message).with_hint(wanted(inputs)));
     };
-    if serde_json::to_writer(Counted(PAYLOAD_BYTES), given).is_err() {
+    if serde_json::to_writer(ByteBudget(PAYLOAD_BYTES), given).is_err() {
         let message = "The arguments have more than 4 MiB.";
-        return Err(HostError::new(HostErrorKind::Validation, message).hint("Give less."));
+        return Err(HostError::new(HostErrorKind::Validation, message).with_hint("Give less."));
     }
     let mut problems = Vec::new();
     let mut args = Map::new();
     for input in inputs {
         match given.get(&input.name).filter(|value| !value.is_null()) {
-            Some(value) => match input.fitting(value) {
+            Some(value) => match input.check_value(value) {
                 Ok(value) => drop(args.insert(input.name.clone(), value)),
                 Err(why) => problems.push(format!("args.{}: {why}", input.name)),
             },
@@ -40,21 +45,23 @@ pub(super) fn fitting(inputs: &[Input], given: &Value) -> Result<Map<String, Val
         }
     }
     for name in given.keys().filter(|name| !inputs.iter().any(|input| input.name == **name)) {
-        let near = spelling::nearest(name, inputs.iter().map(|input| input.name.as_str()));
+        let near = suggest::nearest(name, inputs.iter().map(|input| input.name.as_str()));
         let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
-        problems.push(format!("args.{} is no input of this action{near}", safe_line(name, 64)));
+        problems.push(format!("args.{} is no input of this action{near}", sanitize_line(name, 64)));
     }
     if problems.is_empty() {
         return Ok(args);
     }
     problems.truncate(MAX_PROBLEMS);
     let message = format!("The arguments do not fit: {}.", problems.join("; ").trim_end_matches('?'));
-    Err(HostError::new(HostErrorKind::Validation, message).hint(wanted(inputs)).detail("problems", problems))
+    Err(HostError::new(HostErrorKind::Validation, message)
+        .with_hint(wanted(inputs))
+        .detail("problems", problems))
 }
 
-/// What an action takes, in a sentence.
-fn wanted(inputs: &[Input]) -> String {
-    let each = |input: &Input| {
+/// Describes an action's inputs in a sentence.
+fn wanted(inputs: &[ActionInput]) -> String {
+    let each = |input: &ActionInput| {
         let optional = if input.required { "" } else { ", optional" };
         format!("{} ({}{optional})", input.name, input.kind.name())
     };
@@ -64,10 +71,10 @@ fn wanted(inputs: &[Input]) -> String {
     }
 }
 
-impl Input {
-    /// The value, if it is one of this input's.
-    pub(super) fn fitting(&self, value: &Value) -> Result<Value, String> {
-        let fitting = self.kind.fitting(value)?;
+impl ActionInput {
+    /// Returns the value, if it fits this input.
+    pub(super) fn check_value(&self, value: &Value) -> Result<Value, String> {
+        let fitting = self.kind.check_value(value)?;
         match fitting.as_str() {
             Some(text) if !self.choices.is_empty() && !self.choices.iter().any(|choice| choice == text) => {
                 Err(format!("expected one of {}", self.choices.join(", ")))
@@ -78,18 +85,18 @@ impl Input {
 }
 
 impl InputKind {
-    fn fitting(&self, value: &Value) -> Result<Value, String> {
+    fn check_value(&self, value: &Value) -> Result<Value, String> {
         match (self, value) {
             (Self::String, Value::String(_))
             | (Self::Number, Value::Number(_))
             | (Self::Boolean, Value::Bool(_))
             | (Self::Object, Value::Object(_))
             | (Self::Array(None), Value::Array(_)) => Ok(value.clone()),
-            (Self::Integer, Value::Number(number)) => whole(number).map(Value::Number),
+            (Self::Integer, Value::Number(number)) => to_integer(number).map(Value::Number),
             (Self::Array(Some(item)), Value::Array(items)) => {
                 let items = items.iter().enumerate();
-                let items =
-                    items.map(|(at, value)| item.fitting(value).map_err(|why| format!("item {at}: {why}")));
+                let items = items
+                    .map(|(at, value)| item.check_value(value).map_err(|why| format!("item {at}: {why}")));
                 items.collect::<Result<Vec<_>, _>>().map(Value::from)
             }
             (_, other) => Err(format!("expected {}, got {}", self.expected(), words(other))),
@@ -108,8 +115,8 @@ impl InputKind {
     }
 }
 
-/// A whole number: also one that is written with a fraction of nothing, where that says which one it is.
-fn whole(number: &Number) -> Result<Number, String> {
+/// Converts to a whole number. A number with a zero fraction is accepted if it is exact.
+fn to_integer(number: &Number) -> Result<Number, String> {
     if !number.is_f64() {
         return Ok(number.clone());
     }
@@ -133,9 +140,9 @@ fn words(value: &Value) -> &'static str {
 }
 
 /// Takes so many bytes and keeps none.
-struct Counted(usize);
+struct ByteBudget(usize);
 
-impl std::io::Write for Counted {
+impl std::io::Write for ByteBudget {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0 = self.0.checked_sub(bytes.len()).ok_or(std::io::ErrorKind::FileTooLarge)?;
         Ok(bytes.len())

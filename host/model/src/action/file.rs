@@ -1,4 +1,4 @@
-//! An action as its file says it, in types that cannot be wrong by themselves; whether connectors fit is checked later.
+//! An action as its file declares it, in types that are valid on their own; the connectors are checked later.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,47 +9,47 @@ use cofferdam_core::error::HostError;
 use semver::Version;
 use serde_json::{Map, Value};
 
-use super::output::Output;
+use super::output::OutputSchema;
 use super::scope::ActionScope;
-use super::source::Source;
+use super::source::ActionSource;
 use super::template::Template;
 use super::{arguments, inputs, parse};
 use crate::manifest::ConnectorName;
 
-/// How long an action may take where its file does not say.
+/// The time limit of an action whose file has none.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// An action: what its file declares, and where in the file each part stands.
+/// An action: the declarations of its file, with the position of each part.
 #[derive(Debug, Clone)]
 pub struct Action {
     /// Its name, as callers write it.
     pub name: String,
     pub(crate) version: Version,
-    /// `name@version`, written once.
+    /// `name@version`, created once.
     pub reference: Arc<str>,
     pub(crate) title: Option<String>,
     pub(crate) description: String,
-    /// Where it came from: a note of the author's, that nothing depends on.
+    /// Its origin: a note of the author's without effect.
     pub(crate) source: Option<String>,
-    /// What it is meant for, in an agent's words: kept, and given to nobody yet.
+    /// Its purposes, in an agent's words: stored, and not used yet.
     pub(crate) intents: Vec<String>,
     pub(crate) timeout: Option<Duration>,
     /// The connectors that it requires.
-    pub requires: Vec<Requirement>,
-    pub(crate) inputs: Vec<Input>,
+    pub requires: Vec<ConnectorRequirement>,
+    pub(crate) inputs: Vec<ActionInput>,
     /// Its calls, in order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ActionStep>,
     /// The declaration of its output.
-    pub output: Option<Output>,
+    pub output: Option<OutputSchema>,
     /// The SHA-256 of the file.
     pub hash: Digest,
-    /// The file, to show what is found to be wrong with it later.
-    pub text: Arc<Source>,
+    /// The file, to show problems that are found later.
+    pub text: Arc<ActionSource>,
 }
 
-/// A connector that an action requires: this package and no other, and of it no more than the scope.
+/// A connector that an action requires: exactly this package, within the scope.
 #[derive(Debug, Clone)]
-pub struct Requirement {
+pub struct ConnectorRequirement {
     pub(crate) connector: ConnectorName,
     pub(crate) version: Version,
     pub(crate) hash: Digest,
@@ -58,16 +58,16 @@ pub struct Requirement {
     pub(crate) line: usize,
 }
 
-/// One argument that a caller gives.
+/// One argument of a caller.
 #[derive(Debug, Clone)]
-pub struct Input {
+pub struct ActionInput {
     /// Its name.
     pub name: String,
     pub(crate) kind: InputKind,
     pub(crate) description: String,
     pub(crate) required: bool,
     pub(crate) default: Option<Value>,
-    /// The texts that it is one of; none: any.
+    /// The allowed texts; if empty, any text.
     pub(crate) choices: Vec<String>,
     pub(crate) label: Option<String>,
     pub(crate) multiline: bool,
@@ -85,7 +85,7 @@ pub enum InputKind {
     Number,
     /// True or false.
     Boolean,
-    /// A list, of one type where that is said.
+    /// A list, of one type if it is declared.
     Array(Option<Box<InputKind>>),
     /// An object of any fields.
     Object,
@@ -93,27 +93,27 @@ pub enum InputKind {
 
 /// One call of an action.
 #[derive(Debug, Clone)]
-pub struct Step {
+pub struct ActionStep {
     /// Its name within the action.
     pub id: Arc<str>,
     /// The operation that it calls.
-    pub target: Target,
-    /// Whether the action says that it must not be repeated; it cannot say the contrary.
-    pub once: bool,
-    /// Whether it says that it may be, which its connector has to agree to.
+    pub target: StepTarget,
+    /// True if the action says that it must not be repeated; it cannot say the contrary.
+    pub non_idempotent: bool,
+    /// True if it says that it may be repeated, which its connector has to confirm.
     pub repeatable: bool,
     /// The longest that the step may take, attempts and waits together.
     pub timeout: Option<Duration>,
-    pub(crate) retry: Option<Retry>,
-    /// Who is asked where the one before could not help.
-    pub fallback: Vec<Target>,
+    pub(crate) retry: Option<StepRetry>,
+    /// The fallbacks, in order.
+    pub fallback: Vec<StepTarget>,
     pub(crate) line: usize,
 }
 
-/// What is called with what.
+/// An operation and its inputs.
 #[derive(Debug, Clone)]
-pub struct Target {
-    /// Which of the action's requirements.
+pub struct StepTarget {
+    /// The index of the action's requirement.
     pub requirement: usize,
     /// The operation.
     pub op: String,
@@ -122,12 +122,12 @@ pub struct Target {
     pub(crate) line: usize,
 }
 
-/// How a step is tried again.
+/// The retry settings of a step.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Retry {
-    /// As the profile of this name says.
+pub enum StepRetry {
+    /// The profile of this name.
     Profile(String),
-    /// As four fields say, for the causes that the profile `standard` names.
+    /// Four own values, for the causes that the profile `standard` names.
     Own {
         /// The most retries.
         max: u32,
@@ -135,22 +135,22 @@ pub enum Retry {
         initial: Duration,
         /// The longest wait.
         max_delay: Duration,
-        /// The share of a wait that it may be longer by, from 0 to 1.
+        /// The share by which a wait may be longer, from 0 to 1.
         jitter: f64,
     },
 }
 
 impl Action {
-    /// Reads the file `bytes`, called `label` in problems. References are resolved; whether the connectors that it
-    /// needs are there and take what it gives them is for the host to check.
+    /// Reads the file `bytes`, called `label` in problems. References are resolved; the host checks that the
+    /// required connectors exist and accept their inputs.
     ///
     /// # Errors
     /// Every problem of the file at once, each with its place and its fix.
     pub fn parse(label: &str, bytes: &[u8]) -> Result<Self, DocumentError> {
-        parse::action(Source::divide(label, bytes)?, Digest::of(bytes))
+        parse::action(ActionSource::divide(label, bytes)?, Digest::sha256(bytes))
     }
 
-    /// Its name, which is its file's without `.md`.
+    /// Returns its name, which is its file's name without `.md`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -174,52 +174,52 @@ impl Action {
         self.title.as_deref()
     }
 
-    /// What it does: the first paragraph of the file's text, as one line. Characters that hide what is written may be
-    /// in it: whoever shows it to an agent strips them.
+    /// Returns its description: the first paragraph of the file's text, as one line. It may contain
+    /// characters that hide text: code that shows it to an agent must strip them.
     #[must_use]
     pub fn description(&self) -> &str {
         &self.description
     }
 
-    /// Where its author says that it came from; nothing depends on it.
+    /// Returns its origin in its author's words; it has no effect.
     #[must_use]
     pub fn source(&self) -> Option<&str> {
         self.source.as_deref()
     }
 
-    /// What it is meant for, in its author's words.
+    /// Returns its purposes, in its author's words.
     #[must_use]
     pub fn intents(&self) -> &[String] {
         &self.intents
     }
 
-    /// How long it may take as a whole where its file says so; else [`DEFAULT_TIMEOUT`].
+    /// Returns the time limit of the whole action if its file has one; else [`DEFAULT_TIMEOUT`] applies.
     #[must_use]
     pub fn timeout(&self) -> Option<Duration> {
         self.timeout
     }
 
-    /// The connectors that it needs.
+    /// Returns the connectors that it requires.
     #[must_use]
-    pub fn requires(&self) -> &[Requirement] {
+    pub fn requires(&self) -> &[ConnectorRequirement] {
         &self.requires
     }
 
-    /// What callers give.
+    /// Returns its inputs.
     #[must_use]
-    pub fn inputs(&self) -> &[Input] {
+    pub fn inputs(&self) -> &[ActionInput] {
         &self.inputs
     }
 
     /// Its calls, in order.
     #[must_use]
-    pub fn steps(&self) -> &[Step] {
+    pub fn steps(&self) -> &[ActionStep] {
         &self.steps
     }
 
-    /// What its output is held against.
+    /// Returns the schema that its output is checked against.
     #[must_use]
-    pub fn output(&self) -> Option<&Output> {
+    pub fn output(&self) -> Option<&OutputSchema> {
         self.output.as_ref()
     }
 
@@ -235,23 +235,22 @@ impl Action {
         self.text.text()
     }
 
-    /// What callers may give, as a JSON Schema of type `object`.
+    /// Returns the schema of the arguments, as a JSON Schema of type `object`.
     #[must_use]
     pub fn input_schema(&self) -> Value {
         inputs::schema(&self.inputs)
     }
 
-    /// The arguments that a caller gives, checked, with the defaults of those that were not given; `null` counts as
-    /// not given.
+    /// Checks the caller's arguments, and adds the defaults of missing ones; `null` counts as missing.
     ///
     /// # Errors
     /// `validation`: everything that is missing, unknown or of the wrong type.
     pub fn arguments(&self, given: &Value) -> Result<Map<String, Value>, HostError> {
-        arguments::fitting(&self.inputs, given)
+        arguments::check_arguments(&self.inputs, given)
     }
 }
 
-impl Requirement {
+impl ConnectorRequirement {
     /// The connector's name.
     #[must_use]
     pub fn connector(&self) -> &ConnectorName {
@@ -270,20 +269,20 @@ impl Requirement {
         &self.hash
     }
 
-    /// What the action may use of it.
+    /// Returns the part of the connector that the action may use.
     #[must_use]
     pub fn scope(&self) -> &Arc<ActionScope> {
         &self.scope
     }
 
-    /// The line of the file that it stands in.
+    /// Returns its line in the file.
     #[must_use]
     pub fn line(&self) -> usize {
         self.line
     }
 }
 
-impl Input {
+impl ActionInput {
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -296,70 +295,70 @@ impl Input {
         &self.kind
     }
 
-    /// What it is, for callers.
+    /// Returns its description for callers.
     #[must_use]
     pub fn description(&self) -> &str {
         &self.description
     }
 
-    /// Whether it must be given.
+    /// Returns true if it must be given.
     #[must_use]
     pub fn required(&self) -> bool {
         self.required
     }
 
-    /// What it is where it is not given.
+    /// Returns its value if it is not given.
     #[must_use]
     pub fn default(&self) -> Option<&Value> {
         self.default.as_ref()
     }
 
-    /// The texts that it is one of; none: any.
+    /// Returns the allowed texts; if empty, any text.
     #[must_use]
     pub fn choices(&self) -> &[String] {
         &self.choices
     }
 
-    /// What a form calls it.
+    /// Returns its label in a form.
     #[must_use]
     pub fn label(&self) -> Option<&str> {
         self.label.as_deref()
     }
 
-    /// Whether a form should give it several lines.
+    /// Returns true if a form should give it several lines.
     #[must_use]
     pub fn multiline(&self) -> bool {
         self.multiline
     }
 
-    /// The line of the file that it stands in.
+    /// Returns its line in the file.
     #[must_use]
     pub fn line(&self) -> usize {
         self.line
     }
 
-    /// Whether a caller may leave it out and it then has no value.
+    /// Returns true if a caller may omit it and it then has no value.
     pub fn may_be_absent(&self) -> bool {
         !self.required && self.default.is_none()
     }
 }
 
-impl Step {
+impl ActionStep {
     /// Its id.
     #[must_use]
     pub fn id(&self) -> &Arc<str> {
         &self.id
     }
 
-    /// What it calls.
+    /// Returns the operation that it calls.
     #[must_use]
-    pub fn target(&self) -> &Target {
+    pub fn target(&self) -> &StepTarget {
         &self.target
     }
 
-    /// Who is asked instead, in order.
+    /// Returns its fallbacks, in order.
     #[must_use]
-    pub fn fallback(&self) -> &[Target] {
+    pub fn fallback(&self) -> &[StepTarget] {
         &self.fallback
     }
 
@@ -369,39 +368,39 @@ impl Step {
         self.timeout
     }
 
-    /// How it is tried again, where the file says so.
+    /// Returns its retry settings, if the file has some.
     #[must_use]
-    pub fn retry(&self) -> Option<&Retry> {
+    pub fn retry(&self) -> Option<&StepRetry> {
         self.retry.as_ref()
     }
 
-    /// The line of the file that it stands in.
+    /// Returns its line in the file.
     #[must_use]
     pub fn line(&self) -> usize {
         self.line
     }
 }
 
-impl Target {
+impl StepTarget {
     /// The operation.
     #[must_use]
     pub fn op(&self) -> &str {
         &self.op
     }
 
-    /// Which of the action's [`requires`](Action::requires) has it.
+    /// Returns the index of the connector in the action's [`requires`](Action::requires).
     #[must_use]
     pub fn requirement(&self) -> usize {
         self.requirement
     }
 
-    /// What it is given, by parameter.
+    /// Returns its arguments, by parameter.
     #[must_use]
     pub fn inputs(&self) -> &[(String, Template)] {
         &self.inputs
     }
 
-    /// The line of the file that it stands in.
+    /// Returns its line in the file.
     #[must_use]
     pub fn line(&self) -> usize {
         self.line

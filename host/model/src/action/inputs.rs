@@ -1,16 +1,16 @@
-//! The declared inputs of an action: read from its file, and told to callers as a JSON Schema.
+//! The declared inputs of an action: read from its file, and described to callers as a JSON Schema.
 
-use cofferdam_core::document::{Node, Refused, Table, quoted};
-use cofferdam_core::spelling;
+use cofferdam_core::document::{DocumentTable, InvalidValue, SpannedValue, quoted};
+use cofferdam_core::suggest;
 use serde_json::{Map, Value, json};
 
-use super::file::{Input, InputKind};
-use super::words::{line, once, prose, word};
+use super::file::{ActionInput, InputKind};
+use super::lexical::{check_unique, line, prose, word};
 
 /// Most inputs.
 pub(super) const MAX_INPUTS: usize = 64;
 
-/// Most values that an input may be chosen from.
+/// The most allowed values of an input.
 const MAX_CHOICES: usize = 100;
 
 const KEYS: [&str; 9] =
@@ -26,14 +26,14 @@ const TYPES: [(&str, InputKind); 6] = [
     ("object", InputKind::Object),
 ];
 
-/// Reads the `[[inputs]]`; what is wrong with one is reported.
-pub(super) fn inputs(tables: &[Table<'_>]) -> Option<Vec<Input>> {
+/// Reads the `[[inputs]]` and reports their problems.
+pub(super) fn inputs(tables: &[DocumentTable<'_>]) -> Option<Vec<ActionInput>> {
     let mut seen = Vec::new();
     let read: Vec<_> = tables
         .iter()
         .map(|table| {
             if let Some(name) = table.text("name") {
-                once(table, "name", name.value, &mut seen);
+                check_unique(table, "name", name.value, &mut seen);
             }
             input(table)
         })
@@ -41,8 +41,8 @@ pub(super) fn inputs(tables: &[Table<'_>]) -> Option<Vec<Input>> {
     read.into_iter().collect()
 }
 
-fn input(table: &Table<'_>) -> Option<Input> {
-    table.only(&KEYS);
+fn input(table: &DocumentTable<'_>) -> Option<ActionInput> {
+    table.reject_unknown_keys(&KEYS);
     let name = table.required_text("name", "name = \"branch\"");
     let name = name.and_then(|text| text.parse(|text| word("an input's name", text)));
     let kind = kind(table);
@@ -51,14 +51,14 @@ fn input(table: &Table<'_>) -> Option<Input> {
     let description = description.and_then(|text| text.parse(|text| prose(text, 2_000)));
     let label = line(table, "label", 100);
     let multiline = table.flag("multiline").unwrap_or(false);
-    if let (Some(kind), true, Some(place)) = (&kind, multiline, table.place("multiline"))
+    if let (Some(kind), true, Some(place)) = (&kind, multiline, table.location_of("multiline"))
         && *kind != InputKind::String
     {
-        place.refuse(Refused::new("only a string has lines", "remove it"));
+        place.refuse(InvalidValue::new("only a string has lines", "remove it"));
     }
     let choices = choices(table, kind.as_ref());
     let required = table.flag("required").unwrap_or(true);
-    let mut input = Input {
+    let mut input = ActionInput {
         name: name?,
         kind: kind?,
         description: description?,
@@ -67,22 +67,22 @@ fn input(table: &Table<'_>) -> Option<Input> {
         choices: choices?,
         label,
         multiline,
-        line: table.here().line(),
+        line: table.location().line(),
     };
     input.default = default(table, &input)?;
     Some(input)
 }
 
-fn kind(table: &Table<'_>) -> Option<InputKind> {
+fn kind(table: &DocumentTable<'_>) -> Option<InputKind> {
     let named = |word: &str, known: &[(&str, InputKind)]| {
         let found = known.iter().find(|(name, _)| *name == word).map(|(_, kind)| kind.clone());
         found.ok_or_else(|| {
             let names: Vec<_> = known.iter().map(|(name, _)| *name).collect();
-            let fix = match spelling::nearest(word, names.iter().copied()) {
+            let fix = match suggest::nearest(word, names.iter().copied()) {
                 Some(near) => format!("did you mean \"{near}\"? (there are: {})", names.join(", ")),
                 None => format!("write one of {}", names.join(", ")),
             };
-            Refused::new(format!("{} is not a type", quoted(word)), fix)
+            InvalidValue::new(format!("{} is not a type", quoted(word)), fix)
         })
     };
     let kind = table.required_text("type", "type = \"string\"");
@@ -93,31 +93,32 @@ fn kind(table: &Table<'_>) -> Option<InputKind> {
     match kind? {
         InputKind::Array(_) => Some(InputKind::Array(Some(Box::new(item?)))),
         _ => {
-            items.refuse(Refused::new("only an array has items", "remove it, or write type = \"array\""));
+            items
+                .refuse(InvalidValue::new("only an array has items", "remove it, or write type = \"array\""));
             None
         }
     }
 }
 
-/// The values that a string is chosen from; empty where it may be any.
-fn choices(table: &Table<'_>, kind: Option<&InputKind>) -> Option<Vec<String>> {
+/// Returns the allowed values of a string; empty if any is allowed.
+fn choices(table: &DocumentTable<'_>, kind: Option<&InputKind>) -> Option<Vec<String>> {
     if !table.has("enum") {
         return Some(Vec::new());
     }
     let texts = table.texts("enum");
-    let place = table.place("enum")?;
+    let place = table.location_of("enum")?;
     if kind.is_some_and(|kind| *kind != InputKind::String) {
-        place.refuse(Refused::new("only a string is chosen from a list", "remove it"));
+        place.refuse(InvalidValue::new("only a string is chosen from a list", "remove it"));
         return None;
     }
     if texts.is_empty() || texts.len() > MAX_CHOICES {
-        place.refuse(Refused::new("this is nothing to choose from", "write 1 to 100 different texts"));
+        place.refuse(InvalidValue::new("this is nothing to choose from", "write 1 to 100 different texts"));
         return None;
     }
     let mut choices: Vec<String> = Vec::new();
     for text in texts {
         if choices.iter().any(|known| known == text.value) {
-            text.refuse(Refused::new(
+            text.refuse(InvalidValue::new(
                 format!("{} stands in the list twice", quoted(text.value)),
                 "remove one",
             ));
@@ -127,12 +128,12 @@ fn choices(table: &Table<'_>, kind: Option<&InputKind>) -> Option<Vec<String>> {
     Some(choices)
 }
 
-/// The default, if there is one; none at all where it was reported why it cannot be.
-fn default(table: &Table<'_>, input: &Input) -> Option<Option<Value>> {
-    let Some(place) = table.place("default") else { return Some(None) };
+/// Returns the default, if there is one; none at all if it is invalid and was reported.
+fn default(table: &DocumentTable<'_>, input: &ActionInput) -> Option<Option<Value>> {
+    let Some(place) = table.location_of("default") else { return Some(None) };
     let node = table.node("default")?;
     let refuse = |message: &str, fix: &str| {
-        place.refuse(Refused::new(message, fix));
+        place.refuse(InvalidValue::new(message, fix));
         None
     };
     if input.required {
@@ -142,30 +143,31 @@ fn default(table: &Table<'_>, input: &Input) -> Option<Option<Value>> {
         return refuse("a default has no references in it: it is taken as it stands", "write the value out");
     }
     let value = plain(&node);
-    match input.fitting(&value) {
+    match input.check_value(&value) {
         Ok(fitting) => Some(Some(fitting)),
         Err(why) => refuse(&format!("the default does not fit: {why}"), "write a value of the input's type"),
     }
 }
 
-fn refers(node: &Node<'_>) -> bool {
+fn refers(node: &SpannedValue<'_>) -> bool {
     match node {
-        Node::Plain(_) => false,
-        Node::Text(text) => text.value.contains("${"),
-        Node::List(_, items) => items.iter().any(refers),
-        Node::Table(_, fields) => fields.iter().any(|(_, field)| refers(field)),
+        SpannedValue::Plain(_) => false,
+        SpannedValue::Text(text) => text.value.contains("${"),
+        SpannedValue::List(_, items) => items.iter().any(refers),
+        SpannedValue::Table(_, fields) => fields.iter().any(|(_, field)| refers(field)),
     }
 }
 
-fn plain(node: &Node<'_>) -> Value {
+fn plain(node: &SpannedValue<'_>) -> Value {
     match node {
-        Node::Plain(plain) => plain.value.clone(),
-        Node::Text(text) => text.value.into(),
-        Node::List(_, items) => items.iter().map(plain).collect(),
-        Node::Table(_, fields) => {
-            let field = |(name, field): &(cofferdam_core::document::Located<'_, &str>, Node<'_>)| {
-                (name.value.to_owned(), plain(field))
-            };
+        SpannedValue::Plain(plain) => plain.value.clone(),
+        SpannedValue::Text(text) => text.value.into(),
+        SpannedValue::List(_, items) => items.iter().map(plain).collect(),
+        SpannedValue::Table(_, fields) => {
+            let field =
+                |(name, field): &(cofferdam_core::document::SpannedItem<'_, &str>, SpannedValue<'_>)| {
+                    (name.value.to_owned(), plain(field))
+                };
             Value::Object(fields.iter().map(field).collect())
         }
     }
@@ -186,7 +188,7 @@ impl InputKind {
     }
 }
 
-impl Input {
+impl ActionInput {
     /// The input as a property of a JSON Schema.
     fn schema(&self) -> Value {
         let mut schema = Map::new();
@@ -208,8 +210,8 @@ impl Input {
     }
 }
 
-/// What callers may give, as a JSON Schema.
-pub(super) fn schema(inputs: &[Input]) -> Value {
+/// Returns the schema of the arguments, as a JSON Schema.
+pub(super) fn schema(inputs: &[ActionInput]) -> Value {
     if inputs.is_empty() {
         return json!({"type": "object"});
     }

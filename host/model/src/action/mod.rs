@@ -1,8 +1,10 @@
-//! An action: what its file declares, what its steps are given, and the subset of a connector that its calls may use.
+//! An action: the declarations of its file, the inputs of its steps, and the subset of a connector that its
+//! calls may use.
 
 mod arguments;
 mod file;
 mod inputs;
+mod lexical;
 mod output;
 mod parse;
 mod reference;
@@ -11,19 +13,22 @@ mod scope;
 mod source;
 mod steps;
 mod template;
-mod words;
 
-pub use cofferdam_core::document::{DocumentError as ActionError, Problem, Refused as ScopeError};
-pub use file::{Action, DEFAULT_TIMEOUT, Input, InputKind, Requirement, Retry, Step, Target};
-pub use output::{Output, OutputError};
+pub use cofferdam_core::document::{Diagnostic, DocumentError as ActionError, InvalidValue as ScopeError};
+pub use file::{
+    Action, ActionInput, ActionStep, ConnectorRequirement, DEFAULT_TIMEOUT, InputKind, StepRetry, StepTarget,
+};
+pub use lexical::action_name;
+pub use output::{OutputError, OutputSchema};
 pub use render::RenderError;
 pub use scope::ActionScope;
-pub use template::{Part, Reference, Root, Segment, Template, Values};
-pub use words::action_name;
+pub use template::{
+    ReferenceRoot, ReferenceSegment, Template, TemplatePart, TemplateReference, TemplateValues,
+};
 
 #[cfg(test)]
-mod escapes;
+mod diagnostic_tests;
 #[cfg(test)]
-mod mistakes;
+mod escape_tests;
 #[cfg(test)]
 mod tests;

@@ -1,19 +1,19 @@
-//! Takes an action's file apart: which keys there are, what they may hold, and the defaults.
+//! The parser of an action's file: its keys, their values, and the defaults.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam_core::digest::Digest;
-use cofferdam_core::document::{DocumentError, Findings, Refused, Table, quoted, read_part};
+use cofferdam_core::document::{Diagnostics, DocumentError, DocumentTable, InvalidValue, quoted, read_part};
 use serde_json::Value;
 
-use super::file::{Action, Requirement};
+use super::file::{Action, ConnectorRequirement};
 use super::inputs::{MAX_INPUTS, inputs};
-use super::output::Output;
+use super::lexical::{action_name, bounded, line, prose, time};
+use super::output::OutputSchema;
 use super::scope::{ActionScope, check_operation};
-use super::source::Source;
-use super::steps::{MAX_STEPS, Names, steps};
-use super::words::{action_name, bounded, line, prose, time};
+use super::source::ActionSource;
+use super::steps::{MAX_STEPS, StepNames, steps};
 use crate::manifest::{ConnectorName, HostGrant, exact_version};
 
 /// Most connectors that an action requires.
@@ -29,17 +29,17 @@ const KEYS: [&str; 10] =
     ["name", "version", "title", "source", "timeout", "match", "requires", "inputs", "execute", "output"];
 
 /// Reads the file.
-pub(super) fn action(source: Source, hash: Digest) -> Result<Action, DocumentError> {
+pub(super) fn action(source: ActionSource, hash: Digest) -> Result<Action, DocumentError> {
     let toml = source.toml();
     let mut schema = None;
     let mut action = read_part(source.label(), source.text(), &toml, |root| {
-        let (action, output) = whole(root, &source, hash)?;
+        let (action, output) = build_action(root, &source, hash)?;
         schema = output;
         Some(action)
     })?;
     if let Some(schema) = schema {
-        let mut findings = Findings::new(source.label(), source.text(), &toml);
-        action.output = Output::compile(schema, &mut findings);
+        let mut findings = Diagnostics::new(source.label(), source.text(), &toml);
+        action.output = OutputSchema::compile(schema, &mut findings);
         findings.finish()?;
     }
     action.text = Arc::new(source);
@@ -47,8 +47,12 @@ pub(super) fn action(source: Source, hash: Digest) -> Result<Action, DocumentErr
 }
 
 /// The action, and the schema of its output before that is compiled.
-fn whole(root: &Table<'_>, source: &Source, hash: Digest) -> Option<(Action, Option<Value>)> {
-    root.only(&KEYS);
+fn build_action(
+    root: &DocumentTable<'_>,
+    source: &ActionSource,
+    hash: Digest,
+) -> Option<(Action, Option<Value>)> {
+    root.reject_unknown_keys(&KEYS);
     let name = root.required_text("name", "name = \"ship-update\"");
     let name = name.and_then(|text| text.parse(|text| action_name(text).map(|()| (*text).to_owned())));
     let version = root.required_text("version", "version = \"1.0.0\"");
@@ -59,16 +63,16 @@ fn whole(root: &Table<'_>, source: &Source, hash: Digest) -> Option<(Action, Opt
     let intents = intents(root);
     let description = source.first_paragraph();
     let description = match description {
-        Some(text) => root.elsewhere(at_body(source)).with(text).parse(|text| prose(text, 4_000)),
+        Some(text) => root.location_at(at_body(source)).with_value(text).parse(|text| prose(text, 4_000)),
         None => {
             let fix = "write a paragraph after the second `+++`: agents and people know the action by it";
-            let place = root.elsewhere(at_body(source));
-            place.refuse(Refused::new("the text does not say what the action does", fix));
+            let place = root.location_at(at_body(source));
+            place.refuse(InvalidValue::new("the text does not say what the action does", fix));
             None
         }
     };
 
-    // Whose names are wrong is still called by them: one mistake is told once.
+    // An invalid name gets a placeholder here, so that its mistake is reported only once.
     let reference = format!(
         "{}@{}",
         name.as_deref().unwrap_or("unnamed"),
@@ -81,7 +85,7 @@ fn whole(root: &Table<'_>, source: &Source, hash: Digest) -> Option<(Action, Opt
     let inputs = inputs(bounded(&declared, MAX_INPUTS));
     let (input_names, ids) = (named(&declared, "name"), named(&executed, "id"));
     let connectors = named(&required, "name");
-    let names = Names {
+    let names = StepNames {
         inputs: &input_names,
         steps: &ids,
         connectors: &connectors,
@@ -117,29 +121,29 @@ fn whole(root: &Table<'_>, source: &Source, hash: Digest) -> Option<(Action, Opt
     Some((action, output))
 }
 
-/// What each calls itself; nothing where it does not.
-fn named<'a>(tables: &[Table<'a>], key: &str) -> Vec<&'a str> {
+/// Returns the name of each table; empty if it has none.
+fn named<'a>(tables: &[DocumentTable<'a>], key: &str) -> Vec<&'a str> {
     tables.iter().map(|table| table.text(key).map(|text| text.value).unwrap_or_default()).collect()
 }
 
-fn at_body(source: &Source) -> std::ops::Range<usize> {
+fn at_body(source: &ActionSource) -> std::ops::Range<usize> {
     let at = source.body_at().min(source.text().len());
     at..at
 }
 
 /// `match = { intent = [...] }`.
-fn intents(root: &Table<'_>) -> Vec<String> {
+fn intents(root: &DocumentTable<'_>) -> Vec<String> {
     let Some(table) = root.table("match") else { return Vec::new() };
-    table.only(&["intent"]);
+    table.reject_unknown_keys(&["intent"]);
     let texts = table.texts("intent");
     if let Some(beyond) = texts.get(32) {
-        beyond.refuse(Refused::new("there are more than 32 of these", "leave some out"));
+        beyond.refuse(InvalidValue::new("there are more than 32 of these", "leave some out"));
     }
     texts.iter().take(32).filter_map(|text| text.parse(|text| prose(text, 200))).collect()
 }
 
 /// The `[[requires.connectors]]`.
-fn required<'a>(root: &Table<'a>) -> Vec<Table<'a>> {
+fn required<'a>(root: &DocumentTable<'a>) -> Vec<DocumentTable<'a>> {
     let example = "[[requires.connectors]] with name, version, hash and capabilities";
     let Some(requires) = root.table("requires") else {
         if !root.has("requires") {
@@ -147,28 +151,28 @@ fn required<'a>(root: &Table<'a>) -> Vec<Table<'a>> {
         }
         return Vec::new();
     };
-    requires.only(&["connectors"]);
+    requires.reject_unknown_keys(&["connectors"]);
     if !requires.has("connectors") {
         requires.missing("connectors", example);
     }
     requires.tables("connectors")
 }
 
-/// Each as it could be read; none in the place of one that could not.
-fn requirements(tables: &[Table<'_>], action: &str) -> Vec<Option<Requirement>> {
+/// Returns each requirement; none in place of one that could not be read.
+fn requirements(tables: &[DocumentTable<'_>], action: &str) -> Vec<Option<ConnectorRequirement>> {
     let mut seen = Vec::new();
     let each = tables.iter().map(|table| {
         if let Some(name) = table.text("name") {
-            // With two versions of one connector, a step's `connector` would say no longer which is meant.
-            super::words::once(table, "name", name.value, &mut seen);
+            // With two versions of one connector, a step's `connector` would be ambiguous.
+            super::lexical::check_unique(table, "name", name.value, &mut seen);
         }
         requirement(table, action)
     });
     each.collect()
 }
 
-fn requirement(table: &Table<'_>, action: &str) -> Option<Requirement> {
-    table.only(&["name", "version", "hash", "capabilities", "identity"]);
+fn requirement(table: &DocumentTable<'_>, action: &str) -> Option<ConnectorRequirement> {
+    table.reject_unknown_keys(&["name", "version", "hash", "capabilities", "identity"]);
     let name = table.required_text("name", "name = \"github://acme/slack\"");
     let name = name.and_then(|text| text.parse(|text| ConnectorName::unversioned(text)));
     let version = table.required_text("version", "version = \"1.2.0\"");
@@ -178,7 +182,7 @@ fn requirement(table: &Table<'_>, action: &str) -> Option<Requirement> {
         text.parse(|text| {
             Digest::parse(text).filter(|_| text.starts_with("sha256:")).ok_or_else(|| {
                 let message = format!("{} is not the SHA-256 of a package", quoted(text));
-                Refused::new(message, "write `sha256:` and 64 digits, as `cofferdam list` shows them")
+                InvalidValue::new(message, "write `sha256:` and 64 digits, as `cofferdam list` shows them")
             })
         })
     });
@@ -188,41 +192,46 @@ fn requirement(table: &Table<'_>, action: &str) -> Option<Requirement> {
     }
     let (operations, hosts) = capabilities(&table.table("capabilities")?)?;
     let scope = ActionScope::new(action, &operations, &hosts);
-    let mut scope = scope.map_err(|refused| table.here().refuse(refused)).ok()?;
-    for (service, identity) in table.table("identity").iter().flat_map(Table::each_text) {
+    let mut scope = scope.map_err(|refused| table.location().refuse(refused)).ok()?;
+    for (service, identity) in table.table("identity").iter().flat_map(DocumentTable::each_text) {
         scope = scope.with_identity(service.value, identity.value);
     }
-    Some(Requirement {
+    Some(ConnectorRequirement {
         connector: name?,
         version: version?,
         hash: hash?,
         scope: Arc::new(scope),
-        line: table.here().line(),
+        line: table.location().line(),
     })
 }
 
 /// Operations and hosts, each as it is written.
-fn capabilities(table: &Table<'_>) -> Option<(Vec<String>, Vec<String>)> {
-    table.only(&["operations", "hosts"]);
+fn capabilities(table: &DocumentTable<'_>) -> Option<(Vec<String>, Vec<String>)> {
+    table.reject_unknown_keys(&["operations", "hosts"]);
     if !table.has("operations") {
         table.missing("operations", "operations = [\"get\"]");
         return None;
     }
     let operations = entries(table, "operations", check_operation);
     let hosts = entries(table, "hosts", |text| HostGrant::parse(text).map(drop));
-    if let (Some(operations), Some(place)) = (&operations, table.place("operations"))
+    if let (Some(operations), Some(place)) = (&operations, table.location_of("operations"))
         && operations.is_empty()
     {
-        place.refuse(Refused::new("no operation is named", "name those that the steps call"));
+        place.refuse(InvalidValue::new("no operation is named", "name those that the steps call"));
         return None;
     }
     Some((operations?, hosts?))
 }
 
-fn entries(table: &Table<'_>, key: &str, check: impl Fn(&str) -> Result<(), Refused>) -> Option<Vec<String>> {
+fn entries(
+    table: &DocumentTable<'_>,
+    key: &str,
+    check: impl Fn(&str) -> Result<(), InvalidValue>,
+) -> Option<Vec<String>> {
     let texts = table.texts(key);
     if let Some(beyond) = texts.get(MAX_ENTRIES) {
-        beyond.refuse(Refused::new(format!("the list has more than {MAX_ENTRIES} entries"), "shorten it"));
+        beyond
+            .refuse(InvalidValue::new(format!("the list has more than {MAX_ENTRIES} entries"), "shorten it"));
     }
     let mut entries: Vec<String> = Vec::new();
     let mut good = true;
@@ -230,7 +239,7 @@ fn entries(table: &Table<'_>, key: &str, check: impl Fn(&str) -> Result<(), Refu
         good &= text.parse(|text| check(text)).is_some();
         if entries.iter().any(|known| known == text.value) {
             let message = format!("{} stands in the list twice", quoted(text.value));
-            text.refuse(Refused::new(message, "remove one of the two"));
+            text.refuse(InvalidValue::new(message, "remove one of the two"));
         }
         entries.push(text.value.to_owned());
     }

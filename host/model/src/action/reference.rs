@@ -1,9 +1,9 @@
-//! What stands between `${` and `}`: read once, by a grammar that has no expressions, and resolved at once.
+//! The text between `${` and `}`: parsed once, by a grammar without expressions, and resolved at once.
 
-use cofferdam_core::document::{Refused, quoted};
-use cofferdam_core::spelling;
+use cofferdam_core::document::{InvalidValue, quoted};
+use cofferdam_core::suggest;
 
-use super::template::{Reference, Root, Segment};
+use super::template::{ReferenceRoot, ReferenceSegment, TemplateReference};
 
 /// Most steps into a value.
 const MAX_PATH: usize = 16;
@@ -11,21 +11,21 @@ const MAX_PATH: usize = 16;
 /// Longest reference, in bytes.
 const MAX_BYTES: usize = 300;
 
-/// What a reference may begin with, at one step of one action.
+/// The possible beginnings of a reference, at one step of one action.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Scope<'s> {
+pub(super) struct ReferenceScope<'s> {
     /// The names of the declared inputs.
     pub(super) inputs: &'s [&'s str],
     /// The ids of all steps, in order.
     pub(super) steps: &'s [&'s str],
-    /// Which of them refers.
+    /// The index of the referring step.
     pub(super) at: usize,
 }
 
 /// Reads and resolves a reference.
-pub(super) fn reference(text: &str, scope: Scope<'_>) -> Result<Reference, Refused> {
+pub(super) fn reference(text: &str, scope: ReferenceScope<'_>) -> Result<TemplateReference, InvalidValue> {
     const FORM: &str = "write it like ${args.name} or ${steps.id.field[0].name}";
-    let wrong = |why: &str, fix: &str| Err(Refused::new(format!("{} {why}", shown(text)), fix));
+    let wrong = |why: &str, fix: &str| Err(InvalidValue::new(format!("{} {why}", shown(text)), fix));
     if text.len() > MAX_BYTES {
         return wrong("is longer than 300 bytes", "shorten it");
     }
@@ -42,7 +42,7 @@ pub(super) fn reference(text: &str, scope: Scope<'_>) -> Result<Reference, Refus
             return wrong("is not to be had: an action sees no secrets", fix);
         }
         (other, _) => {
-            let fix = match spelling::nearest(other, ["args", "steps"]) {
+            let fix = match suggest::nearest(other, ["args", "steps"]) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => {
                     "a reference begins with `args.` or `steps.`; `$${` stands for a plain `${`".to_owned()
@@ -55,30 +55,30 @@ pub(super) fn reference(text: &str, scope: Scope<'_>) -> Result<Reference, Refus
         return wrong("is no reference", FORM);
     }
     let root = if root == "args" { argument(name, scope) } else { step(name, scope) };
-    let root = root.map_err(|(why, fix)| Refused::new(format!("{} {why}", shown(text)), fix))?;
+    let root = root.map_err(|(why, fix)| InvalidValue::new(format!("{} {why}", shown(text)), fix))?;
     match path(rest) {
-        Some(path) => Ok(Reference { root, path, text: text.to_owned() }),
+        Some(path) => Ok(TemplateReference { root, path, text: text.to_owned() }),
         None => wrong("is no reference", FORM),
     }
 }
 
-type Unresolved = (String, String);
+type UnresolvedReference = (String, String);
 
-fn argument(name: &str, scope: Scope<'_>) -> Result<Root, Unresolved> {
+fn argument(name: &str, scope: ReferenceScope<'_>) -> Result<ReferenceRoot, UnresolvedReference> {
     if scope.inputs.contains(&name) {
-        return Ok(Root::Arg(name.to_owned()));
+        return Ok(ReferenceRoot::Arg(name.to_owned()));
     }
     let why = "names no declared input".to_owned();
     Err((why, near(name, scope.inputs, "declare it under [[inputs]]")))
 }
 
-fn step(id: &str, scope: Scope<'_>) -> Result<Root, Unresolved> {
+fn step(id: &str, scope: ReferenceScope<'_>) -> Result<ReferenceRoot, UnresolvedReference> {
     let Some(at) = scope.steps.iter().position(|known| *known == id) else {
         let earlier = scope.steps.get(..scope.at).unwrap_or_default();
         return Err(("names no step".to_owned(), near(id, earlier, "name an earlier step by its id")));
     };
     match at.cmp(&scope.at) {
-        std::cmp::Ordering::Less => Ok(Root::Step(at)),
+        std::cmp::Ordering::Less => Ok(ReferenceRoot::Step(at)),
         std::cmp::Ordering::Equal => {
             let why = "is the value of this very step, which has none before it has run".to_owned();
             Err((why, "name an earlier step".to_owned()))
@@ -91,7 +91,7 @@ fn step(id: &str, scope: Scope<'_>) -> Result<Root, Unresolved> {
 }
 
 fn near(name: &str, known: &[&str], otherwise: &str) -> String {
-    match spelling::nearest(name, known.iter().copied()) {
+    match suggest::nearest(name, known.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
         None if known.is_empty() => otherwise.to_owned(),
         None => format!("{otherwise} (there are: {})", known.join(", ")),
@@ -99,7 +99,7 @@ fn near(name: &str, known: &[&str], otherwise: &str) -> String {
 }
 
 /// The steps into the value.
-fn path(mut rest: &str) -> Option<Vec<Segment>> {
+fn path(mut rest: &str) -> Option<Vec<ReferenceSegment>> {
     let mut path = Vec::new();
     while !rest.is_empty() {
         if path.len() == MAX_PATH {
@@ -108,11 +108,11 @@ fn path(mut rest: &str) -> Option<Vec<Segment>> {
         if let Some(inner) = rest.strip_prefix('[') {
             let (digits, after) = inner.split_once(']')?;
             let plain = (1..=6).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());
-            path.push(Segment::Index(digits.parse().ok().filter(|_| plain)?));
+            path.push(ReferenceSegment::Index(digits.parse().ok().filter(|_| plain)?));
             rest = after;
         } else {
             let (name, after) = word(rest.strip_prefix('.')?);
-            path.push(Segment::Field((!name.is_empty()).then(|| name.to_owned())?));
+            path.push(ReferenceSegment::Field((!name.is_empty()).then(|| name.to_owned())?));
             rest = after;
         }
     }
@@ -126,7 +126,7 @@ fn word(text: &str) -> (&str, &str) {
     text.split_at_checked(end).unwrap_or((text, ""))
 }
 
-/// The reference as it is written, fit for a message.
+/// Returns the reference in a form that is safe for a message.
 pub(super) fn shown(text: &str) -> String {
     let quoted = quoted(text);
     format!("`${{{}}}`", quoted.trim_matches('"'))

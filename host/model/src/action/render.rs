@@ -1,46 +1,48 @@
-//! Fills templates in: values are copied or written as text, and whatever they hold is never read as a template.
+//! Fills in templates: values are copied or written as text, and never read as templates.
 
 use std::io;
 
 use cofferdam_core::limits::PAYLOAD_BYTES;
 use serde_json::{Map, Value};
 
-use super::file::Target;
+use super::file::StepTarget;
 use super::reference::shown;
-use super::template::{Part, Reference, Root, Segment, Template, Values};
+use super::template::{
+    ReferenceRoot, ReferenceSegment, Template, TemplatePart, TemplateReference, TemplateValues,
+};
 
-/// Why a step's inputs could not be filled in. It names the reference, and never a value.
+/// The reason why a step's inputs could not be filled in. It names the reference, and never a value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct RenderError(String);
 
-impl Target {
+impl StepTarget {
     /// The inputs, filled in, no longer than a call's arguments may be.
     ///
-    /// An optional argument that was not given leaves out the field, or the item, that it would have been.
+    /// An optional argument that is missing leaves out its field or item.
     ///
     /// # Errors
-    /// A value that is referred to is not there or cannot be text, or all of it together is too long.
-    pub fn render(&self, values: &Values<'_>) -> Result<Map<String, Value>, RenderError> {
-        let mut room = Room(PAYLOAD_BYTES);
+    /// A referenced value is missing or cannot be text, or the result is too long.
+    pub fn render(&self, values: &TemplateValues<'_>) -> Result<Map<String, Value>, RenderError> {
+        let mut room = SizeBudget(PAYLOAD_BYTES);
         table(&self.inputs, values, &mut room)
     }
 }
 
 impl Template {
-    /// The value of one template by itself; none where it is an argument that was not given.
+    /// Returns the value of one template alone; none if it is an argument that was not given.
     ///
     /// # Errors
-    /// As [`Target::render`].
-    pub fn alone(&self, values: &Values<'_>) -> Result<Option<Value>, RenderError> {
-        fill(self, values, &mut Room(PAYLOAD_BYTES))
+    /// As [`StepTarget::render`].
+    pub fn render_value(&self, values: &TemplateValues<'_>) -> Result<Option<Value>, RenderError> {
+        fill(self, values, &mut SizeBudget(PAYLOAD_BYTES))
     }
 }
 
-/// The bytes that may still be filled in: what is referred to often is copied often.
-struct Room(usize);
+/// The bytes that may still be filled in: repeated references copy their value each time.
+struct SizeBudget(usize);
 
-impl Room {
+impl SizeBudget {
     fn take(&mut self, bytes: usize) -> Result<(), RenderError> {
         self.0 = self.0.checked_sub(bytes).ok_or_else(too_long)?;
         Ok(())
@@ -53,7 +55,7 @@ impl Room {
     }
 }
 
-impl io::Write for Room {
+impl io::Write for SizeBudget {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.take(bytes.len()).map_err(io::Error::other)?;
         Ok(bytes.len())
@@ -70,8 +72,8 @@ fn too_long() -> RenderError {
 
 fn table(
     fields: &[(String, Template)],
-    values: &Values<'_>,
-    room: &mut Room,
+    values: &TemplateValues<'_>,
+    room: &mut SizeBudget,
 ) -> Result<Map<String, Value>, RenderError> {
     let mut filled = Map::new();
     for (name, field) in fields {
@@ -83,11 +85,15 @@ fn table(
     Ok(filled)
 }
 
-/// The value; none where it is an argument that was not given.
-fn fill(template: &Template, values: &Values<'_>, room: &mut Room) -> Result<Option<Value>, RenderError> {
+/// Returns the value; none if it is an argument that was not given.
+fn fill(
+    template: &Template,
+    values: &TemplateValues<'_>,
+    room: &mut SizeBudget,
+) -> Result<Option<Value>, RenderError> {
     Ok(Some(match template {
         Template::Literal(value) => room.copy(value)?,
-        Template::Whole(reference) => match find(reference, values)? {
+        Template::Reference(reference) => match find(reference, values)? {
             Some(value) => room.copy(value)?,
             None => return Ok(None),
         },
@@ -103,13 +109,17 @@ fn fill(template: &Template, values: &Values<'_>, room: &mut Room) -> Result<Opt
     }))
 }
 
-fn text(parts: &[Part], values: &Values<'_>, room: &mut Room) -> Result<String, RenderError> {
+fn text(
+    parts: &[TemplatePart],
+    values: &TemplateValues<'_>,
+    room: &mut SizeBudget,
+) -> Result<String, RenderError> {
     let mut filled = String::new();
     for part in parts {
         let plain;
         let piece = match part {
-            Part::Literal(text) => text,
-            Part::Reference(reference) => match find(reference, values)? {
+            TemplatePart::Literal(text) => text,
+            TemplatePart::Reference(reference) => match find(reference, values)? {
                 Some(Value::String(text)) => text,
                 Some(value @ (Value::Number(_) | Value::Bool(_))) => {
                     plain = value.to_string();
@@ -127,34 +137,41 @@ fn text(parts: &[Part], values: &Values<'_>, room: &mut Room) -> Result<String, 
     Ok(filled)
 }
 
-/// What is referred to; none where it is an argument that was not given.
-fn find<'v>(reference: &Reference, values: &Values<'v>) -> Result<Option<&'v Value>, RenderError> {
+/// Returns the value of the reference; none if it is an argument that was not given.
+fn find<'v>(
+    reference: &TemplateReference,
+    values: &TemplateValues<'v>,
+) -> Result<Option<&'v Value>, RenderError> {
     let mut value = match &reference.root {
-        Root::Arg(name) => match values.args.get(name) {
+        ReferenceRoot::Arg(name) => match values.args.get(name) {
             Some(value) => value,
             None => return Ok(None),
         },
-        Root::Step(at) => {
+        ReferenceRoot::Step(at) => {
             values.steps.get(*at).ok_or_else(|| cannot(reference, "is of a step that has not run"))?
         }
     };
     for segment in &reference.path {
         let next = match (segment, value) {
-            (Segment::Field(name), Value::Object(fields)) => fields.get(name),
-            (Segment::Index(at), Value::Array(items)) => items.get(*at),
+            (ReferenceSegment::Field(name), Value::Object(fields)) => fields.get(name),
+            (ReferenceSegment::Index(at), Value::Array(items)) => items.get(*at),
             (_, Value::Null) => {
                 return Err(cannot(reference, "leads into nothing: a value on the way is null"));
             }
             _ => None,
         };
         value = next.ok_or_else(|| match segment {
-            Segment::Field(name) => cannot(reference, &format!("leads nowhere: there is no field `{name}`")),
-            Segment::Index(at) => cannot(reference, &format!("leads nowhere: there is no item {at}")),
+            ReferenceSegment::Field(name) => {
+                cannot(reference, &format!("leads nowhere: there is no field `{name}`"))
+            }
+            ReferenceSegment::Index(at) => {
+                cannot(reference, &format!("leads nowhere: there is no item {at}"))
+            }
         })?;
     }
     Ok(Some(value))
 }
 
-fn cannot(reference: &Reference, why: &str) -> RenderError {
+fn cannot(reference: &TemplateReference, why: &str) -> RenderError {
     RenderError(format!("{} {why}", shown(&reference.text)))
 }

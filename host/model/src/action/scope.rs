@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use cofferdam_core::document::{Refused, quoted};
+use cofferdam_core::document::{InvalidValue, quoted};
 use cofferdam_core::failure::{Denial, DenialBoundary, DenialCode, GrantLine};
 use cofferdam_core::limits::LimitRequest;
 use semver::Version;
 
-use crate::manifest::{HostGrant, Scheme};
+use crate::manifest::{HostGrant, UrlScheme};
 
 /// Longest name of an action or an operation, in bytes.
 const NAME_BYTES: usize = 100;
@@ -44,7 +44,7 @@ impl ActionScope {
         action: &str,
         operations: impl IntoIterator<Item = O>,
         hosts: impl IntoIterator<Item = H>,
-    ) -> Result<Self, Refused> {
+    ) -> Result<Self, InvalidValue> {
         check_action(action)?;
         let mut scope = Self {
             action: action.to_owned(),
@@ -69,14 +69,14 @@ impl ActionScope {
         Ok(scope)
     }
 
-    /// Asks for these limits: they outrank the manifest's, and the caller's own outrank them.
+    /// Sets requested limits: they outrank the manifest's, and the caller's own outrank them.
     #[must_use]
     pub fn with_limits(mut self, limits: LimitRequest) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Uses the credential that is bound as `<kind>/<service>/<identity>`, where the caller chooses no other.
+    /// Uses the credential that is bound as `<kind>/<service>/<identity>`, unless the caller chooses another.
     #[must_use]
     pub fn with_identity(mut self, service: impl Into<String>, identity: impl Into<String>) -> Self {
         self.identities.insert(service.into(), identity.into());
@@ -107,7 +107,7 @@ impl ActionScope {
         &self.hosts
     }
 
-    /// The limits it asks for.
+    /// Returns the requested limits.
     #[must_use]
     pub fn limits(&self) -> &LimitRequest {
         &self.limits
@@ -119,7 +119,7 @@ impl ActionScope {
         GrantLine::action(self.file(), &self.operations, &self.hosts)
     }
 
-    /// Whether the action may call `operation`, one of `all`.
+    /// Checks that the action may call `operation`, one of `all`.
     pub fn admit_operation<'o>(
         &self,
         operation: &str,
@@ -136,32 +136,32 @@ impl ActionScope {
         );
         let code = DenialCode::OperationNotGranted;
         Err(Denial::new(DenialBoundary::Action, code, &operation_word(operation), granted)
-            .within(&self.action, self.operations.iter().map(|name| operation_word(name)).collect())
+            .with_action(&self.action, self.operations.iter().map(|name| operation_word(name)).collect())
             .allowed_by(line))
     }
 
-    /// Whether the action may have the connector reach the host, whose manifest grants `granted`.
+    /// Checks that the action may have the connector reach the host, whose manifest grants `granted`.
     pub fn admit_host(
         &self,
-        (scheme, host, port): (Scheme, &str, u16),
+        (scheme, host, port): (UrlScheme, &str, u16),
         granted: impl FnOnce() -> Vec<String>,
     ) -> Result<(), Denial> {
         let same = |own: &HostGrant| own.scheme() == scheme && own.host() == host && own.port() == port;
         if self.hosts.iter().any(same) {
             return Ok(());
         }
-        let clear = if scheme == Scheme::Http { "http://" } else { "" };
+        let clear = if scheme == UrlScheme::Http { "http://" } else { "" };
         let wanted = format!("{clear}{host}:{port}");
         let hosts = self.hosts.iter().map(ToString::to_string).chain([wanted.clone()]);
         let line = GrantLine::action(self.file(), &self.operations, hosts);
         let requested = format!("network:{wanted}");
         Err(Denial::new(DenialBoundary::Action, DenialCode::HostNotGranted, &requested, granted())
-            .within(&self.action, self.hosts.iter().map(|own| format!("network:{own}")).collect())
+            .with_action(&self.action, self.hosts.iter().map(|own| format!("network:{own}")).collect())
             .allowed_by(line))
     }
 
-    /// Whether everything that the action declares is the connector's to give: one of `operations`, and one
-    /// of `hosts`, which the manifest grants.
+    /// Checks that the connector has everything that the action declares: one of `operations`, and one of
+    /// `hosts`, which the manifest grants.
     pub fn fits<'o>(
         &self,
         operations: impl Iterator<Item = &'o str> + Clone,
@@ -169,7 +169,7 @@ impl ActionScope {
     ) -> Result<(), Denial> {
         for operation in &self.operations {
             if !operations.clone().any(|known| known == operation) {
-                let near = cofferdam_core::spelling::nearest(operation, operations.clone());
+                let near = cofferdam_core::suggest::nearest(operation, operations.clone());
                 let fix = match near {
                     Some(near) => format!("Did the action mean {near}?"),
                     None => "Take it out of the action's file.".to_owned(),
@@ -178,20 +178,21 @@ impl ActionScope {
                 let requested = operation_word(operation);
                 return Err(self
                     .overreach(DenialCode::OperationNotGranted, &requested, granted)
-                    .otherwise(fix));
+                    .with_alternative(fix));
             }
         }
         let Some(host) = self.hosts.iter().find(|host| !hosts.contains(host)) else { return Ok(()) };
         let granted = hosts.iter().map(|host| format!("network:{host}")).collect();
         let line = GrantLine::manifest_hosts(hosts.iter().chain([host]));
         let denial = self.overreach(DenialCode::HostNotGranted, &format!("network:{host}"), granted);
-        Err(denial.allowed_by(line).otherwise("Or take it out of the action's file."))
+        Err(denial.allowed_by(line).with_alternative("Or take it out of the action's file."))
     }
 
     fn overreach(&self, code: DenialCode, requested: &str, granted: Vec<String>) -> Denial {
         let operations = self.operations.iter().map(|name| operation_word(name));
         let subset = operations.chain(self.hosts.iter().map(|host| format!("network:{host}"))).collect();
-        Denial::new(DenialBoundary::ConnectorManifest, code, requested, granted).within(&self.action, subset)
+        Denial::new(DenialBoundary::ConnectorManifest, code, requested, granted)
+            .with_action(&self.action, subset)
     }
 
     fn includes(&self, operation: &str) -> bool {
@@ -209,10 +210,10 @@ fn operation_word(name: &str) -> String {
 }
 
 /// Checks `name@version`.
-fn check_action(action: &str) -> Result<(), Refused> {
+fn check_action(action: &str) -> Result<(), InvalidValue> {
     let wrong = |why: &str| {
         let message = format!("{} does not name an action: {why}", quoted(action));
-        Err(Refused::new(message, "write it as <name>@<version>, like notify@1.0.0"))
+        Err(InvalidValue::new(message, "write it as <name>@<version>, like notify@1.0.0"))
     };
     let Some((name, version)) = action.split_once('@') else {
         return wrong("the version is missing");
@@ -228,14 +229,14 @@ fn check_action(action: &str) -> Result<(), Refused> {
     Ok(())
 }
 
-pub(super) fn check_operation(name: &str) -> Result<(), Refused> {
+pub(super) fn check_operation(name: &str) -> Result<(), InvalidValue> {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
     let first = name.bytes().next().is_some_and(|b| b.is_ascii_lowercase());
     if first && name.len() <= NAME_BYTES && name.bytes().all(inner) {
         return Ok(());
     }
     let message = format!("{} is not an operation's name", quoted(name));
-    Err(Refused::new(message, "write it as callers do, like post_message"))
+    Err(InvalidValue::new(message, "write it as callers do, like post_message"))
 }
 
 #[cfg(test)]
@@ -278,9 +279,9 @@ mod tests {
              To allow it, write `capabilities = { operations = [\"post\", \"get\", \"remove\"], hosts = [\"slack.com:443\"] }` \
              under [[requires.connectors]] in notify.md."
         );
-        let other = (Scheme::Https, "files.slack.com", 443);
-        assert!(scope().admit_host((Scheme::Https, "slack.com", 443), Vec::new).is_ok());
-        for wanted in [other, (Scheme::Http, "slack.com", 443), (Scheme::Https, "slack.com", 8443)] {
+        let other = (UrlScheme::Https, "files.slack.com", 443);
+        assert!(scope().admit_host((UrlScheme::Https, "slack.com", 443), Vec::new).is_ok());
+        for wanted in [other, (UrlScheme::Http, "slack.com", 443), (UrlScheme::Https, "slack.com", 8443)] {
             assert!(scope().admit_host(wanted, Vec::new).is_err(), "{wanted:?}");
         }
         let denial = scope().admit_host(other, Vec::new).unwrap_err();

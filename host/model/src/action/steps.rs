@@ -1,24 +1,24 @@
-//! The `[[execute]]` of an action: its calls, in order, each with what it is given and what is done where it fails.
+//! The `[[execute]]` of an action: its calls, in order, each with its inputs and its handling of failures.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use cofferdam_core::document::{Located, Node, Refused, Table, quoted};
-use cofferdam_core::spelling;
+use cofferdam_core::document::{DocumentTable, InvalidValue, SpannedItem, SpannedValue, quoted};
+use cofferdam_core::suggest;
 
-use super::file::{Retry, Step, Target};
-use super::reference::Scope;
+use super::file::{ActionStep, StepRetry, StepTarget};
+use super::lexical::{check_unique, time, word};
+use super::reference::ReferenceScope;
 use super::scope::ActionScope;
 use super::template::Template;
-use super::words::{once, time, word};
 
 /// Most steps.
 pub(super) const MAX_STEPS: usize = 64;
 
-/// Most alternates of one step: as many as a call may have.
+/// The most fallbacks of one step: as many as a call may have.
 const MAX_FALLBACKS: usize = 16;
 
-/// Most retries that a step may say of itself.
+/// The most retries that a step may set.
 const MAX_RETRIES: u64 = 99;
 
 /// Longest wait between two attempts, and longest time of a step; the host's ceilings may be lower.
@@ -26,7 +26,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60 * 60);
 
 const KEYS: [&str; 8] = ["id", "connector", "op", "inputs", "idempotent", "timeout", "retry", "fallback"];
 
-/// What other systems have and actions do not, with why.
+/// Features of other systems that actions do not have, with the reasons.
 const NEVER: [(&str, &str, &str); 4] = [
     (
         "when",
@@ -47,23 +47,23 @@ const NEVER: [(&str, &str, &str); 4] = [
 ];
 
 /// The names that steps may use.
-pub(super) struct Names<'n> {
+pub(super) struct StepNames<'n> {
     pub(super) inputs: &'n [&'n str],
     pub(super) steps: &'n [&'n str],
     pub(super) connectors: &'n [&'n str],
-    /// What is declared of each connector; none where that could not be read.
+    /// The declarations for each connector; none if they could not be read.
     pub(super) scopes: Vec<Option<Arc<ActionScope>>>,
 }
 
-/// Reads the steps; what is wrong with one is reported.
-pub(super) fn steps(tables: &[Table<'_>], names: &Names<'_>) -> Option<Vec<Step>> {
+/// Reads the steps and reports their problems.
+pub(super) fn steps(tables: &[DocumentTable<'_>], names: &StepNames<'_>) -> Option<Vec<ActionStep>> {
     let mut seen = Vec::new();
     let read: Vec<_> = tables
         .iter()
         .enumerate()
         .map(|(at, table)| {
             if let Some(id) = table.text("id") {
-                once(table, "id", id.value, &mut seen);
+                check_unique(table, "id", id.value, &mut seen);
             }
             step(table, names, at)
         })
@@ -71,15 +71,15 @@ pub(super) fn steps(tables: &[Table<'_>], names: &Names<'_>) -> Option<Vec<Step>
     read.into_iter().collect()
 }
 
-fn step(table: &Table<'_>, names: &Names<'_>, at: usize) -> Option<Step> {
+fn step(table: &DocumentTable<'_>, names: &StepNames<'_>, at: usize) -> Option<ActionStep> {
     let mut known = KEYS.to_vec();
     for (key, why, fix) in NEVER {
-        if let Some(place) = table.place(key) {
-            place.refuse(Refused::new(why, fix));
+        if let Some(place) = table.location_of(key) {
+            place.refuse(InvalidValue::new(why, fix));
             known.push(key);
         }
     }
-    table.only(&known);
+    table.reject_unknown_keys(&known);
     let id = table.required_text("id", "id = \"find_pr\"");
     let id = id.and_then(|text| text.parse(|text| word("a step's id", text)));
     let target = target(table, names, at);
@@ -88,20 +88,20 @@ fn step(table: &Table<'_>, names: &Names<'_>, at: usize) -> Option<Step> {
     let retry = retry(table);
     let fallback = table.tables("fallback");
     if let Some(beyond) = fallback.get(MAX_FALLBACKS) {
-        beyond.here().refuse(Refused::new("a step has at most 16 alternates", "leave some out"));
+        beyond.location().refuse(InvalidValue::new("a step has at most 16 alternates", "leave some out"));
     }
     let fallback: Vec<_> = fallback
         .iter()
         .take(MAX_FALLBACKS)
         .map(|table| {
-            table.only(&["connector", "op", "inputs"]);
+            table.reject_unknown_keys(&["connector", "op", "inputs"]);
             self::target(table, names, at)
         })
         .collect();
-    Some(Step {
+    Some(ActionStep {
         id: id?.into(),
         target: target?,
-        once: idempotent == Some(false),
+        non_idempotent: idempotent == Some(false),
         repeatable: idempotent == Some(true),
         timeout: match timeout {
             Some(timeout) => Some(timeout?),
@@ -109,52 +109,52 @@ fn step(table: &Table<'_>, names: &Names<'_>, at: usize) -> Option<Step> {
         },
         retry: retry?,
         fallback: fallback.into_iter().collect::<Option<_>>()?,
-        line: table.here().line(),
+        line: table.location().line(),
     })
 }
 
-/// Connector, operation and inputs, as a step and an alternate have them.
-fn target(table: &Table<'_>, names: &Names<'_>, at: usize) -> Option<Target> {
+/// Reads connector, operation and inputs, as a step and a fallback have them.
+fn target(table: &DocumentTable<'_>, names: &StepNames<'_>, at: usize) -> Option<StepTarget> {
     let connector = table.required_text("connector", "connector = \"github://acme/slack\"");
     let requirement = connector.and_then(|text| text.parse(|text| connector_of(text, names)));
     let op = table.required_text("op", "op = \"post_message\"");
     let op = op.and_then(|text| text.parse(|text| operation(text, requirement, names)));
     let inputs = match table.node("inputs") {
-        Some(node) => inputs(&node, Scope { inputs: names.inputs, steps: names.steps, at }),
+        Some(node) => inputs(&node, ReferenceScope { inputs: names.inputs, steps: names.steps, at }),
         None if table.has("inputs") => None,
         None => Some(Vec::new()),
     };
-    Some(Target { requirement: requirement?, op: op?, inputs: inputs?, line: table.here().line() })
+    Some(StepTarget { requirement: requirement?, op: op?, inputs: inputs?, line: table.location().line() })
 }
 
-fn connector_of(name: &str, names: &Names<'_>) -> Result<usize, Refused> {
+fn connector_of(name: &str, names: &StepNames<'_>) -> Result<usize, InvalidValue> {
     names.connectors.iter().position(|known| *known == name).ok_or_else(|| {
-        let fix = match spelling::nearest(name, names.connectors.iter().copied()) {
+        let fix = match suggest::nearest(name, names.connectors.iter().copied()) {
             Some(near) => format!("did you mean \"{near}\"?"),
             None if name.contains('@') => "write the name without a version: that stands above".to_owned(),
             None => "add it under [[requires.connectors]]".to_owned(),
         };
-        Refused::new(format!("{} is not among the required connectors", quoted(name)), fix)
+        InvalidValue::new(format!("{} is not among the required connectors", quoted(name)), fix)
     })
 }
 
-fn operation(op: &str, requirement: Option<usize>, names: &Names<'_>) -> Result<String, Refused> {
+fn operation(op: &str, requirement: Option<usize>, names: &StepNames<'_>) -> Result<String, InvalidValue> {
     let scope = requirement.and_then(|at| names.scopes.get(at)).and_then(Option::as_ref);
     match scope {
         Some(scope) if !scope.operations().iter().any(|known| known == op) => {
             let known: Vec<_> = scope.operations().iter().map(String::as_str).collect();
-            let fix = match spelling::nearest(op, known.iter().copied()) {
+            let fix = match suggest::nearest(op, known.iter().copied()) {
                 Some(near) => format!("did you mean \"{near}\"?"),
                 None => "add it to the operations under [[requires.connectors]]".to_owned(),
             };
             let message = format!("{} is not in the action's capabilities for this connector", quoted(op));
-            Err(Refused::new(message, fix))
+            Err(InvalidValue::new(message, fix))
         }
         _ => Ok(op.to_owned()),
     }
 }
 
-fn inputs(node: &Node<'_>, scope: Scope<'_>) -> Option<Vec<(String, Template)>> {
+fn inputs(node: &SpannedValue<'_>, scope: ReferenceScope<'_>) -> Option<Vec<(String, Template)>> {
     match Template::read(node, scope)? {
         Template::Table(fields) => Some(fields),
         Template::Literal(serde_json::Value::Object(fields)) => {
@@ -162,31 +162,31 @@ fn inputs(node: &Node<'_>, scope: Scope<'_>) -> Option<Vec<(String, Template)>> 
         }
         _ => {
             let message = "the inputs are no table";
-            node.place().refuse(Refused::new(message, "write inputs = { name = \"value\" }"));
+            node.location().refuse(InvalidValue::new(message, "write inputs = { name = \"value\" }"));
             None
         }
     }
 }
 
-/// A profile's name, or four fields; none at all where it was reported why it cannot be.
-fn retry(table: &Table<'_>) -> Option<Option<Retry>> {
+/// Returns a profile's name, or four fields; none at all if they are invalid and were reported.
+fn retry(table: &DocumentTable<'_>) -> Option<Option<StepRetry>> {
     match table.node("retry") {
         None if table.has("retry") => None,
         None => Some(None),
-        Some(Node::Text(name)) => Some(Some(Retry::Profile(name.value.to_owned()))),
-        Some(Node::Table(..)) => Some(Some(own_retry(&table.table("retry")?)?)),
+        Some(SpannedValue::Text(name)) => Some(Some(StepRetry::Profile(name.value.to_owned()))),
+        Some(SpannedValue::Table(..)) => Some(Some(own_retry(&table.table("retry")?)?)),
         Some(other) => {
             let message = "this is neither a profile's name nor a table";
             let fix =
                 "write \"standard\", or { max = 2, initial = \"1s\", max_delay = \"8s\", jitter = 0.2 }";
-            other.place().refuse(Refused::new(message, fix));
+            other.location().refuse(InvalidValue::new(message, fix));
             None
         }
     }
 }
 
-fn own_retry(table: &Table<'_>) -> Option<Retry> {
-    table.only(&["max", "initial", "max_delay", "jitter"]);
+fn own_retry(table: &DocumentTable<'_>) -> Option<StepRetry> {
+    table.reject_unknown_keys(&["max", "initial", "max_delay", "jitter"]);
     for (key, example) in [
         ("max", "max = 2"),
         ("initial", "initial = \"1s\""),
@@ -197,13 +197,13 @@ fn own_retry(table: &Table<'_>) -> Option<Retry> {
             table.missing(key, example);
         }
     }
-    let max = table.whole("max").and_then(|max| max.parse(|max| retries(*max)));
+    let max = table.integer("max").and_then(|max| max.parse(|max| retries(*max)));
     let wait = |key: &str| table.text(key)?.parse(|text| time(text, LONGEST_WAIT, "1 hour"));
     let (initial, max_delay) = (wait("initial"), wait("max_delay"));
-    let jitter = table.number("jitter").and_then(|it: Located<'_, f64>| {
+    let jitter = table.number("jitter").and_then(|it: SpannedItem<'_, f64>| {
         it.parse(|jitter| match (0.0..=1.0).contains(jitter) {
             true => Ok(*jitter),
-            false => Err(Refused::new(
+            false => Err(InvalidValue::new(
                 format!("{jitter} is not a part of a wait"),
                 "write a part from 0 to 1: 0.2 is a fifth",
             )),
@@ -212,15 +212,15 @@ fn own_retry(table: &Table<'_>) -> Option<Retry> {
     let (max, initial, max_delay, jitter) = (max?, initial?, max_delay?, jitter?);
     if initial > max_delay {
         let message = "the longest wait is below the first";
-        table.here().refuse(Refused::new(message, "write a max_delay that is no less than initial"));
+        table.location().refuse(InvalidValue::new(message, "write a max_delay that is no less than initial"));
         return None;
     }
-    Some(Retry::Own { max, initial, max_delay, jitter })
+    Some(StepRetry::Own { max, initial, max_delay, jitter })
 }
 
-fn retries(max: u64) -> Result<u32, Refused> {
+fn retries(max: u64) -> Result<u32, InvalidValue> {
     u32::try_from(max).ok().filter(|_| (1..=MAX_RETRIES).contains(&max)).ok_or_else(|| {
         let fix = "write 1 to 99, or retry = \"none\" for a step that is not tried again";
-        Refused::new(format!("{max} is no number of retries"), fix)
+        InvalidValue::new(format!("{max} is no number of retries"), fix)
     })
 }

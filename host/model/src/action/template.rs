@@ -1,25 +1,25 @@
-//! A value with references in it, read once and filled in once: what is filled in is never read again.
+//! A value with references, parsed once and filled in once: the filled-in values are never parsed again.
 
-use cofferdam_core::document::{Node, Refused};
+use cofferdam_core::document::{InvalidValue, SpannedValue};
 use serde_json::{Map, Value};
 
-use super::reference::{Scope, reference};
+use super::reference::{ReferenceScope, reference};
 
 /// Deepest nesting of an input's lists and tables.
 const MAX_DEPTH: usize = 32;
 
-/// Most parts of one text: references, and what stands between them.
+/// The most parts of one text: references, and the text between them.
 const MAX_PARTS: usize = 256;
 
 /// A step's input, or a part of one.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Template {
-    /// As it stands.
+    /// A literal value.
     Literal(Value),
     /// A reference alone: the value keeps its type.
-    Whole(Reference),
+    Reference(TemplateReference),
     /// A text with references in it.
-    Text(Vec<Part>),
+    Text(Vec<TemplatePart>),
     /// A list with references somewhere in it.
     List(Vec<Template>),
     /// A table with references somewhere in it, in the order of the file.
@@ -28,27 +28,27 @@ pub enum Template {
 
 /// A part of a text.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Part {
-    /// As it stands.
+pub enum TemplatePart {
+    /// Literal text.
     Literal(String),
-    /// What is referred to, as text.
-    Reference(Reference),
+    /// A reference, rendered as text.
+    Reference(TemplateReference),
 }
 
-/// What stands between `${` and `}`.
+/// The reference between `${` and `}`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Reference {
+pub struct TemplateReference {
     /// The value that it begins at.
-    pub root: Root,
+    pub root: ReferenceRoot,
     /// The fields and places within that value.
-    pub path: Vec<Segment>,
+    pub path: Vec<ReferenceSegment>,
     /// As it is written, without `${` and `}`.
     pub text: String,
 }
 
-/// Where a reference begins.
+/// The beginning of a reference.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Root {
+pub enum ReferenceRoot {
     /// An argument of the caller's.
     Arg(String),
     /// The value of an earlier step, by its place.
@@ -57,16 +57,16 @@ pub enum Root {
 
 /// One step into a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Segment {
+pub enum ReferenceSegment {
     /// The field of this name.
     Field(String),
     /// The item at this place.
     Index(usize),
 }
 
-/// What templates are filled in with.
+/// The values for templates.
 #[derive(Debug, Clone, Copy)]
-pub struct Values<'v> {
+pub struct TemplateValues<'v> {
     /// The caller's arguments, with defaults.
     pub args: &'v Map<String, Value>,
     /// The values of the steps so far.
@@ -74,34 +74,37 @@ pub struct Values<'v> {
 }
 
 impl Template {
-    /// Reads a value of the file; what is wrong with its references is reported.
-    pub(super) fn read(node: &Node<'_>, scope: Scope<'_>) -> Option<Self> {
+    /// Reads a value of the file and reports the problems of its references.
+    pub(super) fn read(node: &SpannedValue<'_>, scope: ReferenceScope<'_>) -> Option<Self> {
         Self::read_below(node, scope, 0)
     }
 
-    fn read_below(node: &Node<'_>, scope: Scope<'_>, depth: usize) -> Option<Self> {
+    fn read_below(node: &SpannedValue<'_>, scope: ReferenceScope<'_>, depth: usize) -> Option<Self> {
         if depth > MAX_DEPTH {
             let message = format!("values are nested more than {MAX_DEPTH} deep");
-            node.place().refuse(Refused::new(message, "flatten them"));
+            node.location().refuse(InvalidValue::new(message, "flatten them"));
             return None;
         }
         match node {
-            Node::Plain(plain) => Some(Self::Literal(plain.value.clone())),
-            Node::Text(text) => text.parse(|text| read_text(text, scope)),
-            Node::List(_, items) => {
-                // All of them are read, so that all that is wrong is told.
+            SpannedValue::Plain(plain) => Some(Self::Literal(plain.value.clone())),
+            SpannedValue::Text(text) => text.parse(|text| read_text(text, scope)),
+            SpannedValue::List(_, items) => {
+                // All of them are read, so that all problems are reported.
                 let items: Vec<_> =
                     items.iter().map(|item| Self::read_below(item, scope, depth + 1)).collect();
                 let items: Vec<_> = items.into_iter().collect::<Option<_>>()?;
                 let plain = items.iter().map(|item| item.literal().cloned()).collect::<Option<Vec<_>>>();
                 Some(plain.map_or_else(|| Self::List(items), |plain| Self::Literal(plain.into())))
             }
-            Node::Table(_, fields) => {
-                let read = |(name, field): &(_, Node<'_>)| {
-                    let name: &cofferdam_core::document::Located<'_, &str> = name;
+            SpannedValue::Table(_, fields) => {
+                let read = |(name, field): &(_, SpannedValue<'_>)| {
+                    let name: &cofferdam_core::document::SpannedItem<'_, &str> = name;
                     if name.value.contains("${") {
                         let message = "a name has no references in it";
-                        name.refuse(Refused::new(message, "write the name out; references stand in values"));
+                        name.refuse(InvalidValue::new(
+                            message,
+                            "write the name out; references stand in values",
+                        ));
                         return None;
                     }
                     Some((name.value.to_owned(), Self::read_below(field, scope, depth + 1)?))
@@ -124,9 +127,9 @@ impl Template {
     }
 }
 
-/// Divides a text at its references. Before a `{`, two dollars stand for one, and one that is left over begins a
-/// reference: `$${` is a plain `${`, and `$$${args.sum}` a dollar and a sum.
-pub(super) fn read_text(text: &str, scope: Scope<'_>) -> Result<Template, Refused> {
+/// Divides a text at its references. Before a `{`, two dollars are an escaped one, and a remaining one begins
+/// a reference: `$${` is a plain `${`, and `$$${args.sum}` a dollar and a sum.
+pub(super) fn read_text(text: &str, scope: ReferenceScope<'_>) -> Result<Template, InvalidValue> {
     let mut parts = Vec::new();
     let mut plain = String::new();
     let mut rest = text;
@@ -147,14 +150,17 @@ pub(super) fn read_text(text: &str, scope: Scope<'_>) -> Result<Template, Refuse
         }
         let Some((inside, after)) = inside.split_once('}') else {
             let message = "a `${` is not closed";
-            return Err(Refused::new(message, "write the `}`, or `$${` for a plain `${`"));
+            return Err(InvalidValue::new(message, "write the `}`, or `$${` for a plain `${`"));
         };
         if !plain.is_empty() {
-            parts.push(Part::Literal(std::mem::take(&mut plain)));
+            parts.push(TemplatePart::Literal(std::mem::take(&mut plain)));
         }
-        parts.push(Part::Reference(reference(inside, scope)?));
+        parts.push(TemplatePart::Reference(reference(inside, scope)?));
         if parts.len() > MAX_PARTS {
-            return Err(Refused::new("the text has too many references", "divide it: up to 128 are taken"));
+            return Err(InvalidValue::new(
+                "the text has too many references",
+                "divide it: up to 128 are taken",
+            ));
         }
         rest = after;
     }
@@ -163,10 +169,10 @@ pub(super) fn read_text(text: &str, scope: Scope<'_>) -> Result<Template, Refuse
         return Ok(Template::Literal(plain.into()));
     }
     if !plain.is_empty() {
-        parts.push(Part::Literal(plain));
+        parts.push(TemplatePart::Literal(plain));
     }
     match parts.as_mut_slice() {
-        [Part::Reference(alone)] => Ok(Template::Whole(alone.clone())),
+        [TemplatePart::Reference(alone)] => Ok(Template::Reference(alone.clone())),
         _ => Ok(Template::Text(parts)),
     }
 }
@@ -174,23 +180,23 @@ pub(super) fn read_text(text: &str, scope: Scope<'_>) -> Result<Template, Refuse
 impl Template {
     /// The value as it is written in a file: references between `${` and `}`, and a plain `${` as `$${`.
     #[must_use]
-    pub fn written(&self) -> Value {
+    pub fn to_source(&self) -> Value {
         match self {
             Self::Literal(value) => escaped(value),
-            Self::Whole(reference) => format!("${{{}}}", reference.text).into(),
+            Self::Reference(reference) => format!("${{{}}}", reference.text).into(),
             Self::Text(parts) => parts
                 .iter()
                 .zip(1..)
                 .fold(String::new(), |text, (part, next)| {
                     text + &match part {
-                        Part::Literal(plain) => escape(plain, parts.get(next).is_some()),
-                        Part::Reference(reference) => format!("${{{}}}", reference.text),
+                        TemplatePart::Literal(plain) => escape(plain, parts.get(next).is_some()),
+                        TemplatePart::Reference(reference) => format!("${{{}}}", reference.text),
                     }
                 })
                 .into(),
-            Self::List(items) => items.iter().map(Self::written).collect(),
+            Self::List(items) => items.iter().map(Self::to_source).collect(),
             Self::Table(fields) => {
-                Value::Object(fields.iter().map(|(name, field)| (name.clone(), field.written())).collect())
+                Value::Object(fields.iter().map(|(name, field)| (name.clone(), field.to_source())).collect())
             }
         }
     }

@@ -99,8 +99,8 @@ fn a_whole_file_is_read() {
     assert_eq!(action.requires()[0].scope().hosts()[0].to_string(), "api.github.com:443");
     assert_eq!((action.requires()[1].line(), action.steps()[1].line()), (14, 46));
     assert_eq!(action.intents(), ["announce a pull request"]);
-    assert!(action.steps()[1].once && !action.steps()[0].once);
-    assert!(matches!(action.steps()[2].retry(), Some(Retry::Own { max: 2, .. })));
+    assert!(action.steps()[1].non_idempotent && !action.steps()[0].non_idempotent);
+    assert!(matches!(action.steps()[2].retry(), Some(StepRetry::Own { max: 2, .. })));
     assert_eq!(
         action.input_schema(),
         json!({
@@ -125,13 +125,13 @@ fn steps_are_filled_in_once() {
     let args = action.arguments(&json!({"branch": "${args.count}", "labels": null})).unwrap();
     assert_eq!(json!(args), json!({"branch": "${args.count}", "count": 3}));
     let found = json!({"title": "a ${steps.find.number} $${x}", "number": 7, "labels": [{"name": ["n"]}]});
-    let values = Values { args: &args, steps: &[] };
+    let values = TemplateValues { args: &args, steps: &[] };
     assert_eq!(
         json!(action.steps()[0].target().render(&values).unwrap()),
         json!({"branch": "${args.count}", "limit": 3}),
     );
     let steps = [found];
-    let values = Values { args: &args, steps: &steps };
+    let values = TemplateValues { args: &args, steps: &steps };
     assert_eq!(
         json!(action.steps()[1].target().render(&values).unwrap()),
         json!({
@@ -147,7 +147,8 @@ fn what_is_filled_in_has_to_be_there_and_has_to_fit() {
     let args = action.arguments(&json!({"branch": "b"})).unwrap();
     let says = |found: serde_json::Value| {
         let steps = [found];
-        let error = action.steps()[1].target().render(&Values { args: &args, steps: &steps }).unwrap_err();
+        let error =
+            action.steps()[1].target().render(&TemplateValues { args: &args, steps: &steps }).unwrap_err();
         error.to_string()
     };
     let good = json!({"title": "t", "number": 7, "labels": [{"name": "n"}]});
@@ -194,8 +195,7 @@ fn arguments_are_told_all_that_is_wrong_with_them() {
         ]
     );
     assert!(
-        !error.message().contains("hunter2")
-            && error.hint_text().unwrap().contains("count (integer, optional)")
+        !error.message().contains("hunter2") && error.hint().unwrap().contains("count (integer, optional)")
     );
     for (given, says) in [
         (json!([]), "no object"),
@@ -211,7 +211,7 @@ fn arguments_are_told_all_that_is_wrong_with_them() {
         let error = action.arguments(&given).unwrap_err();
         assert!(error.message().contains(says), "{says}: {error}");
     }
-    // What an integer says exactly is kept exactly.
+    // Exact integers stay exact.
     for exact in [json!(9_007_199_254_740_993_u64), json!(u64::MAX), json!(i64::MIN)] {
         assert_eq!(action.arguments(&json!({"branch": "b", "count": exact})).unwrap()["count"], exact);
     }
@@ -223,13 +223,13 @@ fn what_is_written_is_read_again_as_the_same() {
     let action = parsed(&ship_update()).unwrap();
     let [(_, text), (_, blocks)] = action.steps()[1].target().inputs() else { panic!("two inputs") };
     assert_eq!(
-        text.written(),
+        text.to_source(),
         json!("Shipped ${steps.find.title} (#${steps.find.number}), $${literal}, $5, $$${args.count}")
     );
-    assert_eq!(blocks.written(), json!([{"kind": "plain", "of": "${steps.find.labels[0].name}"}]));
+    assert_eq!(blocks.to_source(), json!([{"kind": "plain", "of": "${steps.find.labels[0].name}"}]));
 }
 
-/// Whatever callers and services put into values: it comes out as it went in.
+/// Values of callers and services pass through unchanged, whatever their text.
 #[test]
 fn values_are_never_read_as_templates() {
     use proptest::prelude::*;
@@ -267,7 +267,7 @@ fn values_are_never_read_as_templates() {
             let args = action.arguments(&json!({"branch": branch, "labels": [branch]})).unwrap();
             let found = json!({"title": title, "number": 7, "labels": [{"name": {"$${args.branch}": name}}]});
             let steps = [found];
-            let values = Values { args: &args, steps: &steps };
+            let values = TemplateValues { args: &args, steps: &steps };
             let first = action.steps()[0].target().render(&values).unwrap();
             prop_assert_eq!(json!(first), json!({"branch": branch, "limit": 3, "labels": [branch]}));
             let second = action.steps()[1].target().render(&values).unwrap();

@@ -1,10 +1,10 @@
-//! A credential that a connector asks to have sent for it: which kind, to which hosts, in which place.
+//! A credential that the host sends for a connector: its kind, its hosts, and its placement.
 
-use cofferdam_core::document::{Refused, Table, quoted};
+use cofferdam_core::document::{DocumentTable, InvalidValue, quoted};
 
 use super::grant::HostGrant;
 use super::parse::exact_host;
-use super::placement::{Placement, placement};
+use super::placement::{CredentialPlacement, placement};
 
 macro_rules! kinds {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal;)+) => {
@@ -48,7 +48,7 @@ pub struct CredentialGrant {
     kind: CredentialKind,
     service: String,
     hosts: Vec<HostGrant>,
-    placement: Placement,
+    placement: CredentialPlacement,
     optional: bool,
     signing_name: String,
 }
@@ -66,25 +66,25 @@ impl CredentialGrant {
         &self.service
     }
 
-    /// Where the credential may be sent; a non-empty subset of the manifest's hosts.
+    /// Returns the hosts that the credential may be sent to; a non-empty subset of the manifest's hosts.
     #[must_use]
     pub fn hosts(&self) -> &[HostGrant] {
         &self.hosts
     }
 
-    /// Where it stands in a request: `Authorization` unless an API key names another place.
+    /// Returns its placement in a request: `Authorization` unless an API key names another place.
     #[must_use]
-    pub fn placement(&self) -> &Placement {
+    pub fn placement(&self) -> &CredentialPlacement {
         &self.placement
     }
 
-    /// Whether a call goes without it where nothing is bound. False unless the manifest says so.
+    /// Returns true if a call is sent without it when nothing is bound. False unless the manifest says so.
     #[must_use]
     pub fn optional(&self) -> bool {
         self.optional
     }
 
-    /// What AWS calls the service in a signature: `aws_service`, or the service itself.
+    /// Returns the name of the service in AWS signatures: `aws_service`, or the service itself.
     #[must_use]
     pub fn signing_name(&self) -> &str {
         &self.signing_name
@@ -96,7 +96,7 @@ impl CredentialGrant {
         format!("{}/{}", self.kind.name(), self.service)
     }
 
-    /// Why both cannot be sent in one request, as the beginning of a sentence.
+    /// Returns the reason why both cannot be sent in one request, as the beginning of a sentence.
     pub(super) fn clash(&self, other: &Self) -> Option<String> {
         let host = self.hosts.iter().find(|host| other.hosts.contains(host))?;
         let place = self.placement.shared_with(&other.placement)?;
@@ -105,8 +105,17 @@ impl CredentialGrant {
 }
 
 /// Reads one credential; `hosts` are those of the manifest.
-pub(super) fn credential(table: &Table<'_>, hosts: &[HostGrant]) -> Option<CredentialGrant> {
-    table.only(&["kind", "service", "hosts", "optional", "header", "format", "query", "aws_service"]);
+pub(super) fn credential(table: &DocumentTable<'_>, hosts: &[HostGrant]) -> Option<CredentialGrant> {
+    table.reject_unknown_keys(&[
+        "kind",
+        "service",
+        "hosts",
+        "optional",
+        "header",
+        "format",
+        "query",
+        "aws_service",
+    ]);
     let kind_text = table.required_text("kind", "kind = \"api_key\"");
     let kind = kind_text.and_then(|text| text.parse(|text| kind(text)));
     let service = table.required_text("service", "service = \"slack\"");
@@ -115,7 +124,7 @@ pub(super) fn credential(table: &Table<'_>, hosts: &[HostGrant]) -> Option<Crede
     let placement = kind.and_then(|kind| placement(table, kind));
     let signing_name = table.text("aws_service").map(|text| {
         if kind.is_some_and(|kind| kind != CredentialKind::AwsSigv4) {
-            text.refuse(Refused::new("only an aws_sigv4 credential signs", "remove aws_service"));
+            text.refuse(InvalidValue::new("only an aws_sigv4 credential signs", "remove aws_service"));
         }
         text.parse(|text| service_name(text))
     });
@@ -131,14 +140,14 @@ pub(super) fn credential(table: &Table<'_>, hosts: &[HostGrant]) -> Option<Crede
     })
 }
 
-fn destinations(table: &Table<'_>, hosts: &[HostGrant]) -> Vec<HostGrant> {
+fn destinations(table: &DocumentTable<'_>, hosts: &[HostGrant]) -> Vec<HostGrant> {
     let texts = table.texts("hosts");
     if !table.has("hosts") {
         table.missing("hosts", "hosts = [\"slack.com:443\"], the hosts it may be sent to");
     } else if texts.is_empty() {
         let refused =
-            Refused::new("hosts names no host", "name the hosts that the credential may be sent to");
-        table.here().refuse(refused);
+            InvalidValue::new("hosts names no host", "name the hosts that the credential may be sent to");
+        table.location().refuse(refused);
     }
     let mut granted = Vec::new();
     for text in &texts {
@@ -147,26 +156,26 @@ fn destinations(table: &Table<'_>, hosts: &[HostGrant]) -> Vec<HostGrant> {
             granted.push(host);
         } else {
             let message = format!("\"{host}\" is not among the hosts of [capabilities.network]");
-            text.refuse(Refused::new(message, format!("add \"{host}\" there, or remove it here")));
+            text.refuse(InvalidValue::new(message, format!("add \"{host}\" there, or remove it here")));
         }
     }
     granted
 }
 
-fn kind(text: &str) -> Result<CredentialKind, Refused> {
+fn kind(text: &str) -> Result<CredentialKind, InvalidValue> {
     CredentialKind::ALL.iter().copied().find(|kind| kind.name() == text).ok_or_else(|| {
         let names: Vec<_> = CredentialKind::ALL.iter().map(|kind| kind.name()).collect();
         let message = format!("{} is not a kind of credential", quoted(text));
-        Refused::new(message, format!("write one of {}", names.join(", ")))
+        InvalidValue::new(message, format!("write one of {}", names.join(", ")))
     })
 }
 
-fn service_name(text: &str) -> Result<String, Refused> {
+fn service_name(text: &str) -> Result<String, InvalidValue> {
     let ok = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let inner = text.bytes().all(|b| ok(b) || b == b'-' || b == b'_');
     if inner && text.bytes().next().is_some_and(ok) && text.len() <= 64 {
         return Ok(text.to_owned());
     }
     let message = format!("{} is not a service name", quoted(text));
-    Err(Refused::new(message, "write up to 64 lower-case letters, digits, `-` and `_`, like \"slack\""))
+    Err(InvalidValue::new(message, "write up to 64 lower-case letters, digits, `-` and `_`, like \"slack\""))
 }

@@ -1,32 +1,32 @@
-//! What an operation does to its service, as `[connector.effects]` declares it.
+//! The effect of an operation on its service, as `[connector.effects]` declares it.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use cofferdam_core::document::{Located, Refused, Table, quoted};
+use cofferdam_core::document::{DocumentTable, InvalidValue, SpannedItem, quoted};
 use serde::Serialize;
 
 use super::parse::operation_name;
 
-/// What an operation does to the service that it talks to.
+/// The effect of an operation on its service.
 ///
-/// Only [`ReadOnly`](Self::ReadOnly) is held by the host, to the methods that HTTP calls safe; the others are the
-/// publisher's word, signed with the package.
+/// The host only enforces [`ReadOnly`](Self::ReadOnly), by the methods that HTTP calls safe; the others are
+/// the publisher's claim, signed with the package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Effect {
+pub enum OperationEffect {
     /// It changes nothing. The host lets it send GET, HEAD and OPTIONS and nothing else.
     ReadOnly,
     /// It adds, and neither overwrites nor removes.
     Additive,
-    /// It sets what its arguments say, and may overwrite or remove for that; asked again with the same arguments it
-    /// changes nothing more.
+    /// It sets the state that its arguments describe, and may overwrite or remove for that; repeated with the
+    /// same arguments it changes nothing more.
     Convergent,
     /// It may overwrite or remove.
     Destructive,
 }
 
-impl Effect {
+impl OperationEffect {
     /// Every effect.
     pub const ALL: [Self; 4] = [Self::ReadOnly, Self::Additive, Self::Convergent, Self::Destructive];
 
@@ -41,12 +41,12 @@ impl Effect {
         }
     }
 
-    /// What several operations do together, of some of which nothing may be known: destructive where one of them is,
-    /// read-only where all are, additive where all are known and none is destructive. Of nothing at all, read-only.
-    /// Only an operation alone is convergent: of several, one may depend on what another left behind, and together
-    /// they may change more each time.
+    /// Returns the combined effect of several operations, some of them possibly unknown: destructive if one
+    /// of them is, read-only if all are, additive if all are known and none is destructive. The combination
+    /// of none is read-only. Only a single operation is convergent: of several, one may depend on the result
+    /// of another, and together they may change more each time.
     #[must_use]
-    pub fn together(all: impl IntoIterator<Item = Option<Self>>) -> Option<Self> {
+    pub fn combine(all: impl IntoIterator<Item = Option<Self>>) -> Option<Self> {
         let mut all = all.into_iter().peekable();
         let first = all.next();
         if let Some(alone) = first.filter(|_| all.peek().is_none()) {
@@ -64,12 +64,12 @@ impl Effect {
         whole
     }
 
-    fn parse(word: &str) -> Result<Self, Refused> {
+    fn parse(word: &str) -> Result<Self, InvalidValue> {
         Self::ALL.into_iter().find(|effect| effect.name() == word).ok_or_else(|| {
             let message = format!("{} is not an effect", quoted(word));
-            let near = cofferdam_core::spelling::nearest(word, Self::ALL.map(Self::name));
+            let near = cofferdam_core::suggest::nearest(word, Self::ALL.map(Self::name));
             let near = near.map(|near| format!("did you mean \"{near}\"? ")).unwrap_or_default();
-            Refused::new(
+            InvalidValue::new(
                 message,
                 format!("{near}write \"read_only\", \"additive\", \"convergent\" or \"destructive\""),
             )
@@ -77,50 +77,50 @@ impl Effect {
     }
 }
 
-impl fmt::Display for Effect {
+impl fmt::Display for OperationEffect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-/// The effects of one connector's operations, as far as its manifest says them.
+/// The effects of one connector's operations, as far as its manifest declares them.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Effects {
-    default: Option<Effect>,
-    operations: BTreeMap<String, Effect>,
+pub(super) struct DeclaredEffects {
+    default: Option<OperationEffect>,
+    operations: BTreeMap<String, OperationEffect>,
 }
 
-impl Effects {
-    /// Reads the table, and holds it against `idempotent_by_default` and what `idempotent` says of single operations:
-    /// what changes nothing can be repeated, and what changes nothing more when it is repeated is declared idempotent by
-    /// name, too.
+impl DeclaredEffects {
+    /// Reads the table, and checks it against `idempotent_by_default` and the declarations of `idempotent`
+    /// for single operations: a read-only operation is repeatable, and a convergent one must be declared
+    /// idempotent by name, too.
     pub(super) fn read(
-        table: &Table<'_>,
+        table: &DocumentTable<'_>,
         idempotent_by_default: bool,
         idempotent: &BTreeMap<String, bool>,
     ) -> Self {
-        table.only(&["default", "operations"]);
+        table.reject_unknown_keys(&["default", "operations"]);
         let mut read = Self::default();
         let default = table.text("default");
-        read.default = default.as_ref().and_then(|word| word.parse(|word| Effect::parse(word)));
-        for (name, word) in table.table("operations").iter().flat_map(Table::each_text) {
+        read.default = default.as_ref().and_then(|word| word.parse(|word| OperationEffect::parse(word)));
+        for (name, word) in table.table("operations").iter().flat_map(DocumentTable::each_text) {
             let name = name.parse(|name| operation_name(name));
-            let effect = word.parse(|word| Effect::parse(word));
+            let effect = word.parse(|word| OperationEffect::parse(word));
             let Some((name, effect)) = name.zip(effect) else { continue };
             let named = idempotent.get(&name).copied();
-            if effect == Effect::ReadOnly && !named.unwrap_or(idempotent_by_default) {
+            if effect == OperationEffect::ReadOnly && !named.unwrap_or(idempotent_by_default) {
                 word.refuse(contradiction(&name, named.is_some()));
             }
-            if effect == Effect::Convergent && named != Some(true) {
+            if effect == OperationEffect::Convergent && named != Some(true) {
                 word.refuse(convergent_undeclared(&name));
             }
             read.operations.insert(name, effect);
         }
         match (read.default, &default) {
-            (Some(Effect::ReadOnly), Some(default)) => {
+            (Some(OperationEffect::ReadOnly), Some(default)) => {
                 read.hold_default(default, idempotent_by_default, idempotent);
             }
-            (Some(Effect::Convergent), Some(default)) => default.refuse(Refused::new(
+            (Some(OperationEffect::Convergent), Some(default)) => default.refuse(InvalidValue::new(
                 "\"convergent\" is said of operations by name, and is no default",
                 "name each such operation under [connector.effects.operations]",
             )),
@@ -129,15 +129,15 @@ impl Effects {
         read
     }
 
-    /// Refuses a default of `read_only` that falls on what must not be repeated.
+    /// Refuses a default of `read_only` for operations that must not be repeated.
     fn hold_default(
         &self,
-        default: &Located<'_, &str>,
+        default: &SpannedItem<'_, &str>,
         idempotent_by_default: bool,
         idempotent: &BTreeMap<String, bool>,
     ) {
         if !idempotent_by_default {
-            default.refuse(Refused::new(
+            default.refuse(InvalidValue::new(
                 "[connector.idempotency] has the default \"not_idempotent\", and what changes nothing can be repeated",
                 "write default = \"idempotent\" there, or another effect here",
             ));
@@ -145,15 +145,15 @@ impl Effects {
         let once = idempotent.iter().filter(|(_, idempotent)| !**idempotent).map(|(name, _)| name);
         if let Some(name) = once.into_iter().find(|name| !self.operations.contains_key(*name)) {
             let shown = quoted(name);
-            default.refuse(Refused::new(
+            default.refuse(InvalidValue::new(
                 format!("it falls on {shown}, which is \"not_idempotent\", and what changes nothing can be repeated"),
                 format!("give {name} an effect of its own under [connector.effects.operations]"),
             ));
         }
     }
 
-    /// What is said of `operation`, if anything is.
-    pub(super) fn of(&self, operation: &str) -> Option<Effect> {
+    /// Returns the declared effect of `operation`, if there is one.
+    pub(super) fn get(&self, operation: &str) -> Option<OperationEffect> {
         self.operations.get(operation).copied().or(self.default)
     }
 
@@ -163,8 +163,8 @@ impl Effects {
     }
 }
 
-/// That `operation` is said to change nothing, and not to be repeated.
-fn contradiction(operation: &str, named: bool) -> Refused {
+/// Returns the error for an operation that is declared read-only, and not repeatable.
+fn contradiction(operation: &str, named: bool) -> InvalidValue {
     let shown = quoted(operation);
     let fix = match named {
         true => "write another effect, or take its line out of [connector.idempotency.operations]".to_owned(),
@@ -172,26 +172,26 @@ fn contradiction(operation: &str, named: bool) -> Refused {
             "write another effect, or {operation} = \"idempotent\" under [connector.idempotency.operations]"
         ),
     };
-    Refused::new(format!("{shown} is \"not_idempotent\", and what changes nothing can be repeated"), fix)
+    InvalidValue::new(format!("{shown} is \"not_idempotent\", and what changes nothing can be repeated"), fix)
 }
 
-/// That `operation` is said to change nothing more when it is repeated, and is not declared idempotent.
-fn convergent_undeclared(operation: &str) -> Refused {
+/// Returns the error for an operation that is declared convergent, and not idempotent.
+fn convergent_undeclared(operation: &str) -> InvalidValue {
     let shown = quoted(operation);
     let message = format!("{shown} is not declared idempotent, and what is convergent can be repeated");
     let fix = format!(
         "write {operation} = \"idempotent\" under [connector.idempotency.operations], or another effect here"
     );
-    Refused::new(message, fix)
+    InvalidValue::new(message, fix)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Effect;
+    use super::OperationEffect;
 
     #[test]
     fn several_operations_are_what_the_worst_of_them_is_as_far_as_it_is_known() {
-        let [read, add, converge, destroy] = Effect::ALL.map(Some);
+        let [read, add, converge, destroy] = OperationEffect::ALL.map(Some);
         for (all, whole) in [
             (vec![], read),
             (vec![read, read], read),
@@ -208,7 +208,7 @@ mod tests {
             (vec![read, converge], destroy),
             (vec![converge, None], destroy),
         ] {
-            assert_eq!(Effect::together(all.clone()), whole, "{all:?}");
+            assert_eq!(OperationEffect::combine(all.clone()), whole, "{all:?}");
         }
     }
 }

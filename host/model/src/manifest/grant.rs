@@ -1,41 +1,41 @@
-//! One host that a connector asks to reach: an exact name and port, nothing that could match two.
+//! One host that a connector requests: an exact name and port, with no form that could match two.
 
 use std::fmt;
 use std::str::FromStr;
 
-use cofferdam_core::document::{Refused, quoted};
+use cofferdam_core::document::{InvalidValue, quoted};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// How the host is spoken to.
+/// The protocol of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Scheme {
+pub enum UrlScheme {
     /// Over TLS; what a bare `host:port` means.
     Https,
     /// In the clear; must be written `http://host:port`.
     Http,
 }
 
-impl Scheme {
+impl UrlScheme {
     /// The scheme as in a URL.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Scheme::Https => "https",
-            Scheme::Http => "http",
+            UrlScheme::Https => "https",
+            UrlScheme::Http => "http",
         }
     }
 }
 
 /// A granted host: scheme, DNS name in lower case, port.
 ///
-/// Text form: `slack.com:443` for TLS, `http://localhost:8080` without. No wildcards, no addresses, no
-/// paths; `localhost` is a name like another here (reaching it needs the operator's leave besides).
+/// Text form: `slack.com:443` for TLS, `http://localhost:8080` without. No wildcards, no addresses, no paths;
+/// `localhost` is an ordinary name here (reaching it also needs the operator's permission).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HostGrant {
     host: String,
     port: u16,
-    scheme: Scheme,
+    scheme: UrlScheme,
 }
 
 impl HostGrant {
@@ -43,7 +43,7 @@ impl HostGrant {
     ///
     /// # Errors
     /// Anything that is not one exact host and port, with the nearest spelling that is.
-    pub fn parse(text: &str) -> Result<Self, Refused> {
+    pub fn parse(text: &str) -> Result<Self, InvalidValue> {
         check(text).map_err(|reason| {
             let message = format!("{} is not an exact host:port{reason}", quoted(text));
             let fix = match respelled(text) {
@@ -51,13 +51,13 @@ impl HostGrant {
                 Some(grant) => format!("write it as \"{grant}\""),
                 None => "write it like \"api.example.com:443\"".to_owned(),
             };
-            Refused::new(message, fix)
+            InvalidValue::new(message, fix)
         })
     }
 
-    /// How it is spoken to.
+    /// Returns its protocol.
     #[must_use]
-    pub fn scheme(&self) -> Scheme {
+    pub fn scheme(&self) -> UrlScheme {
         self.scheme
     }
 
@@ -74,12 +74,12 @@ impl HostGrant {
     }
 }
 
-/// The grant in `text`, or why there is none, as the end of a sentence.
+/// Returns the grant in `text`, or the reason why there is none, as the end of a sentence.
 fn check(text: &str) -> Result<HostGrant, &'static str> {
     let lower = text.to_ascii_lowercase();
     let (scheme, rest) = match lower.split_once("://") {
-        None => (Scheme::Https, lower.as_str()),
-        Some(("http", rest)) => (Scheme::Http, rest),
+        None => (UrlScheme::Https, lower.as_str()),
+        Some(("http", rest)) => (UrlScheme::Http, rest),
         Some(("https", _)) => return Err(" (https is what a bare host:port means)"),
         Some(_) => return Err(" (the only scheme to write is http://)"),
     };
@@ -119,7 +119,7 @@ fn check_host(host: &str) -> Result<(), &'static str> {
             return Err(" (not a DNS name)");
         }
     }
-    // What ends in a number is an IPv4 address to every URL parser, in whatever base.
+    // A name that ends in a number is an IPv4 address to every URL parser, in any base.
     let last = host.rsplit('.').next().unwrap_or_default();
     let hex = last.strip_prefix("0x").is_some_and(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()));
     if hex || last.bytes().all(|b| b.is_ascii_digit()) {
@@ -128,14 +128,14 @@ fn check_host(host: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The text to write in place of a wildcard: no one host is what was meant.
+/// Returns the fix for a wildcard, which cannot be replaced by one host.
 fn named_hosts(text: &str) -> String {
     let example = text.trim().strip_prefix("*.").and_then(|domain| respelled(&format!("api.{domain}")));
     let example = example.map_or_else(|| "api.example.com:443".to_owned(), |grant| grant.to_string());
     format!("no pattern stands for several hosts: name each one, like \"{example}\"")
 }
 
-/// The grant that was probably meant: without scheme, user, path and dot, with a port.
+/// Returns the grant that was probably meant: without scheme, user, path and dot, with a port.
 fn respelled(text: &str) -> Option<HostGrant> {
     let lower = text.trim().to_ascii_lowercase();
     let (prefix, default_port, rest) = match lower.split_once("://") {
@@ -154,17 +154,17 @@ fn respelled(text: &str) -> Option<HostGrant> {
 impl fmt::Display for HostGrant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let prefix = match self.scheme {
-            Scheme::Https => "",
-            Scheme::Http => "http://",
+            UrlScheme::Https => "",
+            UrlScheme::Http => "http://",
         };
         write!(f, "{prefix}{}:{}", self.host, self.port)
     }
 }
 
 impl FromStr for HostGrant {
-    type Err = Refused;
+    type Err = InvalidValue;
 
-    fn from_str(text: &str) -> Result<Self, Refused> {
+    fn from_str(text: &str) -> Result<Self, InvalidValue> {
         Self::parse(text)
     }
 }
@@ -185,7 +185,7 @@ impl<'de> Deserialize<'de> for HostGrant {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
-    use super::{HostGrant, Scheme};
+    use super::{HostGrant, UrlScheme};
 
     #[test]
     fn exact_hosts_are_read_and_written_alike() {
@@ -203,7 +203,7 @@ mod tests {
             assert_eq!(HostGrant::parse(shown).unwrap(), grant);
         }
         let grant = HostGrant::parse("http://localhost:8080").unwrap();
-        assert_eq!((grant.scheme(), grant.host(), grant.port()), (Scheme::Http, "localhost", 8080));
+        assert_eq!((grant.scheme(), grant.host(), grant.port()), (UrlScheme::Http, "localhost", 8080));
     }
 
     #[test]

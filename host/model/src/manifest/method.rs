@@ -1,6 +1,6 @@
 //! The methods of HTTP: the ones that every connector may send, and the ones that a manifest adds.
 
-use cofferdam_core::document::{Located, Refused, quoted};
+use cofferdam_core::document::{InvalidValue, SpannedItem, quoted};
 use http::Method;
 
 /// The methods that every connector may send, in the order in which they are shown.
@@ -22,24 +22,24 @@ pub fn is_method_name(text: &str) -> bool {
 }
 
 /// Reads one entry of `methods`; `before` are the entries above it.
-pub(super) fn extra_method(text: &Located<'_, &str>, before: &[Method]) -> Option<Method> {
+pub(super) fn extra_method(text: &SpannedItem<'_, &str>, before: &[Method]) -> Option<Method> {
     let method = text.parse(|text| read(text))?;
     if before.contains(&method) {
         let message = format!("\"{method}\" stands in the list twice");
-        text.refuse(Refused::new(message, "remove one of the two"));
+        text.refuse(InvalidValue::new(message, "remove one of the two"));
         return None;
     }
     Some(method)
 }
 
-fn read(text: &str) -> Result<Method, Refused> {
+fn read(text: &str) -> Result<Method, InvalidValue> {
     if is_forbidden_method(text) {
         let message = format!("{} is a method that no connector may send", quoted(text));
-        return Err(Refused::new(message, "remove it"));
+        return Err(InvalidValue::new(message, "remove it"));
     }
     if EVERYONES_METHODS.contains(&text) {
         let message = format!("every connector may send {text}");
-        return Err(Refused::new(message, "remove it; the list is for other methods"));
+        return Err(InvalidValue::new(message, "remove it; the list is for other methods"));
     }
     let method = Method::from_bytes(text.as_bytes()).ok().filter(|_| is_method_name(text));
     method.ok_or_else(|| {
@@ -50,6 +50,6 @@ fn read(text: &str) -> Result<Method, Refused> {
             false if is_method_name(&upper) => format!("write it as \"{upper}\""),
             false => format!("write up to {MAX_CHARS} upper-case letters and `-`, like \"PROPFIND\""),
         };
-        Refused::new(message, fix)
+        InvalidValue::new(message, fix)
     })
 }

@@ -1,7 +1,7 @@
-//! The manifest: what a connector is called, what it asks for, and what its operations do.
+//! The manifest: a connector's name, its requested access, and its operations.
 //!
-//! Pure text in, checked values out: a [`Manifest`] that exists is complete and allowed by the grammar;
-//! whether this host grants what it asks for is decided elsewhere.
+//! It converts text to checked values without side effects: a [`Manifest`] that exists is complete and valid
+//! by the grammar; the host's decision on its requests is made elsewhere.
 
 mod credential;
 mod effect;
@@ -18,18 +18,18 @@ use cofferdam_core::failure::RepeatRule;
 use cofferdam_core::limits::LimitRequest;
 
 pub use cofferdam_core::document::{
-    DocumentError as ManifestError, Problem, Refused as GrantError, Refused as NameError,
+    Diagnostic, DocumentError as ManifestError, InvalidValue as GrantError, InvalidValue as NameError,
 };
 pub use credential::{CredentialGrant, CredentialKind};
-pub use effect::Effect;
-pub use grant::{HostGrant, Scheme};
-pub use idempotency::Idempotency;
+pub use effect::OperationEffect;
+pub use grant::{HostGrant, UrlScheme};
+pub use idempotency::DeclaredIdempotency;
 pub use method::EVERYONES_METHODS;
 pub use method::{is_forbidden_method, is_method_name};
 pub use name::ConnectorName;
 pub(crate) use name::check_owner;
 pub use parse::exact_version;
-pub use placement::Placement;
+pub use placement::CredentialPlacement;
 
 /// A connector's manifest (`connector.toml`), checked.
 #[derive(Debug, Clone)]
@@ -40,7 +40,7 @@ pub struct Manifest {
     publisher: Option<String>,
     idempotent_by_default: bool,
     idempotent: BTreeMap<String, bool>,
-    effects: effect::Effects,
+    effects: effect::DeclaredEffects,
     hosts: Vec<HostGrant>,
     methods: Vec<http::Method>,
     credentials: Vec<CredentialGrant>,
@@ -70,54 +70,56 @@ impl Manifest {
         &self.version
     }
 
-    /// What the connector does, in one line.
+    /// Returns the connector's description, in one line.
     #[must_use]
     pub fn description(&self) -> Option<&str> {
         self.description.as_deref()
     }
 
-    /// Who says to have made it. A claim: the signature says who really did.
+    /// Returns the claimed publisher. It is only a claim: the signature identifies the actual one.
     #[must_use]
     pub fn publisher(&self) -> Option<&str> {
         self.publisher.as_deref()
     }
 
-    /// Whether the manifest declares that `operation` may be run again after a failure that leaves open whether it took
-    /// effect. A default of `idempotent` declares nothing of a single operation.
+    /// Returns the manifest's declaration whether `operation` may be run again after a failure that leaves
+    /// its effect open. A default of `idempotent` declares nothing about a single operation.
     #[must_use]
-    pub fn idempotency(&self, operation: &str) -> Idempotency {
+    pub fn idempotency(&self, operation: &str) -> DeclaredIdempotency {
         match (self.idempotent.get(operation), self.idempotent_by_default) {
-            (Some(true), _) => Idempotency::Declared,
-            (None, true) => Idempotency::Undeclared,
-            (Some(false), _) | (None, false) => Idempotency::NotIdempotent,
+            (Some(true), _) => DeclaredIdempotency::Declared,
+            (None, true) => DeclaredIdempotency::Undeclared,
+            (Some(false), _) | (None, false) => DeclaredIdempotency::NotIdempotent,
         }
     }
 
-    /// Whether the host may repeat `operation`.
+    /// Returns the rule for repeating `operation`.
     #[must_use]
     pub fn repeat_rule(&self, operation: &str) -> RepeatRule {
         match self.idempotency(operation) {
-            Idempotency::NotIdempotent => RepeatRule::Never,
-            Idempotency::Declared => RepeatRule::Always,
+            DeclaredIdempotency::NotIdempotent => RepeatRule::Never,
+            DeclaredIdempotency::Declared => RepeatRule::Always,
             // It can send nothing that changes anything.
-            Idempotency::Undeclared if self.known_effect(operation) == Some(Effect::ReadOnly) => {
+            DeclaredIdempotency::Undeclared
+                if self.known_effect(operation) == Some(OperationEffect::ReadOnly) =>
+            {
                 RepeatRule::Always
             }
-            Idempotency::Undeclared => RepeatRule::UnlessUnkeyed,
+            DeclaredIdempotency::Undeclared => RepeatRule::UnlessUnkeyed,
         }
     }
 
-    /// What `operation` does to its service, where the manifest says it.
+    /// Returns the declared effect of `operation` on its service, if there is one.
     #[must_use]
-    pub fn effect(&self, operation: &str) -> Option<Effect> {
-        self.effects.of(operation)
+    pub fn effect(&self, operation: &str) -> Option<OperationEffect> {
+        self.effects.get(operation)
     }
 
-    /// What is known of what `operation` does: what the manifest says and, where it says nothing of an operation that
-    /// reaches no host, that it changes nothing, for it can only compute.
+    /// Returns the known effect of `operation`: the declared one or, without a declaration, read-only if it
+    /// reaches no host, for it can only compute.
     #[must_use]
-    pub fn known_effect(&self, operation: &str) -> Option<Effect> {
-        self.effect(operation).or_else(|| self.hosts.is_empty().then_some(Effect::ReadOnly))
+    pub fn known_effect(&self, operation: &str) -> Option<OperationEffect> {
+        self.effect(operation).or_else(|| self.hosts.is_empty().then_some(OperationEffect::ReadOnly))
     }
 
     /// The operations that the manifest names, each once; each must exist in the component.
@@ -126,7 +128,7 @@ impl Manifest {
         named.into_iter().map(String::as_str)
     }
 
-    /// The hosts that the connector asks to reach; none unless named.
+    /// Returns the hosts that the connector requests; none unless named.
     #[must_use]
     pub fn hosts(&self) -> &[HostGrant] {
         &self.hosts
@@ -144,19 +146,19 @@ impl Manifest {
         &self.credentials
     }
 
-    /// The interfaces that the connector asks to import, with or without a version.
+    /// Returns the interfaces that the connector requests to import, with or without a version.
     #[must_use]
     pub fn imports(&self) -> &[String] {
         &self.imports
     }
 
-    /// The limits that the connector asks for. Ceilings are the host's to hold against them.
+    /// Returns the limits that the connector requests. The host checks them against its ceilings.
     #[must_use]
     pub fn limits(&self) -> &LimitRequest {
         &self.limits
     }
 
-    /// The line, from 1, on which a key stands, by its path: `["limits", "memory"]`.
+    /// Returns the line, from 1, of a key, by its path: `["limits", "memory"]`.
     #[must_use]
     pub fn line_of(&self, path: &[&str]) -> Option<usize> {
         cofferdam_core::document::line_of(&self.text, path)

@@ -4,11 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use cofferdam_core::document::{Refused, quoted_ascii};
+use cofferdam_core::document::{InvalidValue, quoted_ascii};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The schemes a name may have. None is ever fetched from because of its name.
+/// The schemes a name may have. A name is never used to fetch anything.
 const SCHEMES: [&str; 4] = ["github", "gitlab", "hub", "local"];
 
 /// Longest name, in bytes.
@@ -28,7 +28,7 @@ impl ConnectorName {
     ///
     /// # Errors
     /// Anything outside the grammar, with the nearest spelling inside it where there is one.
-    pub fn parse(text: &str) -> Result<Self, Refused> {
+    pub fn parse(text: &str) -> Result<Self, InvalidValue> {
         match check(text) {
             Ok(()) => Ok(Self(text.into())),
             Err(reason) => {
@@ -37,20 +37,20 @@ impl ConnectorName {
                     Some(name) => format!("write it as {name}"),
                     None => FORM.to_owned(),
                 };
-                Err(Refused::new(message, fix))
+                Err(InvalidValue::new(message, fix))
             }
         }
     }
 
-    /// Reads the name of what is meant whatever its version.
+    /// Reads a name without a version.
     ///
     /// # Errors
     /// A name with a version, or anything outside the grammar.
-    pub fn unversioned(text: &str) -> Result<Self, Refused> {
+    pub fn unversioned(text: &str) -> Result<Self, InvalidValue> {
         match text.split_once('@') {
             Some((bare, _)) if Self::parse(bare).is_ok() => {
                 let message = format!("{} names a version", quoted_ascii(text));
-                Err(Refused::new(message, format!("write \"{bare}\": it holds for every version")))
+                Err(InvalidValue::new(message, format!("write \"{bare}\": it holds for every version")))
             }
             _ => Self::parse(text),
         }
@@ -86,7 +86,7 @@ impl Serialize for ConnectorName {
     }
 }
 
-/// Checks `<scheme>` and `<owner>` as they stand in names and key scopes.
+/// Checks `<scheme>` and `<owner>` as written in names and key scopes.
 pub(crate) fn check_owner(scheme: &str, owner: &str) -> Result<(), String> {
     if !SCHEMES.contains(&scheme) {
         return Err(format!("its scheme is not one of {}", SCHEMES.join(", ")));
@@ -143,9 +143,9 @@ impl fmt::Display for ConnectorName {
 }
 
 impl FromStr for ConnectorName {
-    type Err = Refused;
+    type Err = InvalidValue;
 
-    fn from_str(text: &str) -> Result<Self, Refused> {
+    fn from_str(text: &str) -> Result<Self, InvalidValue> {
         Self::parse(text)
     }
 }

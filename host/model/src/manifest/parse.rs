@@ -1,13 +1,13 @@
-//! Takes the manifest's document apart: which keys there are, what they may hold, and the defaults.
+//! The parser of the manifest's document: its keys, their values, and the defaults.
 
 use std::collections::BTreeMap;
 
-use cofferdam_core::document::{Located, Refused, Table, quoted};
-use cofferdam_core::failure::safe_line;
+use cofferdam_core::document::{DocumentTable, InvalidValue, SpannedItem, quoted};
+use cofferdam_core::failure::sanitize_line;
 use cofferdam_core::limits::{LimitError, LimitRequest};
 
 use super::credential::credential;
-use super::effect::Effects;
+use super::effect::DeclaredEffects;
 use super::method::extra_method;
 use super::{ConnectorName, HostGrant, Manifest};
 
@@ -15,18 +15,18 @@ use super::{ConnectorName, HostGrant, Manifest};
 const MAX_ENTRIES: usize = 256;
 
 /// Reads the whole document.
-pub(super) fn manifest(root: &Table<'_>, text: &str) -> Option<Manifest> {
-    root.only(&["connector", "capabilities", "limits"]);
+pub(super) fn manifest(root: &DocumentTable<'_>, text: &str) -> Option<Manifest> {
+    root.reject_unknown_keys(&["connector", "capabilities", "limits"]);
     if !root.has("connector") {
         root.missing("connector", "[connector] with name and version");
     }
     let connector = root.table("connector");
     let capabilities = root.table("capabilities");
     let limits = root.table("limits").map_or(Some(LimitRequest::default()), |table| limits(&table));
-    let capabilities = capabilities.map(|table| Capabilities::read(&table)).unwrap_or_default();
+    let capabilities = capabilities.map(|table| CapabilityTable::read(&table)).unwrap_or_default();
 
     let connector = connector?;
-    connector.only(&["name", "version", "description", "publisher", "idempotency", "effects"]);
+    connector.reject_unknown_keys(&["name", "version", "description", "publisher", "idempotency", "effects"]);
     let name = connector.required_text("name", "name = \"github://acme/slack\"");
     let name = name.and_then(|text| text.parse(|text| ConnectorName::parse(text)));
     let version = connector.required_text("version", "version = \"1.2.0\"");
@@ -37,7 +37,7 @@ pub(super) fn manifest(root: &Table<'_>, text: &str) -> Option<Manifest> {
         connector.table("idempotency").map_or_else(Default::default, |table| idempotency(&table));
     let idempotent_by_default = default.unwrap_or(true);
     let effects = connector.table("effects");
-    let effects = effects.map(|table| Effects::read(&table, idempotent_by_default, &idempotent));
+    let effects = effects.map(|table| DeclaredEffects::read(&table, idempotent_by_default, &idempotent));
     Some(Manifest {
         name: name?,
         version: version?,
@@ -56,19 +56,19 @@ pub(super) fn manifest(root: &Table<'_>, text: &str) -> Option<Manifest> {
 }
 
 #[derive(Default)]
-struct Capabilities {
+struct CapabilityTable {
     hosts: Vec<HostGrant>,
     methods: Vec<http::Method>,
     credentials: Vec<super::CredentialGrant>,
     imports: Vec<String>,
 }
 
-impl Capabilities {
-    fn read(table: &Table<'_>) -> Self {
-        table.only(&["network", "credential", "runtime"]);
+impl CapabilityTable {
+    fn read(table: &DocumentTable<'_>) -> Self {
+        table.reject_unknown_keys(&["network", "credential", "runtime"]);
         let mut read = Self::default();
         if let Some(network) = table.table("network") {
-            network.only(&["hosts", "methods"]);
+            network.reject_unknown_keys(&["hosts", "methods"]);
             for text in bounded(network.texts("hosts")) {
                 read.hosts.extend(exact_host(&text, &read.hosts));
             }
@@ -78,7 +78,7 @@ impl Capabilities {
         }
         let tables = table.tables("credential");
         if let Some(first_beyond) = tables.get(MAX_ENTRIES) {
-            first_beyond.here().refuse(too_many(tables.len(), "[[capabilities.credential]]"));
+            first_beyond.location().refuse(too_many(tables.len(), "[[capabilities.credential]]"));
         }
         for table in tables.iter().take(MAX_ENTRIES) {
             let Some(new) = credential(table, &read.hosts) else { continue };
@@ -87,16 +87,16 @@ impl Capabilities {
             if read.credentials.iter().any(twin) {
                 let message =
                     format!("a credential {}/{} stands above already", new.kind().name(), new.service());
-                table.here().refuse(Refused::new(message, "keep one of the two"));
+                table.location().refuse(InvalidValue::new(message, "keep one of the two"));
             } else if let Some(clash) = read.credentials.iter().find_map(|old| new.clash(old)) {
                 let fix = "give the two different places (header or query), or different hosts";
-                table.here().refuse(Refused::new(clash, fix));
+                table.location().refuse(InvalidValue::new(clash, fix));
             } else {
                 read.credentials.push(new);
             }
         }
         if let Some(runtime) = table.table("runtime") {
-            runtime.only(&["imports"]);
+            runtime.reject_unknown_keys(&["imports"]);
             for text in bounded(runtime.texts("imports")) {
                 let Some(import) = text.parse(|text| interface(text)) else { continue };
                 if read.imports.contains(&import) {
@@ -111,7 +111,7 @@ impl Capabilities {
 }
 
 /// The host in `text`, reported where it is none or one of `before`.
-pub(super) fn exact_host(text: &Located<'_, &str>, before: &[HostGrant]) -> Option<HostGrant> {
+pub(super) fn exact_host(text: &SpannedItem<'_, &str>, before: &[HostGrant]) -> Option<HostGrant> {
     let host = text.parse(|text| HostGrant::parse(text))?;
     if before.contains(&host) {
         text.refuse(twice(&host.to_string()));
@@ -120,15 +120,15 @@ pub(super) fn exact_host(text: &Located<'_, &str>, before: &[HostGrant]) -> Opti
     Some(host)
 }
 
-fn twice(entry: &str) -> Refused {
-    Refused::new(format!("\"{entry}\" stands in the list twice"), "remove one of the two")
+fn twice(entry: &str) -> InvalidValue {
+    InvalidValue::new(format!("\"{entry}\" stands in the list twice"), "remove one of the two")
 }
 
-fn too_many(entries: usize, what: &str) -> Refused {
-    Refused::new(format!("{what} has {entries} entries, more than {MAX_ENTRIES}"), "shorten it")
+fn too_many(entries: usize, what: &str) -> InvalidValue {
+    InvalidValue::new(format!("{what} has {entries} entries, more than {MAX_ENTRIES}"), "shorten it")
 }
 
-fn bounded<'a>(texts: Vec<Located<'a, &'a str>>) -> Vec<Located<'a, &'a str>> {
+fn bounded<'a>(texts: Vec<SpannedItem<'a, &'a str>>) -> Vec<SpannedItem<'a, &'a str>> {
     if let Some(first_beyond) = texts.get(MAX_ENTRIES) {
         first_beyond.refuse(too_many(texts.len(), "the list"));
     }
@@ -136,9 +136,9 @@ fn bounded<'a>(texts: Vec<Located<'a, &'a str>>) -> Vec<Located<'a, &'a str>> {
 }
 
 /// Reads a version that is written in full.
-pub fn exact_version(text: &str) -> Result<semver::Version, Refused> {
+pub fn exact_version(text: &str) -> Result<semver::Version, InvalidValue> {
     let refused = |reason: &str, fix: String| {
-        Refused::new(format!("{} is not an exact version{reason}", quoted(text)), fix)
+        InvalidValue::new(format!("{} is not an exact version{reason}", quoted(text)), fix)
     };
     let example = || "write it like \"1.2.0\"".to_owned();
     if text.len() > 64 {
@@ -151,7 +151,7 @@ pub fn exact_version(text: &str) -> Result<semver::Version, Refused> {
         return Err(refused("", near.map_or_else(example, |near| format!("write it like \"{near}\""))));
     };
     if !version.build.is_empty() {
-        // 1.0.0+a and 1.0.0+b would be two releases of which neither is newer.
+        // Neither of the releases 1.0.0+a and 1.0.0+b would be newer.
         let bare = semver::Version { build: semver::BuildMetadata::EMPTY, ..version };
         return Err(refused(" (no build metadata)", format!("write it as \"{bare}\"")));
     }
@@ -159,23 +159,23 @@ pub fn exact_version(text: &str) -> Result<semver::Version, Refused> {
 }
 
 /// One line of readable text of at most `max` characters.
-fn line(table: &Table<'_>, key: &str, max: usize) -> Option<String> {
+fn line(table: &DocumentTable<'_>, key: &str, max: usize) -> Option<String> {
     let text = table.text(key)?;
     text.parse(|text| {
-        if !text.is_empty() && safe_line(text, max) == **text {
+        if !text.is_empty() && sanitize_line(text, max) == **text {
             return Ok((*text).to_owned());
         }
         let message = "this is not one line of readable text";
-        Err(Refused::new(message, format!("write 1 to {max} characters without control characters")))
+        Err(InvalidValue::new(message, format!("write 1 to {max} characters without control characters")))
     })
 }
 
 /// The default, and what single operations say.
-fn idempotency(table: &Table<'_>) -> (Option<bool>, BTreeMap<String, bool>) {
-    table.only(&["default", "operations"]);
+fn idempotency(table: &DocumentTable<'_>) -> (Option<bool>, BTreeMap<String, bool>) {
+    table.reject_unknown_keys(&["default", "operations"]);
     let default = table.text("default").and_then(|text| text.parse(|text| idempotency_word(text)));
     let mut operations = BTreeMap::new();
-    for (name, word) in table.table("operations").iter().flat_map(Table::each_text) {
+    for (name, word) in table.table("operations").iter().flat_map(DocumentTable::each_text) {
         let name = name.parse(|name| operation_name(name));
         let word = word.parse(|word| idempotency_word(word));
         operations.extend(name.zip(word));
@@ -183,19 +183,19 @@ fn idempotency(table: &Table<'_>) -> (Option<bool>, BTreeMap<String, bool>) {
     (default, operations)
 }
 
-fn idempotency_word(word: &str) -> Result<bool, Refused> {
+fn idempotency_word(word: &str) -> Result<bool, InvalidValue> {
     match word {
         "idempotent" => Ok(true),
         "not_idempotent" => Ok(false),
         other => {
             let message = format!("{} says nothing about idempotency", quoted(other));
-            Err(Refused::new(message, "write \"idempotent\" or \"not_idempotent\""))
+            Err(InvalidValue::new(message, "write \"idempotent\" or \"not_idempotent\""))
         }
     }
 }
 
 /// The name of an operation, as callers write it.
-pub(super) fn operation_name(name: &str) -> Result<String, Refused> {
+pub(super) fn operation_name(name: &str) -> Result<String, InvalidValue> {
     let valid = |name: &str| {
         name.bytes().next().is_some_and(|b| b.is_ascii_lowercase())
             && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
@@ -205,14 +205,14 @@ pub(super) fn operation_name(name: &str) -> Result<String, Refused> {
     }
     let snake = name.to_ascii_lowercase().replace('-', "_");
     let example = if valid(&snake) { snake.as_str() } else { "post_message" };
-    Err(Refused::new(
+    Err(InvalidValue::new(
         format!("{} is not an operation's name", quoted(name)),
-        format!("write it like {}", safe_line(example, 80)),
+        format!("write it like {}", sanitize_line(example, 80)),
     ))
 }
 
 /// A WIT interface name, `namespace:package/interface` with or without `@version`.
-fn interface(text: &str) -> Result<String, Refused> {
+fn interface(text: &str) -> Result<String, InvalidValue> {
     let (path, version) = text.split_once('@').map_or((text, None), |(path, version)| (path, Some(version)));
     let kebab = |word: &str| {
         word.split('-').all(|part| {
@@ -223,7 +223,7 @@ fn interface(text: &str) -> Result<String, Refused> {
     let named = parts.is_some_and(|(namespace, (package, interface))| {
         kebab(namespace) && kebab(package) && kebab(interface)
     });
-    // Major and minor alone are how a family of compatible versions is written.
+    // Major and minor alone denote a family of compatible versions.
     let versioned = version.is_none_or(|version| {
         version.parse::<semver::Version>().is_ok()
             || format!("{version}.0").parse::<semver::Version>().is_ok()
@@ -232,12 +232,12 @@ fn interface(text: &str) -> Result<String, Refused> {
         return Ok(text.to_owned());
     }
     let message = format!("{} is not the name of a WIT interface", quoted(text));
-    Err(Refused::new(message, "write it like \"wasi:http/outgoing-handler\", with or without @version"))
+    Err(InvalidValue::new(message, "write it like \"wasi:http/outgoing-handler\", with or without @version"))
 }
 
-fn limits(table: &Table<'_>) -> Option<LimitRequest> {
-    table.only(&["memory", "wall_time", "fuel"]);
-    let fuel = table.whole("fuel");
+fn limits(table: &DocumentTable<'_>) -> Option<LimitRequest> {
+    table.reject_unknown_keys(&["memory", "wall_time", "fuel"]);
+    let fuel = table.integer("fuel");
     let wall = table.text("wall_time");
     let memory = table.text("memory");
     let fuel_ok = fuel.as_ref().is_none_or(|fuel| {
@@ -255,13 +255,13 @@ fn limits(table: &Table<'_>) -> Option<LimitRequest> {
     LimitRequest::parse(fuel.map(|it| it.value), wall.map(|it| it.value), memory.map(|it| it.value)).ok()
 }
 
-fn amount(error: LimitError) -> Refused {
+fn amount(error: LimitError) -> InvalidValue {
     match error {
         LimitError::Malformed { text, form, .. } => {
-            Refused::new(format!("{} is not an amount", quoted(&text)), format!("write {form}"))
+            InvalidValue::new(format!("{} is not an amount", quoted(&text)), format!("write {form}"))
         }
         LimitError::AboveCeiling { asked, ceiling, .. } => {
-            Refused::new(format!("{asked} is above the ceiling of {ceiling}"), "ask for that or less")
+            InvalidValue::new(format!("{asked} is above the ceiling of {ceiling}"), "ask for that or less")
         }
     }
 }

@@ -1,15 +1,16 @@
-//! Where a credential stands in a request: what the manifest may say of it, and who would write the same place.
+//! The placement of a credential in a request: the manifest's options, and the conflicts between credentials
+//! in the same place.
 
-use cofferdam_core::document::{Refused, Table, quoted};
+use cofferdam_core::document::{DocumentTable, InvalidValue, quoted};
 use http::HeaderName;
 use http::header::AUTHORIZATION;
 
 use super::credential::CredentialKind;
 
-/// Where the `{key}` goes in a header's format.
+/// The place of the key in a header's format.
 const KEY: &str = "{key}";
 
-/// What a signature of AWS is made of, beside `Authorization`.
+/// The headers of an AWS signature, in addition to `Authorization`.
 static SIGNATURE_HEADERS: [HeaderName; 4] = [
     AUTHORIZATION,
     HeaderName::from_static("x-amz-date"),
@@ -17,9 +18,9 @@ static SIGNATURE_HEADERS: [HeaderName; 4] = [
     HeaderName::from_static("x-amz-security-token"),
 ];
 
-/// Where a credential stands in a request.
+/// The placement of a credential in a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Placement {
+pub enum CredentialPlacement {
     /// In a header.
     Header {
         /// Which one.
@@ -34,11 +35,11 @@ pub enum Placement {
     },
     /// As a signature of the request, in the headers that AWS has for it.
     Signature,
-    /// Where the guest puts its handle.
+    /// At the guest's handle.
     Handle,
 }
 
-impl Placement {
+impl CredentialPlacement {
     /// The headers that the host writes for it: no guest of this connector may set them.
     #[must_use]
     pub fn headers(&self) -> &[HeaderName] {
@@ -74,7 +75,7 @@ impl Placement {
     }
 }
 
-impl std::fmt::Display for Placement {
+impl std::fmt::Display for CredentialPlacement {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Header { name, .. } => write!(f, "header {name}"),
@@ -91,43 +92,44 @@ fn one_field(one: &HeaderName, other: &HeaderName) -> bool {
 }
 
 /// Reads where a credential of `kind` goes; none where that is refused.
-pub(super) fn placement(table: &Table<'_>, kind: CredentialKind) -> Option<Placement> {
+pub(super) fn placement(table: &DocumentTable<'_>, kind: CredentialKind) -> Option<CredentialPlacement> {
     let chosen = kind == CredentialKind::ApiKey;
     for key in ["header", "format", "query"] {
         if let (false, Some(text)) = (chosen, table.text(key)) {
             let message = format!("a {} credential has its own place", kind.name());
-            text.refuse(Refused::new(message, format!("remove {key}")));
+            text.refuse(InvalidValue::new(message, format!("remove {key}")));
         }
     }
-    let bearer = || Placement::Header { name: AUTHORIZATION, format: "Bearer {key}".into() };
+    let bearer = || CredentialPlacement::Header { name: AUTHORIZATION, format: "Bearer {key}".into() };
     match kind {
         CredentialKind::ApiKey => {}
         CredentialKind::Bearer | CredentialKind::Oauth2 => return Some(bearer()),
         CredentialKind::Basic => {
-            return Some(Placement::Header { name: AUTHORIZATION, format: "Basic {key}".into() });
+            return Some(CredentialPlacement::Header { name: AUTHORIZATION, format: "Basic {key}".into() });
         }
-        CredentialKind::AwsSigv4 => return Some(Placement::Signature),
-        CredentialKind::SessionToken => return Some(Placement::Handle),
+        CredentialKind::AwsSigv4 => return Some(CredentialPlacement::Signature),
+        CredentialKind::SessionToken => return Some(CredentialPlacement::Handle),
     }
     let (header, format) = (table.text("header"), table.text("format"));
     if let Some(query) = table.text("query") {
         for (key, text) in [("header", &header), ("format", &format)] {
             if let Some(text) = text {
                 let message = "a key that goes into the query stands in no header";
-                text.refuse(Refused::new(message, format!("remove {key}, or query")));
+                text.refuse(InvalidValue::new(message, format!("remove {key}, or query")));
             }
         }
-        return Some(Placement::Query { name: query.parse(|text| parameter_name(text))? });
+        return Some(CredentialPlacement::Query { name: query.parse(|text| parameter_name(text))? });
     }
     let name = header.map_or(Some(AUTHORIZATION), |text| text.parse(|text| header_name(text)));
     let format =
         format.map_or_else(|| Some("Bearer {key}".into()), |text| text.parse(|text| header_format(text)));
-    Some(Placement::Header { name: name?, format: format? })
+    Some(CredentialPlacement::Header { name: name?, format: format? })
 }
 
 /// Header fields that belong to the connection or to the host, not to a credential.
 ///
-/// Nor those that ask for a coded or partial answer: what is coded cannot be searched for the secret.
+/// Fields that request an encoded or partial answer are excluded too: an encoded answer cannot be searched
+/// for the secret.
 const RESERVED: [&str; 27] = [
     "a-im",
     "cf-connecting-ip",
@@ -158,45 +160,45 @@ const RESERVED: [&str; 27] = [
     "expect",
 ];
 
-fn header_name(text: &str) -> Result<HeaderName, Refused> {
+fn header_name(text: &str) -> Result<HeaderName, InvalidValue> {
     let name = HeaderName::from_bytes(text.as_bytes());
     let Some(name) = name.ok().filter(|_| text.len() <= 64) else {
         let message = format!("{} is not a header name", quoted(text));
-        return Err(Refused::new(message, "write a name like \"Authorization\" or \"X-Api-Key\""));
+        return Err(InvalidValue::new(message, "write a name like \"Authorization\" or \"X-Api-Key\""));
     };
     // Some servers read `_` as `-`.
     let read = name.as_str().replace('_', "-");
     let prefixed = ["proxy-", "x-forwarded-"].iter().any(|prefix| read.starts_with(prefix));
     if prefixed || RESERVED.contains(&read.as_str()) {
         let message = format!("{} is a header that no credential may use", quoted(text));
-        return Err(Refused::new(message, "write a name like \"Authorization\" or \"X-Api-Key\""));
+        return Err(InvalidValue::new(message, "write a name like \"Authorization\" or \"X-Api-Key\""));
     }
     Ok(name)
 }
 
-fn header_format(text: &str) -> Result<String, Refused> {
+fn header_format(text: &str) -> Result<String, InvalidValue> {
     let visible = text.bytes().all(|b| (b' '..=b'~').contains(&b));
     let without = text.replacen(KEY, "", 1);
     if visible && text.len() <= 200 && without.len() < text.len() && !without.contains(['{', '}']) {
         return Ok(text.to_owned());
     }
     let message = format!("{} is not a header format", quoted(text));
-    Err(Refused::new(message, "write one line of ASCII with {key} in it once, like \"Bearer {key}\""))
+    Err(InvalidValue::new(message, "write one line of ASCII with {key} in it once, like \"Bearer {key}\""))
 }
 
-fn parameter_name(text: &str) -> Result<String, Refused> {
+fn parameter_name(text: &str) -> Result<String, InvalidValue> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
     if (1..=64).contains(&text.len()) && text.bytes().all(plain) {
         return Ok(text.to_owned());
     }
     let message = format!("{} is not the name of a query parameter", quoted(text));
-    Err(Refused::new(message, "write up to 64 letters, digits, `-`, `.`, `_` and `~`, like \"api_key\""))
+    Err(InvalidValue::new(message, "write up to 64 letters, digits, `-`, `.`, `_` and `~`, like \"api_key\""))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
-    use super::Placement;
+    use super::CredentialPlacement;
     use crate::manifest::Manifest;
 
     const HEAD: &str = "[connector]\nname = \"github://acme/x\"\nversion = \"1.0.0\"\n\
@@ -216,11 +218,11 @@ mod tests {
     fn each_kind_has_its_place_and_its_own_keys() {
         let manifest = with(&one("api_key", "x", "a.example:443", "query = \"api_key\"\noptional = true"));
         let grant = manifest.unwrap().credentials()[0].clone();
-        assert_eq!(grant.placement(), &Placement::Query { name: "api_key".into() });
+        assert_eq!(grant.placement(), &CredentialPlacement::Query { name: "api_key".into() });
         assert!(grant.optional());
         let manifest = with(&one("aws_sigv4", "bucket", "a.example:443", "aws_service = \"s3\"")).unwrap();
         let grant = &manifest.credentials()[0];
-        assert_eq!((grant.placement(), grant.signing_name()), (&Placement::Signature, "s3"));
+        assert_eq!((grant.placement(), grant.signing_name()), (&CredentialPlacement::Signature, "s3"));
         for (kind, line, says) in [
             ("bearer", "query = \"k\"", "line 10: remove query"),
             ("api_key", "query = \"k\"\nheader = \"X-Key\"", "11: remove header, or query"),

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use cofferdam_core::failure::RepeatRule;
 
-use super::{CredentialKind, Effect, Idempotency, Manifest, ManifestError, Placement};
+use super::{
+    CredentialKind, CredentialPlacement, DeclaredIdempotency, Manifest, ManifestError, OperationEffect,
+};
 
 /// The example of the documentation.
 pub(super) const GOOD: &str = r#"[connector]
@@ -57,7 +59,8 @@ fn the_documented_example_says_what_it_says() {
     assert_eq!(manifest.limits().fuel(), Some(30_000_000_000));
     let credential = &manifest.credentials()[0];
     assert_eq!((credential.kind(), credential.service()), (CredentialKind::ApiKey, "slack"));
-    let bearer = Placement::Header { name: http::header::AUTHORIZATION, format: "Bearer {key}".into() };
+    let bearer =
+        CredentialPlacement::Header { name: http::header::AUTHORIZATION, format: "Bearer {key}".into() };
     assert_eq!((credential.placement(), credential.optional()), (&bearer, false));
     assert_eq!(credential.hosts(), manifest.hosts());
     assert_eq!(manifest.text(), GOOD);
@@ -66,7 +69,7 @@ fn the_documented_example_says_what_it_says() {
 
 #[test]
 fn a23_a25_only_a_name_declares_an_operation_idempotent() {
-    use Idempotency::{Declared, NotIdempotent, Undeclared};
+    use DeclaredIdempotency::{Declared, NotIdempotent, Undeclared};
     let small = "[connector]\nname = \"local://me/x\"\nversion = \"0.1.0\"\n";
     let manifest = Manifest::parse("x", small).unwrap();
     assert!(manifest.idempotency("anything") == Undeclared && manifest.operations_named().next().is_none());
@@ -105,21 +108,24 @@ fn small(more: &str) -> String {
 #[test]
 fn effects_are_known_where_they_are_declared_or_nothing_can_be_done() {
     let manifest = Manifest::parse("x", &small("")).unwrap();
-    assert_eq!((manifest.effect("get"), manifest.known_effect("get")), (None, Some(Effect::ReadOnly)));
+    assert_eq!(
+        (manifest.effect("get"), manifest.known_effect("get")),
+        (None, Some(OperationEffect::ReadOnly))
+    );
     let hosts = "[capabilities.network]\nhosts = [\"a.example:443\"]\n";
     let manifest = Manifest::parse("x", &small(hosts)).unwrap();
     assert_eq!((manifest.effect("get"), manifest.known_effect("get")), (None, None));
     let table = "[connector.effects.operations]\nget = \"read_only\"\nput = \"additive\"\n";
     let manifest = Manifest::parse("x", &small(&format!("{table}{hosts}"))).unwrap();
     let effects = ["get", "put", "other"].map(|op| manifest.known_effect(op));
-    assert_eq!(effects, [Some(Effect::ReadOnly), Some(Effect::Additive), None]);
+    assert_eq!(effects, [Some(OperationEffect::ReadOnly), Some(OperationEffect::Additive), None]);
     assert_eq!(manifest.operations_named().collect::<Vec<_>>(), ["get", "put"]);
-    // What is declared counts, also of what reaches nothing.
+    // A declaration counts even for an operation that reaches nothing.
     let table = "effects.default = \"destructive\"\neffects.operations.get = \"read_only\"\n\
                  idempotency.operations.get = \"idempotent\"\n";
     let manifest = Manifest::parse("x", &small(table)).unwrap();
     let effects = ["get", "put"].map(|op| manifest.known_effect(op));
-    assert_eq!(effects, [Some(Effect::ReadOnly), Some(Effect::Destructive)]);
+    assert_eq!(effects, [Some(OperationEffect::ReadOnly), Some(OperationEffect::Destructive)]);
     assert_eq!(manifest.operations_named().collect::<Vec<_>>(), ["get"], "once, though two tables name it");
 }
 
@@ -201,7 +207,7 @@ fn effects_that_are_none_or_contradict_are_refused_with_line_key_and_fix() {
     }
 }
 
-/// What is replaced in the good manifest, by what, and the line, the key and the fix that come of it.
+/// A text of the good manifest, its replacement, and the resulting line, key and fix.
 type Case = (&'static str, &'static str, usize, &'static str, &'static str);
 
 const CASES: &[Case] = &[
@@ -469,7 +475,7 @@ fn row_133_nothing_is_too_large_or_too_deep_to_refuse() {
         assert!(!error.problems().is_empty() && error.problems().len() <= 50, "{start}");
         assert!(error.to_string().len() < 100_000 && error.render(false).len() < 200_000, "{start}");
     }
-    // What people write is not too deep: brackets in comments and strings, dots in numbers and names.
+    // Realistic files are not too deep: brackets in comments and strings, dots in numbers and names.
     let chatty = format!("{GOOD}# {} {}\n", "[".repeat(100), ".".repeat(100));
     let chatty = chatty.replace("Post to Slack", "[[[[[[[[[[[[[[[[[[[[ ....................");
     assert!(Manifest::parse("x", &chatty).is_ok());

@@ -1,4 +1,4 @@
-//! Files that cost far more than they weigh, for the tests of the pre-scan and of the compile child.
+//! Files whose cost far exceeds their size, for the tests of the pre-scan and of the compile child.
 
 use wasm_encoder::{
     CodeSection, Component, ComponentSectionId, Function, FunctionSection, MemorySection, MemoryType, Module,
@@ -15,7 +15,8 @@ fn leb(mut value: u64, to: &mut Vec<u8>) {
     to.push(value as u8);
 }
 
-/// A type's index where it stands for a type: signed, and so a byte longer from 64 on.
+/// Writes a type's index in a position that also allows primitive types: signed, and so a byte longer from 64
+/// on.
 fn type_index(mut index: u32, to: &mut Vec<u8>) {
     while index >= 0x40 {
         to.push((index & 0x7f) as u8 | 0x80);
@@ -38,8 +39,8 @@ fn with_module(module: &Module) -> Vec<u8> {
     component.finish()
 }
 
-/// Components that each instantiate the one before `width` times, `levels` deep: a few hundred bytes
-/// that stand for `width` to the power of `levels` instances.
+/// Components that each instantiate the previous one `width` times, `levels` deep: a few hundred bytes that
+/// mean `width` to the power of `levels` instances.
 pub(crate) fn instances(levels: usize, width: usize) -> Vec<u8> {
     let mut component = HEADER.to_vec();
     component.extend(section(ComponentSectionId::CoreModule.into(), b"\0asm\x01\0\0\0"));
@@ -231,7 +232,7 @@ pub(crate) fn long_constant(terms: usize) -> Vec<u8> {
     wat::parse_str(format!("(component (core module (global i32 i32.const 1 {more})))")).unwrap_or_default()
 }
 
-/// A function of a type of a million parts, lifted `count` times: each time the type is flattened anew.
+/// A function of a type of a million parts, lifted `count` times: the type is flattened again each time.
 pub(crate) fn many_lifts(count: usize) -> Vec<u8> {
     let cases =
         |many: usize, of: &str| -> String { (0..many).map(|at| format!("(case \"c{at}\" {of})")).collect() };
@@ -251,8 +252,8 @@ pub(crate) fn many_lifts(count: usize) -> Vec<u8> {
     wat::parse_str(text).unwrap_or_default()
 }
 
-/// A component that one section instantiates `count` times with types of a hundred thousand parts, whose long names
-/// are compared one by one each time. No parser looks at the clock within a section.
+/// A component that one section instantiates `count` times with types of a hundred thousand parts, whose long
+/// names are compared one by one each time. No parser checks the clock within a section.
 pub(crate) fn many_comparisons(count: usize) -> Vec<u8> {
     const LEVELS: usize = 16;
     let fields = |of: &str| {

@@ -1,11 +1,11 @@
-//! How long the constant expressions of a core module are: each is computed at every instantiation, before the
+//! The length of a core module's constant expressions: each is computed at every instantiation, before the
 //! first unit of fuel is charged.
 
 use wasmparser::{ConstExpr, DataKind, ElementKind, Payload, Result, TableInit};
 
 /// Bytes of the longest constant expression in the section, 0 where it has none.
 ///
-/// The items of element segments are not looked at: each is one instruction, by its type.
+/// The items of element segments are not checked: each is one instruction, by its type.
 pub(super) fn longest(payload: &Payload<'_>) -> Result<u64> {
     let mut longest = 0;
     let mut note = |expression: &ConstExpr<'_>| {

@@ -1,19 +1,19 @@
-//! The connector contract as this host speaks it: its version, and the failure that every operation returns.
+//! The connector contract of this host: its version, and the failure that every operation returns.
 
 use std::sync::{Arc, LazyLock};
 
 use semver::Version;
 
 use super::error::{PackageError, printable};
-use super::shape::{Case, Field, Name, Shape};
+use super::shape::{ShapeCase, ShapeField, ValueShape, WitName};
 
-/// The version of the WIT package `cofferdam:connector` that this host speaks. Components made for any
+/// The version of the WIT package `cofferdam:connector` that this host supports. Components made for any
 /// 0.1.x are accepted: within it the types are frozen and functions are only added.
 pub const CONTRACT_VERSION: &str = "0.1.0";
 
 const PACKAGE: &str = "cofferdam:connector/";
 
-/// Refuses an import or export of the contract in a version that this host does not speak.
+/// Refuses an import or export of the contract in a version that this host does not support.
 pub(super) fn check_version(extern_name: &str) -> Result<(), PackageError> {
     if !extern_name.starts_with(PACKAGE) {
         return Ok(());
@@ -27,52 +27,52 @@ pub(super) fn check_version(extern_name: &str) -> Result<(), PackageError> {
     }
 }
 
-/// Whether `shape` is the contract's `failure`. Component types are compared by structure: an alias, or
-/// a definition of one's own with the same cases, is the same type.
-pub(super) fn is_failure(shape: &Shape) -> bool {
+/// Returns true if `shape` is the contract's `failure`. Component types are compared by structure: an alias,
+/// or another definition with the same cases, is the same type.
+pub(super) fn is_failure(shape: &ValueShape) -> bool {
     shape == failure()
 }
 
 /// `cofferdam:connector/types.{failure}`.
-pub fn failure() -> &'static Shape {
-    static FAILURE: LazyLock<Shape> = LazyLock::new(make_failure);
+pub fn failure() -> &'static ValueShape {
+    static FAILURE: LazyLock<ValueShape> = LazyLock::new(make_failure);
     &FAILURE
 }
 
-fn make_failure() -> Shape {
-    let text = || Shape::Option(Arc::new(Shape::String));
+fn make_failure() -> ValueShape {
+    let text = || ValueShape::Option(Arc::new(ValueShape::String));
     let phases = ["dns", "connect", "tls", "send", "response"];
-    let phase = Shape::Enum(phases.into_iter().map(Name::from_wit).collect());
+    let phase = ValueShape::Enum(phases.into_iter().map(WitName::from_wit).collect());
     variant([
         (
             "upstream",
             record([
-                ("status", Shape::Unsigned(16)),
+                ("status", ValueShape::Unsigned(16)),
                 ("code", text()),
-                ("retry-after-ms", Shape::Option(Arc::new(Shape::Unsigned(64)))),
+                ("retry-after-ms", ValueShape::Option(Arc::new(ValueShape::Unsigned(64)))),
                 ("detail", text()),
             ]),
         ),
-        ("network", record([("phase", Shape::Option(Arc::new(phase))), ("detail", text())])),
-        ("invalid-input", record([("field", text()), ("message", Shape::String), ("detail", text())])),
+        ("network", record([("phase", ValueShape::Option(Arc::new(phase))), ("detail", text())])),
+        ("invalid-input", record([("field", text()), ("message", ValueShape::String), ("detail", text())])),
         (
             "failed",
             record([
                 ("code", text()),
-                ("message", Shape::String),
-                ("transient", Shape::Bool),
+                ("message", ValueShape::String),
+                ("transient", ValueShape::Bool),
                 ("detail", text()),
             ]),
         ),
     ])
 }
 
-fn record<const N: usize>(fields: [(&str, Shape); N]) -> Shape {
-    let field = |(name, shape)| Field { name: Name::from_wit(name), shape };
-    Shape::Record(fields.into_iter().map(field).collect())
+fn record<const N: usize>(fields: [(&str, ValueShape); N]) -> ValueShape {
+    let field = |(name, shape)| ShapeField { name: WitName::from_wit(name), shape };
+    ValueShape::Record(fields.into_iter().map(field).collect())
 }
 
-fn variant<const N: usize>(cases: [(&str, Shape); N]) -> Shape {
-    let case = |(name, payload)| Case { name: Name::from_wit(name), payload: Some(payload) };
-    Shape::Variant(cases.into_iter().map(case).collect())
+fn variant<const N: usize>(cases: [(&str, ValueShape); N]) -> ValueShape {
+    let case = |(name, payload)| ShapeCase { name: WitName::from_wit(name), payload: Some(payload) };
+    ValueShape::Variant(cases.into_iter().map(case).collect())
 }

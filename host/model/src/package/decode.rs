@@ -1,8 +1,8 @@
-//! What a component offers and asks for: its operations with their types, and its imports.
+//! A component's exports and imports: its operations with their types, and its imports.
 //!
-//! Validates the component's outline (every type and signature, not the code, which the compiler
-//! checks) and reads the types from the validator itself. A component is a stranger's: its rules are
-//! held here against every exported function, each error naming the function.
+//! Validates the component's outline (every type and signature, not the code, which the compiler checks) and
+//! reads the types from the validator itself. A component is not trusted: every exported function is checked
+//! here, and each error names the function.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -19,17 +19,18 @@ use wasmparser::{
 use super::contract;
 use super::error::{FileKind, PackageError, printable};
 use super::features::{self, FEATURES};
-use super::imports::Import;
-use super::operation::Operation;
-use super::shape::{Field, Name};
-use super::shapes::Shapes;
+use super::imports::ImportDeclaration;
+use super::operation::OperationSignature;
+use super::shape::{ShapeField, WitName};
+use super::shape_builder::ShapeBuilder;
 
 /// The most operations of one connector.
 const MAX_OPERATIONS: u64 = 1_000;
 const MAX_LABEL_BYTES: usize = 256;
 
-/// Exported functions that toolchains leave behind and nobody is meant to call: they are no operations
-/// and cannot be called here. (componentize-py's initialiser, which ran when the component was built.)
+/// Exported functions that toolchains leave behind and that are not meant to be called: they are no
+/// operations and cannot be called here. (componentize-py's initialiser, which ran when the component was
+/// built.)
 const LEFT_BEHIND: &[(&str, &str)] = &[("exports", "init")];
 
 const RETURN_FIX: &str = "Return `result<T, failure>` or `result<_, failure>`, with \
@@ -38,26 +39,30 @@ const VALUES_FIX: &str = "Take and return values only: numbers, strings, records
 
 /// A component's face.
 #[derive(Debug)]
-pub(super) struct World {
-    pub(super) operations: Vec<Operation>,
-    pub(super) imports: Vec<Import>,
+pub(super) struct ComponentInterface {
+    pub(super) operations: Vec<OperationSignature>,
+    pub(super) imports: Vec<ImportDeclaration>,
 }
 
 /// Decodes a component that has passed the pre-scan.
-pub(super) fn decode(bytes: &[u8], patience: Duration) -> Result<World, PackageError> {
+pub(super) fn decode(bytes: &[u8], patience: Duration) -> Result<ComponentInterface, PackageError> {
     let outline = outline(bytes, patience)?;
     let types = outline.types.as_ref();
     let mut imports = Vec::with_capacity(outline.imports.len());
     for name in outline.imports {
         contract::check_version(name)?;
         let item = types.component_item_for_import(name);
-        imports.push(Import::new(
+        imports.push(ImportDeclaration::new(
             name,
             matches!(item.map(|item| item.ty), Some(ComponentEntityType::Instance(_))),
         ));
     }
-    let mut exports =
-        Exports { types, shapes: Shapes::new(types), operations: Vec::new(), by_name: HashMap::new() };
+    let mut exports = ExportReader {
+        types,
+        shapes: ShapeBuilder::new(types),
+        operations: Vec::new(),
+        by_name: HashMap::new(),
+    };
     let mut wit_only = !outline.exports.is_empty() && imports.is_empty();
     for name in &outline.exports {
         let Some(item) = types.component_item_for_export(name) else { continue };
@@ -71,20 +76,20 @@ pub(super) fn decode(bytes: &[u8], patience: Duration) -> Result<World, PackageE
     if exports.operations.is_empty() {
         return Err(PackageError::NoOperations);
     }
-    Ok(World { operations: exports.operations, imports })
+    Ok(ComponentInterface { operations: exports.operations, imports })
 }
 
-pub(super) struct Outline<'a> {
+pub(super) struct ValidatedTypes<'a> {
     types: Types,
     imports: Vec<&'a str>,
     exports: Vec<&'a str>,
 }
 
 /// Validates everything but the bodies of functions, which the compiler validates, with the same features.
-fn outline(bytes: &[u8], patience: Duration) -> Result<Outline<'_>, PackageError> {
+fn outline(bytes: &[u8], patience: Duration) -> Result<ValidatedTypes<'_>, PackageError> {
     outline_with(bytes, FEATURES, patience).map_err(|error| match error {
-        // The validator does not always say that a proposal is what is missing: where it finds no fault once
-        // every proposal is on, that is what it was.
+        // The validator does not always report a missing proposal: if it finds no fault with every proposal
+        // on, a proposal was missing.
         PackageError::Malformed { offset, detail }
             if outline_with(bytes, WasmFeatures::all(), patience).is_ok() =>
         {
@@ -98,8 +103,8 @@ pub(super) fn outline_with(
     bytes: &[u8],
     features: WasmFeatures,
     patience: Duration,
-) -> Result<Outline<'_>, PackageError> {
-    let patience = Patience { since: SystemClock.now(), most: patience };
+) -> Result<ValidatedTypes<'_>, PackageError> {
+    let patience = WorkBudget { since: SystemClock.now(), most: patience };
     let mut validator = Validator::new_with_features(features);
     let (mut imports, mut exports) = (Vec::new(), Vec::new());
     let mut depth = 0_usize;
@@ -115,7 +120,7 @@ pub(super) fn outline_with(
             (Payload::ModuleSection { .. } | Payload::ComponentSection { .. }, _) => depth += 1,
             (Payload::End(_), 0) => {
                 if let ValidPayload::End(types) = valid {
-                    return Ok(Outline { types, imports, exports });
+                    return Ok(ValidatedTypes { types, imports, exports });
                 }
             }
             (Payload::End(_), _) => depth -= 1,
@@ -131,17 +136,17 @@ pub(super) fn outline_with(
     Err(PackageError::Malformed { offset: bytes.len(), detail: "the file ends too early".into() })
 }
 
-/// The longest that the validation of a package may take; CPython's 18 MB take some hundredths of it. The clock is
-/// read between sections, and one of them can take minutes: what holds in every case is the limits of the compile
-/// worker, this is for callers of [`Package::open`](super::Package::open).
-pub const PATIENCE: Duration = Duration::from_secs(5);
+/// The longest that the validation of a package may take; CPython's 18 MB take some hundredths of it. The
+/// clock is read between sections, and one of them can take minutes: the limits of the compile worker apply
+/// in every case, and this one is for callers of [`Package::open`](super::Package::open).
+pub const VALIDATION_TIMEOUT: Duration = Duration::from_secs(5);
 
-struct Patience {
+struct WorkBudget {
     since: Instant,
     most: Duration,
 }
 
-impl Patience {
+impl WorkBudget {
     fn lasts(&self) -> Result<(), PackageError> {
         let (found, limit) =
             (SystemClock.now().saturating_duration_since(self.since).as_millis(), self.most.as_millis());
@@ -154,13 +159,13 @@ impl Patience {
     }
 }
 
-/// Validates canonical functions one at a time: each flattens a type of up to a million parts anew, so that a
-/// section of a few kilobytes could take hours at once.
+/// Validates canonical functions one at a time: each flattens a type of up to a million parts again, so that
+/// a section of a few kilobytes could take hours at once.
 fn one_by_one(
     validator: &mut Validator,
     section: &ComponentCanonicalSectionReader<'_>,
     bytes: &[u8],
-    patience: &Patience,
+    patience: &WorkBudget,
 ) -> Result<(), PackageError> {
     let malformed = |error: wasmparser::BinaryReaderError| PackageError::malformed(&error);
     let mut starts = Vec::new();
@@ -178,14 +183,14 @@ fn one_by_one(
     Ok(())
 }
 
-struct Exports<'t> {
+struct ExportReader<'t> {
     types: TypesRef<'t>,
-    shapes: Shapes<'t>,
-    operations: Vec<Operation>,
+    shapes: ShapeBuilder<'t>,
+    operations: Vec<OperationSignature>,
     by_name: HashMap<String, String>,
 }
 
-impl Exports<'_> {
+impl ExportReader<'_> {
     fn add(&mut self, name: &str, ty: ComponentEntityType) -> Result<(), PackageError> {
         contract::check_version(name)?;
         match ty {
@@ -249,7 +254,7 @@ impl Exports<'_> {
         interface: Option<&str>,
         name: &str,
         function: &ComponentFuncType,
-    ) -> Result<Operation, (String, &'static str)> {
+    ) -> Result<OperationSignature, (String, &'static str)> {
         if function.async_ {
             return Err(("it is asynchronous".into(), "Declare it `func`, not `async func`."));
         }
@@ -259,21 +264,21 @@ impl Exports<'_> {
         }
         let mut params = Vec::with_capacity(function.params.len());
         for (param, ty) in &function.params {
-            let built = self.shapes.of(*ty).map_err(|unfit| {
+            let built = self.shapes.resolve(*ty).map_err(|unfit| {
                 (format!("its parameter `{}` {unfit}", printable(param.as_str())), VALUES_FIX)
             })?;
-            params.push(Field { name: label(param.as_str())?, shape: built.shape });
+            params.push(ShapeField { name: label(param.as_str())?, shape: built.shape });
         }
         let Some((ok, err)) = function.result.and_then(|ty| self.shapes.result_of(ty)) else {
             return Err(("it does not return a result".into(), RETURN_FIX));
         };
-        let err = err.and_then(|err| self.shapes.of(err).ok());
+        let err = err.and_then(|err| self.shapes.resolve(err).ok());
         if !err.is_some_and(|err| contract::is_failure(&err.shape)) {
             return Err(("its error is not the contract's `failure`".into(), RETURN_FIX));
         }
-        let ok = ok.map(|ok| self.shapes.of(ok)).transpose();
+        let ok = ok.map(|ok| self.shapes.resolve(ok)).transpose();
         let ok = ok.map_err(|unfit| (format!("its result {unfit}"), VALUES_FIX))?;
-        Ok(Operation {
+        Ok(OperationSignature {
             name: label(name)?,
             interface: interface.map(str::to_owned),
             params,
@@ -282,11 +287,11 @@ impl Exports<'_> {
     }
 }
 
-fn label(text: &str) -> Result<Name, (String, &'static str)> {
+fn label(text: &str) -> Result<WitName, (String, &'static str)> {
     if text.len() > MAX_LABEL_BYTES {
         return Err((format!("it has a name of {} bytes", text.len()), "Use names of up to 256 bytes."));
     }
-    Ok(Name::from_wit(text))
+    Ok(WitName::from_wit(text))
 }
 
 fn foreign(export: &str, kind: &'static str) -> PackageError {

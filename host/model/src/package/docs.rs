@@ -1,16 +1,15 @@
-//! What an author wrote about each operation and its parameters: the text of tool descriptions.
+//! An author's documentation of each operation and its parameters: the text of tool descriptions.
 //!
-//! Component toolchains drop documentation comments, so that the package carries them beside the code.
-//! They are a stranger's text on its way to people and agents: made printable, and cut to length, when
-//! they are read.
+//! Component toolchains drop documentation comments, so the package carries them in addition to the code.
+//! They are untrusted text for people and agents: sanitized and truncated when they are read.
 
 use std::collections::BTreeMap;
 
-use cofferdam_core::failure::safe_line;
+use cofferdam_core::failure::sanitize_line;
 use serde::{Deserialize, Serialize};
 
 use super::error::PackageError;
-use super::operation::Operation;
+use super::operation::OperationSignature;
 use super::sections::DOCS_SECTION;
 
 const MAX_ENTRIES: usize = 1_000;
@@ -21,7 +20,7 @@ const MAX_INDENT: usize = 12;
 
 /// The documentation of a connector's operations, by the names that callers use.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Docs {
+pub struct ConnectorDocs {
     operations: BTreeMap<String, OperationDocs>,
 }
 
@@ -33,9 +32,9 @@ pub struct OperationDocs {
     params: BTreeMap<String, String>,
 }
 
-/// As the section has it: unknown members are passed over, missing ones are empty.
+/// The raw content of the section: unknown members are ignored, missing ones are empty.
 #[derive(Deserialize)]
-struct Raw {
+struct RawDocs {
     #[serde(default)]
     operations: BTreeMap<String, RawOperation>,
 }
@@ -48,15 +47,15 @@ struct RawOperation {
     params: BTreeMap<String, String>,
 }
 
-impl Docs {
+impl ConnectorDocs {
     /// Reads the content of the section.
     ///
     /// # Errors
-    /// What is not JSON of the documented form. Texts that are too long are cut, not refused.
+    /// The content is not JSON of the documented form. Texts that are too long are truncated, not rejected.
     pub fn parse(json: &[u8]) -> Result<Self, PackageError> {
-        let raw: Raw = serde_json::from_slice(json).map_err(|error| PackageError::SectionUnreadable {
+        let raw: RawDocs = serde_json::from_slice(json).map_err(|error| PackageError::SectionUnreadable {
             section: DOCS_SECTION,
-            detail: safe_line(&error.to_string(), 200),
+            detail: sanitize_line(&error.to_string(), 200),
         })?;
         let mut docs = Self::default();
         for (name, operation) in raw.operations {
@@ -65,7 +64,7 @@ impl Docs {
         Ok(docs)
     }
 
-    /// Adds one operation, its texts made printable and cut to length; without any text, nothing.
+    /// Adds one operation, its texts sanitized and truncated; without any text, nothing.
     pub(super) fn insert(
         &mut self,
         name: &str,
@@ -75,17 +74,17 @@ impl Docs {
         let params: BTreeMap<String, String> = params
             .into_iter()
             .take(MAX_ENTRIES)
-            .map(|(name, text)| (safe_line(&name, MAX_NAME_CHARS), safe_text(&text, MAX_PARAM_CHARS)))
+            .map(|(name, text)| (sanitize_line(&name, MAX_NAME_CHARS), safe_text(&text, MAX_PARAM_CHARS)))
             .filter(|(_, text)| !text.is_empty())
             .collect();
         let docs = safe_text(docs, MAX_OPERATION_CHARS);
         if self.operations.len() < MAX_ENTRIES && !(docs.is_empty() && params.is_empty()) {
-            self.operations.insert(safe_line(name, MAX_NAME_CHARS), OperationDocs { docs, params });
+            self.operations.insert(sanitize_line(name, MAX_NAME_CHARS), OperationDocs { docs, params });
         }
     }
 
     /// Forgets what is not about one of `operations`.
-    pub(super) fn keep_only(&mut self, operations: &[Operation]) {
+    pub(super) fn keep_only(&mut self, operations: &[OperationSignature]) {
         self.operations.retain(|name, docs| {
             let operation = operations.iter().find(|operation| operation.name().json() == name);
             if let Some(operation) = operation {
@@ -103,7 +102,7 @@ impl Docs {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// What is said about the operation that callers name `name`.
+    /// Returns the documentation of the operation that callers name `name`.
     #[must_use]
     pub fn operation(&self, name: &str) -> Option<&OperationDocs> {
         self.operations.get(name)
@@ -142,7 +141,7 @@ fn safe_text(text: &str, max: usize) -> String {
     let mut blank = false;
     let mut left = max;
     for line in text.lines() {
-        let content = safe_line(line, left);
+        let content = sanitize_line(line, left);
         if content.is_empty() {
             blank = !safe.is_empty();
             continue;
@@ -178,7 +177,7 @@ mod tests {
 
     #[test]
     fn reading_is_lenient_about_members_and_strict_about_form() {
-        let docs = Docs::parse(
+        let docs = ConnectorDocs::parse(
             br#"{"version": 7, "operations": {"greet": {"docs": "Greets.\nSecond line.\n\nMore.", "params": {"name": "Whom."}, "x": 1}, "empty": {}}}"#,
         )
         .unwrap();
@@ -186,13 +185,13 @@ mod tests {
         assert_eq!(greet.summary(), "Greets. Second line.");
         assert_eq!(greet.param("name"), Some("Whom."));
         assert!(docs.operation("empty").is_none());
-        assert_eq!(Docs::parse(docs.to_json().as_bytes()).unwrap(), docs);
+        assert_eq!(ConnectorDocs::parse(docs.to_json().as_bytes()).unwrap(), docs);
         for bad in ["", "[1]", "{\"operations\": []}", "{\"operations\": {\"a\": {\"docs\": 1}}}", "{} {}"] {
-            assert!(Docs::parse(bad.as_bytes()).is_err(), "{bad}");
+            assert!(ConnectorDocs::parse(bad.as_bytes()).is_err(), "{bad}");
         }
-        // Members that nobody reads may be as deep as they like: passing over them does not recurse.
+        // Ignored members may be nested to any depth: skipping them does not recurse.
         let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
-        assert!(Docs::parse(format!("{{\"x\": {deep}}}").as_bytes()).is_ok());
-        assert!(Docs::parse(format!("{{\"operations\": {deep}}}").as_bytes()).is_err());
+        assert!(ConnectorDocs::parse(format!("{{\"x\": {deep}}}").as_bytes()).is_ok());
+        assert!(ConnectorDocs::parse(format!("{{\"operations\": {deep}}}").as_bytes()).is_err());
     }
 }

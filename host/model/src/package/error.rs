@@ -1,28 +1,28 @@
-//! What can be wrong with a package, in sentences that say what to do about it.
+//! The errors of a package, in sentences that contain the fix.
 
 use cofferdam_core::error::{HostError, HostErrorKind};
-use cofferdam_core::failure::safe_line;
+use cofferdam_core::failure::sanitize_line;
 
 use super::features;
 use crate::manifest::ManifestError;
 
-/// Why bytes are not an acceptable package.
+/// The reason why bytes are not an acceptable package.
 ///
 /// [`Display`](std::fmt::Display) gives one sentence, [`fix`](Self::fix) the next step. Text from the
-/// component is made printable and short when the error is made.
+/// component is sanitized and shortened when the error is created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PackageError {
     /// The file is something else than a component.
     #[error("this is {}, not a WebAssembly component", found.words())]
     NotAComponent {
-        /// What it looks like.
+        /// The kind of file that was found.
         found: FileKind,
     },
     /// The bytes are not a well-formed component: truncated, damaged, or invalid.
     #[error("the component is damaged or invalid at byte {offset}: {detail}")]
     Malformed {
-        /// Where, in bytes from the start.
+        /// The position, in bytes from the start.
         offset: usize,
         /// The validator's words.
         detail: String,
@@ -32,23 +32,23 @@ pub enum PackageError {
     Feature {
         /// The proposal.
         feature: String,
-        /// Where, in bytes from the start.
+        /// The position, in bytes from the start.
         offset: usize,
         /// The validator's words.
         detail: String,
     },
-    /// It uses a part of the component model whose cost cannot be told beforehand.
+    /// It uses a part of the component model whose cost cannot be computed beforehand.
     #[error("the component {detail}; no connector needs that, and its cost cannot be bounded")]
     Unsupported {
-        /// What it does.
+        /// A description of the use.
         detail: String,
     },
     /// It would cost more to compile than any connector needs.
     #[error("the component has {what}: {found}; the host takes up to {limit}")]
     TooCostly {
-        /// What there is too much of.
+        /// The exceeded resource.
         what: &'static str,
-        /// How much there is, or how much had been seen when the scan stopped.
+        /// The amount, or the amount seen when the scan stopped.
         found: u64,
         /// The cap.
         limit: u64,
@@ -64,7 +64,7 @@ pub enum PackageError {
     SectionRepeated {
         /// The section's name.
         section: &'static str,
-        /// How often.
+        /// The number of occurrences.
         count: usize,
     },
     /// A section is inside a nested module or component, where it says nothing about the whole.
@@ -84,7 +84,7 @@ pub enum PackageError {
     SectionUnreadable {
         /// The section's name.
         section: &'static str,
-        /// Why.
+        /// The reason.
         detail: String,
     },
     /// The manifest is not acceptable.
@@ -96,7 +96,7 @@ pub enum PackageError {
         /// The parser's words.
         detail: String,
     },
-    /// It was made for a version of the connector contract that this host does not speak.
+    /// It was built for a version of the connector contract that this host does not support.
     #[error("the component uses `{found}`; this host speaks cofferdam:connector@{supported}")]
     ContractVersion {
         /// The import or export, with its version.
@@ -112,9 +112,9 @@ pub enum PackageError {
     Operation {
         /// The function, with its interface.
         function: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
-        /// What to do.
+        /// The fix.
         fix: &'static str,
     },
     /// Two exported functions have the same name for callers.
@@ -132,10 +132,10 @@ pub enum PackageError {
     ForeignExport {
         /// The export.
         export: String,
-        /// What it is.
+        /// The kind of item.
         kind: &'static str,
     },
-    /// The manifest speaks of an operation that the component does not export.
+    /// The manifest names an operation that the component does not export.
     #[error(
         "the manifest's [connector.{table}.operations] names `{named}` ({place}), which the component does not export"
     )]
@@ -151,7 +151,7 @@ pub enum PackageError {
     },
 }
 
-/// What a file that is not a component looks like.
+/// The apparent kind of a file that is not a component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FileKind {
@@ -242,7 +242,7 @@ impl PackageError {
         }
     }
 
-    /// What kind of trouble it is to the host.
+    /// Returns the error kind of the host for it.
     #[must_use]
     pub fn kind(&self) -> HostErrorKind {
         match self {
@@ -253,7 +253,7 @@ impl PackageError {
     }
 
     pub(super) fn malformed(error: &wasmparser::Error) -> Self {
-        let (offset, detail) = (error.offset(), safe_line(error.message(), 200));
+        let (offset, detail) = (error.offset(), sanitize_line(error.message(), 200));
         match error.missing_wasm_feature() {
             Some(missing) => Self::Feature { feature: features::names(missing), offset, detail },
             None => Self::Malformed { offset, detail },
@@ -264,11 +264,11 @@ impl PackageError {
 impl From<PackageError> for HostError {
     fn from(error: PackageError) -> Self {
         let PackageError::Manifest(document) = &error else {
-            let mut host = HostError::new(error.kind(), sentence(&error.to_string())).hint(error.fix());
+            let mut host = HostError::new(error.kind(), sentence(&error.to_string())).with_hint(error.fix());
             if let PackageError::TooCostly { found, limit, .. } = &error {
                 host = host.detail("limit", "compile").detail("configured", *limit).detail("used", *found);
             }
-            return host.because(error);
+            return host.with_source(error);
         };
         // A message is one line: the first problem in words, all of them as data. It begins with its place,
         // `connector.toml:12:9`, which is no word to capitalise.
@@ -279,15 +279,15 @@ impl From<PackageError> for HostError {
         let more = if rest == 0 { String::new() } else { format!(" ({rest} more)") };
         let problems = serde_json::to_value(document.problems()).unwrap_or_default();
         HostError::new(error.kind(), format!("The manifest is not acceptable: {first}{more}"))
-            .hint(error.fix())
+            .with_hint(error.fix())
             .detail("problems", problems)
-            .because(error)
+            .with_source(error)
     }
 }
 
 /// A name from a component, fit for a message.
 pub(super) fn printable(name: &str) -> String {
-    safe_line(name, 128)
+    sanitize_line(name, 128)
 }
 
 fn sentence(text: &str) -> String {

@@ -1,16 +1,17 @@
-//! Which WebAssembly is accepted, decided once: the validator of packages and the engine both take this set.
+//! The accepted WebAssembly features, decided once: the validator of packages and the engine both take this
+//! set.
 //!
-//! Everything else is off. A proposal that is on is compiler and runtime code that a stranger's component
-//! can reach; one that no toolchain for `wasm32-wasip2` emits buys nothing for that. New proposals of a
-//! newer engine stay off until somebody writes them down here with a reason.
+//! Everything else is off. An enabled proposal is compiler and runtime code that an untrusted component can
+//! reach; one that no toolchain for `wasm32-wasip2` emits has no benefit for that cost. New proposals of a
+//! newer engine stay off until they are listed here with a reason.
 
 use wasmparser::WasmFeatures;
 
 /// The proposals that are on: WebAssembly 2.0, extended constants and the component model.
 pub const FEATURES: WasmFeatures = WasmFeatures::FLOATS
-    // What LLVM emits for its generic WebAssembly target, and so Rust, C, C++, Zig and TinyGo: globals that
-    // change (the stack pointer), sign extension, conversions that do not trap, several results, memory.copy
-    // and memory.fill, tables with more than one use, the long form of a table's index.
+    // The features that LLVM emits for its generic WebAssembly target, and so Rust, C, C++, Zig and TinyGo:
+    // globals that change (the stack pointer), sign extension, conversions that do not trap, several results,
+    // memory.copy and memory.fill, tables with more than one use, the long form of a table's index.
     .union(WasmFeatures::MUTABLE_GLOBAL)
     .union(WasmFeatures::SIGN_EXTENSION)
     .union(WasmFeatures::SATURATING_FLOAT_TO_INT)
@@ -31,12 +32,12 @@ pub const FEATURES: WasmFeatures = WasmFeatures::FLOATS
 //   multi-memory: the pool's slots are made for one memory a module. (The engine has it on for modules that
 //   wasmtime itself makes.)
 //   relaxed SIMD: other results on other machines.
-//   tail calls: a loop that no stack limit sees; fuel would, but nobody asks for it.
-//   wide arithmetic, stack switching, memory control: young, and nobody emits them.
+//   tail calls: a loop that no stack limit sees; fuel would, but there is no demand for it.
+//   wide arithmetic, stack switching, memory control: young, and no toolchain emits them.
 //   component-model async, error-context, maps, fixed-length lists, values, GC: not in WASI 0.2; async
 //   alone costs 7.7 us a call, and a wait outside the gates.
 
-/// What people call the proposals in `missing`.
+/// Returns the usual names of the proposals in `missing`.
 pub(super) fn names(missing: WasmFeatures) -> String {
     let names: Vec<String> = missing.iter_names().map(|(name, _)| words(name)).collect();
     if names.is_empty() { "a WebAssembly proposal".to_owned() } else { names.join(", ") }

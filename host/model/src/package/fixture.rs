@@ -11,7 +11,7 @@ use wit_parser::{
     WorldItem, WorldKey,
 };
 
-use super::{Docs, embed};
+use super::{ConnectorDocs, embed};
 
 /// The contract's WIT directory.
 fn contract() -> std::path::PathBuf {
@@ -112,5 +112,5 @@ pub(crate) fn manifest(name: &str, version: &str) -> String {
 /// A package of one operation; `salt` makes its bytes different.
 pub(crate) fn package(name: &str, version: &str, salt: &str) -> Vec<u8> {
     let component = connector("greet: func(name: string) -> result<string, failure>;");
-    embed(&component, &format!("# {salt}\n{}", manifest(name, version)), &Docs::default()).unwrap()
+    embed(&component, &format!("# {salt}\n{}", manifest(name, version)), &ConnectorDocs::default()).unwrap()
 }

@@ -1,14 +1,14 @@
-//! A component's imports against its manifest and against what this host has.
+//! A component's imports, checked against its manifest and against the host's interfaces.
 
-use cofferdam_core::failure::{Denial, DenialBoundary, DenialCode, GrantLine, Permit};
+use cofferdam_core::failure::{Allowed, Denial, DenialBoundary, DenialCode, GrantLine};
 use semver::Version;
 use serde::{Deserialize, Serialize};
 
 use super::error::printable;
 
-/// Interfaces that carry no authority here: what every language's standard library links, with nothing
-/// behind it (no arguments, no environment, no files), time, randomness, and the contract's own.
-const PLUMBING: &[&str] = &[
+/// Interfaces that carry no authority here: the imports of every language's standard library, implemented as
+/// empty (no arguments, no environment, no files), time, randomness, and the contract's own.
+const AMBIENT: &[&str] = &[
     "cofferdam:connector/call",
     "cofferdam:connector/credential",
     "cofferdam:connector/log",
@@ -35,10 +35,10 @@ const PLUMBING: &[&str] = &[
     "wasi:random/random",
 ];
 
-/// What a manifest must name, each with the interfaces that come with it.
+/// The imports that a manifest must name, each with the interfaces that come with it.
 const GRANTABLE: &[(&str, &[&str])] = &[("wasi:http/outgoing-handler", &["wasi:http/types"]), SOCKETS];
 
-/// Naming these grants nothing: some toolchains link them into every component, so they are there to link
+/// Naming these grants nothing: some toolchains link them into every component, so they are available to link
 /// against, and each use is denied.
 const SOCKETS: (&str, &[&str]) = (
     "wasi:sockets/network",
@@ -52,27 +52,27 @@ const SOCKETS: (&str, &[&str]) = (
     ],
 );
 
-/// What there is to say of a socket, named or not.
-const SHUT: &str = "Sockets are there to link against alone, and every use is denied: use HTTP.";
+/// The note on a socket, named or not.
+const SOCKETS_NOTE: &str = "Sockets are there to link against alone, and every use is denied: use HTTP.";
 
 /// One import of a component.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Import {
+pub struct ImportDeclaration {
     name: String,
     interface: String,
     version: Option<Version>,
     instance: bool,
 }
 
-impl Import {
+impl ImportDeclaration {
     pub(super) fn new(name: &str, instance: bool) -> Self {
         let (interface, version) = split(name);
         Self { name: printable(name), interface: printable(interface), version, instance }
     }
 
-    /// An import that somebody asks about: an interface, in the version that the host has where none is named.
+    /// Parses the import of a query: an interface, in the host's own version if none is named.
     #[must_use]
-    pub fn asked(name: &str) -> Self {
+    pub fn from_query(name: &str) -> Self {
         let mut import = Self::new(name, true);
         if !name.contains('@') {
             import.version = Some(Version::new(0, import.minor(), 0));
@@ -98,16 +98,16 @@ impl Import {
         self.version.as_ref()
     }
 
-    /// Whether this host has it at all, in this version: of WASI any 0.2, of the contract any 0.1
-    /// (another version of that is an error of its own, found when the component is decoded).
+    /// Returns true if this host has it in this version: of WASI any 0.2, of the contract any 0.1 (another
+    /// version of that is an error of its own, found when the component is decoded).
     fn available(&self) -> bool {
         let Some(version) = self.version.as_ref().filter(|_| self.instance) else { return false };
         (version.major, version.minor) == (0, self.minor()) && version.pre.is_empty()
     }
 
-    /// What there is not: the interface, or this version of one that there is.
+    /// Returns the missing item: the interface, or this version of an existing one.
     fn missing(&self) -> &str {
-        let known = PLUMBING.contains(&self.interface.as_str()) || grant_of(self).is_some();
+        let known = AMBIENT.contains(&self.interface.as_str()) || grant_of(self).is_some();
         if known { &self.name } else { &self.interface }
     }
 
@@ -117,41 +117,41 @@ impl Import {
     }
 }
 
-/// How an import stands.
+/// The status of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Standing {
+pub enum ImportStatus {
     /// Harmless, and implied: every component may import it.
-    Plumbing,
+    Ambient,
     /// A capability that the manifest names.
     Declared,
-    /// Named by the manifest, and there to link against alone: every use is denied.
-    Shut,
+    /// Named by the manifest, and available to link against alone: every use is denied.
+    LinkOnly,
     /// A capability that the manifest would have to name.
     Undeclared,
     /// This host has no such thing.
     Unavailable,
 }
 
-impl Standing {
+impl ImportStatus {
     /// The stable word for it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Plumbing => "plumbing",
+            Self::Ambient => "plumbing",
             Self::Declared => "declared",
-            Self::Shut => "shut",
+            Self::LinkOnly => "shut",
             Self::Undeclared => "undeclared",
             Self::Unavailable => "unavailable",
         }
     }
 }
 
-/// An import and how it stands.
+/// An import and its status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportVerdict {
     name: String,
     interface: String,
-    standing: Standing,
+    status: ImportStatus,
 }
 
 impl ImportVerdict {
@@ -161,41 +161,41 @@ impl ImportVerdict {
         &self.name
     }
 
-    /// What a manifest names to declare it: the import without its version.
+    /// Returns the name that declares it in a manifest: the import without its version.
     #[must_use]
     pub fn interface(&self) -> &str {
         &self.interface
     }
 
-    /// How it stands.
+    /// Returns its status.
     #[must_use]
-    pub fn standing(&self) -> Standing {
-        self.standing
+    pub fn status(&self) -> ImportStatus {
+        self.status
     }
 }
 
-/// How each of `imports` stands where the manifest names `declared`.
+/// Returns the status of each of `imports` if the manifest names `declared`.
 #[must_use]
-pub fn verdicts(imports: &[Import], declared: &[String]) -> Vec<ImportVerdict> {
-    let verdict = |import: &Import| ImportVerdict {
+pub fn verdicts(imports: &[ImportDeclaration], declared: &[String]) -> Vec<ImportVerdict> {
+    let verdict = |import: &ImportDeclaration| ImportVerdict {
         name: import.name.clone(),
         interface: import.interface.clone(),
-        standing: standing(import, declared),
+        status: import_status(import, declared),
     };
     imports.iter().map(verdict).collect()
 }
 
-/// Refuses imports that are neither plumbing nor declared, all of them in one denial.
-pub(super) fn check(imports: &[Import], declared: &[String]) -> Result<(), Denial> {
-    let these = |wanted: Standing| -> Vec<&Import> {
-        imports.iter().filter(|import| standing(import, declared) == wanted).collect()
+/// Refuses imports that are neither ambient nor declared, all of them in one denial.
+pub(super) fn check(imports: &[ImportDeclaration], declared: &[String]) -> Result<(), Denial> {
+    let these = |wanted: ImportStatus| -> Vec<&ImportDeclaration> {
+        imports.iter().filter(|import| import_status(import, declared) == wanted).collect()
     };
-    let (unavailable, undeclared) = (these(Standing::Unavailable), these(Standing::Undeclared));
+    let (unavailable, undeclared) = (these(ImportStatus::Unavailable), these(ImportStatus::Undeclared));
     if undeclared.is_empty() && unavailable.is_empty() {
         return Ok(());
     }
-    // What only comes with another undeclared import is granted with it, and is nobody's to name.
-    let comes_along = |import: &&&Import| {
+    // An import that comes with another undeclared one is granted with it, and cannot be named.
+    let comes_along = |import: &&&ImportDeclaration| {
         let with = |grant: &str, with: &[&str]| {
             with.contains(&import.interface.as_str())
                 && undeclared.iter().any(|other| other.interface == grant)
@@ -213,40 +213,46 @@ pub(super) fn check(imports: &[Import], declared: &[String]) -> Result<(), Denia
         let missing = undeclared.iter().map(|import| import.interface.as_str());
         let imports = declared.iter().map(String::as_str).chain(missing);
         let sockets = undeclared.iter().any(|import| grant_of(import) == Some(SOCKETS.0));
-        let denial = if sockets { denial.because(SHUT) } else { denial };
+        let denial = if sockets { denial.with_remark(SOCKETS_NOTE) } else { denial };
         return Err(denial.allowed_by(GrantLine::manifest_imports(imports)));
     }
     let names: Vec<_> = unavailable.iter().map(|import| import.missing()).collect();
-    Err(denial.otherwise(format!("No host has {}: build the connector without.", names.join(", "))))
+    Err(denial.with_alternative(format!("No host has {}: build the connector without.", names.join(", "))))
 }
 
-/// Whether a connector whose manifest names `declared` may import it, and which line says so.
+/// Checks that a connector whose manifest names `declared` may import it, and returns the line that allows
+/// it.
 ///
 /// # Errors
-/// As an install of a connector with this one import; for what is there to link against alone, as its use.
-pub fn foretell(import: &Import, declared: &[String]) -> Result<Permit, Denial> {
+/// The error of an install of a connector with this one import; for an interface that is available to link
+/// against alone, that of its use.
+pub fn check_access(import: &ImportDeclaration, declared: &[String]) -> Result<Allowed, Denial> {
     if import.available() && grant_of(import) == Some(SOCKETS.0) {
-        return Err(shut(import.interface()));
+        return Err(socket_denial(import.interface()));
     }
     check(std::slice::from_ref(import), declared)?;
-    let permit = Permit::new(&format!("import:{}", import.interface));
-    Ok(match standing(import, declared) {
-        Standing::Plumbing => permit.note("Every connector may import it: no authority comes with it."),
-        _ => permit.by(GrantLine::manifest_imports(declared)),
+    let permit = Allowed::new(&format!("import:{}", import.interface));
+    Ok(match import_status(import, declared) {
+        ImportStatus::Ambient => {
+            permit.with_note("Every connector may import it: no authority comes with it.")
+        }
+        _ => permit.with_grant(GrantLine::manifest_imports(declared)),
     })
 }
 
-/// The denial of a use of an interface that is there to link against alone: no line would allow it.
-pub fn shut(interface: &str) -> Denial {
+/// Returns the denial of a use of an interface that is available to link against alone: no line would allow
+/// it.
+pub fn socket_denial(interface: &str) -> Denial {
     let (boundary, code) = (DenialBoundary::Sandbox, DenialCode::CapabilityUnavailable);
     Denial::new(boundary, code, &format!("import:{interface}"), Vec::new())
-        .otherwise("No host has sockets: use HTTP (wasi:http/outgoing-handler) instead.")
+        .with_alternative("No host has sockets: use HTTP (wasi:http/outgoing-handler) instead.")
 }
 
-/// What the manifest names and the component does not import: it asks for more than it needs.
-pub(super) fn unused<'d>(imports: &[Import], declared: &'d [String]) -> Vec<&'d str> {
+/// Returns the interfaces that the manifest names and the component does not import: it requests more than it
+/// needs.
+pub(super) fn unused<'d>(imports: &[ImportDeclaration], declared: &'d [String]) -> Vec<&'d str> {
     let used = |line: &str| {
-        let grant = |import: &Import| {
+        let grant = |import: &ImportDeclaration| {
             let with = GRANTABLE.iter().find(|(_, with)| with.contains(&import.interface.as_str()));
             with.map_or("", |(grant, _)| *grant).to_owned()
         };
@@ -255,32 +261,32 @@ pub(super) fn unused<'d>(imports: &[Import], declared: &'d [String]) -> Vec<&'d 
     declared.iter().map(String::as_str).filter(|line| !used(line)).collect()
 }
 
-fn standing(import: &Import, declared: &[String]) -> Standing {
+fn import_status(import: &ImportDeclaration, declared: &[String]) -> ImportStatus {
     if !import.available() {
-        return Standing::Unavailable;
+        return ImportStatus::Unavailable;
     }
-    if PLUMBING.contains(&import.interface.as_str()) {
-        return Standing::Plumbing;
+    if AMBIENT.contains(&import.interface.as_str()) {
+        return ImportStatus::Ambient;
     }
     match grant_of(import) {
-        None => Standing::Unavailable,
-        Some(name) if !declared.iter().any(|line| names(line, import, name)) => Standing::Undeclared,
-        Some(name) if name == SOCKETS.0 => Standing::Shut,
-        Some(_) => Standing::Declared,
+        None => ImportStatus::Unavailable,
+        Some(name) if !declared.iter().any(|line| names(line, import, name)) => ImportStatus::Undeclared,
+        Some(name) if name == SOCKETS.0 => ImportStatus::LinkOnly,
+        Some(_) => ImportStatus::Declared,
     }
 }
 
-/// What a manifest has to name for the import: itself, or what it comes along with.
-fn grant_of(import: &Import) -> Option<&'static str> {
+/// Returns the name that a manifest needs for the import: itself, or the import that it comes with.
+fn grant_of(import: &ImportDeclaration) -> Option<&'static str> {
     let covers = |(name, with): &&(&str, &[&str])| {
         *name == import.interface || with.contains(&import.interface.as_str())
     };
     GRANTABLE.iter().find(covers).map(|(name, _)| *name)
 }
 
-/// Whether a manifest's line names the import, or `grant`, which it comes with. A line without a
+/// Returns true if a manifest's line names the import, or `grant`, which it comes with. A line without a
 /// version means every version that the host has; one with a version means that version's series.
-fn names(line: &str, import: &Import, grant: &str) -> bool {
+fn names(line: &str, import: &ImportDeclaration, grant: &str) -> bool {
     let (interface, version) = split(line);
     let same_series = |asked: &Version| {
         import.version.as_ref().is_some_and(|has| (has.major, has.minor) == (asked.major, asked.minor))
@@ -300,37 +306,45 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
     use super::*;
 
-    fn standing_of(name: &str, declared: &[&str]) -> Standing {
+    fn standing_of(name: &str, declared: &[&str]) -> ImportStatus {
         let declared: Vec<String> = declared.iter().map(|line| (*line).to_owned()).collect();
-        verdicts(&[Import::new(name, true)], &declared).remove(0).standing()
+        verdicts(&[ImportDeclaration::new(name, true)], &declared).remove(0).status()
     }
 
     #[test]
     fn only_the_network_needs_naming_and_only_what_the_host_has_can_be_named() {
         let http = ["wasi:http/outgoing-handler"];
-        let cases: &[(&str, &[&str], Standing)] = &[
-            ("wasi:io/streams@0.2.6", &[], Standing::Plumbing),
-            ("wasi:clocks/monotonic-clock@0.2.0", &["wasi:clocks/monotonic-clock"], Standing::Plumbing),
-            ("cofferdam:connector/log@0.1.0", &[], Standing::Plumbing),
-            ("wasi:http/outgoing-handler@0.2.4", &[], Standing::Undeclared),
-            ("wasi:http/types@0.2.4", &[], Standing::Undeclared),
-            ("wasi:http/outgoing-handler@0.2.4", &http, Standing::Declared),
-            ("wasi:http/types@0.2.4", &http, Standing::Declared),
-            ("wasi:http/types@0.2.4", &["wasi:http/types"], Standing::Declared),
-            ("wasi:http/outgoing-handler@0.2.4", &["wasi:http/types"], Standing::Undeclared),
-            ("wasi:http/outgoing-handler@0.2.4", &["wasi:http/outgoing-handler@0.2.0"], Standing::Declared),
-            ("wasi:http/outgoing-handler@0.2.4", &["wasi:http/outgoing-handler@0.3.0"], Standing::Undeclared),
-            ("wasi:http/outgoing-handler@0.3.0", &http, Standing::Unavailable),
-            ("wasi:http/incoming-handler@0.2.4", &["wasi:http/incoming-handler"], Standing::Unavailable),
-            ("wasi:sockets/tcp@0.2.0", &[], Standing::Undeclared),
-            ("wasi:sockets/tcp@0.2.0", &http, Standing::Undeclared),
-            ("wasi:sockets/tcp@0.2.0", &["wasi:sockets/network"], Standing::Shut),
-            ("wasi:sockets/tcp@0.3.0", &["wasi:sockets/network"], Standing::Unavailable),
-            ("wasi:io/streams", &[], Standing::Unavailable),
-            ("wasi:io/streams@0.2.0-rc-2023-12-05", &[], Standing::Unavailable),
-            ("wasi:io/streams-evil@0.2.0", &[], Standing::Unavailable),
-            ("acme:secrets/read@1.0.0", &["acme:secrets/read"], Standing::Unavailable),
-            ("print", &["print"], Standing::Unavailable),
+        let cases: &[(&str, &[&str], ImportStatus)] = &[
+            ("wasi:io/streams@0.2.6", &[], ImportStatus::Ambient),
+            ("wasi:clocks/monotonic-clock@0.2.0", &["wasi:clocks/monotonic-clock"], ImportStatus::Ambient),
+            ("cofferdam:connector/log@0.1.0", &[], ImportStatus::Ambient),
+            ("wasi:http/outgoing-handler@0.2.4", &[], ImportStatus::Undeclared),
+            ("wasi:http/types@0.2.4", &[], ImportStatus::Undeclared),
+            ("wasi:http/outgoing-handler@0.2.4", &http, ImportStatus::Declared),
+            ("wasi:http/types@0.2.4", &http, ImportStatus::Declared),
+            ("wasi:http/types@0.2.4", &["wasi:http/types"], ImportStatus::Declared),
+            ("wasi:http/outgoing-handler@0.2.4", &["wasi:http/types"], ImportStatus::Undeclared),
+            (
+                "wasi:http/outgoing-handler@0.2.4",
+                &["wasi:http/outgoing-handler@0.2.0"],
+                ImportStatus::Declared,
+            ),
+            (
+                "wasi:http/outgoing-handler@0.2.4",
+                &["wasi:http/outgoing-handler@0.3.0"],
+                ImportStatus::Undeclared,
+            ),
+            ("wasi:http/outgoing-handler@0.3.0", &http, ImportStatus::Unavailable),
+            ("wasi:http/incoming-handler@0.2.4", &["wasi:http/incoming-handler"], ImportStatus::Unavailable),
+            ("wasi:sockets/tcp@0.2.0", &[], ImportStatus::Undeclared),
+            ("wasi:sockets/tcp@0.2.0", &http, ImportStatus::Undeclared),
+            ("wasi:sockets/tcp@0.2.0", &["wasi:sockets/network"], ImportStatus::LinkOnly),
+            ("wasi:sockets/tcp@0.3.0", &["wasi:sockets/network"], ImportStatus::Unavailable),
+            ("wasi:io/streams", &[], ImportStatus::Unavailable),
+            ("wasi:io/streams@0.2.0-rc-2023-12-05", &[], ImportStatus::Unavailable),
+            ("wasi:io/streams-evil@0.2.0", &[], ImportStatus::Unavailable),
+            ("acme:secrets/read@1.0.0", &["acme:secrets/read"], ImportStatus::Unavailable),
+            ("print", &["print"], ImportStatus::Unavailable),
         ];
         for (name, declared, expected) in cases {
             assert_eq!(standing_of(name, declared), *expected, "{name} with {declared:?}");
@@ -339,12 +353,12 @@ mod tests {
 
     #[test]
     fn an_import_that_is_no_instance_is_not_available_whatever_its_name() {
-        let import = Import::new("wasi:io/streams@0.2.0", false);
-        assert_eq!(verdicts(&[import], &[]).remove(0).standing(), Standing::Unavailable);
+        let import = ImportDeclaration::new("wasi:io/streams@0.2.0", false);
+        assert_eq!(verdicts(&[import], &[]).remove(0).status(), ImportStatus::Unavailable);
     }
 
-    fn imports(names: &[&str]) -> Vec<Import> {
-        names.iter().map(|name| Import::new(name, true)).collect()
+    fn imports(names: &[&str]) -> Vec<ImportDeclaration> {
+        names.iter().map(|name| ImportDeclaration::new(name, true)).collect()
     }
 
     #[test]
@@ -364,10 +378,11 @@ mod tests {
         assert_eq!(denial.requested(), "import:wasi:keyvalue/store, import:wasi:http/outgoing-handler");
         assert!(denial.line().is_none(), "no line is enough: {denial}");
         let denial = check(&imports(&["wasi:sockets/tcp@0.2.0"]), &[]).unwrap_err();
-        assert!(denial.to_string().contains(SHUT), "{denial}");
+        assert!(denial.to_string().contains(SOCKETS_NOTE), "{denial}");
         let sockets = ["wasi:sockets/network".to_owned()];
-        let foretold = foretell(&Import::asked("wasi:sockets/tcp"), &sockets).unwrap_err();
-        assert_eq!(foretold, shut("wasi:sockets/tcp"));
+        let foretold =
+            check_access(&ImportDeclaration::from_query("wasi:sockets/tcp"), &sockets).unwrap_err();
+        assert_eq!(foretold, socket_denial("wasi:sockets/tcp"));
         let denial = check(&imports(&["wasi:http/outgoing-handler@0.3.0"]), &[]).unwrap_err();
         assert_eq!(
             denial.requested(),
@@ -379,17 +394,28 @@ mod tests {
     #[test]
     fn what_is_foretold_of_one_import_is_what_an_install_says() {
         let http = ["wasi:http/outgoing-handler".to_owned()];
-        let asked = Import::asked("wasi:http/outgoing-handler");
-        assert_eq!(foretell(&asked, &http).unwrap().granted_by().len(), 1);
-        assert_eq!(foretell(&Import::asked("wasi:http/types"), &http).unwrap().granted_by().len(), 1);
+        let asked = ImportDeclaration::from_query("wasi:http/outgoing-handler");
+        assert_eq!(check_access(&asked, &http).unwrap().granted_by().len(), 1);
+        assert_eq!(
+            check_access(&ImportDeclaration::from_query("wasi:http/types"), &http)
+                .unwrap()
+                .granted_by()
+                .len(),
+            1
+        );
         let install = check(&imports(&["wasi:http/outgoing-handler@0.2.4"]), &[]).unwrap_err();
-        assert_eq!(foretell(&asked, &[]).unwrap_err(), install);
-        assert!(foretell(&Import::asked("wasi:io/poll"), &[]).unwrap().granted_by().is_empty());
-        assert!(foretell(&Import::asked("cofferdam:connector/log"), &[]).is_ok());
+        assert_eq!(check_access(&asked, &[]).unwrap_err(), install);
+        assert!(
+            check_access(&ImportDeclaration::from_query("wasi:io/poll"), &[])
+                .unwrap()
+                .granted_by()
+                .is_empty()
+        );
+        assert!(check_access(&ImportDeclaration::from_query("cofferdam:connector/log"), &[]).is_ok());
         for none in
             ["wasi:sockets/tcp", "wasi:http/outgoing-handler@0.3.0", "wasi:io/poll@0.2.0-rc-1", "print"]
         {
-            assert!(foretell(&Import::asked(none), &http).is_err(), "{none}");
+            assert!(check_access(&ImportDeclaration::from_query(none), &http).is_err(), "{none}");
         }
     }
 

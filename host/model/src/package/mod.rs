@@ -1,9 +1,8 @@
 //! A package: one file, the component with its manifest and its operations' docs as custom sections.
 //!
-//! [`Package::open`] is the only way to one, and everything in it is checked: the bytes cost a bounded
-//! amount to compile, the sections are there once, the manifest parses, and every export is an
-//! operation whose types are known. Whether it may run here (its signature, its imports) is decided by
-//! others.
+//! [`Package::open`] is the only way to one, and everything in it is checked: the bytes cost a bounded amount
+//! to compile, the sections are there once, the manifest parses, and every export is an operation whose types
+//! are known. Its signature and imports, which decide whether it may run here, are checked elsewhere.
 
 mod constants;
 mod contract;
@@ -18,7 +17,7 @@ mod outline;
 mod prescan;
 mod sections;
 mod shape;
-mod shapes;
+mod shape_builder;
 mod wit_docs;
 
 #[cfg(test)]
@@ -36,48 +35,48 @@ use cofferdam_core::failure::Denial;
 
 pub use contract::CONTRACT_VERSION;
 pub use contract::failure as failure_shape;
-pub use decode::PATIENCE;
-pub use docs::{Docs, OperationDocs};
+pub use decode::VALIDATION_TIMEOUT;
+pub use docs::{ConnectorDocs, OperationDocs};
 pub use error::{FileKind, PackageError};
 pub use features::FEATURES;
-pub use imports::shut;
-pub use imports::{Import, ImportVerdict, Standing, foretell, verdicts};
-pub use operation::Operation;
+pub use imports::socket_denial;
+pub use imports::{ImportDeclaration, ImportStatus, ImportVerdict, check_access, verdicts};
+pub use operation::OperationSignature;
 pub use outline::{ParseReply, parse_component, parse_package, unreadable as unreadable_reply};
 pub use prescan::MAX_BYTES;
 pub use prescan::check_kind;
-pub use sections::{DOCS_SECTION, MANIFEST_SECTION, Sections, embed, extract, strip};
+pub use sections::{DOCS_SECTION, MANIFEST_SECTION, PackageSections, embed, extract, strip};
 pub use shape::ShapeKey;
-pub use shape::{Case, Field, Name, Shape};
+pub use shape::{ShapeCase, ShapeField, ValueShape, WitName};
 
 use crate::manifest::Manifest;
 
-/// What problems in an embedded manifest call the file.
+/// The file name in problems of an embedded manifest.
 pub const MANIFEST_LABEL: &str = "connector.toml";
 
-/// A package whose bytes, manifest and operations hold together.
+/// A package whose bytes, manifest and operations are consistent.
 #[derive(Debug)]
 pub struct Package {
     bytes: Vec<u8>,
     digest: Digest,
     manifest: Manifest,
-    docs: Docs,
-    operations: Vec<Operation>,
+    docs: ConnectorDocs,
+    operations: Vec<OperationSignature>,
     by_name: HashMap<String, usize>,
-    imports: Vec<Import>,
+    imports: Vec<ImportDeclaration>,
     core_instances: u64,
 }
 
 impl Package {
-    /// Checks `bytes` and parses them in this process, without running or compiling any: a scan that is linear in
-    /// their number, and then the validator, which looks at the clock between two sections alone. One section can
-    /// take minutes, so this is for bytes that you trust; a `Host` has others parsed by its compile
-    /// worker, which can be ended.
+    /// Checks `bytes` and parses them in this process, without running or compiling any: a scan that is
+    /// linear in their number, and then the validator, which checks the clock only between two sections. One
+    /// section can take minutes, so this is for bytes that you trust; a `Host` has others parsed by its
+    /// compile worker, which can be stopped.
     ///
     /// # Errors
-    /// The first thing that is wrong, cheapest checks first.
+    /// The first problem found, cheapest checks first.
     pub fn open(bytes: Vec<u8>) -> Result<Self, PackageError> {
-        let parts = outline::parse(&bytes, PATIENCE)?;
+        let parts = outline::parse(&bytes, VALIDATION_TIMEOUT)?;
         check_named(&parts.manifest, &parts.world.operations)?;
         Ok(Self::assemble(bytes, parts))
     }
@@ -88,13 +87,13 @@ impl Package {
         Ok(Self::assemble(bytes, parts))
     }
 
-    fn assemble(bytes: Vec<u8>, parts: outline::Parts) -> Self {
-        let outline::Parts { manifest, mut docs, world, core_instances, .. } = parts;
-        let decode::World { operations, imports } = world;
+    fn assemble(bytes: Vec<u8>, parts: outline::ParsedPackage) -> Self {
+        let outline::ParsedPackage { manifest, mut docs, world, core_instances, .. } = parts;
+        let decode::ComponentInterface { operations, imports } = world;
         docs.keep_only(&operations);
         let by_name =
             operations.iter().enumerate().map(|(at, op)| (op.name().json().to_owned(), at)).collect();
-        let digest = Digest::of(&bytes);
+        let digest = Digest::sha256(&bytes);
         Self { digest, bytes, manifest, docs, operations, by_name, imports, core_instances }
     }
 
@@ -116,33 +115,33 @@ impl Package {
         &self.digest
     }
 
-    /// What the connector is called and asks for.
+    /// Returns the connector's manifest: its name and the access it requests.
     #[must_use]
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// What its author says about its operations.
+    /// Returns its author's documentation of its operations.
     #[must_use]
-    pub fn docs(&self) -> &Docs {
+    pub fn docs(&self) -> &ConnectorDocs {
         &self.docs
     }
 
     /// Its operations, in the component's order.
     #[must_use]
-    pub fn operations(&self) -> &[Operation] {
+    pub fn operations(&self) -> &[OperationSignature] {
         &self.operations
     }
 
     /// The operation that callers name `name`.
     #[must_use]
-    pub fn operation(&self, name: &str) -> Option<&Operation> {
+    pub fn operation(&self, name: &str) -> Option<&OperationSignature> {
         self.operations.get(*self.by_name.get(name)?)
     }
 
-    /// What the component imports, in its order.
+    /// Returns the component's imports, in its order.
     #[must_use]
-    pub fn imports(&self) -> &[Import] {
+    pub fn imports(&self) -> &[ImportDeclaration] {
         &self.imports
     }
 
@@ -152,7 +151,7 @@ impl Package {
         self.core_instances
     }
 
-    /// How each import stands against the manifest and this host.
+    /// Returns the status of each import against the manifest and this host.
     #[must_use]
     pub fn import_verdicts(&self) -> Vec<ImportVerdict> {
         verdicts(&self.imports, self.manifest.imports())
@@ -167,24 +166,26 @@ impl Package {
         imports::check(&self.imports, self.manifest.imports())
     }
 
-    /// What the manifest names beside what the component imports: authority that nothing uses.
+    /// Returns the interfaces that the manifest names in addition to the component's imports: unused
+    /// authority.
     #[must_use]
     pub fn unused_imports(&self) -> Vec<&str> {
         imports::unused(&self.imports, self.manifest.imports())
     }
 }
 
-/// The operations that the bare component `component` exports, parsed in this process as by [`Package::open`].
+/// Returns the operations that the bare component `component` exports, parsed in this process as by
+/// [`Package::open`].
 ///
 /// # Errors
-/// What is not a component, is too costly, or exports what cannot be an operation.
-pub fn operations_of(component: &[u8]) -> Result<Vec<Operation>, PackageError> {
+/// The bytes are not a component, are too costly, or export something that cannot be an operation.
+pub fn operations_of(component: &[u8]) -> Result<Vec<OperationSignature>, PackageError> {
     prescan::scan(component)?;
-    Ok(decode::decode(component, PATIENCE)?.operations)
+    Ok(decode::decode(component, VALIDATION_TIMEOUT)?.operations)
 }
 
 /// Every operation that the manifest names is exported.
-fn check_named(manifest: &Manifest, operations: &[Operation]) -> Result<(), PackageError> {
+fn check_named(manifest: &Manifest, operations: &[OperationSignature]) -> Result<(), PackageError> {
     let exported = |named: &str| operations.iter().any(|operation| operation.name().json() == named);
     match manifest.operations_named().find(|named| !exported(named)) {
         Some(named) => Err(unknown_operation(manifest, named, operations)),
@@ -192,9 +193,9 @@ fn check_named(manifest: &Manifest, operations: &[Operation]) -> Result<(), Pack
     }
 }
 
-fn unknown_operation(manifest: &Manifest, named: &str, operations: &[Operation]) -> PackageError {
+fn unknown_operation(manifest: &Manifest, named: &str, operations: &[OperationSignature]) -> PackageError {
     let meant =
-        cofferdam_core::spelling::nearest(named, operations.iter().map(|operation| operation.name().json()));
+        cofferdam_core::suggest::nearest(named, operations.iter().map(|operation| operation.name().json()));
     let meant = meant.map(ToOwned::to_owned);
     let line = |table: &&str| manifest.line_of(&["connector", table, "operations", named]);
     let found = ["idempotency", "effects"].into_iter().find_map(|table| Some((table, line(&table)?)));

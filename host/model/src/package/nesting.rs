@@ -1,8 +1,8 @@
-//! How deep type declarations nest, measured without recursion.
+//! The nesting depth of type declarations, measured without recursion.
 //!
-//! wasmparser reads a component type inside a component type by calling itself, three bytes a level:
-//! a file of 15 KB overflows the stack of a thread that asks for its types, and a stack overflow aborts
-//! the process. So this walk, which keeps its own stack, comes before any such read.
+//! wasmparser reads a component type inside a component type by calling itself, three bytes a level: a file
+//! of 15 KB overflows the stack of a thread that asks for its types, and a stack overflow aborts the process.
+//! So this walk, which keeps its own stack, comes before any such read.
 
 use wasmparser::{
     BinaryReader, ComponentAlias, ComponentExternName, ComponentImport, ComponentType, ComponentTypeRef,
@@ -12,16 +12,16 @@ use wasmparser::{
 const COMPONENT_TYPE: u8 = 0x41;
 const INSTANCE_TYPE: u8 = 0x42;
 
-/// What a run of declarations belongs to; it decides what may stand in it.
+/// The owner of a run of declarations, which decides the declarations that are allowed in it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Body {
+enum DeclarationScope {
     Section,
     Component,
     Instance,
 }
 
-struct Level {
-    body: Body,
+struct NestingLevel {
+    body: DeclarationScope,
     left: u32,
 }
 
@@ -29,7 +29,7 @@ struct Level {
 /// starts at `offset` of the file; stops early once it is deeper than `cap`.
 pub(super) fn depth(section: &[u8], offset: usize, cap: usize) -> Result<usize> {
     let mut reader = BinaryReader::new(section, offset);
-    let mut levels = vec![Level { body: Body::Section, left: reader.read_var_u32()? }];
+    let mut levels = vec![NestingLevel { body: DeclarationScope::Section, left: reader.read_var_u32()? }];
     let mut deepest = 1;
     while let Some(level) = levels.last_mut() {
         if level.left == 0 {
@@ -37,20 +37,20 @@ pub(super) fn depth(section: &[u8], offset: usize, cap: usize) -> Result<usize> 
             continue;
         }
         level.left -= 1;
-        if level.body != Body::Section && !declaration_is_type(&mut reader, level.body)? {
+        if level.body != DeclarationScope::Section && !declaration_is_type(&mut reader, level.body)? {
             continue;
         }
         let mut ahead = reader.clone();
         let body = match ahead.read_u8()? {
-            COMPONENT_TYPE => Body::Component,
-            INSTANCE_TYPE => Body::Instance,
+            COMPONENT_TYPE => DeclarationScope::Component,
+            INSTANCE_TYPE => DeclarationScope::Instance,
             _ => {
                 reader.read::<ComponentType<'_>>()?;
                 continue;
             }
         };
         reader = ahead;
-        levels.push(Level { body, left: reader.read_var_u32()? });
+        levels.push(NestingLevel { body, left: reader.read_var_u32()? });
         deepest = deepest.max(levels.len());
         if deepest > cap {
             break;
@@ -60,7 +60,7 @@ pub(super) fn depth(section: &[u8], offset: usize, cap: usize) -> Result<usize> 
 }
 
 /// Reads one declaration, except that a type is left to the caller.
-fn declaration_is_type(reader: &mut BinaryReader<'_>, body: Body) -> Result<bool> {
+fn declaration_is_type(reader: &mut BinaryReader<'_>, body: DeclarationScope) -> Result<bool> {
     let tag = reader.clone().read_u8()?;
     match (tag, body) {
         (0x00, _) => {
@@ -75,7 +75,7 @@ fn declaration_is_type(reader: &mut BinaryReader<'_>, body: Body) -> Result<bool
             reader.read_u8()?;
             reader.read::<ComponentAlias<'_>>()?;
         }
-        (0x03, Body::Component) => {
+        (0x03, DeclarationScope::Component) => {
             reader.read_u8()?;
             reader.read::<ComponentImport<'_>>()?;
         }

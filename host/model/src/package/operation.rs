@@ -2,24 +2,24 @@
 
 use std::fmt;
 
-use super::shape::{Field, Name, Shape};
+use super::shape::{ShapeField, ValueShape, WitName};
 
 /// The field whose items say what of a value is missing.
 const ERRORS: &str = "errors";
 
 /// One operation of a connector.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Operation {
-    pub(super) name: Name,
+pub struct OperationSignature {
+    pub(super) name: WitName,
     pub(super) interface: Option<String>,
-    pub(super) params: Vec<Field>,
-    pub(super) result: Option<Shape>,
+    pub(super) params: Vec<ShapeField>,
+    pub(super) result: Option<ValueShape>,
 }
 
-impl Operation {
+impl OperationSignature {
     /// The name: `json()` for callers, `wit()` as the component exports it.
     #[must_use]
-    pub fn name(&self) -> &Name {
+    pub fn name(&self) -> &WitName {
         &self.name
     }
 
@@ -31,25 +31,26 @@ impl Operation {
 
     /// The parameters, in order.
     #[must_use]
-    pub fn params(&self) -> &[Field] {
+    pub fn params(&self) -> &[ShapeField] {
         &self.params
     }
 
-    /// Whether its value can be partial: a record with a list `errors`, one for each item that failed.
+    /// Returns true if its value can be partial: a record with a list `errors`, one for each item that
+    /// failed.
     #[must_use]
     pub fn lists_errors(&self) -> bool {
-        let Some(Shape::Record(fields)) = &self.result else { return false };
-        fields.iter().any(|field| field.name.json() == ERRORS && matches!(field.shape, Shape::List(_)))
+        let Some(ValueShape::Record(fields)) = &self.result else { return false };
+        fields.iter().any(|field| field.name.json() == ERRORS && matches!(field.shape, ValueShape::List(_)))
     }
 
-    /// What it returns when it succeeds.
+    /// Returns the type of its value.
     #[must_use]
-    pub fn result(&self) -> Option<&Shape> {
+    pub fn result(&self) -> Option<&ValueShape> {
         self.result.as_ref()
     }
 }
 
-impl fmt::Display for Operation {
+impl fmt::Display for OperationSignature {
     /// As `inspect` shows it: `list_issues(repo: string, page: option<u32>) -> list<issue>`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}(", self.name.json())?;

@@ -40,7 +40,7 @@ const MAX_CORE_ITEMS: u64 = 500_000;
 
 /// A custom section of the package's own, where it was found.
 #[derive(Debug)]
-pub(super) struct Found<'a> {
+pub(super) struct FoundSection<'a> {
     pub(super) name: &'a str,
     pub(super) data: &'a [u8],
     /// The section with its header, in the file.
@@ -48,46 +48,46 @@ pub(super) struct Found<'a> {
     pub(super) nested: bool,
 }
 
-impl Found<'_> {
+impl FoundSection<'_> {
     /// The section's content, in the file: what ends it.
     pub(super) fn content(&self) -> Range<usize> {
         self.whole.end.saturating_sub(self.data.len())..self.whole.end
     }
 }
 
-/// What one instantiation of a component costs, everything inside it included.
+/// The cost of one instantiation of a component, including everything inside it.
 #[derive(Debug, Clone, Copy, Default)]
-struct Weight {
+struct InstantiationCost {
     instances: u64,
     /// Those of core modules, among them.
     core_instances: u64,
     bytes: u64,
 }
 
-impl Weight {
-    fn add(&mut self, other: Weight) {
+impl InstantiationCost {
+    fn add(&mut self, other: InstantiationCost) {
         self.instances = self.instances.saturating_add(other.instances);
         self.core_instances = self.core_instances.saturating_add(other.core_instances);
         self.bytes = self.bytes.saturating_add(other.bytes);
     }
 }
 
-struct Frame {
+struct ParserFrame {
     parser: Parser,
     component: bool,
     /// The component index space: what instantiating each would cost.
-    components: Vec<Weight>,
-    weight: Weight,
+    components: Vec<InstantiationCost>,
+    weight: InstantiationCost,
 }
 
-impl Frame {
+impl ParserFrame {
     fn new(parser: Parser, component: bool) -> Self {
-        Self { parser, component, components: Vec::new(), weight: Weight::default() }
+        Self { parser, component, components: Vec::new(), weight: InstantiationCost::default() }
     }
 }
 
 #[derive(Default)]
-struct Totals {
+struct ItemTotals {
     modules: u64,
     functions: u64,
     core_items: u64,
@@ -96,18 +96,18 @@ struct Totals {
 }
 
 /// Checks `bytes` against every cap and returns the package's own custom sections, in order.
-pub(super) fn scan(bytes: &[u8]) -> Result<Vec<Found<'_>>, PackageError> {
+pub(super) fn scan(bytes: &[u8]) -> Result<Vec<FoundSection<'_>>, PackageError> {
     scan_counting(bytes).map(|(found, _)| found)
 }
 
 /// As [`scan`], and the core modules that one instantiation of the component instantiates.
-pub(super) fn scan_counting(bytes: &[u8]) -> Result<(Vec<Found<'_>>, u64), PackageError> {
+pub(super) fn scan_counting(bytes: &[u8]) -> Result<(Vec<FoundSection<'_>>, u64), PackageError> {
     check_kind(bytes)?;
     let mut found = Vec::new();
-    let mut totals = Totals::default();
+    let mut totals = ItemTotals::default();
     // Of the frame that ended last, which in the end is the component itself.
     let mut core_instances = 0;
-    let mut frames = vec![Frame::new(Parser::new(0), true)];
+    let mut frames = vec![ParserFrame::new(Parser::new(0), true)];
     let mut offset = 0;
     while let Some(frame) = frames.last_mut() {
         let rest = bytes.get(offset..).unwrap_or_default();
@@ -123,11 +123,11 @@ pub(super) fn scan_counting(bytes: &[u8]) -> Result<(Vec<Found<'_>>, u64), Packa
         match payload {
             Payload::ModuleSection { parser, .. } => {
                 add("too many core modules", &mut totals.modules, 1, MAX_MODULES)?;
-                frames.push(Frame::new(parser, false));
+                frames.push(ParserFrame::new(parser, false));
                 within("modules and components nested too deep", frames.len() as u64, MAX_DEPTH as u64)?;
             }
             Payload::ComponentSection { parser, .. } => {
-                frames.push(Frame::new(parser, true));
+                frames.push(ParserFrame::new(parser, true));
                 within("modules and components nested too deep", frames.len() as u64, MAX_DEPTH as u64)?;
             }
             Payload::End(_) => {
@@ -138,7 +138,7 @@ pub(super) fn scan_counting(bytes: &[u8]) -> Result<(Vec<Found<'_>>, u64), Packa
                 }
             }
             Payload::CustomSection(section) if section.name().starts_with("cofferdam:") => {
-                found.push(Found {
+                found.push(FoundSection {
                     name: section.name(),
                     data: section.data(),
                     whole: start..offset,
@@ -147,7 +147,8 @@ pub(super) fn scan_counting(bytes: &[u8]) -> Result<(Vec<Found<'_>>, u64), Packa
             }
             Payload::CustomSection(_) => {}
             payload if frame.component => {
-                let bytes_of_it = Weight { bytes: consumed as u64, ..Weight::default() };
+                let bytes_of_it =
+                    InstantiationCost { bytes: consumed as u64, ..InstantiationCost::default() };
                 frame.weight.add(bytes_of_it);
                 component_section(&payload, bytes, &mut frames, &mut totals)?;
                 let weight = frames.last().map(|frame| frame.weight).unwrap_or_default();
@@ -164,13 +165,13 @@ pub(super) fn scan_counting(bytes: &[u8]) -> Result<(Vec<Found<'_>>, u64), Packa
     Ok((found, core_instances))
 }
 
-/// What the size and the first bytes say: all that is decided before a parser reads any.
+/// Checks the size and the first bytes, before a parser reads any.
 pub fn check_kind(bytes: &[u8]) -> Result<(), PackageError> {
     within("more bytes than a package may have", bytes.len() as u64, MAX_BYTES)?;
     other_kind(bytes).map_or(Ok(()), |found| Err(PackageError::NotAComponent { found }))
 }
 
-/// What the first bytes say, unless they are a component's.
+/// Returns the kind of file that the first bytes show, unless they are a component's.
 fn other_kind(bytes: &[u8]) -> Option<FileKind> {
     const COMPONENT: &[u8] = b"\0asm\x0d\0\x01\0";
     const MODULE: &[u8] = b"\0asm\x01\0\0\0";
@@ -205,8 +206,8 @@ fn is_wat(bytes: &[u8]) -> bool {
 fn component_section(
     payload: &Payload<'_>,
     bytes: &[u8],
-    frames: &mut [Frame],
-    totals: &mut Totals,
+    frames: &mut [ParserFrame],
+    totals: &mut ItemTotals,
 ) -> Result<(), PackageError> {
     let top = frames.len() == 1;
     match payload {
@@ -223,7 +224,7 @@ fn component_section(
             }
             name_fits(import.name.name)?;
             if let ComponentTypeRef::Component(_) = import.ty {
-                // What it would be instantiated with is only known outside, so that its cost is not.
+                // The component for its instantiation is only known outside, so its cost is unknown.
                 return Err(unsupported("imports a component", import.name.name));
             }
             Ok(())
@@ -251,12 +252,12 @@ fn component_section(
         }),
         Payload::InstanceSection(section) => each(section, |instance| {
             let core_instances = u64::from(matches!(instance, Instance::Instantiate { .. }));
-            let weight = Weight { instances: 1, core_instances, bytes: 0 };
+            let weight = InstantiationCost { instances: 1, core_instances, bytes: 0 };
             frames.iter_mut().last().into_iter().for_each(|frame| frame.weight.add(weight));
             Ok(())
         }),
         Payload::ComponentInstanceSection(section) => each(section, |instance| {
-            let mut weight = Weight { instances: 1, ..Weight::default() };
+            let mut weight = InstantiationCost { instances: 1, ..InstantiationCost::default() };
             if let ComponentInstance::Instantiate { component_index, .. } = instance {
                 weight.add(component_at(frames, 0, component_index));
             }
@@ -269,19 +270,19 @@ fn component_section(
 
 /// The weight of a component of the frame `outward` steps out; nothing where there is none, which
 /// validation refuses later.
-fn component_at(frames: &[Frame], outward: u32, index: u32) -> Weight {
+fn component_at(frames: &[ParserFrame], outward: u32, index: u32) -> InstantiationCost {
     let frame = frames.iter().rev().nth(outward as usize);
     frame.and_then(|frame| frame.components.get(index as usize)).copied().unwrap_or_default()
 }
 
-fn push_component(frames: &mut [Frame], outward: u32, index: u32) {
+fn push_component(frames: &mut [ParserFrame], outward: u32, index: u32) {
     let weight = component_at(frames, outward, index);
     if let Some(frame) = frames.last_mut() {
         frame.components.push(weight);
     }
 }
 
-fn module_section(payload: &Payload<'_>, totals: &mut Totals) -> Result<(), PackageError> {
+fn module_section(payload: &Payload<'_>, totals: &mut ItemTotals) -> Result<(), PackageError> {
     let constant = constants::longest(payload).map_err(|e| PackageError::malformed(&e))?;
     within("a constant expression too long (in bytes)", constant, MAX_CONSTANT_BYTES)?;
     let items = match payload {

@@ -5,9 +5,9 @@
 
 use wasm_encoder::{ComponentSection, CustomSection};
 
-use super::docs::Docs;
+use super::docs::ConnectorDocs;
 use super::error::PackageError;
-use super::prescan::{Found, scan};
+use super::prescan::{FoundSection, scan};
 
 /// The section with `connector.toml`, verbatim.
 pub const MANIFEST_SECTION: &str = "cofferdam:manifest";
@@ -17,20 +17,21 @@ pub const DOCS_SECTION: &str = "cofferdam:docs";
 /// The larger of them may have this many bytes.
 const MAX_SECTION_BYTES: usize = 1024 * 1024;
 
-/// What a package says about itself.
+/// The sections of a package about itself.
 #[derive(Debug)]
-pub struct Sections<'a> {
+pub struct PackageSections<'a> {
     /// `connector.toml`, verbatim.
     pub manifest: &'a str,
     /// The operations' documentation.
-    pub docs: Docs,
+    pub docs: ConnectorDocs,
 }
 
-/// Makes a package: `component` with its manifest and docs.
+/// Creates a package: `component` with its manifest and docs.
 ///
 /// # Errors
-/// What is not a component, is too costly, or already has one of the sections ([`strip`] removes them).
-pub fn embed(component: &[u8], manifest_text: &str, docs: &Docs) -> Result<Vec<u8>, PackageError> {
+/// The bytes are not a component, are too costly, or already have one of the sections ([`strip`] removes
+/// them).
+pub fn embed(component: &[u8], manifest_text: &str, docs: &ConnectorDocs) -> Result<Vec<u8>, PackageError> {
     let found = scan(component)?;
     for section in [MANIFEST_SECTION, DOCS_SECTION] {
         if let Some(already) = found.iter().find(|found| found.name == section) {
@@ -51,10 +52,11 @@ pub fn embed(component: &[u8], manifest_text: &str, docs: &Docs) -> Result<Vec<u
     Ok(package)
 }
 
-/// The component without the sections of a package; unchanged where it has none.
+/// Returns the component without the sections of a package; unchanged if it has none.
 ///
 /// # Errors
-/// What is not a component, is too costly, or has one of the sections in a nested module or component.
+/// The bytes are not a component, are too costly, or have one of the sections in a nested module or
+/// component.
 pub fn strip(package: &[u8]) -> Result<Vec<u8>, PackageError> {
     let mut component = Vec::with_capacity(package.len());
     let mut kept = 0;
@@ -70,21 +72,23 @@ pub fn strip(package: &[u8]) -> Result<Vec<u8>, PackageError> {
     Ok(component)
 }
 
-/// What the package says about itself.
+/// Returns the package's sections about itself.
 ///
 /// # Errors
-/// What is not a component or too costly, and a section that is missing, repeated, nested or unreadable.
-pub fn extract(package: &[u8]) -> Result<Sections<'_>, PackageError> {
+/// The bytes are not a component or too costly, or a section is missing, repeated, nested or unreadable.
+pub fn extract(package: &[u8]) -> Result<PackageSections<'_>, PackageError> {
     read(&scan(package)?)
 }
 
-fn read<'a>(found: &[Found<'a>]) -> Result<Sections<'a>, PackageError> {
+fn read<'a>(found: &[FoundSection<'a>]) -> Result<PackageSections<'a>, PackageError> {
     let (manifest, docs) = find(found)?;
-    Ok(Sections { manifest: manifest_text(manifest.data)?, docs: Docs::parse(docs.data)? })
+    Ok(PackageSections { manifest: manifest_text(manifest.data)?, docs: ConnectorDocs::parse(docs.data)? })
 }
 
 /// The manifest's section and that of the docs.
-pub(super) fn find<'f, 'a>(found: &'f [Found<'a>]) -> Result<(&'f Found<'a>, &'f Found<'a>), PackageError> {
+pub(super) fn find<'f, 'a>(
+    found: &'f [FoundSection<'a>],
+) -> Result<(&'f FoundSection<'a>, &'f FoundSection<'a>), PackageError> {
     Ok((the_one(found, MANIFEST_SECTION)?, the_one(found, DOCS_SECTION)?))
 }
 
@@ -96,7 +100,10 @@ pub(super) fn manifest_text(section: &[u8]) -> Result<&str, PackageError> {
     })
 }
 
-fn the_one<'f, 'a>(found: &'f [Found<'a>], section: &'static str) -> Result<&'f Found<'a>, PackageError> {
+fn the_one<'f, 'a>(
+    found: &'f [FoundSection<'a>],
+    section: &'static str,
+) -> Result<&'f FoundSection<'a>, PackageError> {
     let mut these = found.iter().filter(|found| found.name == section);
     let (first, count) = (these.clone().next(), these.clone().count());
     if these.any(|found| found.nested) {

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 /// A name in both spellings.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Name {
+pub struct WitName {
     wit: Arc<str>,
     json: Arc<str>,
 }
 
-impl Name {
+impl WitName {
     /// From the WIT spelling.
     #[must_use]
     pub fn from_wit(wit: &str) -> Self {
@@ -34,7 +34,7 @@ impl Name {
 
 /// The shape of a value. Resources, streams and futures have none: an operation cannot use them.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Shape {
+pub enum ValueShape {
     /// `bool`.
     Bool,
     /// `s8` to `s64`; the number is the width in bits.
@@ -50,85 +50,85 @@ pub enum Shape {
     /// `list<u8>`: base64 text in JSON.
     Bytes,
     /// `list<T>`.
-    List(Arc<Shape>),
+    List(Arc<ValueShape>),
     /// `tuple<..>`.
-    Tuple(Arc<[Shape]>),
+    Tuple(Arc<[ValueShape]>),
     /// `option<T>`.
-    Option(Arc<Shape>),
+    Option(Arc<ValueShape>),
     /// `result<T, E>`, either side may be missing.
-    Result(Option<Arc<Shape>>, Option<Arc<Shape>>),
+    Result(Option<Arc<ValueShape>>, Option<Arc<ValueShape>>),
     /// A record's fields, in order.
-    Record(Arc<[Field]>),
+    Record(Arc<[ShapeField]>),
     /// A variant's cases, in order.
-    Variant(Arc<[Case]>),
+    Variant(Arc<[ShapeCase]>),
     /// An enum's cases, in order.
-    Enum(Arc<[Name]>),
+    Enum(Arc<[WitName]>),
     /// Flags, in order.
-    Flags(Arc<[Name]>),
+    Flags(Arc<[WitName]>),
 }
 
 /// A record's field, or an operation's parameter.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Field {
+pub struct ShapeField {
     /// Its name.
-    pub name: Name,
+    pub name: WitName,
     /// Its shape.
-    pub shape: Shape,
+    pub shape: ValueShape,
 }
 
 /// A variant's case.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Case {
+pub struct ShapeCase {
     /// Its name.
-    pub name: Name,
+    pub name: WitName,
     /// Its payload.
-    pub payload: Option<Shape>,
+    pub payload: Option<ValueShape>,
 }
 
-/// Where a shape's parts are: equal for shapes that share them. Components share types, and shapes stay
-/// shared, so what is made of each shape once is found again by this.
+/// The identity of a shape's parts: equal for shapes that share them. Components share types, and shapes stay
+/// shared, so that a result for a shape is found again by this key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ShapeKey(std::mem::Discriminant<Shape>, usize, usize);
+pub struct ShapeKey(std::mem::Discriminant<ValueShape>, usize, usize);
 
-impl Shape {
+impl ValueShape {
     /// The key while the shape lives; none for a shape without parts.
     pub fn key(&self) -> Option<ShapeKey> {
         fn at<T: ?Sized>(parts: &Arc<T>) -> usize {
             Arc::as_ptr(parts).cast::<()>().addr()
         }
-        let side = |side: &Option<Arc<Shape>>| side.as_ref().map_or(0, at);
+        let side = |side: &Option<Arc<ValueShape>>| side.as_ref().map_or(0, at);
         let (first, second) = match self {
-            Shape::List(item) | Shape::Option(item) => (at(item), 0),
-            Shape::Tuple(items) => (at(items), 0),
-            Shape::Result(ok, err) => (side(ok), side(err)),
-            Shape::Record(fields) => (at(fields), 0),
-            Shape::Variant(cases) => (at(cases), 0),
-            Shape::Enum(names) | Shape::Flags(names) => (at(names), 0),
+            ValueShape::List(item) | ValueShape::Option(item) => (at(item), 0),
+            ValueShape::Tuple(items) => (at(items), 0),
+            ValueShape::Result(ok, err) => (side(ok), side(err)),
+            ValueShape::Record(fields) => (at(fields), 0),
+            ValueShape::Variant(cases) => (at(cases), 0),
+            ValueShape::Enum(names) | ValueShape::Flags(names) => (at(names), 0),
             _ => return None,
         };
         Some(ShapeKey(std::mem::discriminant(self), first, second))
     }
 }
 
-impl std::fmt::Display for Shape {
+impl std::fmt::Display for ValueShape {
     /// As `inspect` shows it, with the caller's names: `list<string>`, `{title: string, labels: list<string>}`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Shape::Bool => f.write_str("bool"),
-            Shape::Signed(bits) => write!(f, "s{bits}"),
-            Shape::Unsigned(bits) => write!(f, "u{bits}"),
-            Shape::Float(bits) => write!(f, "f{bits}"),
-            Shape::Char => f.write_str("char"),
-            Shape::String => f.write_str("string"),
-            Shape::Bytes => f.write_str("bytes"),
-            Shape::List(item) => write!(f, "list<{item}>"),
-            Shape::Tuple(items) => {
+            ValueShape::Bool => f.write_str("bool"),
+            ValueShape::Signed(bits) => write!(f, "s{bits}"),
+            ValueShape::Unsigned(bits) => write!(f, "u{bits}"),
+            ValueShape::Float(bits) => write!(f, "f{bits}"),
+            ValueShape::Char => f.write_str("char"),
+            ValueShape::String => f.write_str("string"),
+            ValueShape::Bytes => f.write_str("bytes"),
+            ValueShape::List(item) => write!(f, "list<{item}>"),
+            ValueShape::Tuple(items) => {
                 f.write_str("tuple<")?;
                 separated(f, items, ", ", |f, item| item.fmt(f))?;
                 f.write_str(">")
             }
-            Shape::Option(item) => write!(f, "option<{item}>"),
-            Shape::Result(ok, err) => {
+            ValueShape::Option(item) => write!(f, "option<{item}>"),
+            ValueShape::Result(ok, err) => {
                 f.write_str("result<")?;
                 match ok {
                     Some(ok) => ok.fmt(f)?,
@@ -137,17 +137,17 @@ impl std::fmt::Display for Shape {
                 err.as_ref().map_or(Ok(()), |err| write!(f, ", {err}"))?;
                 f.write_str(">")
             }
-            Shape::Record(fields) => {
+            ValueShape::Record(fields) => {
                 f.write_str("{")?;
                 separated(f, fields, ", ", |f, field| write!(f, "{}: {}", field.name.json(), field.shape))?;
                 f.write_str("}")
             }
-            Shape::Variant(cases) => separated(f, cases, " | ", |f, case| match &case.payload {
+            ValueShape::Variant(cases) => separated(f, cases, " | ", |f, case| match &case.payload {
                 Some(payload) => write!(f, "{}({payload})", case.name.json()),
                 None => f.write_str(case.name.json()),
             }),
-            Shape::Enum(names) => separated(f, names, " | ", |f, name| f.write_str(name.json())),
-            Shape::Flags(names) => {
+            ValueShape::Enum(names) => separated(f, names, " | ", |f, name| f.write_str(name.json())),
+            ValueShape::Flags(names) => {
                 f.write_str("flags{")?;
                 separated(f, names, ", ", |f, name| f.write_str(name.json()))?;
                 f.write_str("}")

@@ -1,4 +1,4 @@
-//! What is a package and what is not, from real bytes.
+//! Tests of valid and invalid packages, from real bytes.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,12 +15,12 @@ use super::*;
 
 const NAME: &str = "github://acme/test";
 
-fn decoded(bytes: &[u8]) -> Result<decode::World, PackageError> {
-    decode::decode(bytes, PATIENCE)
+fn decoded(bytes: &[u8]) -> Result<decode::ComponentInterface, PackageError> {
+    decode::decode(bytes, VALIDATION_TIMEOUT)
 }
 
 fn open(component: &[u8]) -> Result<Package, PackageError> {
-    Package::open(embed(component, &manifest(NAME, "1.2.3"), &Docs::default())?)
+    Package::open(embed(component, &manifest(NAME, "1.2.3"), &ConnectorDocs::default())?)
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn a_package_is_opened_with_its_operations_in_both_spellings() {
     ))
     .unwrap();
     assert_eq!(bytes.manifest().name().as_str(), NAME);
-    assert_eq!(*bytes.digest(), Digest::of(bytes.bytes()));
+    assert_eq!(*bytes.digest(), Digest::sha256(bytes.bytes()));
     let shown: Vec<String> = bytes.operations().iter().map(ToString::to_string).collect();
     assert_eq!(
         shown,
@@ -56,7 +56,7 @@ fn a_package_is_opened_with_its_operations_in_both_spellings() {
     let create = bytes.operation("create_item").unwrap();
     assert_eq!((create.name().wit(), create.interface()), ("create-item", Some("acme:test/ops@1.2.3")));
     assert!(bytes.operation("create-item").is_none());
-    assert!(bytes.import_verdicts().iter().all(|verdict| verdict.standing() == Standing::Plumbing));
+    assert!(bytes.import_verdicts().iter().all(|verdict| verdict.status() == ImportStatus::Ambient));
     bytes.check_imports().unwrap();
 }
 
@@ -181,7 +181,7 @@ fn sections_are_there_once_and_at_the_top() {
     assert!(matches!(error(only_manifest), PackageError::SectionMissing { section: DOCS_SECTION }));
     let packed = package(NAME, "1.0.0", "");
     assert!(matches!(
-        embed(&packed, "", &Docs::default()),
+        embed(&packed, "", &ConnectorDocs::default()),
         Err(PackageError::SectionPresent { section: MANIFEST_SECTION })
     ));
     let mut twice = packed.clone();
@@ -198,7 +198,7 @@ fn sections_are_there_once_and_at_the_top() {
         outer.finish()
     };
     assert!(matches!(error(nested.clone()), PackageError::SectionNested { .. }));
-    assert!(matches!(embed(&nested, "", &Docs::default()), Err(PackageError::SectionNested { .. })));
+    assert!(matches!(embed(&nested, "", &ConnectorDocs::default()), Err(PackageError::SectionNested { .. })));
     assert!(matches!(strip(&nested), Err(PackageError::SectionNested { .. })));
     let not_text = {
         let mut bytes = custom(MANIFEST_SECTION, b"\xff\xfe");
@@ -206,14 +206,14 @@ fn sections_are_there_once_and_at_the_top() {
         bytes
     };
     assert!(matches!(error(not_text), PackageError::SectionUnreadable { section: MANIFEST_SECTION, .. }));
-    let no_manifest = embed(&bare, "[connector]\n", &Docs::default()).unwrap();
+    let no_manifest = embed(&bare, "[connector]\n", &ConnectorDocs::default()).unwrap();
     assert!(matches!(error(no_manifest), PackageError::Manifest(_)));
 }
 
 #[test]
 fn packing_is_undone_by_stripping_and_changes_nothing_else() {
     let bare = connector("go: func() -> result<_, failure>;");
-    let mut docs = Docs::default();
+    let mut docs = ConnectorDocs::default();
     docs.insert("go", "Goes.", [("unknown".to_owned(), "x".to_owned())]);
     let text = manifest(NAME, "1.2.3") + "# ä comment, kept verbatim\r\n";
     let packed = embed(&bare, &text, &docs).unwrap();
@@ -230,7 +230,7 @@ fn an_idempotency_line_about_no_operation_is_refused_with_the_near_miss() {
     let bare = connector("post-message: func() -> result<_, failure>;");
     let text =
         manifest(NAME, "1.0.0") + "[connector.idempotency.operations]\npost_mesage = \"not_idempotent\"\n";
-    let error = Package::open(embed(&bare, &text, &Docs::default()).unwrap()).unwrap_err();
+    let error = Package::open(embed(&bare, &text, &ConnectorDocs::default()).unwrap()).unwrap_err();
     assert_eq!(error.fix(), "Did you mean `post_message`?");
 }
 
@@ -239,7 +239,7 @@ fn an_effect_of_no_operation_is_refused_with_the_near_miss_and_its_line() {
     let bare = connector("post-message: func() -> result<_, failure>;");
     let text = manifest(NAME, "1.0.0") + "[connector.effects.operations]\npost_mesage = \"additive\"\n";
     let line = text.lines().count();
-    let error = Package::open(embed(&bare, &text, &Docs::default()).unwrap()).unwrap_err();
+    let error = Package::open(embed(&bare, &text, &ConnectorDocs::default()).unwrap()).unwrap_err();
     assert_eq!(error.fix(), "Did you mean `post_message`?");
     let told = error.to_string();
     assert!(told.contains("[connector.effects.operations] names `post_mesage`"), "{told}");
@@ -271,14 +271,15 @@ fn docs_come_from_the_authors_own_wit() {
         } }";
     let operations = operations_of(&component(&wit.replace("other: func();", ""))).unwrap();
     let first = ("a.wit".to_owned(), "package acme:test@1.2.3;\ninterface unused {}\n".to_owned());
-    let docs = Docs::from_wit(&[first, ("b.wit".to_owned(), wit.to_owned())], &operations).unwrap();
+    let docs = ConnectorDocs::from_wit(&[first, ("b.wit".to_owned(), wit.to_owned())], &operations).unwrap();
     let greet = docs.operation("greet").unwrap();
     assert_eq!(greet.text(), "Greets somebody.\n\nAt length.");
     assert_eq!(greet.param("full_name"), Some("Whom to greet.\nBy full name."));
     assert_eq!(greet.param("loudly"), None);
     assert_eq!(docs.operation("inline_op").unwrap().text(), "Inline.");
     assert_eq!(docs.names().count(), 2);
-    let broken = Docs::from_wit(&[("c.wit".to_owned(), "package a:b; interface {".to_owned())], &operations);
+    let broken =
+        ConnectorDocs::from_wit(&[("c.wit".to_owned(), "package a:b; interface {".to_owned())], &operations);
     assert!(broken.unwrap_err().to_string().contains("c.wit:1:24"));
 }
 
@@ -307,7 +308,7 @@ fn other_files_are_told_apart() {
 
 #[test]
 fn a_section_of_comparisons_is_valid_however_long_it_takes() {
-    // What the worker is ended over when there are many: two are refused for having no operation alone.
+    // Large numbers of these make the host stop the worker; two are refused only for having no operation.
     let small = operations_of(&bombs::many_comparisons(2));
     assert!(matches!(small, Err(PackageError::NoOperations)), "{small:?}");
 }
@@ -382,7 +383,7 @@ fn a_components_own_text_cannot_drive_a_terminal() {
     let error = decoded(&wat::parse_str(wat).unwrap()).unwrap_err().to_string();
     assert!(error.contains("EVIL") && !error.contains(['\u{1b}', '\u{7}', '\n']), "{error:?}");
     let docs = br#"{"operations": {"go": {"docs": "\u001b[31mred\u0007"}}}"#;
-    let docs = Docs::parse(docs).unwrap();
+    let docs = ConnectorDocs::parse(docs).unwrap();
     assert_eq!(docs.operation("go").unwrap().text(), "[31mred");
 }
 

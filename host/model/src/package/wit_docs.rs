@@ -1,30 +1,33 @@
 //! Reads documentation comments out of an author's WIT: the one place where they still are.
 
-use cofferdam_core::failure::safe_line;
+use cofferdam_core::failure::sanitize_line;
 use wit_parser::{Function, SourceMap, UnresolvedPackage, WorldItem, WorldKey};
 
-use super::docs::Docs;
+use super::docs::ConnectorDocs;
 use super::error::PackageError;
-use super::operation::Operation;
-use super::shape::Name;
+use super::operation::OperationSignature;
+use super::shape::WitName;
 
-impl Docs {
-    /// The documentation of `operations` in `sources`, the author's own WIT files as (label, text); the
-    /// packages that they use need not be there. What is said about anything else is left out.
+impl ConnectorDocs {
+    /// Returns the documentation of `operations` in `sources`, the author's own WIT files as (label, text);
+    /// the packages that they use need not be present. Documentation of other items is left out.
     ///
     /// Comments before a parameter count for the parameter.
     ///
     /// # Errors
     /// Sources that do not parse as one WIT package, with the place.
-    pub fn from_wit(sources: &[(String, String)], operations: &[Operation]) -> Result<Self, PackageError> {
-        let mut files = Files { texts: Vec::new(), next: 0 };
+    pub fn from_wit(
+        sources: &[(String, String)],
+        operations: &[OperationSignature],
+    ) -> Result<Self, PackageError> {
+        let mut files = SourceFiles { texts: Vec::new(), next: 0 };
         let mut map = SourceMap::new();
         for (label, text) in sources {
             files.push(text)?;
             map.push_str(label, text.as_str());
         }
         let group = map.parse().map_err(|(map, error)| PackageError::WitSource {
-            detail: safe_line(&error.render(&map), 400),
+            detail: sanitize_line(&error.render(&map), 400),
         })?;
         let mut docs = Self::default();
         for package in std::iter::once(&group.main).chain(&group.nested) {
@@ -32,7 +35,7 @@ impl Docs {
                 if let Some(function) = find(package, operation) {
                     let params = function.params.iter().filter_map(|param| {
                         let comment = files.comment_before(param.span)?;
-                        Some((Name::from_wit(&param.name).json().to_owned(), comment))
+                        Some((WitName::from_wit(&param.name).json().to_owned(), comment))
                     });
                     let text = function.docs.contents.as_deref().unwrap_or_default();
                     docs.insert(operation.name().json(), text, params);
@@ -44,7 +47,7 @@ impl Docs {
 }
 
 /// The function in the WIT that became `operation`.
-fn find<'p>(package: &'p UnresolvedPackage, operation: &Operation) -> Option<&'p Function> {
+fn find<'p>(package: &'p UnresolvedPackage, operation: &OperationSignature) -> Option<&'p Function> {
     let name = operation.name().wit();
     let exports = || package.worlds.iter().flat_map(|(_, world)| &world.exports);
     let Some(interface) = operation.interface() else {
@@ -71,12 +74,12 @@ fn find<'p>(package: &'p UnresolvedPackage, operation: &Operation) -> Option<&'p
 }
 
 /// The sources as the parser counts through them: one after the other, with one byte between.
-struct Files<'s> {
+struct SourceFiles<'s> {
     texts: Vec<(u32, &'s str)>,
     next: u32,
 }
 
-impl<'s> Files<'s> {
+impl<'s> SourceFiles<'s> {
     fn push(&mut self, text: &'s str) -> Result<(), PackageError> {
         let end =
             u32::try_from(text.len()).ok().and_then(|length| self.next.checked_add(length)?.checked_add(1));

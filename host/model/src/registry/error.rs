@@ -1,4 +1,4 @@
-//! Why the registry could not do what it was asked: for callers without local paths, for operators with.
+//! The errors of the registry: for callers without local paths, for operators with them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,37 +10,37 @@ use semver::Version;
 
 use crate::manifest::ConnectorName;
 
-/// Why the registry could not do what it was asked.
+/// The reason why the registry could not complete a request.
 ///
-/// [`Display`](std::fmt::Display) and [`fix`](Self::fix) name no local path, so that both may reach an
-/// agent; [`operator_text`](Self::operator_text) names the path and the cause.
+/// [`Display`](std::fmt::Display) and [`fix`](Self::fix) name no local path, so that both may reach an agent;
+/// [`operator_text`](Self::operator_text) names the path and the cause.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegistryError {
     /// The operating system refused something.
     #[error("the package directory cannot be used: {doing} failed ({})", reason(source))]
     Io {
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
         /// To what.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Something in the package directory is not what the registry put there.
     #[error("the package directory holds {what} where {expected} belongs; it was not followed or read")]
     Foreign {
-        /// What is there.
+        /// The present item.
         what: &'static str,
-        /// What should be.
+        /// The expected item.
         expected: &'static str,
-        /// Where.
+        /// The path.
         path: PathBuf,
     },
     /// Another user could have written a file of the package directory.
     #[error("a file of the package directory {problem}; it was not read")]
     Exposed {
-        /// How.
+        /// The problem.
         problem: String,
         /// The repair.
         fix: &'static str,
@@ -50,7 +50,7 @@ pub enum RegistryError {
     /// The index cannot be read.
     #[error("the index of installed packages (index.json) cannot be read: {problem}")]
     Index {
-        /// Why.
+        /// The reason.
         problem: String,
         /// The file.
         path: PathBuf,
@@ -58,17 +58,17 @@ pub enum RegistryError {
     /// The record of removed versions cannot be read.
     #[error("the record of removed versions (highest.json) cannot be read: {problem}")]
     Highest {
-        /// Why.
+        /// The reason.
         problem: String,
         /// The file.
         path: PathBuf,
     },
     /// The name and version are taken by other bytes.
     #[error("{0}")]
-    Conflict(Box<Conflict>),
+    Conflict(Box<ContentConflict>),
     /// A higher version of the connector is installed, or was.
     #[error("{0}")]
-    Downgrade(Box<Downgrade>),
+    Downgrade(Box<VersionDowngrade>),
     /// No such name and version is installed.
     #[error("nothing is installed as {name}@{version}")]
     NotInstalled {
@@ -82,7 +82,7 @@ pub enum RegistryError {
     Gone {
         /// The package.
         digest: Digest,
-        /// Where it should be.
+        /// The expected path.
         path: PathBuf,
     },
     /// A file is larger than what may be installed.
@@ -106,26 +106,26 @@ pub enum RegistryError {
 /// One name and version, two contents.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("other content is installed as {name}@{version}: sha256:{installed}, not sha256:{offered}")]
-pub struct Conflict {
+pub struct ContentConflict {
     /// The connector.
     pub name: ConnectorName,
     /// The version.
     pub version: Version,
-    /// What is installed.
+    /// The installed package.
     pub installed: Digest,
-    /// What was to be installed.
+    /// The package of the failed install.
     pub offered: Digest,
 }
 
 /// A version that is older than one that was there before.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("Version {offered} of {name} is older than {highest}, which is installed here or was: a downgrade")]
-pub struct Downgrade {
+pub struct VersionDowngrade {
     /// The connector.
     pub name: ConnectorName,
     /// The highest version that is installed, or ever was.
     pub highest: Version,
-    /// What was to be installed.
+    /// The version of the failed install.
     pub offered: Version,
 }
 
@@ -142,13 +142,13 @@ impl RegistryError {
     /// `offered` is older than `highest`.
     pub(crate) fn downgrade(name: &ConnectorName, highest: Version, offered: &Version) -> Self {
         let (name, offered) = (name.clone(), offered.clone());
-        Self::Downgrade(Box::new(Downgrade { name, highest, offered }))
+        Self::Downgrade(Box::new(VersionDowngrade { name, highest, offered }))
     }
 
     /// `name` and `version` are installed as `installed`, not as `offered`.
     pub fn conflict(name: &ConnectorName, version: &Version, installed: Digest, offered: Digest) -> Self {
         let (name, version) = (name.clone(), version.clone());
-        Self::Conflict(Box::new(Conflict { name, version, installed, offered }))
+        Self::Conflict(Box::new(ContentConflict { name, version, installed, offered }))
     }
 
     /// The next step, as one or two sentences.
@@ -181,7 +181,7 @@ impl RegistryError {
                     .into()
             }
             Self::Conflict(conflict) => {
-                let Conflict { name, version, .. } = conflict.as_ref();
+                let ContentConflict { name, version, .. } = conflict.as_ref();
                 format!("If the new one is right: `cofferdam remove {name}@{version}`, then install it.")
             }
             Self::NotInstalled { .. } => "`cofferdam list` shows what is installed.".into(),
@@ -206,7 +206,7 @@ impl RegistryError {
         }
     }
 
-    /// The message with the path and the system's own words: for the operator alone.
+    /// Returns the message with the path and the system's own error: for the operator alone.
     #[must_use]
     pub fn operator_text(&self) -> String {
         let mut text = self.to_string();
@@ -219,7 +219,7 @@ impl RegistryError {
         text
     }
 
-    /// What kind of trouble it is to the host.
+    /// Returns the error kind of the host for it.
     #[must_use]
     pub fn kind(&self) -> HostErrorKind {
         match self {
@@ -243,11 +243,11 @@ impl From<RegistryError> for HostError {
         if let Some(first) = message.get_mut(..1) {
             first.make_ascii_uppercase();
         }
-        HostError::new(error.kind(), message + ".").hint(error.fix()).because(error.operator_text())
+        HostError::new(error.kind(), message + ".").with_hint(error.fix()).with_source(error.operator_text())
     }
 }
 
-/// What the system said, in words without a path.
+/// Returns the system's reason, without a path.
 fn reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::StorageFull => "the disk is full".into(),

@@ -1,18 +1,18 @@
-//! Files of the package directory: private files, reached without links below its root. Packages are not secret, but
-//! a user who can write them decides what runs.
+//! Files of the package directory: private files, reached without links below its root. Packages are not
+//! secret, but write access to them decides what runs.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use cofferdam_core::file_fingerprint::FileFingerprint;
 use cofferdam_core::private_file::{self, FileError, FileFault, FileLock, FilePolicy};
-use cofferdam_core::stamp::FileStamp;
 
 use super::error::RegistryError;
 
 /// A process that holds the lock for longer than this is stuck.
-const PATIENCE: Duration = Duration::from_secs(30);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Creates `path` and what is missing above it.
 pub(super) fn make_dir(path: &Path) -> Result<(), RegistryError> {
@@ -27,7 +27,7 @@ pub(super) fn read_below(
     root: &Path,
     names: &[&str],
     limit: u64,
-) -> Result<Option<(Vec<u8>, FileStamp)>, RegistryError> {
+) -> Result<Option<(Vec<u8>, FileFingerprint)>, RegistryError> {
     let Some((file, directories)) = names.split_last() else { return Ok(None) };
     let mut path = root.to_owned();
     for name in directories {
@@ -42,7 +42,7 @@ pub(super) fn read_below(
     path.push(file);
     let read = || -> Result<_, FileError> {
         let Some(file) = private_file::open(&path, &FilePolicy::trusted(limit))? else { return Ok(None) };
-        let stamp = file.stamp();
+        let stamp = file.fingerprint();
         Ok(Some((file.read()?, stamp)))
     };
     read().map_err(|error| unusable("reading", &path, error))
@@ -69,7 +69,7 @@ pub(super) fn write_new(path: &Path, bytes: &[u8]) -> Result<(), RegistryError> 
 
 /// Waits for the lock under which the package directory changes.
 pub(super) fn lock(path: &Path) -> Result<FileLock, RegistryError> {
-    let lock = FileLock::acquire(path, PATIENCE).map_err(|error| unusable("locking", path, error))?;
+    let lock = FileLock::acquire(path, LOCK_TIMEOUT).map_err(|error| unusable("locking", path, error))?;
     lock.ok_or_else(|| RegistryError::Locked { path: path.to_owned() })
 }
 

@@ -1,12 +1,13 @@
-//! The index: which names and versions are installed, as a document. Parsing and writing alone, no files.
+//! The index: the installed names and versions, as a document. It is only parsed and written here, without
+//! files.
 //!
-//! It carries a digest of its own content, since a flipped bit in a version or a hash would otherwise be
-//! another version or another package, and nobody would know.
+//! It carries a digest of its own content: otherwise a flipped bit in a version or a hash would silently be
+//! another version or another package.
 
 use std::collections::BTreeMap;
 
 use cofferdam_core::digest::Digest;
-use cofferdam_core::failure::safe_line;
+use cofferdam_core::failure::sanitize_line;
 use semver::Version;
 use serde::{Deserialize, Serialize};
 
@@ -14,24 +15,24 @@ use crate::manifest::ConnectorName;
 
 const VERSION: u64 = 1;
 
-/// What is installed.
+/// The installed packages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Index {
+pub(super) struct RegistryIndex {
     packages: BTreeMap<(ConnectorName, Version), Digest>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Document {
+struct IndexDocument {
     version: u64,
-    packages: BTreeMap<String, Package>,
+    packages: BTreeMap<String, IndexedPackage>,
     /// The SHA-256 of `packages` as compact JSON with sorted keys.
     check: String,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Package {
+struct IndexedPackage {
     sha256: String,
 }
 
@@ -41,7 +42,7 @@ struct VersionOnly {
     version: u64,
 }
 
-impl Index {
+impl RegistryIndex {
     /// Reads the document.
     pub(super) fn parse(json: &[u8]) -> Result<Self, String> {
         if let Ok(VersionOnly { version }) = serde_json::from_slice(json)
@@ -49,8 +50,8 @@ impl Index {
         {
             return Err(format!("it has version {version}, and this host knows version {VERSION}"));
         }
-        let document: Document =
-            serde_json::from_slice(json).map_err(|error| safe_line(&error.to_string(), 200))?;
+        let document: IndexDocument =
+            serde_json::from_slice(json).map_err(|error| sanitize_line(&error.to_string(), 200))?;
         if Digest::parse(&document.check) != check(&document.packages) {
             return Err("its content does not match its checksum".into());
         }
@@ -58,7 +59,7 @@ impl Index {
         for (key, package) in &document.packages {
             let entry = parse_entry(key, &package.sha256);
             let (name, version, digest) =
-                entry.ok_or_else(|| format!("`{}` is not an entry", safe_line(key, 200)))?;
+                entry.ok_or_else(|| format!("`{}` is not an entry", sanitize_line(key, 200)))?;
             packages.insert((name, version), digest);
         }
         Ok(Self { packages })
@@ -67,13 +68,13 @@ impl Index {
     /// The document.
     pub(super) fn to_json(&self) -> Vec<u8> {
         let entry = |((name, version), digest): (&(ConnectorName, Version), &Digest)| {
-            (format!("{name}@{version}"), Package { sha256: digest.to_string() })
+            (format!("{name}@{version}"), IndexedPackage { sha256: digest.to_string() })
         };
         let packages = self.packages.iter().map(entry).collect();
         let check = check(&packages).map(|digest| digest.to_string()).unwrap_or_default();
         // Maps of strings cannot fail to serialise.
-        let mut json =
-            serde_json::to_vec_pretty(&Document { version: VERSION, packages, check }).unwrap_or_default();
+        let mut json = serde_json::to_vec_pretty(&IndexDocument { version: VERSION, packages, check })
+            .unwrap_or_default();
         json.push(b'\n');
         json
     }
@@ -101,8 +102,8 @@ fn parse_entry(key: &str, sha256: &str) -> Option<(ConnectorName, Version, Diges
     Some((ConnectorName::parse(name).ok()?, Version::parse(version).ok()?, Digest::parse(sha256)?))
 }
 
-fn check(packages: &BTreeMap<String, Package>) -> Option<Digest> {
-    serde_json::to_vec(packages).ok().map(|json| Digest::of(&json))
+fn check(packages: &BTreeMap<String, IndexedPackage>) -> Option<Digest> {
+    serde_json::to_vec(packages).ok().map(|json| Digest::sha256(&json))
 }
 
 #[cfg(test)]
@@ -110,15 +111,15 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
     use super::*;
 
-    fn sample() -> Index {
-        let mut index = Index::default();
+    fn sample() -> RegistryIndex {
+        let mut index = RegistryIndex::default();
         for (name, version) in [
             ("github://acme/slack", "1.2.0"),
             ("github://acme/slack", "1.10.0"),
             ("local://a/b/c", "0.1.0-rc.1"),
         ] {
             let name = ConnectorName::parse(name).unwrap();
-            index.insert(&name, &Version::parse(version).unwrap(), Digest::of(version.as_bytes()));
+            index.insert(&name, &Version::parse(version).unwrap(), Digest::sha256(version.as_bytes()));
         }
         index
     }
@@ -126,8 +127,11 @@ mod tests {
     #[test]
     fn it_reads_what_it_writes() {
         let index = sample();
-        assert_eq!(Index::parse(&index.to_json()).unwrap(), index);
-        assert_eq!(Index::parse(&Index::default().to_json()).unwrap(), Index::default());
+        assert_eq!(RegistryIndex::parse(&index.to_json()).unwrap(), index);
+        assert_eq!(
+            RegistryIndex::parse(&RegistryIndex::default().to_json()).unwrap(),
+            RegistryIndex::default()
+        );
         let versions: Vec<String> = index.entries().map(|(_, version, _)| version.to_string()).collect();
         assert_eq!(versions, ["1.2.0", "1.10.0", "0.1.0-rc.1"]);
     }
@@ -139,19 +143,19 @@ mod tests {
             for bit in 0..8 {
                 let mut flipped = json.clone();
                 flipped[at] ^= 1 << bit;
-                if let Ok(read) = Index::parse(&flipped) {
+                if let Ok(read) = RegistryIndex::parse(&flipped) {
                     assert_eq!(read, index, "bit {bit} of byte {at}");
                 }
             }
             if at + 1 < json.len() {
-                assert!(Index::parse(&json[..at]).is_err(), "{at} bytes");
+                assert!(RegistryIndex::parse(&json[..at]).is_err(), "{at} bytes");
             }
         }
     }
 
     #[test]
     fn another_version_is_named() {
-        let problem = Index::parse(br#"{"version": 2, "layout": "new"}"#).unwrap_err();
+        let problem = RegistryIndex::parse(br#"{"version": 2, "layout": "new"}"#).unwrap_err();
         assert!(problem.contains("version 2"), "{problem}");
     }
 }

@@ -1,4 +1,4 @@
-//! Putting packages into the directory and taking them out: whole, or not at all.
+//! Adding packages to the directory and removing them, atomically.
 
 use std::fs;
 use std::io;
@@ -10,28 +10,28 @@ use semver::Version;
 
 use super::error::RegistryError;
 use super::files;
-use super::highest::Highest;
-use super::index::Index;
+use super::index::RegistryIndex;
+use super::version_high_water::VersionHighWater;
 use super::{HIGHEST, INDEX, LOCK, MAX_SIGNATURE_BYTES, PACKAGE, Registry, SIGNATURE};
 use crate::manifest::ConnectorName;
 use crate::package::{MAX_BYTES, Package};
 
-/// What an install found and did.
+/// The outcome of an install.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InstallOutcome {
     /// The package is installed now and was not before.
     Installed,
-    /// The very package was installed already, and nothing changed.
+    /// Exactly this package was installed already, and nothing changed.
     AlreadyInstalled,
-    /// The very package was installed already; its signature is the one given now.
+    /// Exactly this package was installed already; its signature was replaced by the given one.
     SignatureUpdated,
-    /// The very package was installed already, but its files were damaged; now they are right.
+    /// Exactly this package was installed already, but its files were damaged and have been repaired.
     Repaired,
 }
 
 impl Registry {
-    /// Installs a package that the caller has verified. Installing what is installed changes nothing,
-    /// except that a signature given now replaces the one there, and damaged bytes are put right.
+    /// Installs a package that the caller has verified. Installing an installed package again changes
+    /// nothing, except that a given signature replaces the old one, and damaged bytes are repaired.
     ///
     /// # Errors
     /// Other bytes under the same name and version, a version below one that is or was installed, and
@@ -44,7 +44,7 @@ impl Registry {
         self.install_checked(package, signature, false)
     }
 
-    /// The same for any version: for a downgrade that somebody asked for.
+    /// Installs any version, for an explicitly requested downgrade.
     ///
     /// # Errors
     /// As [`install`](Self::install), except for the version.
@@ -67,8 +67,8 @@ impl Registry {
         self.prepare()?;
         let outcome = self.write(package, signature, any_version);
         if outcome.is_err() {
-            // What was written so far takes room that may be short. Where this fails too, the next writer
-            // sweeps it up.
+            // The files written so far take space that may be scarce. If their removal fails too, the next
+            // writer removes them.
             drop(
                 files::remove(&self.tmp())
                     .and_then(|()| if had_tmp { files::make_dir(&self.tmp()) } else { Ok(()) }),
@@ -77,7 +77,7 @@ impl Registry {
         outcome
     }
 
-    /// Everything that needs room is written before anything is moved into place.
+    /// All files that need space are written before the first is moved into place.
     fn write(
         &self,
         package: &Package,
@@ -117,11 +117,11 @@ impl Registry {
         }
     }
 
-    /// Removes a package: first from the index, so that it is gone in one step, then its files. That it was
-    /// there is remembered.
+    /// Removes a package: first from the index, so that it disappears in one step, then its files. Its
+    /// version is remembered.
     ///
     /// # Errors
-    /// What is not installed, and whatever the file system refuses.
+    /// The package is not installed, or the file system returns an error.
     pub fn remove(&self, name: &ConnectorName, version: &Version) -> Result<Digest, RegistryError> {
         let not_installed = || RegistryError::NotInstalled { name: name.clone(), version: version.clone() };
         if self.find(name, version)?.is_none() {
@@ -135,7 +135,7 @@ impl Registry {
             self.write_highest(&highest)?;
         }
         self.write_index(&index)?;
-        // Out of the store in one step as well: a package is never there in part.
+        // Removed from the store in one step as well: a package is never partly present.
         let (directory, rest) = (self.directory(&digest), self.tmp().join("removed"));
         match fs::rename(&directory, &rest) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -146,7 +146,7 @@ impl Registry {
         Ok(digest)
     }
 
-    /// Takes the lock and sweeps up after writers that were killed.
+    /// Takes the lock and removes the leftovers of writers that were killed.
     pub(super) fn begin(&self) -> Result<FileLock, RegistryError> {
         let lock = self.lock()?;
         self.prepare()?;
@@ -165,17 +165,17 @@ impl Registry {
         files::make_dir(&self.store())
     }
 
-    pub(super) fn write_index(&self, index: &Index) -> Result<(), RegistryError> {
+    pub(super) fn write_index(&self, index: &RegistryIndex) -> Result<(), RegistryError> {
         files::move_into_place(&self.prepare_index(index)?, &self.root.join(INDEX))
     }
 
-    pub(super) fn write_highest(&self, highest: &Highest) -> Result<(), RegistryError> {
+    pub(super) fn write_highest(&self, highest: &VersionHighWater) -> Result<(), RegistryError> {
         let fresh = self.tmp().join(HIGHEST);
         files::write_new(&fresh, &highest.to_json())?;
         files::move_into_place(&fresh, &self.root.join(HIGHEST))
     }
 
-    fn prepare_index(&self, index: &Index) -> Result<PathBuf, RegistryError> {
+    fn prepare_index(&self, index: &RegistryIndex) -> Result<PathBuf, RegistryError> {
         let fresh = self.tmp().join(INDEX);
         files::write_new(&fresh, &index.to_json())?;
         Ok(fresh)

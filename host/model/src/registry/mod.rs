@@ -10,21 +10,21 @@
 //!   .lock                          held by the one writer
 //! ```
 //!
-//! Paths are made of hashes alone, never of names. Writers hold the lock, write into `tmp/`, sync, and
-//! rename: whoever is killed at any instant leaves the old state or the new one, and a rest in `tmp/`
-//! that the next writer sweeps up. A package that was moved into place before its writer was killed,
-//! but not yet indexed, is not installed; installing it again finishes the work.
+//! Paths are built from hashes alone, never from names. Writers hold the lock, write into `tmp/`, sync, and
+//! rename. A writer that is killed at any instant leaves the old state or the new one, and a rest in `tmp/`
+//! that the next writer removes. A package that was moved into place before its writer was killed, but not
+//! yet indexed, is not installed; installing it again finishes the work.
 //!
-//! The registry verifies nothing by itself: it hands out bytes as they are on disk, and who loads them
-//! hashes them and checks the signature, each time.
+//! The registry verifies nothing: it returns bytes as they are on disk, and every loader hashes them and
+//! checks the signature, each time.
 
 mod error;
 mod files;
-mod highest;
+mod fingerprint;
 mod index;
 mod install;
 mod rebuild;
-mod stamp;
+mod version_high_water;
 mod watch;
 
 #[cfg(test)]
@@ -34,19 +34,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use cofferdam_core::digest::Digest;
-use cofferdam_core::stamp::FileStamp;
+use cofferdam_core::file_fingerprint::FileFingerprint;
 use semver::Version;
 
-pub use error::{Conflict, Downgrade, RegistryError};
+pub use error::{ContentConflict, RegistryError, VersionDowngrade};
+pub use fingerprint::PackageFingerprint;
 pub use install::InstallOutcome;
-pub use rebuild::{Rebuilt, Skipped};
-pub use stamp::Stamp;
-pub use watch::Watch;
+pub use rebuild::{RebuiltIndex, UnindexedDirectory};
+pub use watch::PackageWatch;
 
 use crate::manifest::ConnectorName;
 use crate::package::MAX_BYTES;
-use highest::Highest;
-use index::Index;
+use index::RegistryIndex;
+use version_high_water::VersionHighWater;
 
 const STORE: &str = "sha256";
 const PACKAGE: &str = "connector.wasm";
@@ -57,7 +57,7 @@ const LOCK: &str = ".lock";
 const TMP: &str = "tmp";
 
 const MAX_INDEX_BYTES: u64 = 16 * 1024 * 1024;
-/// Read up to here; what a signature may have is for its parser to say.
+/// The read limit; the signature's parser has the exact one.
 const MAX_SIGNATURE_BYTES: u64 = 1024 * 1024;
 
 /// The directory of installed packages.
@@ -68,7 +68,7 @@ pub struct Registry {
 
 /// One installed connector.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct RegistryEntry {
     /// Its name.
     pub name: ConnectorName,
     /// Its version.
@@ -79,17 +79,17 @@ pub struct Entry {
 
 /// An installed package as it is on disk; nothing about it has been verified.
 #[derive(Debug)]
-pub struct Stored {
+pub struct StoredPackage {
     /// The package's bytes, read once: hash, verify and compile these.
     pub bytes: Vec<u8>,
-    /// The signature beside it, if there is one.
+    /// The signature of the package, if there is one.
     pub signature: Option<Vec<u8>>,
-    /// What the files were like before they were read.
-    pub stamp: Stamp,
+    /// The fingerprint of the files before they were read.
+    pub fingerprint: PackageFingerprint,
 }
 
 impl Registry {
-    /// The registry in the directory `root`. Touches nothing; a directory that does not exist is empty.
+    /// The registry in the directory `root`. It accesses no file; a directory that does not exist is empty.
     #[must_use]
     pub fn open(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
@@ -99,9 +99,9 @@ impl Registry {
     ///
     /// # Errors
     /// An index that cannot be read.
-    pub fn list(&self) -> Result<Vec<Entry>, RegistryError> {
+    pub fn list(&self) -> Result<Vec<RegistryEntry>, RegistryError> {
         let index = self.index()?;
-        let entry = |(name, version, digest): (&ConnectorName, &Version, Digest)| Entry {
+        let entry = |(name, version, digest): (&ConnectorName, &Version, Digest)| RegistryEntry {
             name: name.clone(),
             version: version.clone(),
             digest,
@@ -109,9 +109,10 @@ impl Registry {
         Ok(index.entries().map(entry).collect())
     }
 
-    /// What the index is like now: whether anything was installed or removed since. None where there is no index.
-    pub fn index_stamp(&self) -> Option<FileStamp> {
-        fs::symlink_metadata(self.root.join(INDEX)).ok().map(|metadata| FileStamp::from(&metadata))
+    /// Returns the present fingerprint of the index, which shows whether anything was installed or removed
+    /// since. None if there is no index.
+    pub fn index_fingerprint(&self) -> Option<FileFingerprint> {
+        fs::symlink_metadata(self.root.join(INDEX)).ok().map(|metadata| FileFingerprint::from(&metadata))
     }
 
     /// The hash of what is installed as `name` and `version`.
@@ -122,7 +123,7 @@ impl Registry {
         Ok(self.index()?.get(name, version))
     }
 
-    /// Whether packages are there and the index that knows them is not.
+    /// Returns true if packages exist and their index is missing.
     #[must_use]
     pub fn has_lost_its_index(&self) -> bool {
         let packages = fs::read_dir(self.store()).is_ok_and(|mut entries| entries.next().is_some());
@@ -133,7 +134,7 @@ impl Registry {
     ///
     /// # Errors
     /// An index that cannot be read.
-    pub fn versions(&self, name: &ConnectorName) -> Result<Vec<Entry>, RegistryError> {
+    pub fn versions(&self, name: &ConnectorName) -> Result<Vec<RegistryEntry>, RegistryError> {
         let mut entries = self.list()?;
         entries.retain(|entry| entry.name == *name);
         Ok(entries)
@@ -153,12 +154,12 @@ impl Registry {
     ///
     /// # Errors
     /// A package that is not there, is no regular file, or is larger than one may be.
-    pub fn read(&self, digest: &Digest) -> Result<Stored, RegistryError> {
+    pub fn read(&self, digest: &Digest) -> Result<StoredPackage, RegistryError> {
         let (bytes, package) = self
             .read_file(digest, PACKAGE, MAX_BYTES)?
             .ok_or_else(|| RegistryError::Gone { digest: *digest, path: self.file(digest, PACKAGE) })?;
         let (signature, signature_stamp) = self.read_file(digest, SIGNATURE, MAX_SIGNATURE_BYTES)?.unzip();
-        Ok(Stored { bytes, signature, stamp: Stamp::new(package, signature_stamp) })
+        Ok(StoredPackage { bytes, signature, fingerprint: PackageFingerprint::new(package, signature_stamp) })
     }
 
     fn read_file(
@@ -166,24 +167,24 @@ impl Registry {
         digest: &Digest,
         file: &str,
         limit: u64,
-    ) -> Result<Option<(Vec<u8>, FileStamp)>, RegistryError> {
+    ) -> Result<Option<(Vec<u8>, FileFingerprint)>, RegistryError> {
         files::read_below(&self.root, &[STORE, &digest.to_string(), file], limit)
     }
 
-    fn index(&self) -> Result<Index, RegistryError> {
+    fn index(&self) -> Result<RegistryIndex, RegistryError> {
         let path = self.root.join(INDEX);
         let Some((json, _)) = files::read_below(&self.root, &[INDEX], MAX_INDEX_BYTES)? else {
-            return Ok(Index::default());
+            return Ok(RegistryIndex::default());
         };
-        Index::parse(&json).map_err(|problem| RegistryError::Index { problem, path })
+        RegistryIndex::parse(&json).map_err(|problem| RegistryError::Index { problem, path })
     }
 
-    fn removed(&self) -> Result<Highest, RegistryError> {
+    fn removed(&self) -> Result<VersionHighWater, RegistryError> {
         let path = self.root.join(HIGHEST);
         let Some((json, _)) = files::read_below(&self.root, &[HIGHEST], MAX_INDEX_BYTES)? else {
-            return Ok(Highest::default());
+            return Ok(VersionHighWater::default());
         };
-        Highest::parse(&json).map_err(|problem| RegistryError::Highest { problem, path })
+        VersionHighWater::parse(&json).map_err(|problem| RegistryError::Highest { problem, path })
     }
 
     fn directory(&self, digest: &Digest) -> PathBuf {

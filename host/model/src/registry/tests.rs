@@ -57,7 +57,7 @@ fn contents(root: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
     found
 }
 
-/// Says what an error must say to everybody: a fix, and no path.
+/// Checks the text of an error for all callers: a fix, and no path.
 #[track_caller]
 fn told(error: RegistryError, home: &Home, kind: HostErrorKind) -> String {
     let text = format!("{error} {}", error.fix());
@@ -75,7 +75,7 @@ fn a_registry_that_is_not_there_is_empty_and_stays_away() {
     let home = home();
     assert_eq!(home.registry.list().unwrap(), []);
     assert_eq!(home.registry.find(&name(), &version("1.0.0")).unwrap(), None);
-    let gone = home.registry.read(&Digest::of(b"")).unwrap_err();
+    let gone = home.registry.read(&Digest::sha256(b"")).unwrap_err();
     told(gone, &home, HostErrorKind::RegistryUnavailable);
     let error = home.registry.remove(&name(), &version("1.0.0")).unwrap_err();
     told(error, &home, HostErrorKind::ConnectorNotFound);
@@ -170,12 +170,12 @@ fn any_change_of_a_file_shows_in_its_stamp() {
         let registry = &home.registry;
         registry.install(&package, Some(b"signature")).unwrap();
         let watch = registry.watch(digest).unwrap();
-        let loaded = registry.read(digest).unwrap().stamp;
-        assert_eq!(watch.stamp(), Some(loaded), "{name}");
+        let loaded = registry.read(digest).unwrap().fingerprint;
+        assert_eq!(watch.fingerprint(), Some(loaded), "{name}");
         // File systems count time in steps of some milliseconds.
         std::thread::sleep(std::time::Duration::from_millis(20));
         change(&registry.file(digest, PACKAGE), &registry.file(digest, SIGNATURE));
-        assert_ne!(watch.stamp(), Some(loaded), "{name}");
+        assert_ne!(watch.fingerprint(), Some(loaded), "{name}");
     }
 }
 
@@ -186,10 +186,10 @@ fn a_signature_that_appears_shows_too() {
     let package = package("1.0.0", "");
     registry.install(&package, None).unwrap();
     let watch = registry.watch(package.digest()).unwrap();
-    let loaded = registry.read(package.digest()).unwrap().stamp;
-    assert_eq!(watch.stamp(), Some(loaded));
+    let loaded = registry.read(package.digest()).unwrap().fingerprint;
+    assert_eq!(watch.fingerprint(), Some(loaded));
     fs::write(registry.file(package.digest(), SIGNATURE), b"signature").unwrap();
-    assert_ne!(watch.stamp(), Some(loaded));
+    assert_ne!(watch.fingerprint(), Some(loaded));
 }
 
 #[test]
@@ -263,8 +263,8 @@ fn rebuilding_takes_what_proves_itself_and_reports_the_rest() {
     fs::create_dir(registry.directory(other_twin.digest())).unwrap();
     fs::write(registry.file(other_twin.digest(), PACKAGE), other_twin.bytes()).unwrap();
     fs::create_dir(registry.store().join("..oops")).unwrap();
-    fs::create_dir(registry.store().join(Digest::of(b"empty").to_string())).unwrap();
-    symlink("/etc", registry.store().join(Digest::of(b"link").to_string())).unwrap();
+    fs::create_dir(registry.store().join(Digest::sha256(b"empty").to_string())).unwrap();
+    symlink("/etc", registry.store().join(Digest::sha256(b"link").to_string())).unwrap();
     let rebuilt = registry.rebuild_index(open).unwrap();
     let kept: Vec<Digest> = rebuilt.entries.iter().map(|entry| entry.digest).collect();
     assert_eq!(kept, [*good.digest(), *twin.digest()]);
@@ -373,7 +373,7 @@ fn many_installers_at_once_converge() {
     let listed = home.registry.list().unwrap();
     assert_eq!(listed.len(), 4);
     for entry in listed {
-        assert_eq!(Digest::of(&home.registry.read(&entry.digest).unwrap().bytes), entry.digest);
+        assert_eq!(Digest::sha256(&home.registry.read(&entry.digest).unwrap().bytes), entry.digest);
     }
     assert_eq!(fs::read_dir(home.registry.tmp()).unwrap().count(), 0);
     let before = contents(home.registry.root());
@@ -381,7 +381,7 @@ fn many_installers_at_once_converge() {
     assert_eq!(contents(home.registry.root()), before);
 }
 
-/// What another process does in the two tests below, until it is killed.
+/// The other process of the two tests below, until it is killed.
 #[test]
 #[ignore = "run by other tests, as a process of its own"]
 fn another_process() {
@@ -442,10 +442,10 @@ fn killed_at_any_instant_the_registry_is_old_or_new_and_never_half() {
         seen.insert(listed.len());
         for entry in listed {
             let stored = home.registry.read(&entry.digest).unwrap();
-            assert_eq!(Digest::of(&stored.bytes), entry.digest);
+            assert_eq!(Digest::sha256(&stored.bytes), entry.digest);
             assert_eq!(stored.signature.unwrap(), entry.digest.to_string().as_bytes());
         }
-        // Whatever was left behind, the next install works.
+        // After any leftovers, the next install works.
         let next = package("1.0.0", "");
         let signature = next.digest().to_string();
         home.registry.install_any_version(&next, Some(signature.as_bytes())).unwrap();

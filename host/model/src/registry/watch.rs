@@ -1,33 +1,33 @@
-//! Whether an installed package's files are as they were: what each call asks, so it must cost little.
+//! A check that an installed package's files are unchanged: every call makes it, so it must cost little.
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
 
 use cofferdam_core::digest::Digest;
-use cofferdam_core::stamp::FileStamp;
+use cofferdam_core::file_fingerprint::FileFingerprint;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, fstat, openat, statat};
 use rustix::io::Errno;
 
-use super::stamp::Stamp;
+use super::fingerprint::PackageFingerprint;
 use super::{PACKAGE, Registry, RegistryError, SIGNATURE, STORE};
 
 /// The files of one installed package, found and opened once.
 ///
-/// The package is looked at by its path, so that another directory put in its place shows; the signature
-/// beside it, where there is one, by its descriptor, which costs less than half: whatever is written to
-/// it, moved over it or done to its name changes the inode's own time.
+/// The package is checked by its path, so that another directory put in its place shows. The signature, if
+/// there is one, is checked by its descriptor, which costs less than half: writing to it, moving a file over
+/// it or renaming it changes the inode's own time.
 #[derive(Debug)]
-pub struct Watch {
+pub struct PackageWatch {
     root: OwnedFd,
     package: CString,
     signature: Result<OwnedFd, CString>,
 }
 
-impl Watch {
-    /// What the files are like now; none if the package is gone or cannot be looked at.
-    pub fn stamp(&self) -> Option<Stamp> {
+impl PackageWatch {
+    /// Returns the present fingerprint of the files; none if the package is missing or unreadable.
+    pub fn fingerprint(&self) -> Option<PackageFingerprint> {
         let stat = |path: &CString| statat(&self.root, path.as_c_str(), AtFlags::SYMLINK_NOFOLLOW);
-        let package = FileStamp::from(&stat(&self.package).ok()?);
+        let package = FileFingerprint::from(&stat(&self.package).ok()?);
         let signature = match &self.signature {
             Ok(file) => Some(fstat(file).ok()?),
             Err(path) => match stat(path) {
@@ -36,16 +36,16 @@ impl Watch {
                 Err(_) => return None,
             },
         };
-        Some(Stamp::new(package, signature.as_ref().map(FileStamp::from)))
+        Some(PackageFingerprint::new(package, signature.as_ref().map(FileFingerprint::from)))
     }
 }
 
 impl Registry {
-    /// Looks after the files of a package from here on, to compare with [`super::Stored::stamp`].
+    /// Looks after the files of a package from here on, to compare with [`super::StoredPackage::fingerprint`].
     ///
     /// # Errors
     /// A directory of packages that cannot be opened.
-    pub fn watch(&self, digest: &Digest) -> Result<Watch, RegistryError> {
+    pub fn watch(&self, digest: &Digest) -> Result<PackageWatch, RegistryError> {
         let failed = |errno: Errno| RegistryError::io("opening", &self.root)(errno.into());
         let path =
             |file: &str| CString::new(format!("{STORE}/{digest}/{file}")).map_err(|_| failed(Errno::INVAL));
@@ -54,6 +54,6 @@ impl Registry {
         let signature = path(SIGNATURE)?;
         let signature = openat(&root, signature.as_c_str(), flags | OFlags::NOFOLLOW, Mode::empty())
             .map_err(|_| signature);
-        Ok(Watch { root, package: path(PACKAGE)?, signature })
+        Ok(PackageWatch { root, package: path(PACKAGE)?, signature })
     }
 }

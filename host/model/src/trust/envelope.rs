@@ -4,12 +4,12 @@ use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
-use cofferdam_core::failure::safe_line;
+use cofferdam_core::failure::sanitize_line;
 use serde::{Deserialize, Serialize};
 
 use super::key::PublicKey;
 use super::secret::SecretKey;
-use super::statement::Statement;
+use super::statement::ReleaseStatement;
 
 /// The only payload type there is.
 const PAYLOAD_TYPE: &str = "application/vnd.in-toto+json";
@@ -42,20 +42,20 @@ impl EnvelopeSignature {
     }
 }
 
-/// Why bytes are no envelope, or an envelope cannot be signed: the end of a sentence.
+/// The reason why bytes are no envelope, or an envelope cannot be signed: the end of a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct EnvelopeError(String);
 
 impl EnvelopeError {
     fn new(reason: &str) -> Self {
-        Self(safe_line(reason, 300))
+        Self(sanitize_line(reason, 300))
     }
 }
 
 /// Signs `statement` with `key`.
 #[must_use]
-pub fn sign(key: &SecretKey, statement: &Statement) -> Envelope {
+pub fn sign(key: &SecretKey, statement: &ReleaseStatement) -> Envelope {
     let payload = statement.to_json();
     let signature = signature(key, &payload);
     Envelope { payload, signatures: vec![signature] }
@@ -66,7 +66,7 @@ fn signature(key: &SecretKey, payload: &[u8]) -> EnvelopeSignature {
     EnvelopeSignature { key_id: key.public().id().to_string(), bytes: bytes.to_vec() }
 }
 
-/// DSSE's PAE: what is signed, from which type and body can be read back in one way only.
+/// Returns DSSE's PAE: the signed bytes, from which type and body can be recovered in one way only.
 fn pre_authentication_encoding(payload_type: &str, payload: &[u8]) -> Vec<u8> {
     let mut message = format!("DSSEv1 {} {payload_type} {} ", payload_type.len(), payload.len()).into_bytes();
     message.extend_from_slice(payload);
@@ -84,7 +84,7 @@ impl Envelope {
         if bytes.len() > MAX_BYTES {
             return Err(EnvelopeError::new("it has more than 64 KiB"));
         }
-        let wire: Wire =
+        let wire: WireEnvelope =
             serde_json::from_slice(bytes).map_err(|error| EnvelopeError::new(&error.to_string()))?;
         if wire.payload_type != PAYLOAD_TYPE {
             return Err(EnvelopeError::new("its payloadType is not application/vnd.in-toto+json"));
@@ -115,7 +115,7 @@ impl Envelope {
         if self.signatures.contains(&new) {
             return Ok(false);
         }
-        // One that says to be by this key and is not (ed25519 signs the same bytes alike) is replaced.
+        // A signature that claims this key and is not by it (ed25519 is deterministic) is replaced.
         self.signatures.retain(|old| old.key_id != new.key_id || !old.is_ed25519());
         if self.signatures.len() >= MAX_SIGNATURES {
             return Err(EnvelopeError::new("it has 16 signatures already"));
@@ -124,16 +124,16 @@ impl Envelope {
         Ok(true)
     }
 
-    /// What the envelope says, whether or not anybody who is trusted says it: for showing, and for
-    /// checking before one's own signature is added.
+    /// Returns the statement of the envelope without a check of its signatures: for display, and for review
+    /// before one's own signature is added.
     ///
     /// # Errors
     /// The payload is not a statement about a connector's release.
-    pub fn unverified_statement(&self) -> Result<Statement, EnvelopeError> {
-        Statement::parse(&self.payload).map_err(|reason| EnvelopeError::new(&reason))
+    pub fn unverified_statement(&self) -> Result<ReleaseStatement, EnvelopeError> {
+        ReleaseStatement::parse(&self.payload).map_err(|reason| EnvelopeError::new(&reason))
     }
 
-    /// How many signatures there are.
+    /// Returns the number of signatures.
     #[must_use]
     pub fn signature_count(&self) -> usize {
         self.signatures.len()
@@ -146,12 +146,12 @@ impl Envelope {
             keyid: Some(signature.key_id.clone()),
             sig: STANDARD.encode(&signature.bytes),
         });
-        let wire = Wire {
+        let wire = WireEnvelope {
             payload: STANDARD.encode(&self.payload),
             payload_type: PAYLOAD_TYPE.into(),
             signatures: signatures.collect(),
         };
-        // Strings and lists alone: there is nothing in it that could fail.
+        // Strings and lists alone: the serialization cannot fail.
         serde_json::to_string(&wire).unwrap_or_default() + "\n"
     }
 
@@ -160,7 +160,7 @@ impl Envelope {
         self.signatures.iter().filter(|signature| signature.is_ed25519())
     }
 
-    /// Whether `signature` is that of `key` over this payload.
+    /// Returns true if `signature` is that of `key` over this payload.
     pub(super) fn signed_by(&self, key: &PublicKey, signature: &EnvelopeSignature) -> bool {
         let message = pre_authentication_encoding(PAYLOAD_TYPE, &self.payload);
         signature.bytes.as_slice().try_into().is_ok_and(|bytes| key.verifies(&message, bytes))
@@ -176,7 +176,7 @@ fn decode(text: &str) -> Option<Vec<u8>> {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Wire {
+struct WireEnvelope {
     payload: String,
     #[serde(rename = "payloadType")]
     payload_type: String,

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::file_fingerprint::FileFingerprint;
 use cofferdam_core::private_file::{self, FileError, FileFault, FileLock, FilePolicy};
-use cofferdam_core::stamp::FileStamp;
 
 use super::keyring::Keyring;
 
@@ -21,14 +21,14 @@ pub struct KeyringFile {
     path: PathBuf,
 }
 
-/// What the file looked like at one moment; a change of the file is a change of this.
+/// The state of the file at one moment; any change of the file changes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeyringStamp(Option<FileStamp>);
+pub struct KeyringFingerprint(Option<FileFingerprint>);
 
-impl KeyringStamp {
-    /// Whether a later change is sure to show.
-    pub fn is_settled(&self) -> bool {
-        self.0.is_none_or(|stamp| stamp.is_settled())
+impl KeyringFingerprint {
+    /// Returns true if a later change is sure to show.
+    pub fn is_stable(&self) -> bool {
+        self.0.is_none_or(|stamp| stamp.is_stable())
     }
 }
 
@@ -39,7 +39,7 @@ impl KeyringFile {
         Self { path: path.into() }
     }
 
-    /// Where it is.
+    /// Returns its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -55,16 +55,16 @@ impl KeyringFile {
             Ok(None) => return Ok(Keyring::empty()),
             Err(FileError::Refused(fault)) => return Err(refused(fault)),
             Err(error) => {
-                return Err(self.unusable("cannot be read", "Check its permissions.").because(error));
+                return Err(self.unusable("cannot be read", "Check its permissions.").with_source(error));
             }
         };
         let text = String::from_utf8(bytes).map_err(|error| {
             let fix = "Move it away; an absent keyring trusts nothing.";
-            self.unusable("is not UTF-8 text", fix).because(error)
+            self.unusable("is not UTF-8 text", fix).with_source(error)
         })?;
         Keyring::parse("keyring.toml", &text).map_err(|error| {
             self.unusable("is not a keyring", "Correct it, or move it away and trust the keys again.")
-                .because(error)
+                .with_source(error)
         })
     }
 
@@ -86,8 +86,8 @@ impl KeyringFile {
                 HostErrorKind::RegistryUnavailable,
                 format!("The keyring could not be written ({}); it is as it was.", error.kind()),
             )
-            .hint("Check that the home directory can be written and has room.")
-            .because(format!("{}: {error}", self.path.display()))
+            .with_hint("Check that the home directory can be written and has room.")
+            .with_source(format!("{}: {error}", self.path.display()))
         };
         let lock = self.path.with_file_name(".keyring.lock");
         let held = FileLock::acquire(&lock, PATIENCE).map_err(unwritable)?;
@@ -101,15 +101,15 @@ impl KeyringFile {
         Ok(done)
     }
 
-    /// What the file looks like now: one `stat`.
-    pub fn stamp(&self) -> KeyringStamp {
-        KeyringStamp(private_file::stamp_of(&self.path))
+    /// Returns the present fingerprint of the file, by one `stat`.
+    pub fn fingerprint(&self) -> KeyringFingerprint {
+        KeyringFingerprint(private_file::fingerprint_of(&self.path))
     }
 
     fn unusable(&self, how: &str, fix: &str) -> HostError {
         HostError::new(HostErrorKind::KeyringInvalid, format!("The keyring (keyring.toml) {how}."))
-            .hint(fix)
-            .because(self.path.display().to_string())
+            .with_hint(fix)
+            .with_source(self.path.display().to_string())
     }
 }
 

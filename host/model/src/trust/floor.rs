@@ -1,12 +1,12 @@
-//! Floors: the lowest version of a connector that may run here, whatever is signed.
+//! Floors: the lowest version of a connector that may run here, even with a valid signature.
 //!
-//! A signature says who made a release, not that it still is a good one. A floor is how an operator says
-//! "nothing below 1.4.2": it holds at install and at every load, for packages that are installed already
-//! too, and no flag of a command goes below it.
+//! A signature identifies the maker of a release; it does not show that the release is still good. With a
+//! floor, an operator says "nothing below 1.4.2": it applies at install and at every load, also to packages
+//! that are installed already, and no flag of a command overrides it.
 
 use std::collections::BTreeMap;
 
-use cofferdam_core::document::{Refused, Table};
+use cofferdam_core::document::{DocumentTable, InvalidValue};
 use semver::Version;
 
 use crate::manifest::{ConnectorName, exact_version};
@@ -16,24 +16,24 @@ const MAX_FLOORS: usize = 1_000;
 
 /// The lowest versions by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Floors {
+pub(super) struct VersionFloors {
     by_name: BTreeMap<ConnectorName, Version>,
 }
 
-impl Floors {
+impl VersionFloors {
     /// Reads every `[[floor]]`.
-    pub(super) fn read(tables: &[Table<'_>]) -> Self {
+    pub(super) fn read(tables: &[DocumentTable<'_>]) -> Self {
         let mut floors = Self::default();
         if let Some(beyond) = tables.get(MAX_FLOORS) {
-            beyond.here().refuse(full(tables.len()));
+            beyond.location().refuse(full(tables.len()));
         }
         for table in tables.iter().take(MAX_FLOORS) {
-            table.only(&["name", "version"]);
+            table.reject_unknown_keys(&["name", "version"]);
             let text = table.required_text("name", "name = \"github://acme/slack\"");
             let name = text.and_then(|text| {
                 let name = text.parse(|text| ConnectorName::parse(text))?;
                 if floors.by_name.contains_key(&name) {
-                    text.refuse(Refused::new(
+                    text.refuse(InvalidValue::new(
                         "this connector has a floor above already",
                         "keep one of the two",
                     ));
@@ -70,7 +70,7 @@ impl Floors {
         &mut self,
         name: &ConnectorName,
         version: &Version,
-    ) -> Result<Option<Version>, Refused> {
+    ) -> Result<Option<Version>, InvalidValue> {
         if self.by_name.len() >= MAX_FLOORS && !self.by_name.contains_key(name) {
             return Err(full(self.by_name.len() + 1));
         }
@@ -83,7 +83,7 @@ impl Floors {
     }
 }
 
-fn full(found: usize) -> Refused {
+fn full(found: usize) -> InvalidValue {
     let message = format!("the keyring would have {found} floors, more than {MAX_FLOORS}");
-    Refused::new(message, "remove those that are no longer needed")
+    InvalidValue::new(message, "remove those that are no longer needed")
 }

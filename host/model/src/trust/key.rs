@@ -1,16 +1,16 @@
-//! Public keys and their ids, as values that are always usable: no weak keys, one spelling each.
+//! Public keys and their ids, as values that are always usable: no weak keys, one encoding each.
 
 use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use cofferdam_core::digest::Digest;
-use cofferdam_core::document::{Refused, quoted};
+use cofferdam_core::document::{InvalidValue, quoted};
 use ed25519_dalek::{Signature, VerifyingKey};
 
 use super::secret;
 
-/// How public keys are written.
+/// The prefix of written public keys.
 const PREFIX: &str = "ed25519:";
 
 /// An ed25519 public key. Text form: `ed25519:` and the base64 of its 32 bytes.
@@ -23,15 +23,18 @@ impl PublicKey {
     /// # Errors
     /// Other text; bytes that are no point of the curve or not its one encoding; points of small
     /// order, for which anybody can make signatures. A secret key is refused without being quoted.
-    pub fn parse(text: &str) -> Result<Self, Refused> {
+    pub fn parse(text: &str) -> Result<Self, InvalidValue> {
         let text = text.trim();
         if text.starts_with(secret::PREFIX) {
             let message = "this is a secret key, and a public key is needed";
-            return Err(Refused::new(message, "give the public key, which starts with ed25519:"));
+            return Err(InvalidValue::new(message, "give the public key, which starts with ed25519:"));
         }
         let refused = |why: &str| {
             let message = format!("{} is not a public key: {why}", quoted(text));
-            Refused::new(message, "give the key as `cofferdam key generate` printed it, ed25519:<base64>")
+            InvalidValue::new(
+                message,
+                "give the key as `cofferdam key generate` printed it, ed25519:<base64>",
+            )
         };
         let base64 = text.strip_prefix(PREFIX).ok_or_else(|| refused("it does not start with ed25519:"))?;
         let bytes = STANDARD.decode(base64).map_err(|_| refused("it is not base64"))?;
@@ -42,7 +45,7 @@ impl PublicKey {
     /// The key of these bytes, or why they are none.
     pub(super) fn from_bytes(bytes: &[u8; 32]) -> Result<Self, &'static str> {
         let key = VerifyingKey::from_bytes(bytes).map_err(|_| "it is not a point of the curve")?;
-        // The key keeps the bytes it was read from; only encoding the point anew shows other spellings.
+        // The key keeps the bytes it was read from; only encoding the point again reveals other encodings.
         if key.to_edwards().compress().as_bytes() != bytes {
             return Err("it is not the canonical encoding of its point");
         }
@@ -52,18 +55,18 @@ impl PublicKey {
         Ok(Self(key))
     }
 
-    /// The key of a signing key, which has none of the faults above.
-    pub(super) fn of(key: VerifyingKey) -> Self {
+    /// Wraps the key of a signing key, which has none of the faults above.
+    pub(super) fn from_verifying_key(key: VerifyingKey) -> Self {
         Self(key)
     }
 
     /// The id.
     #[must_use]
     pub fn id(&self) -> KeyId {
-        KeyId(Digest::of(self.0.as_bytes()))
+        KeyId(Digest::sha256(self.0.as_bytes()))
     }
 
-    /// Whether `signature` is this key's over `message`, by the strict rules: one signature has one
+    /// Returns true if `signature` is this key's over `message`, by the strict rules: one signature has one
     /// encoding, and neither key nor nonce is of small order.
     pub(super) fn verifies(&self, message: &[u8], signature: &[u8; 64]) -> bool {
         self.0.verify_strict(message, &Signature::from_bytes(signature)).is_ok()

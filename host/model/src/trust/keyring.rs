@@ -1,17 +1,17 @@
 //! The keyring document: which public keys are trusted for which connectors, from when until when, and
 //! which versions are too old.
 
-use cofferdam_core::document::{DocumentError, Refused, Table, quoted, read};
-use cofferdam_core::failure::safe_line;
+use cofferdam_core::document::{DocumentError, DocumentTable, InvalidValue, quoted, read};
+use cofferdam_core::failure::sanitize_line;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::floor::Floors;
+use super::floor::VersionFloors;
 use super::key::{KeyId, PublicKey};
-use super::scope::Scope;
+use super::scope::SigningScope;
 use crate::manifest::ConnectorName;
 
-/// Most keys of one keyring: each is tried on each signature.
+/// The most keys of one keyring: each is tried on each signature.
 const MAX_KEYS: usize = 256;
 
 /// Most scopes of one key.
@@ -23,7 +23,7 @@ const MIN_PREFIX: usize = 6;
 /// Longest comment or reason, in characters.
 const MAX_NOTE: usize = 200;
 
-/// What the file says about itself.
+/// The file's header comment.
 const HEADER: &str = "# cofferdam keyring: the public keys that may sign connectors, and which ones.\n\
     # `cofferdam trust add | list | revoke | remove | floor` rewrite this file; notes belong into `comment`.\n";
 
@@ -31,7 +31,7 @@ const HEADER: &str = "# cofferdam keyring: the public keys that may sign connect
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Keyring {
     entries: Vec<KeyEntry>,
-    floors: Floors,
+    floors: VersionFloors,
 }
 
 /// A key and what it is trusted for.
@@ -39,7 +39,7 @@ pub struct Keyring {
 pub struct KeyEntry {
     key: PublicKey,
     id: KeyId,
-    scopes: Vec<Scope>,
+    scopes: Vec<SigningScope>,
     comment: Option<String>,
     added: Option<Timestamp>,
     not_after: Option<Timestamp>,
@@ -47,7 +47,7 @@ pub struct KeyEntry {
     reason: Option<String>,
 }
 
-/// What a key is good for at some moment, whatever its scopes.
+/// The status of a key at some moment, apart from its scopes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum KeyStatus {
     /// It is trusted within its scopes.
@@ -58,12 +58,12 @@ pub enum KeyStatus {
     Revoked,
 }
 
-/// What [`Keyring::trust`] did.
+/// The effect of [`Keyring::trust`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrustChange {
     /// The key is new.
     Added,
-    /// The key was there, and is now trusted for more, or longer, or has another comment.
+    /// The key was trusted already, and is now trusted for more, or longer, or has another comment.
     Extended,
     /// Everything was so already.
     Unchanged,
@@ -98,7 +98,7 @@ impl KeyEntry {
 
     /// The connectors it is trusted for; empty only for a key that was revoked before it was ever trusted.
     #[must_use]
-    pub fn scopes(&self) -> &[Scope] {
+    pub fn scopes(&self) -> &[SigningScope] {
         &self.scopes
     }
 
@@ -108,33 +108,33 @@ impl KeyEntry {
         self.comment.as_deref()
     }
 
-    /// Since when it is in the keyring, where the file says so.
+    /// Returns the time at which it was added, if the file has it.
     #[must_use]
     pub fn added(&self) -> Option<Timestamp> {
         self.added
     }
 
-    /// The last moment at which it is trusted, where there is one.
+    /// Returns the last moment at which it is trusted, if there is one.
     #[must_use]
     pub fn not_after(&self) -> Option<Timestamp> {
         self.not_after
     }
 
-    /// When it was revoked.
+    /// Returns the time of its revocation.
     #[must_use]
     pub fn revoked(&self) -> Option<Timestamp> {
         self.revoked
     }
 
-    /// Why it was revoked, in the operator's words.
+    /// Returns the reason for its revocation, in the operator's words.
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         self.reason.as_deref()
     }
 
-    /// What the key is good for at `now`. A revocation holds from the moment it is written down, also
-    /// for what was signed before and also where its date lies ahead: signing times are claims, and a
-    /// stolen key claims whatever helps it.
+    /// Returns the status of the key at `now`. A revocation is valid from the moment it is written, also for
+    /// earlier signatures and also if its date is in the future: signing times are claims, and an attacker
+    /// with a stolen key can claim any time.
     #[must_use]
     pub fn status(&self, now: Timestamp) -> KeyStatus {
         if self.revoked.is_some() {
@@ -146,7 +146,7 @@ impl KeyEntry {
         }
     }
 
-    /// Whether one of its scopes covers `name`.
+    /// Returns true if one of its scopes covers `name`.
     #[must_use]
     pub fn covers(&self, name: &ConnectorName) -> bool {
         self.scopes.iter().any(|scope| scope.covers(name))
@@ -154,7 +154,7 @@ impl KeyEntry {
 }
 
 impl Keyring {
-    /// The keyring that trusts nobody: what a missing file means.
+    /// Returns the keyring without any trusted key, which is the meaning of a missing file.
     #[must_use]
     pub fn empty() -> Self {
         Self::default()
@@ -166,17 +166,19 @@ impl Keyring {
     /// Every problem of the text at once, each with its place and fix.
     pub fn parse(file_label: &str, text: &str) -> Result<Self, DocumentError> {
         read(file_label, text, |root| {
-            root.only(&["keys", "floor"]);
+            root.reject_unknown_keys(&["keys", "floor"]);
             let mut keyring = Self::empty();
             let tables = root.tables("keys");
             if let Some(beyond) = tables.get(MAX_KEYS) {
                 let message = format!("the keyring has {} keys, more than {MAX_KEYS}", tables.len());
-                beyond.here().refuse(Refused::new(message, "remove those that are no longer needed"));
+                beyond
+                    .location()
+                    .refuse(InvalidValue::new(message, "remove those that are no longer needed"));
             }
             for table in tables.iter().take(MAX_KEYS) {
                 keyring.entries.extend(entry(table, &keyring.entries));
             }
-            keyring.floors = Floors::read(&root.tables("floor"));
+            keyring.floors = VersionFloors::read(&root.tables("floor"));
             Some(keyring)
         })
     }
@@ -185,9 +187,9 @@ impl Keyring {
     #[must_use]
     pub fn to_text(&self) -> String {
         let date = |moment: Option<Timestamp>| moment.and_then(|moment| moment.to_string().parse().ok());
-        let keys = self.entries.iter().map(|entry| Wire {
+        let keys = self.entries.iter().map(|entry| WireKeyEntry {
             key: entry.key.to_string(),
-            scopes: entry.scopes.iter().map(Scope::to_string).collect(),
+            scopes: entry.scopes.iter().map(SigningScope::to_string).collect(),
             comment: entry.comment.clone(),
             added: date(entry.added),
             not_after: date(entry.not_after),
@@ -197,13 +199,13 @@ impl Keyring {
         let mut text = HEADER.to_owned();
         for key in keys {
             text.push_str("\n[[keys]]\n");
-            // Strings, lists of strings and dates: there is nothing in it that could fail.
+            // Strings, lists of strings and dates: the serialization cannot fail.
             text.push_str(&toml::to_string(&key).unwrap_or_default());
         }
         text + &self.floors.to_text()
     }
 
-    /// The lowest version of `name` that may run, where there is a floor.
+    /// Returns the lowest version of `name` that may run, if there is a floor.
     #[must_use]
     pub fn floor(&self, name: &ConnectorName) -> Option<&semver::Version> {
         self.floors.get(name)
@@ -214,15 +216,15 @@ impl Keyring {
         self.floors.iter()
     }
 
-    /// Lets nothing of `name` below `version` run; returns the floor before.
+    /// Sets the floor of `name` to `version`; returns the previous one.
     ///
     /// # Errors
-    /// The keyring has as many floors as it may.
+    /// The keyring has its maximum of floors.
     pub fn set_floor(
         &mut self,
         name: &ConnectorName,
         version: &semver::Version,
-    ) -> Result<Option<semver::Version>, Refused> {
+    ) -> Result<Option<semver::Version>, InvalidValue> {
         self.floors.set(name, version)
     }
 
@@ -241,17 +243,17 @@ impl Keyring {
     ///
     /// # Errors
     /// No key, or several.
-    pub fn find(&self, text: &str) -> Result<&KeyEntry, Refused> {
+    pub fn find(&self, text: &str) -> Result<&KeyEntry, InvalidValue> {
         let text = text.trim();
         let list = "see `cofferdam trust list` for the keys there are";
         if let Ok(key) = PublicKey::parse(text) {
             let found = self.entries.iter().find(|entry| entry.key == key);
-            return found.ok_or_else(|| Refused::new(format!("the keyring has no key {key}"), list));
+            return found.ok_or_else(|| InvalidValue::new(format!("the keyring has no key {key}"), list));
         }
         let hex = text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
         if !hex || text.len() < MIN_PREFIX {
             let message = format!("{} is neither a public key nor the beginning of a key's id", quoted(text));
-            return Err(Refused::new(
+            return Err(InvalidValue::new(
                 message,
                 format!("give at least {MIN_PREFIX} digits of the id; {list}"),
             ));
@@ -259,10 +261,11 @@ impl Keyring {
         let mut found = self.entries.iter().filter(|entry| entry.id.to_string().starts_with(text));
         match (found.next(), found.next()) {
             (Some(entry), None) => Ok(entry),
-            (None, _) => Err(Refused::new(format!("the keyring has no key with the id {text}"), list)),
-            (Some(_), Some(_)) => {
-                Err(Refused::new(format!("several keys have ids that start with {text}"), "give more digits"))
-            }
+            (None, _) => Err(InvalidValue::new(format!("the keyring has no key with the id {text}"), list)),
+            (Some(_), Some(_)) => Err(InvalidValue::new(
+                format!("several keys have ids that start with {text}"),
+                "give more digits",
+            )),
         }
     }
 
@@ -274,14 +277,14 @@ impl Keyring {
     pub fn trust(
         &mut self,
         key: &PublicKey,
-        scopes: &[Scope],
+        scopes: &[SigningScope],
         now: Timestamp,
         not_after: Option<Timestamp>,
         comment: Option<&str>,
-    ) -> Result<TrustChange, Refused> {
+    ) -> Result<TrustChange, InvalidValue> {
         if scopes.is_empty() {
             let fix = "name what it is trusted for, with --for 'github://acme/*'";
-            return Err(Refused::new("a key is not trusted for everything", fix));
+            return Err(InvalidValue::new("a key is not trusted for everything", fix));
         }
         if let Some(comment) = comment {
             check_note("comment", comment)?;
@@ -299,7 +302,7 @@ impl Keyring {
         }
         if changed.scopes.len() > MAX_SCOPES {
             let message = format!("the key {} would have more than {MAX_SCOPES} scopes", id.short());
-            return Err(Refused::new(message, "use an owner's scope, like github://acme/*"));
+            return Err(InvalidValue::new(message, "use an owner's scope, like github://acme/*"));
         }
         changed.not_after = not_after.or(changed.not_after);
         changed.comment = comment.map(str::to_owned).or(changed.comment);
@@ -310,11 +313,11 @@ impl Keyring {
                 let message =
                     format!("the key {} was revoked{} and stays so", id.short(), reason.unwrap_or_default());
                 let fix = format!("if that was a mistake, run `cofferdam trust remove {}` first", id.short());
-                return Err(Refused::new(message, fix));
+                return Err(InvalidValue::new(message, fix));
             }
             KeyStatus::Expired => {
                 let message = format!("the last day of the key {} has passed", id.short());
-                return Err(Refused::new(message, "give a date ahead with --not-after"));
+                return Err(InvalidValue::new(message, "give a date ahead with --not-after"));
             }
         }
         if let Some(entry) = known.and_then(|at| self.entries.get_mut(at)) {
@@ -326,16 +329,16 @@ impl Keyring {
         Ok(TrustChange::Added)
     }
 
-    fn push(&mut self, entry: KeyEntry) -> Result<(), Refused> {
+    fn push(&mut self, entry: KeyEntry) -> Result<(), InvalidValue> {
         if self.entries.len() >= MAX_KEYS {
             let fix = "remove those that are no longer needed with `cofferdam trust remove`";
-            return Err(Refused::new(format!("the keyring has {MAX_KEYS} keys already"), fix));
+            return Err(InvalidValue::new(format!("the keyring has {MAX_KEYS} keys already"), fix));
         }
         self.entries.push(entry);
         Ok(())
     }
 
-    /// Forgets the key `id`; what it signed is then by an unknown key. Returns what was forgotten.
+    /// Removes the key `id`; its signatures are then by an unknown key. Returns the removed entry.
     pub fn remove(&mut self, id: &KeyId) -> Option<KeyEntry> {
         let at = self.entries.iter().position(|entry| entry.id == *id)?;
         Some(self.entries.remove(at))
@@ -346,7 +349,12 @@ impl Keyring {
     ///
     /// # Errors
     /// A reason that is not one readable line; a full keyring.
-    pub fn revoke(&mut self, key: &PublicKey, now: Timestamp, reason: Option<&str>) -> Result<(), Refused> {
+    pub fn revoke(
+        &mut self,
+        key: &PublicKey,
+        now: Timestamp,
+        reason: Option<&str>,
+    ) -> Result<(), InvalidValue> {
         reason.map(|reason| check_note("reason", reason)).transpose()?;
         if !self.entries.iter().any(|entry| entry.key == *key) {
             self.push(KeyEntry::new(key, now))?;
@@ -360,13 +368,13 @@ impl Keyring {
 }
 
 /// Reads one `[[keys]]`; `before` are those above it.
-fn entry(table: &Table<'_>, before: &[KeyEntry]) -> Option<KeyEntry> {
-    table.only(&["key", "scopes", "comment", "added", "not_after", "revoked", "reason"]);
+fn entry(table: &DocumentTable<'_>, before: &[KeyEntry]) -> Option<KeyEntry> {
+    table.reject_unknown_keys(&["key", "scopes", "comment", "added", "not_after", "revoked", "reason"]);
     let text = table.required_text("key", "key = \"ed25519:...\"");
     let key = text.and_then(|text| {
         let key = text.parse(|text| PublicKey::parse(text))?;
         if before.iter().any(|entry| entry.key == key) {
-            text.refuse(Refused::new(
+            text.refuse(InvalidValue::new(
                 "this key stands above already",
                 "put its scopes there and remove this one",
             ));
@@ -379,17 +387,19 @@ fn entry(table: &Table<'_>, before: &[KeyEntry]) -> Option<KeyEntry> {
     } else if !table.has("scopes") {
         table.missing("scopes", "scopes = [\"github://acme/*\"]");
     } else if texts.is_empty() {
-        table.here().refuse(Refused::new("the key is trusted for nothing", "name its scopes, or remove it"));
+        table
+            .location()
+            .refuse(InvalidValue::new("the key is trusted for nothing", "name its scopes, or remove it"));
     }
     if let Some(beyond) = texts.get(MAX_SCOPES) {
         let message = format!("the key has {} scopes, more than {MAX_SCOPES}", texts.len());
-        beyond.refuse(Refused::new(message, "use an owner's scope, like github://acme/*"));
+        beyond.refuse(InvalidValue::new(message, "use an owner's scope, like github://acme/*"));
     }
     let mut scopes = Vec::new();
     for text in texts.iter().take(MAX_SCOPES) {
-        let Some(scope) = text.parse(|text| Scope::parse(text)) else { continue };
+        let Some(scope) = text.parse(|text| SigningScope::parse(text)) else { continue };
         if scopes.contains(&scope) {
-            text.refuse(Refused::new("this scope stands here twice", "remove one of the two"));
+            text.refuse(InvalidValue::new("this scope stands here twice", "remove one of the two"));
         }
         scopes.push(scope);
     }
@@ -400,9 +410,10 @@ fn entry(table: &Table<'_>, before: &[KeyEntry]) -> Option<KeyEntry> {
     let (comment, reason) = (note("comment"), note("reason"));
     if table.has("reason") && !table.has("revoked") {
         let message = "the key has a reason for its revocation and is not revoked";
-        table
-            .here()
-            .refuse(Refused::new(message, "write since when it is, like revoked = 2026-12-31T00:00:00Z"));
+        table.location().refuse(InvalidValue::new(
+            message,
+            "write since when it is, like revoked = 2026-12-31T00:00:00Z",
+        ));
     }
     let moment = |key| table.moment(key).map(|moment| moment.value);
     let (added, not_after, revoked) = (moment("added"), moment("not_after"), moment("revoked"));
@@ -411,12 +422,12 @@ fn entry(table: &Table<'_>, before: &[KeyEntry]) -> Option<KeyEntry> {
 }
 
 /// Checks a note for people, which is called `what`.
-fn check_note(what: &str, text: &str) -> Result<(), Refused> {
-    if safe_line(text, MAX_NOTE) == text {
+fn check_note(what: &str, text: &str) -> Result<(), InvalidValue> {
+    if sanitize_line(text, MAX_NOTE) == text {
         return Ok(());
     }
     let fix = format!("write at most {MAX_NOTE} characters without control characters");
-    Err(Refused::new(format!("the {what} is not one line of readable text"), fix))
+    Err(InvalidValue::new(format!("the {what} is not one line of readable text"), fix))
 }
 
 /// As precise as the document.
@@ -425,7 +436,7 @@ fn whole_seconds(moment: Timestamp) -> Timestamp {
 }
 
 #[derive(Serialize)]
-struct Wire {
+struct WireKeyEntry {
     key: String,
     scopes: Vec<String>,
     comment: Option<String>,

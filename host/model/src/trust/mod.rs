@@ -1,9 +1,9 @@
-//! Who may sign what: keys, the keyring, signatures, and the proof that a package was verified.
+//! Signing authority: keys, the keyring, signatures, and the proof that a package was verified.
 //!
-//! A signature is ed25519 over a DSSE envelope that holds an in-toto statement: this name, this
-//! version, these bytes. [`verify`] is the only way from an envelope to a [`Verified`], and code that
-//! runs packages takes one of those. No algorithm is negotiable, key ids are hints and never decide,
-//! and the payload is not looked at before a trusted key has signed it.
+//! A signature is ed25519 over a DSSE envelope that holds an in-toto statement: this name, this version,
+//! these bytes. [`verify`] is the only way from an envelope to a [`Verified`], and code that runs packages
+//! takes one of those. No algorithm is negotiable, key ids are hints and never decide, and the payload is not
+//! read before a trusted key has signed it.
 
 mod envelope;
 mod file;
@@ -15,15 +15,15 @@ mod secret;
 mod statement;
 mod verify;
 
-pub use cofferdam_core::document::{DocumentError as KeyringError, Refused as KeyError};
+pub use cofferdam_core::document::{DocumentError as KeyringError, InvalidValue as KeyError};
 pub use envelope::{Envelope, EnvelopeError, sign};
 pub use file::KeyringFile;
-pub use file::KeyringStamp;
+pub use file::KeyringFingerprint;
 pub use key::{KeyId, PublicKey};
 pub use keyring::{KeyEntry, KeyStatus, Keyring, TrustChange};
-pub use scope::Scope;
+pub use scope::SigningScope;
 pub use secret::SecretKey;
-pub use statement::{PREDICATE_TYPE, STATEMENT_TYPE, Statement};
+pub use statement::{PREDICATE_TYPE, ReleaseStatement, STATEMENT_TYPE};
 pub use verify::{TrustError, Verified, verify};
 pub use verify::{allow_unsigned, check_floor, verify_bytes};
 

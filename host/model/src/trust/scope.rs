@@ -1,8 +1,8 @@
-//! What a key is trusted for: all connectors of one owner, or one connector.
+//! The scope of a key: all connectors of one owner, or one connector.
 
 use std::fmt;
 
-use cofferdam_core::document::{Refused, quoted};
+use cofferdam_core::document::{InvalidValue, quoted};
 
 use crate::manifest::{ConnectorName, check_owner};
 
@@ -10,27 +10,27 @@ use crate::manifest::{ConnectorName, check_owner};
 ///
 /// There is no way to write "everything", nor a prefix that ends inside a segment.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Scope(Kind);
+pub struct SigningScope(ScopeKind);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Kind {
+enum ScopeKind {
     Owner { scheme: String, owner: String },
     Connector(ConnectorName),
 }
 
-impl Scope {
+impl SigningScope {
     /// Reads a scope.
     ///
     /// # Errors
     /// Anything but `<scheme>://<owner>/*` and a connector name.
-    pub fn parse(text: &str) -> Result<Self, Refused> {
+    pub fn parse(text: &str) -> Result<Self, InvalidValue> {
         if !text.contains('*') {
-            return ConnectorName::parse(text).map(|name| Self(Kind::Connector(name)));
+            return ConnectorName::parse(text).map(|name| Self(ScopeKind::Connector(name)));
         }
         let parts = text.strip_suffix("/*").and_then(|rest| rest.split_once("://"));
         match parts.map(|(scheme, owner)| (scheme, owner, check_owner(scheme, owner))) {
             Some((scheme, owner, Ok(()))) => {
-                Ok(Self(Kind::Owner { scheme: scheme.to_owned(), owner: owner.to_owned() }))
+                Ok(Self(ScopeKind::Owner { scheme: scheme.to_owned(), owner: owner.to_owned() }))
             }
             other => {
                 let reason = match other {
@@ -38,37 +38,37 @@ impl Scope {
                     _ => "`*` stands only for all of one owner".to_owned(),
                 };
                 let message = format!("{} is not a scope: {reason}", quoted(text));
-                Err(Refused::new(message, "write github://acme/* or a connector's whole name"))
+                Err(InvalidValue::new(message, "write github://acme/* or a connector's whole name"))
             }
         }
     }
 
     /// The scope of everything that `name`'s owner has.
     #[must_use]
-    pub fn of_owner(name: &ConnectorName) -> Self {
-        Self(Kind::Owner { scheme: name.scheme().to_owned(), owner: name.owner().to_owned() })
+    pub fn for_owner(name: &ConnectorName) -> Self {
+        Self(ScopeKind::Owner { scheme: name.scheme().to_owned(), owner: name.owner().to_owned() })
     }
 
-    /// Whether `name` is in the scope.
+    /// Returns true if `name` is in the scope.
     #[must_use]
     pub fn covers(&self, name: &ConnectorName) -> bool {
         match &self.0 {
-            Kind::Owner { scheme, owner } => name.scheme() == scheme && name.owner() == owner,
-            Kind::Connector(only) => only == name,
+            ScopeKind::Owner { scheme, owner } => name.scheme() == scheme && name.owner() == owner,
+            ScopeKind::Connector(only) => only == name,
         }
     }
 }
 
-impl fmt::Display for Scope {
+impl fmt::Display for SigningScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Kind::Owner { scheme, owner } => write!(f, "{scheme}://{owner}/*"),
-            Kind::Connector(name) => name.fmt(f),
+            ScopeKind::Owner { scheme, owner } => write!(f, "{scheme}://{owner}/*"),
+            ScopeKind::Connector(name) => name.fmt(f),
         }
     }
 }
 
-impl serde::Serialize for Scope {
+impl serde::Serialize for SigningScope {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
@@ -77,15 +77,15 @@ impl serde::Serialize for Scope {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
-    use super::Scope;
+    use super::SigningScope;
     use crate::manifest::ConnectorName;
 
     #[test]
     fn a_scope_is_one_owner_or_one_connector() {
         let name = |text| ConnectorName::parse(text).unwrap();
-        let owner = Scope::parse("github://acme/*").unwrap();
-        let one = Scope::parse("github://acme/slack").unwrap();
-        assert_eq!(Scope::of_owner(&name("github://acme/x/y")), owner);
+        let owner = SigningScope::parse("github://acme/*").unwrap();
+        let one = SigningScope::parse("github://acme/slack").unwrap();
+        assert_eq!(SigningScope::for_owner(&name("github://acme/x/y")), owner);
         for (text, by_owner, by_one) in [
             ("github://acme/slack", true, true),
             ("github://acme/slack/sub", true, false),
@@ -97,7 +97,7 @@ mod tests {
             assert_eq!((owner.covers(&name(text)), one.covers(&name(text))), (by_owner, by_one), "{text}");
         }
         for text in [&owner, &one] {
-            assert_eq!(&Scope::parse(&text.to_string()).unwrap(), text);
+            assert_eq!(&SigningScope::parse(&text.to_string()).unwrap(), text);
         }
     }
 
@@ -119,7 +119,7 @@ mod tests {
             "ftp://acme/*",
             "github://a/../*",
         ] {
-            assert!(Scope::parse(text).is_err(), "{text}");
+            assert!(SigningScope::parse(text).is_err(), "{text}");
         }
     }
 }

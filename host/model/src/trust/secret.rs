@@ -1,16 +1,16 @@
-//! Secret signing keys: made, read and written, never shown.
+//! Secret signing keys: generated, read and written, never displayed.
 
 use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use cofferdam_core::document::Refused;
+use cofferdam_core::document::InvalidValue;
 use ed25519_dalek::{Signer as _, SigningKey};
 use zeroize::Zeroizing;
 
 use super::key::PublicKey;
 
-/// How the one line of a secret key file that matters starts.
+/// The prefix of the key line in a secret key file.
 pub(super) const PREFIX: &str = "cofferdam-secret-key:";
 
 /// The rest of the line's beginning: the algorithm. There is one.
@@ -27,10 +27,10 @@ impl SecretKey {
     ///
     /// # Errors
     /// The system has no randomness to give.
-    pub fn generate() -> Result<Self, Refused> {
+    pub fn generate() -> Result<Self, InvalidValue> {
         let mut seed = Zeroizing::new([0u8; 32]);
         getrandom::fill(seed.as_mut_slice()).map_err(|error| {
-            Refused::new(
+            InvalidValue::new(
                 format!("the system gave no random bytes ({error})"),
                 "try again on a working system",
             )
@@ -38,14 +38,14 @@ impl SecretKey {
         Ok(Self(SigningKey::from_bytes(&seed)))
     }
 
-    /// Reads the text of a key file: one key line; blank lines and lines that start with `#` aside.
+    /// Reads the text of a key file: one key line; blank lines and lines that start with `#` are ignored.
     ///
     /// # Errors
-    /// Anything else. What was read is never quoted.
-    pub fn parse(text: &str) -> Result<Self, Refused> {
+    /// The text has any other form. The error never quotes the text.
+    pub fn parse(text: &str) -> Result<Self, InvalidValue> {
         let refused = |why: &str| {
             let message = format!("this is not a secret key file: {why}");
-            Refused::new(message, "use a file that `cofferdam key generate` wrote")
+            InvalidValue::new(message, "use a file that `cofferdam key generate` wrote")
         };
         let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         let line = lines.next().ok_or_else(|| refused("it holds no key"))?;
@@ -57,8 +57,8 @@ impl SecretKey {
         }
         let rest = line.strip_prefix(PREFIX).ok_or_else(|| refused("its line does not start as one does"))?;
         let base64 = rest.strip_prefix(ALGORITHM).ok_or_else(|| refused("its algorithm is not ed25519"))?;
-        // Decoded into memory that is cleared, whatever comes of it; one byte more than a seed has,
-        // because the decoder asks for room for unpadded text.
+        // Decoded into memory that is cleared in every case; one byte more than a seed has, because the
+        // decoder needs room for unpadded text.
         let mut bytes = Zeroizing::new([0u8; 33]);
         let decoded = match base64.len() {
             SEED_CHARS => STANDARD.decode_slice(base64, bytes.as_mut_slice()).ok(),
@@ -90,7 +90,7 @@ impl SecretKey {
     /// The public key.
     #[must_use]
     pub fn public(&self) -> PublicKey {
-        PublicKey::of(self.0.verifying_key())
+        PublicKey::from_verifying_key(self.0.verifying_key())
     }
 
     pub(super) fn sign(&self, message: &[u8]) -> [u8; 64] {

@@ -1,4 +1,4 @@
-//! What is signed: an in-toto statement that these bytes are this version of this connector.
+//! The signed content: an in-toto statement that these bytes are this version of this connector.
 
 use cofferdam_core::digest::Digest;
 use jiff::Timestamp;
@@ -14,16 +14,16 @@ pub const PREDICATE_TYPE: &str = "https://cofferdam.dev/connector-release/v1";
 
 /// A release: connector name, version and package hash, and when that was signed.
 ///
-/// The signing time is a claim of the signer, for people; nothing is decided by it.
+/// The signing time is a claim of the signer, for people; no decision depends on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Statement {
+pub struct ReleaseStatement {
     name: ConnectorName,
     version: semver::Version,
     digest: Digest,
     signed_at: Timestamp,
 }
 
-impl Statement {
+impl ReleaseStatement {
     /// The statement that `digest` is `version` of `name`; `signed_at` is kept to the second.
     #[must_use]
     pub fn new(name: ConnectorName, version: semver::Version, digest: Digest, signed_at: Timestamp) -> Self {
@@ -49,7 +49,7 @@ impl Statement {
         &self.digest
     }
 
-    /// When it was signed, as the signer says.
+    /// Returns the time of the signature, as the signer claims it.
     #[must_use]
     pub fn signed_at(&self) -> Timestamp {
         self.signed_at
@@ -57,22 +57,22 @@ impl Statement {
 
     /// The payload.
     pub(super) fn to_json(&self) -> Vec<u8> {
-        let wire = Wire {
+        let wire = WireStatement {
             kind: STATEMENT_TYPE.into(),
-            subject: vec![Subject {
+            subject: vec![WireSubject {
                 name: self.name.clone(),
-                digest: Digests { sha256: self.digest.to_string() },
+                digest: WireDigests { sha256: self.digest.to_string() },
             }],
             predicate_type: PREDICATE_TYPE.into(),
-            predicate: Predicate { version: self.version.clone(), signed_at: self.signed_at.to_string() },
+            predicate: WirePredicate { version: self.version.clone(), signed_at: self.signed_at.to_string() },
         };
-        // Strings and lists alone: there is nothing in it that could fail.
+        // Strings and lists alone: the serialization cannot fail.
         serde_json::to_vec(&wire).unwrap_or_default()
     }
 
-    /// Reads a payload. Fields that are not known are ignored, as in-toto asks; known ones twice are not.
+    /// Reads a payload. Unknown fields are ignored, as in-toto requires; repeated known ones are rejected.
     pub(super) fn parse(payload: &[u8]) -> Result<Self, String> {
-        let wire: Wire = serde_json::from_slice(payload).map_err(|error| error.to_string())?;
+        let wire: WireStatement = serde_json::from_slice(payload).map_err(|error| error.to_string())?;
         if wire.kind != STATEMENT_TYPE {
             return Err(format!("its _type is not {STATEMENT_TYPE}"));
         }
@@ -91,28 +91,28 @@ impl Statement {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Wire {
+struct WireStatement {
     #[serde(rename = "_type")]
     kind: String,
-    subject: Vec<Subject>,
+    subject: Vec<WireSubject>,
     #[serde(rename = "predicateType")]
     predicate_type: String,
-    predicate: Predicate,
+    predicate: WirePredicate,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Subject {
+struct WireSubject {
     name: ConnectorName,
-    digest: Digests,
+    digest: WireDigests,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Digests {
+struct WireDigests {
     sha256: String,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Predicate {
+struct WirePredicate {
     version: semver::Version,
     #[serde(rename = "signedAt")]
     signed_at: String,

@@ -1,19 +1,20 @@
-//! From an envelope to the proof that a trusted key vouches for a package, or to the one reason why not.
+//! From an envelope to the proof that a trusted key vouches for a package, or to the one reason for the
+//! rejection.
 
 use std::fmt;
 
 use cofferdam_core::digest::Digest;
-use cofferdam_core::failure::{SignatureCode, safe_line};
+use cofferdam_core::failure::{SignatureCode, sanitize_line};
 use jiff::Timestamp;
 
 use super::envelope::{Envelope, EnvelopeSignature};
 use super::key::KeyId;
 use super::keyring::{KeyEntry, KeyStatus, Keyring};
-use super::scope::Scope;
+use super::scope::SigningScope;
 use crate::manifest::ConnectorName;
 
-/// The proof that the package `digest` is `version` of the connector `name`, or that somebody chose to
-/// run it unsigned. Nothing outside this module makes one.
+/// The proof that the package `digest` is `version` of the connector `name`, or that the operator chose to
+/// run it unsigned. Only this module creates one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
     name: ConnectorName,
@@ -42,20 +43,20 @@ impl Verified {
         &self.digest
     }
 
-    /// Whether the signer's key is still within its date at `now`.
+    /// Returns true if the signer's key has not expired at `now`.
     #[must_use]
     pub fn in_date(&self, now: Timestamp) -> bool {
         self.not_after.is_none_or(|end| now <= end)
     }
 
-    /// The key that vouches for it; none where it was allowed to run unsigned.
+    /// Returns the key that vouches for it; none if it was allowed to run unsigned.
     #[must_use]
     pub fn signer(&self) -> Option<&KeyId> {
         self.signer.as_ref()
     }
 }
 
-/// Why a package's signature was not accepted.
+/// The reason why a package's signature was not accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrustError {
     code: SignatureCode,
@@ -65,7 +66,7 @@ pub struct TrustError {
 
 impl TrustError {
     fn new(code: SignatureCode, reason: impl AsRef<str>, fix: impl Into<String>) -> Self {
-        Self { code, reason: safe_line(reason.as_ref(), 400), fix: fix.into() }
+        Self { code, reason: sanitize_line(reason.as_ref(), 400), fix: fix.into() }
     }
 
     /// The package has no signature at all.
@@ -89,7 +90,7 @@ impl TrustError {
         &self.reason
     }
 
-    /// What to do about it, with the command where there is one.
+    /// Returns the fix, with the command if there is one.
     #[must_use]
     pub fn fix(&self) -> &str {
         &self.fix
@@ -104,8 +105,8 @@ impl fmt::Display for TrustError {
 
 impl std::error::Error for TrustError {}
 
-/// Lets the package `digest` stand as `version` of `name` without a signature: for one that *has* none,
-/// and by an explicit choice of the operator's that is put on record.
+/// Accepts the package `digest` as `version` of `name` without a signature: only for one that *has* none, and
+/// by an explicit choice of the operator's that the audit log records.
 pub fn allow_unsigned(name: ConnectorName, version: semver::Version, digest: Digest) -> Verified {
     Verified { name, version, digest, signer: None, not_after: None }
 }
@@ -113,13 +114,12 @@ pub fn allow_unsigned(name: ConnectorName, version: semver::Version, digest: Dig
 /// Checks that a key which `keyring` trusts for `name` at `now` signed, in `envelope`, that `digest` is
 /// `version` of `name`.
 ///
-/// One good signature suffices, whatever else the envelope holds; what it is about must not lie below the
-/// keyring's floor for the name. Without one the most telling reason
-/// is reported: a signature that names a known key and does not hold, before a revoked key, an expired
-/// key, a key for other names, an unknown key.
+/// One valid signature suffices, regardless of the others in the envelope; its version must not be below the
+/// keyring's floor for the name. Without one the most specific reason is reported: an invalid signature that
+/// names a known key, before a revoked key, an expired key, a key for other names, an unknown key.
 ///
 /// # Errors
-/// The reason, with what to do about it.
+/// The reason, with its fix.
 pub fn verify(
     envelope: &[u8],
     keyring: &Keyring,
@@ -132,7 +132,7 @@ pub fn verify(
         let reason = format!("its signature file is not a signature envelope: {error}");
         TrustError::new(SignatureCode::Malformed, reason, again(name))
     })?;
-    let mut worst: Option<Shortfall<'_>> = None;
+    let mut worst: Option<SignatureRejection<'_>> = None;
     for signature in envelope.signatures() {
         match examine(&envelope, signature, keyring, name, now) {
             Ok(entry) => {
@@ -149,11 +149,12 @@ pub fn verify(
     Err(worst.map_or_else(|| TrustError::unsigned(name), |shortfall| shortfall.explain(name)))
 }
 
-/// What `envelope` says of the bytes with this digest, before any of them is parsed. Where a key of `keyring` made
-/// one of its signatures, what it says must hold of these bytes; where none did, nothing is said yet.
+/// Returns the claim of `envelope` about the bytes with this digest, before any of them is parsed. If a key
+/// of `keyring` made one of its signatures, the claim must be true of these bytes; otherwise nothing is
+/// decided yet.
 ///
 /// # Errors
-/// The name and version that the key signed, and what is wrong.
+/// The name and version that the key signed, and the problem.
 pub fn verify_bytes(
     envelope: &[u8],
     keyring: &Keyring,
@@ -196,9 +197,9 @@ pub fn check_floor(
     }
 }
 
-/// How far a signature is from being good; the later, the more it says.
+/// The closeness of a signature to being valid; a later variant is more specific.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Rank {
+enum RejectionSeverity {
     UnknownKey,
     KeyScope,
     Expired,
@@ -206,44 +207,44 @@ enum Rank {
     Bad,
 }
 
-/// A signature that is not good: why, and whose it is, or says to be.
-struct Shortfall<'a> {
-    rank: Rank,
+/// An invalid signature: the reason, and its key or claimed key.
+struct SignatureRejection<'a> {
+    rank: RejectionSeverity,
     entry: Option<&'a KeyEntry>,
     key_id: &'a str,
 }
 
-/// Finds the key that made `signature`. The key id is where to look first and no more than that.
+/// Finds the key that made `signature`. The key id is only a hint to try first.
 fn examine<'a>(
     envelope: &Envelope,
     signature: &'a EnvelopeSignature,
     keyring: &'a Keyring,
     name: &ConnectorName,
     now: Timestamp,
-) -> Result<&'a KeyEntry, Shortfall<'a>> {
+) -> Result<&'a KeyEntry, SignatureRejection<'a>> {
     let hinted = KeyId::parse(&signature.key_id);
     let named = keyring.entries().iter().find(|entry| Some(entry.id()) == hinted.as_ref());
     let others = keyring.entries().iter().filter(|entry| Some(entry.id()) != hinted.as_ref());
     let maker = named.into_iter().chain(others).find(|entry| envelope.signed_by(entry.key(), signature));
     let rank = match (maker, named) {
-        (None, Some(_)) => Rank::Bad,
-        (None, None) => Rank::UnknownKey,
+        (None, Some(_)) => RejectionSeverity::Bad,
+        (None, None) => RejectionSeverity::UnknownKey,
         (Some(entry), _) => match entry.status(now) {
-            KeyStatus::Revoked => Rank::Revoked,
-            KeyStatus::Expired => Rank::Expired,
-            KeyStatus::Trusted if !entry.covers(name) => Rank::KeyScope,
+            KeyStatus::Revoked => RejectionSeverity::Revoked,
+            KeyStatus::Expired => RejectionSeverity::Expired,
+            KeyStatus::Trusted if !entry.covers(name) => RejectionSeverity::KeyScope,
             KeyStatus::Trusted => return Ok(entry),
         },
     };
-    Err(Shortfall { rank, entry: maker.or(named), key_id: &signature.key_id })
+    Err(SignatureRejection { rank, entry: maker.or(named), key_id: &signature.key_id })
 }
 
-impl Shortfall<'_> {
+impl SignatureRejection<'_> {
     fn explain(&self, name: &ConnectorName) -> TrustError {
-        let id = self.entry.map_or_else(|| safe_line(self.key_id, 64), |entry| entry.id().to_string());
+        let id = self.entry.map_or_else(|| sanitize_line(self.key_id, 64), |entry| entry.id().to_string());
         let key = self.entry.map_or_else(|| "KEY".to_owned(), |entry| entry.key().to_string());
         let (code, reason, fix) = match self.rank {
-            Rank::UnknownKey => (
+            RejectionSeverity::UnknownKey => (
                 SignatureCode::UnknownKey,
                 match id.as_str() {
                     "" => "no key in the keyring made its signature".to_owned(),
@@ -254,15 +255,15 @@ impl Shortfall<'_> {
                 format!(
                     "If the key is yours, or you trust the publisher whose it is, run `cofferdam trust add {key} --for \
                      '{}'` with the public key from `cofferdam key generate`, or as the publisher gives it out.",
-                    Scope::of_owner(name)
+                    SigningScope::for_owner(name)
                 ),
             ),
-            Rank::KeyScope => (
+            RejectionSeverity::KeyScope => (
                 SignatureCode::KeyScope,
                 format!("it is signed by the key {id}, which is not trusted for {name}"),
                 format!("If that key may sign it, run `cofferdam trust add {key} --for '{name}'`."),
             ),
-            Rank::Expired => (
+            RejectionSeverity::Expired => (
                 SignatureCode::ExpiredKey,
                 format!("it is signed by the key {id}, whose last day has passed"),
                 format!(
@@ -270,13 +271,13 @@ impl Shortfall<'_> {
                      `cofferdam trust add {key} --for '{name}' --not-after DATE`."
                 ),
             ),
-            Rank::Revoked => (
+            RejectionSeverity::Revoked => (
                 SignatureCode::RevokedKey,
                 format!("it is signed by the key {id}, which was revoked"),
                 "Get a release that is signed by another key; `cofferdam trust list` shows those there are."
                     .to_owned(),
             ),
-            Rank::Bad => (
+            RejectionSeverity::Bad => (
                 SignatureCode::BadSignature,
                 format!("its signature says to be by the key {id} and does not hold"),
                 again(name),
@@ -286,8 +287,8 @@ impl Shortfall<'_> {
     }
 }
 
-/// Checks that what a trusted key signed is what was asked for. The payload is read here for the first
-/// time: after its signature held.
+/// Checks that the content signed by a trusted key is the requested one. The payload is read here for the
+/// first time: after its signature was verified.
 fn about(
     envelope: &Envelope,
     entry: &KeyEntry,

@@ -1,19 +1,21 @@
-//! An action, as an agent is told of it: the values of its steps, or why it has none and which of them are done.
+//! Renders the outcome of an action for an agent: the values of its steps, or the error and the steps that are
+//! done.
 
 use cofferdam_core::error::Error;
-use cofferdam_core::failure::safe_line;
+use cofferdam_core::failure::sanitize_line;
 use serde_json::{Map, Value};
 
-use super::Rendered;
+use super::RenderedAnswer;
 use super::error::{self, named};
-use super::shown::Shown;
-use super::value::{self, About};
-use crate::flow::{ActionReport, ActionValue, Again, StepReport};
+use super::shown::ShownValue;
+use super::value::{self, ValueFacts};
+use crate::flow::{ActionReport, ActionValue, RepeatAdvice, StepReport};
 
-/// Tells an agent the value of the action `name`: `{"action", "output", "steps"}`, of which it is shown `limit` bytes.
+/// Renders the value of the action `name` as `{"action", "output", "steps"}`. At most `limit` bytes of it are
+/// shown.
 #[must_use]
-pub fn action_value(name: &str, answer: &ActionValue, report: &ActionReport, limit: usize) -> Rendered {
-    let mut about = About {
+pub fn action_value(name: &str, answer: &ActionValue, report: &ActionReport, limit: usize) -> RenderedAnswer {
+    let mut about = ValueFacts {
         action: name,
         from: connectors(report),
         before: String::new(),
@@ -42,14 +44,14 @@ pub fn action_value(name: &str, answer: &ActionValue, report: &ActionReport, lim
         about.facts.insert("partial".into(), partial.into());
     }
     about.replays(report.replayed.as_ref().map(|of| of.as_str()));
-    let shown = serde_json::to_string(answer).ok().and_then(|json| Shown::new(&json, limit));
+    let shown = serde_json::to_string(answer).ok().and_then(|json| ShownValue::new(&json, limit));
     about.rendered(shown, |value| match value {
         Value::Object(fields) => fields,
         _ => Map::new(),
     })
 }
 
-/// The connectors that returned the values of its steps; the action itself if it was replayed.
+/// Returns the connectors that returned the values of its steps, or the action itself if it was replayed.
 fn connectors(report: &ActionReport) -> Vec<String> {
     let mut connectors: Vec<String> = Vec::new();
     for attempt in report.steps.iter().filter_map(|step| step.report.as_ref()?.attempts.last()) {
@@ -63,24 +65,24 @@ fn connectors(report: &ActionReport) -> Vec<String> {
     connectors
 }
 
-/// Tells an agent why the action `name` has no value, and which of its steps are done all the same.
+/// Renders the error that ended the action `name`, and the steps that are done nevertheless.
 ///
-/// The structure is the envelope of what ended it. Whoever branches on it decides about the action and not about the
-/// step: so where a step that must not be repeated is done, or may be, its details say so (`again`); and where there is
-/// no key either, `retriable` is false, nothing says when to try again, and the step's own envelope, as the record has
-/// it, is `details.failure`.
+/// The structure is the envelope of that error. An agent that branches on it decides about the whole action and not
+/// about the step. So if a step that must not be repeated is done, or may be, the details say so (`again`). If
+/// there is no key either, `retriable` is false, no retry time is given, and the step's own envelope, as the audit
+/// log has it, is `details.failure`.
 #[must_use]
-pub fn action_error(name: &str, why: &Error, report: &ActionReport) -> Rendered {
+pub fn action_error(name: &str, why: &Error, report: &ActionReport) -> RenderedAnswer {
     let again = report.again();
     let mut rendered = match why {
         Error::Host(error) if report.has_begun() => error::of_host_begun(name, error, again),
-        why if again == Again::AskFirst => error::not_to_be_retried(name, why),
+        why if again == RepeatAdvice::AskFirst => error::not_to_be_retried(name, why),
         why => error::of_action(name, why),
     };
-    let tells = matches!(why, Error::Host(_)) || again != Again::Freely;
-    // Also of what is its operator's to mend, whose own details are nobody else's.
+    let tells = matches!(why, Error::Host(_)) || again != RepeatAdvice::Freely;
+    // This includes errors that the operator fixes, whose own details the agent does not see.
     if let Some(error) = rendered.structured.get_mut("error").filter(|_| report.has_begun() && tells) {
-        let own = matches!((why, again), (Error::Failure(_), Again::AskFirst)).then(|| error.clone());
+        let own = matches!((why, again), (Error::Failure(_), RepeatAdvice::AskFirst)).then(|| error.clone());
         if let (Some(own), Some(error)) = (own, error.as_object_mut()) {
             error.insert("retriable".into(), false.into());
             if let Some(details) = error.get_mut("details").and_then(Value::as_object_mut) {
@@ -92,7 +94,7 @@ pub fn action_error(name: &str, why: &Error, report: &ActionReport) -> Rendered 
             details.extend(half_done(report));
         }
     }
-    // Between what mends it and its record.
+    // Insert the line after the hint and before the audit id.
     let mut add = |line: &str| {
         let at = rendered.text.rfind('\n').unwrap_or(rendered.text.len());
         rendered.text.insert_str(at, &format!("\n{line}"));
@@ -109,7 +111,7 @@ pub fn action_error(name: &str, why: &Error, report: &ActionReport) -> Rendered 
     rendered
 }
 
-/// Where the action ended, which of its steps are done, and what it is to run it again.
+/// Returns the step in which the action ended, the steps that are done, and whether a retry is safe.
 fn half_done(report: &ActionReport) -> impl Iterator<Item = (String, Value)> {
     let ids =
         |steps: Vec<&StepReport>| -> Value { steps.iter().map(|step| Value::from(&*step.id)).collect() };
@@ -124,7 +126,7 @@ fn half_done(report: &ActionReport) -> impl Iterator<Item = (String, Value)> {
     facts.into_iter().filter_map(|(name, fact)| Some((name.to_owned(), fact?)))
 }
 
-/// Which steps are done, and what that means for whoever would run the action again; none where nothing was begun.
+/// Lists the steps that are done, and the consequence for a retry. None if no step was begun.
 fn done(report: &ActionReport) -> Option<String> {
     if !report.has_begun() {
         return None;
@@ -142,7 +144,7 @@ fn done(report: &ActionReport) -> Option<String> {
         (false, Some(key)) => format!(
             " {} must not be repeated: run the action again under the key '{}' alone.",
             quoted(once),
-            safe_line(key, 200)
+            sanitize_line(key, 200)
         ),
         (false, None) => format!(
             " {} must not be repeated, and running the action again may do so: ask before that.",

@@ -1,18 +1,18 @@
-//! What came in the place of a value: a failure, the host's own error, or a cancellation.
+//! Renders a call's error for an agent: a failure, the host's own error, or a cancellation.
 
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
-use cofferdam_core::failure::{Failure, FailureClass, safe_line};
+use cofferdam_core::failure::{Failure, FailureClass, sanitize_line};
 use serde_json::{Value, json};
 
-use super::Rendered;
-use crate::flow::Again;
+use super::RenderedAnswer;
+use crate::flow::RepeatAdvice;
 
-/// Longest line that an agent is told, in characters.
+/// The longest line that an agent is shown, in characters.
 const LINE_CHARS: usize = 2_000;
 
-/// Tells an agent why `action` has no value.
+/// Renders the error that `action` ended with.
 #[must_use]
-pub fn error(action: &str, error: &Error) -> Rendered {
+pub fn error(action: &str, error: &Error) -> RenderedAnswer {
     if let Error::Failure(failure) = error
         && let Some(refusal) = refused_arguments(failure)
     {
@@ -22,27 +22,27 @@ pub fn error(action: &str, error: &Error) -> Rendered {
              same call is refused again.\naudit_id: {id}"
         );
         let structured = serde_json::to_value(failure).unwrap_or_default();
-        return Rendered { text, beside: None, structured, is_error: true };
+        return RenderedAnswer { text, beside: None, structured, is_error: true };
     }
     told(action, error, true)
 }
 
-/// The same of an action, whose step's arguments need not be its caller's.
-pub(super) fn of_action(action: &str, error: &Error) -> Rendered {
+/// Renders the error of an action. The arguments of its failed step need not be its caller's.
+pub(super) fn of_action(action: &str, error: &Error) -> RenderedAnswer {
     told(action, error, true)
 }
 
-/// The same without a word on when to try again: of an action, a step of which must not be repeated.
-pub(super) fn not_to_be_retried(action: &str, error: &Error) -> Rendered {
+/// Renders the error of an action, without retry advice: one of its steps must not be repeated.
+pub(super) fn not_to_be_retried(action: &str, error: &Error) -> RenderedAnswer {
     told(action, error, false)
 }
 
-fn told(action: &str, error: &Error, may_retry: bool) -> Rendered {
+fn told(action: &str, error: &Error, may_retry: bool) -> RenderedAnswer {
     let (text, structured) = match error {
         Error::Failure(failure) => of_failure(action, failure, may_retry),
         Error::Host(error) => of_host(action, error, "was not run", may_retry),
     };
-    Rendered { text, beside: None, structured, is_error: true }
+    RenderedAnswer { text, beside: None, structured, is_error: true }
 }
 
 fn of_failure(action: &str, failure: &Failure, may_retry: bool) -> (String, Value) {
@@ -55,7 +55,7 @@ fn of_failure(action: &str, failure: &Failure, may_retry: bool) -> (String, Valu
     let id = failure.audit_id().as_str();
     let mut text = failed(action, class, failure.message(), hint.as_deref(), id);
     if let Some(said) = said(failure) {
-        // Before its record.
+        // Insert it before the audit id.
         let at = text.rfind('\n').unwrap_or(text.len());
         text.insert_str(at, &format!("\n{said}"));
     }
@@ -63,21 +63,22 @@ fn of_failure(action: &str, failure: &Failure, may_retry: bool) -> (String, Valu
 }
 
 /// Returns the connector's own reason for refusing the arguments, if the call failed for that. The caller's own
-/// arguments are what is wrong: that comes before every word of the host's.
+/// arguments are at fault, so this is shown before the host's own text.
 pub fn refused_arguments(failure: &Failure) -> Option<String> {
     said(failure).filter(|_| failure.code() == "input_invalid")
 }
 
-/// What the connector says of it, as one line that cannot be taken for the host's: quoted, and named as what it is.
+/// Returns the connector's own message as one line. It is quoted and labeled, so that it cannot be mistaken for the
+/// host's text.
 fn said(failure: &Failure) -> Option<String> {
     let text = |name: &str| failure.details().get(name).and_then(Value::as_str);
     let said = text("connector_message").filter(|said| !said.trim().is_empty())?;
     let of = text("field").or_else(|| text("connector_code"));
     let whole = of.map_or_else(|| said.to_owned(), |of| format!("{of}: {said}"));
-    Some(format!("The connector says: {}", Value::from(safe_line(&whole, LINE_CHARS))))
+    Some(format!("The connector says: {}", Value::from(sanitize_line(&whole, LINE_CHARS))))
 }
 
-/// What mends it, or when to try again, and that others were asked, too.
+/// Returns the fix or the retry advice, and notes that fallbacks were tried, too.
 fn hint(failure: &Failure, may_retry: bool) -> Option<String> {
     let details = failure.details();
     let mends = details.get("suggestion").and_then(Value::as_str).map(str::to_owned);
@@ -85,11 +86,11 @@ fn hint(failure: &Failure, may_retry: bool) -> Option<String> {
         details.get("retry_after_ms").and_then(Value::as_u64).filter(|_| failure.retriable() && may_retry);
     let again = || after.map(|ms| format!("Try again after {} s.", ms.div_ceil(1000)));
     let chain = details.get("chain").and_then(Value::as_array).map(Vec::len);
-    // A denial's message has the way out of it where there is one, and is not said twice.
+    // A denial's message already has its fix if there is one. Do not repeat it.
     let is_denial = failure.class() == FailureClass::CapabilityDenied;
     let said = |mends: &String| is_denial && failure.message().contains(mends.trim_end_matches('.'));
     let mends = mends.filter(|mends| !said(mends));
-    // A command stands for itself.
+    // A command needs no further words.
     match (mends, again(), chain) {
         (Some(command), ..) => Some(command),
         (None, Some(again), Some(asked)) => Some(format!("{again} {asked} candidates were asked in turn.")),
@@ -98,25 +99,25 @@ fn hint(failure: &Failure, may_retry: bool) -> Option<String> {
     }
 }
 
-/// The three lines of a failure, but for what its connector says of it; two where nothing is known that mends it.
+/// Formats the three lines of a failure, without the connector's own message. Two lines if no fix is known.
 pub(super) fn failed(action: &str, class: &str, message: &str, hint: Option<&str>, audit_id: &str) -> String {
     let first = format!("Action '{}' failed: {class} ({}).", named(action), sentence(message));
     lines(first, hint, &format!("audit_id: {audit_id}"))
 }
 
-/// The same of an action that was begun and could not go on.
-pub(super) fn of_host_begun(action: &str, error: &HostError, again: Again) -> Rendered {
-    let (text, structured) = of_host(action, error, "failed", again != Again::AskFirst);
-    Rendered { text, beside: None, structured, is_error: true }
+/// Renders the host's own error for an action that was begun and could not go on.
+pub(super) fn of_host_begun(action: &str, error: &HostError, again: RepeatAdvice) -> RenderedAnswer {
+    let (text, structured) = of_host(action, error, "failed", again != RepeatAdvice::AskFirst);
+    RenderedAnswer { text, beside: None, structured, is_error: true }
 }
 
-/// What the host says of itself is for its operator, and may name places of the machine: an agent is told what it is,
-/// and more only where the agent's own request is what is wrong.
+/// A host's own error is for its operator and may name paths of the machine. So an agent gets the meaning of its
+/// code, and its text only if the agent's own request is at fault.
 fn of_host(action: &str, error: &HostError, ended: &str, may_retry: bool) -> (String, Value) {
     let (code, id) = (error.kind().code(), error.request_id().as_str());
     let own = error.kind().is_about_the_request();
     let message = if own { error.message() } else { error.kind().meaning() };
-    let hint = if own { error.hint_text() } else { Some("The operator's log says more.") };
+    let hint = if own { error.hint() } else { Some("The operator's log says more.") };
     let hint = hint.filter(|_| may_retry || error.kind() != HostErrorKind::Busy);
     let (action, said) = (named(action), sentence(message));
     let first = match error.kind() {
@@ -133,18 +134,18 @@ fn of_host(action: &str, error: &HostError, ended: &str, may_retry: bool) -> (St
     (text, structured)
 }
 
-/// The name as it is told, whoever chose it.
+/// Sanitizes the name for display: it may come from anywhere.
 pub(super) fn named(action: &str) -> String {
-    safe_line(action, 200)
+    sanitize_line(action, 200)
 }
 
-/// One line without its full stop, to stand in parentheses.
+/// Returns one line without its full stop, for use in parentheses.
 fn sentence(message: &str) -> String {
-    safe_line(message, LINE_CHARS).trim_end_matches('.').to_owned()
+    sanitize_line(message, LINE_CHARS).trim_end_matches('.').to_owned()
 }
 
 fn lines(first: String, hint: Option<&str>, last: &str) -> String {
-    let hint = hint.map(|hint| safe_line(hint, LINE_CHARS)).filter(|hint| !hint.is_empty());
+    let hint = hint.map(|hint| sanitize_line(hint, LINE_CHARS)).filter(|hint| !hint.is_empty());
     let hint = hint.map(|hint| format!("\n{hint}")).unwrap_or_default();
     format!("{first}{hint}\n{last}")
 }

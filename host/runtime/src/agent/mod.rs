@@ -1,10 +1,10 @@
-//! What an agent is told of a call: a text to read and a structure to branch on, made in one place.
+//! Renders outcomes for agents, in one place: a text to read and a structure to branch on.
 //!
-//! The text of a failure is always the same three lines: what failed and why, what mends it, and the record's id. It
-//! has what the envelope has for callers and nothing else: no secret, no payload, no path of this machine. What is
-//! not an outcome of the call (the host could not take it up, somebody cancelled it) reads differently, so that
-//! nobody takes it for one; and a value that is partial, or that another connector gave, says so before or after it. What is told of an action says, beside
-//! that, which of its steps are done: nothing undoes them.
+//! The text of a failure always has the same three lines: the error and its reason, the fix, and the audit id. It
+//! has the same content as the envelope for callers and nothing else: no secret, no payload, no path of this
+//! machine. A request that the host could not take up, or that was cancelled, has no outcome. It is worded
+//! differently, so that it is not mistaken for one. A value that is partial, or that a fallback returned, has a
+//! note before or after it. The text for an action also lists its steps that are done: nothing undoes them.
 
 mod action;
 mod error;
@@ -21,9 +21,9 @@ pub use value::value;
 
 use serde_json::Value;
 
-/// What an agent is told.
+/// An outcome as it is shown to an agent.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Rendered {
+pub struct RenderedAnswer {
     text: String,
     /// The text without the value, for clients that also read the structure.
     beside: Option<String>,
@@ -31,26 +31,27 @@ pub struct Rendered {
     is_error: bool,
 }
 
-impl Rendered {
-    /// The text; the value is in it.
+impl RenderedAnswer {
+    /// Returns the text, including the value.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The text to send with the structure: it says of a value where it is, and does not repeat it.
+    /// Returns the text to send together with the structure. It refers to the value and does not repeat it.
     #[must_use]
     pub fn text_beside(&self) -> &str {
         self.beside.as_deref().unwrap_or(&self.text)
     }
 
-    /// The same for programs: the envelope of the failure or of the host's error, or `{"value": .., "data_from": [..]}`.
+    /// Returns the structure for programs: the envelope of the failure or of the host's error, or `{"value": ..,
+    /// "data_from": [..]}`.
     #[must_use]
     pub fn structured(&self) -> &Value {
         &self.structured
     }
 
-    /// Whether there is no value.
+    /// True if there is no value.
     #[must_use]
     pub fn is_error(&self) -> bool {
         self.is_error

@@ -1,4 +1,4 @@
-//! A value as agents are shown it: without hidden characters, and of bounded length.
+//! Prepares values for agents: without hidden characters, and of bounded length.
 
 use std::cell::Cell;
 use std::fmt;
@@ -10,54 +10,55 @@ use serde_json::{Map, Value, json};
 /// The longest value that agents are shown, in bytes of JSON, unless another limit is set.
 pub const VALUE_BYTES: usize = 256 * 1024;
 
-/// An array of so many items is a tuple, or might be one, and keeps them all.
+/// An array of at most this many items may be a tuple and keeps all its items.
 const SHORT_ARRAY: usize = 8;
 
-/// A text of so many bytes is a name of a case, or might be one, and is not cut.
+/// A text of at most this many bytes may be the name of a variant case and is not cut.
 const SHORT_TEXT: usize = 64;
 
-/// A value, as JSON and as what is read of it.
-pub(super) struct Shown {
+/// A value, as JSON text and as a parsed value.
+pub(super) struct ShownValue {
     pub(super) json: String,
     pub(super) value: Value,
-    pub(super) cut: Option<Cut>,
+    pub(super) cut: Option<CutText>,
 }
 
 /// The amount of a value that is left out.
 #[derive(Debug, PartialEq)]
-pub(super) struct Cut {
-    /// The bytes of the whole.
+pub(super) struct CutText {
+    /// The size of the whole value, in bytes.
     bytes: usize,
     limit: usize,
     items: u64,
     texts: u64,
 }
 
-impl Shown {
-    /// Shortens the value `json` to about `limit` bytes; none if it cannot be shortened so far.
+impl ShownValue {
+    /// Shortens the value `json` to about `limit` bytes. None if it cannot be shortened that much.
     pub(super) fn new(json: &str, limit: usize) -> Option<Self> {
         let visible = visible_json(json);
         if visible.len() <= limit {
             let value = serde_json::from_str(&visible).ok()?;
             return Some(Self { value, json: visible.into_owned(), cut: None });
         }
-        let account = Account { left: Cell::new(limit), items: Cell::new(0), texts: Cell::new(0) };
+        let account = SizeAccount { left: Cell::new(limit), items: Cell::new(0), texts: Cell::new(0) };
         let value =
-            Shortened(&account).deserialize(&mut serde_json::Deserializer::from_str(&visible)).ok()?;
+            ShortenedValue(&account).deserialize(&mut serde_json::Deserializer::from_str(&visible)).ok()?;
         let short = value.to_string();
-        let cut = Cut { bytes: json.len(), limit, items: account.items.get(), texts: account.texts.get() };
+        let cut =
+            CutText { bytes: json.len(), limit, items: account.items.get(), texts: account.texts.get() };
         (short.len() <= limit.saturating_mul(2)).then_some(Self { json: short, value, cut: Some(cut) })
     }
 }
 
-impl Cut {
-    /// For programs.
+impl CutText {
+    /// Returns the fields for the structure.
     pub(super) fn facts(&self) -> Value {
         json!({"bytes": self.bytes, "limit": self.limit, "items_left_out": self.items, "texts_cut": self.texts})
     }
 }
 
-impl fmt::Display for Cut {
+impl fmt::Display for CutText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { bytes, limit, items, texts } = self;
         write!(
@@ -68,25 +69,25 @@ impl fmt::Display for Cut {
     }
 }
 
-/// The bytes that are left, and counts of the parts left out.
-struct Account {
+/// The remaining byte budget, and counts of the parts left out.
+struct SizeAccount {
     left: Cell<usize>,
     items: Cell<u64>,
     texts: Cell<u64>,
 }
 
-impl Account {
+impl SizeAccount {
     fn spend(&self, bytes: usize) {
         self.left.set(self.left.get().saturating_sub(bytes));
     }
 }
 
-/// Builds a value while there is room for it. Every object keeps all its fields, so that what is shown still has the
-/// value's type; long arrays lose items and long texts their ends.
+/// Builds a value while there is room for it. Every object keeps all its fields, so that the shown part still has
+/// the value's type. Long arrays lose items, and long texts lose their ends.
 #[derive(Clone, Copy)]
-struct Shortened<'a>(&'a Account);
+struct ShortenedValue<'a>(&'a SizeAccount);
 
-impl<'de> DeserializeSeed<'de> for Shortened<'_> {
+impl<'de> DeserializeSeed<'de> for ShortenedValue<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -94,7 +95,7 @@ impl<'de> DeserializeSeed<'de> for Shortened<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Shortened<'_> {
+impl<'de> Visitor<'de> for ShortenedValue<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -171,10 +172,10 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
     use serde_json::{Value, json};
 
-    use super::{Cut, Shown};
+    use super::{CutText, ShownValue};
 
-    fn shown(value: &Value, limit: usize) -> Shown {
-        Shown::new(&value.to_string(), limit).unwrap()
+    fn shown(value: &Value, limit: usize) -> ShownValue {
+        ShownValue::new(&value.to_string(), limit).unwrap()
     }
 
     #[test]
@@ -200,7 +201,7 @@ mod tests {
         assert!(part.value["note"].as_str().unwrap().ends_with("n…"));
         let left_out = 10_000 - kept.len() as u64 + 92;
         let bytes = value.to_string().len();
-        assert_eq!(part.cut, Some(Cut { bytes, limit: 4_096, items: left_out, texts: 1 }));
+        assert_eq!(part.cut, Some(CutText { bytes, limit: 4_096, items: left_out, texts: 1 }));
         let long = shown(&json!("ä".repeat(10_000)), 1_001);
         assert_eq!(long.value, json!(format!("{}…", "ä".repeat(500))));
     }
@@ -211,6 +212,6 @@ mod tests {
         for _ in 0..4 {
             deep = json!(vec![deep; 8]);
         }
-        assert!(Shown::new(&deep.to_string(), 1_000).is_none());
+        assert!(ShownValue::new(&deep.to_string(), 1_000).is_none());
     }
 }

@@ -1,22 +1,21 @@
-//! A value with its notes for the agent: which connector's data it is, that items of it failed, or that a fallback
-//! returned it.
+//! Renders a value with notes for the agent: its connector, its failed items, and the fallback that returned it.
 
-use cofferdam_core::failure::safe_line;
+use cofferdam_core::failure::sanitize_line;
 use serde_json::{Map, Value, json};
 
-use super::Rendered;
+use super::RenderedAnswer;
 use super::error::named;
-use super::shown::Shown;
+use super::shown::ShownValue;
 use crate::call::{AttemptOutcome, Report};
 
-/// Items that failed of which an agent is told one by one; the value has all of them.
+/// The most failed items that are listed one by one. The value has all of them.
 const ITEMS: usize = 20;
 
-/// Longest word or sentence of a connector in what an agent is told of an item, in characters.
+/// The longest text of a connector in the note on an item, in characters.
 const ITEM_CHARS: usize = 200;
 
 /// The notes on a value.
-pub(super) struct About<'a> {
+pub(super) struct ValueFacts<'a> {
     pub(super) action: &'a str,
     /// The connectors that returned it.
     pub(super) from: Vec<String>,
@@ -26,14 +25,14 @@ pub(super) struct About<'a> {
     pub(super) after: String,
     /// Further fields of the structure.
     pub(super) facts: Map<String, Value>,
-    /// The id of its record.
+    /// The audit id of the call.
     pub(super) audit_id: &'a str,
 }
 
-/// Tells an agent the value of `action`, which `connector` returned: JSON, of which it is shown `limit` bytes.
+/// Renders the value of `action`, which `connector` returned as JSON. At most `limit` bytes of it are shown.
 #[must_use]
-pub fn value(action: &str, connector: &str, json: &str, report: &Report, limit: usize) -> Rendered {
-    let mut about = About {
+pub fn value(action: &str, connector: &str, json: &str, report: &Report, limit: usize) -> RenderedAnswer {
+    let mut about = ValueFacts {
         action,
         from: vec![connector.to_owned()],
         before: String::new(),
@@ -41,7 +40,7 @@ pub fn value(action: &str, connector: &str, json: &str, report: &Report, limit: 
         facts: Map::new(),
         audit_id: report.audit_id.as_str(),
     };
-    let shown = Shown::new(json, limit);
+    let shown = ShownValue::new(json, limit);
     if let Some(failed) = report.partial {
         about.facts.insert("partial".into(), failed.into());
         let aborted = report.aborted_on_return();
@@ -62,7 +61,7 @@ pub fn value(action: &str, connector: &str, json: &str, report: &Report, limit: 
                 named(action)
             ));
             for request in aborted {
-                about.before.push_str(&format!("- {}\n", safe_line(&request.to_string(), ITEM_CHARS)));
+                about.before.push_str(&format!("- {}\n", sanitize_line(&request.to_string(), ITEM_CHARS)));
             }
         }
     }
@@ -89,8 +88,8 @@ pub fn value(action: &str, connector: &str, json: &str, report: &Report, limit: 
     about.rendered(shown, |value| Map::from_iter([("value".to_owned(), value)]))
 }
 
-impl About<'_> {
-    /// Says that the value was recorded before.
+impl ValueFacts<'_> {
+    /// Notes that the value was recorded earlier.
     pub(super) fn replays(&mut self, of: Option<&str>) {
         let Some(of) = of else { return };
         self.facts.insert("replayed".into(), of.into());
@@ -99,12 +98,12 @@ impl About<'_> {
         ));
     }
 
-    /// Renders the value as far as it is shown; `fields` makes its structure.
+    /// Renders the value as far as it is shown. `fields` builds its structure.
     pub(super) fn rendered(
         self,
-        shown: Option<Shown>,
+        shown: Option<ShownValue>,
         fields: impl FnOnce(Value) -> Map<String, Value>,
-    ) -> Rendered {
+    ) -> RenderedAnswer {
         let Self { action, from, before, after, facts, audit_id } = self;
         let Some(shown) = shown else { return too_large(action, audit_id) };
         let from_whom = from.join(", ");
@@ -119,12 +118,12 @@ impl About<'_> {
             structured.insert("cut".into(), cut.facts());
         }
         structured.extend(facts);
-        Rendered { text, beside: Some(beside), structured: Value::Object(structured), is_error: false }
+        RenderedAnswer { text, beside: Some(beside), structured: Value::Object(structured), is_error: false }
     }
 }
 
 /// Renders the note on a value that is too large and cannot be shortened.
-fn too_large(action: &str, audit_id: &str) -> Rendered {
+fn too_large(action: &str, audit_id: &str) -> RenderedAnswer {
     let message = "It was done, and its value is too large to be shown.";
     let suggestion = "Ask for less with the tool's own arguments. Calling it again does it again.";
     let text = format!(
@@ -134,10 +133,10 @@ fn too_large(action: &str, audit_id: &str) -> Rendered {
     let details = json!({"suggestion": suggestion});
     let error =
         json!({"code": "value_too_large", "message": message, "details": details, "request_id": audit_id});
-    Rendered { text, beside: None, structured: json!({"error": error}), is_error: true }
+    RenderedAnswer { text, beside: None, structured: json!({"error": error}), is_error: true }
 }
 
-/// What failed, a line for each item: its class and code where it has them, and what it says.
+/// Lists the failed items, one line each: class and code if it has them, and its message.
 pub(super) fn items(value: &Value) -> Vec<String> {
     let errors = value.get("errors").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let mut lines: Vec<_> = errors.iter().take(ITEMS).map(item).collect();
@@ -148,9 +147,10 @@ pub(super) fn items(value: &Value) -> Vec<String> {
 }
 
 fn item(error: &Value) -> String {
-    let text = |name: &str| error.get(name).and_then(Value::as_str).map(|text| safe_line(text, ITEM_CHARS));
+    let text =
+        |name: &str| error.get(name).and_then(Value::as_str).map(|text| sanitize_line(text, ITEM_CHARS));
     let words: Vec<_> = ["class", "code"].into_iter().filter_map(text).collect();
-    let said = text("message").or_else(|| error.as_str().map(|text| safe_line(text, ITEM_CHARS)));
+    let said = text("message").or_else(|| error.as_str().map(|text| sanitize_line(text, ITEM_CHARS)));
     match (words.is_empty(), said) {
         (false, Some(said)) => format!("{}: {said}", words.join(", ")),
         (false, None) => words.join(", "),

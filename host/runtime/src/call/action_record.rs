@@ -1,8 +1,8 @@
-//! An action's own place in the record: what was asked for, each of its steps with the call that it is, and one end.
+//! Records an action in the audit log: the request, each of its steps with its call, and one end.
 //!
-//! The beginning is durable before the first step runs, and the end before anybody hears of it. What lies between is
-//! given to the record before the step's call is, which writes in the order in which it is given things: so no call of
-//! an action is on record that the action does not name.
+//! The beginning is durable before the first step runs, and the end before any listener or caller sees it. The
+//! entries between are submitted before the step's call is, and the audit log writes in the order of submission. So
+//! every call of an action in the audit log is named by its action.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,116 +11,116 @@ use std::time::{Duration, Instant};
 use cofferdam_audit::{CallStatus, KeyClaim, KeyEnd, KeyOf, Opened, Part, Route, Verdict};
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
-use cofferdam_core::event::{ACTION_SCHEME, Listener, Step};
+use cofferdam_core::event::{ACTION_SCHEME, EventKind, Listener};
 use cofferdam_core::failpoint;
-use cofferdam_core::failure::{AuditId, Prompt};
+use cofferdam_core::failure::{AuditId, RecoveryPrompt};
 use serde_json::{Map, Value, json};
 use tracing::Span;
 
 use super::fingerprint;
-use super::idempotency::{Patience, Turn};
+use super::idempotency::{KeyDecision, PollBackoff};
 use super::kept::{self, Recorded};
 use super::key_end;
 use super::on_record::{End, OnRecord, unavailable, verdict};
 use super::operator_view;
-use super::pipeline::Pipeline;
-use super::redact::Redactor;
+use super::pipeline::CallPipeline;
+use super::redact::FieldRedactor;
 use super::report::Report;
-use super::request::{IfRunning, actor_name, idempotency_key};
+use super::request::{OnKeyConflict, actor_name, idempotency_key};
 use super::spans;
 use super::tell::tell;
 
-/// The operation of an action's row.
+/// The operation in an action's row.
 const RUN: &str = "run";
 
-/// What is known of an action while it runs; dropped without an outcome it records a cancellation.
+/// The state of a running action. If it is dropped without an outcome, it records a cancellation.
 pub(crate) struct ActionRecord {
     audit_id: AuditId,
-    /// As `name@version`.
+    /// The action, as `name@version`.
     name: Arc<str>,
     file: Digest,
     on_record: OnRecord,
-    redactor: Redactor,
+    redactor: FieldRedactor,
     listener: Option<Arc<dyn Listener>>,
     seq: u32,
     steps: u32,
-    /// The step that was begun last, unless it is over.
+    /// The step that was begun last, until it is over.
     running: Option<Running>,
     begun: u32,
     args: Map<String, Value>,
     key: Option<Arc<str>>,
     replayed: Option<AuditId>,
-    /// How many items of the values of its steps failed, where some did.
+    /// The number of failed items in the values of its steps, for steps that have any.
     partial: BTreeMap<String, u64>,
     span: Span,
-    /// How it ended, once that is written down.
+    /// The verdict, once the end is written.
     ended: Option<Verdict>,
     operator: Option<Map<String, Value>>,
-    /// What a person could be asked about how it ended.
-    prompt: Option<Prompt>,
+    /// The question that a person could be asked about the outcome.
+    prompt: Option<RecoveryPrompt>,
     told: bool,
 }
 
-/// Which action is run, and by whom.
+/// The action to run, and its actor.
 pub(crate) struct Asked<'a> {
-    /// Its id, where whoever asks had to know that beforehand.
+    /// The action's id, if its caller had to know it beforehand.
     pub(crate) audit_id: Option<AuditId>,
-    /// As `name@version`.
+    /// The action, as `name@version`.
     pub(crate) name: &'a str,
     /// The SHA-256 of its file.
     pub(crate) file: Digest,
-    /// Who asks; none: the host's own actor.
+    /// The actor. None: the host's own actor.
     pub(crate) actor: Option<&'a str>,
-    /// How many steps it has.
+    /// The number of steps.
     pub(crate) steps: usize,
 }
 
-/// What an action begins with.
+/// The parameters that an action begins with.
 pub(crate) struct Beginning {
     /// The arguments, defaults included.
     pub(crate) args: Map<String, Value>,
-    /// What its caller chose of each service.
+    /// The identity that its caller chose for each service.
     pub(crate) identities: BTreeMap<String, String>,
-    /// The key that its caller gave.
+    /// The idempotency key that its caller gave.
     pub(crate) key: Option<String>,
-    /// Those that its steps carry then.
+    /// The keys that its steps carry if the caller gave one.
     pub(crate) step_keys: Vec<String>,
-    /// What becomes of it where an action with its key is still running.
-    pub(crate) if_running: IfRunning,
-    /// How long it may take.
+    /// The behavior if an action with the same key is still running.
+    pub(crate) if_running: OnKeyConflict,
+    /// The longest time that it may take.
     pub(crate) allowed: Duration,
-    /// When its time is over.
+    /// The time at which it has to end.
     pub(crate) deadline: Instant,
 }
 
 /// A step that begins.
 #[derive(Debug, Clone)]
 pub(crate) struct Running {
-    /// Its name in the action.
+    /// The step's id in the action.
     pub(crate) id: Arc<str>,
-    /// Its call.
+    /// The audit id of its call.
     pub(crate) call: AuditId,
     /// The connector, as `name@version`.
     pub(crate) connector: Arc<str>,
     /// The operation.
     pub(crate) op: Arc<str>,
-    /// Which step it is, from 1.
+    /// The number of the step, from 1.
     pub(crate) number: u32,
 }
 
-/// What else is known of an action that is over.
+/// Further results of an action that is over.
 pub(crate) struct Closed {
     /// The failure as its operator sees it.
     pub(crate) operator: Option<Map<String, Value>>,
     /// The action whose recorded outcome this is.
     pub(crate) replayed: Option<AuditId>,
-    /// How many items of the values of its steps failed, where some did.
+    /// The number of failed items in the values of its steps, for steps that have any.
     pub(crate) partial: BTreeMap<String, u64>,
 }
 
 impl ActionRecord {
-    /// Opens it: somebody asks for the action.
-    pub(crate) fn open(pipeline: &Pipeline, asked: Asked<'_>) -> Self {
+    /// Opens the state for a requested action.
+    pub(crate) fn open(pipeline: &CallPipeline, asked: Asked<'_>) -> Self {
         let recording = Arc::clone(&pipeline.recording);
         let actor = asked.actor.map_or_else(|| Arc::clone(&recording.settings().actor), actor_name);
         let audit_id = asked.audit_id.unwrap_or_else(AuditId::mint);
@@ -133,7 +133,7 @@ impl ActionRecord {
             action: Some(Arc::clone(&name)),
             step: None,
         };
-        let redactor = Redactor::new(recording.settings().field_bytes);
+        let redactor = FieldRedactor::new(recording.settings().field_bytes);
         let clock = Arc::clone(&pipeline.loader.clock);
         let mut record = Self {
             on_record: OnRecord::new(recording, clock, audit_id.clone(), route, actor),
@@ -158,30 +158,31 @@ impl ActionRecord {
         };
         let actor = Arc::clone(record.on_record.actor());
         let more = [("actor", &*actor), ("action", &*name)].map(|(key, text)| (key.to_owned(), text.into()));
-        let step = Step::Received { connector: &connector, op: RUN };
+        let step = EventKind::Received { connector: &connector, op: RUN };
         record.write_down(step, Map::from_iter(more));
         record.tell(step);
         record
     }
 
-    /// Its id.
+    /// Returns the action's id.
     pub(crate) fn audit_id(&self) -> &AuditId {
         &self.audit_id
     }
 
-    /// The span of the whole action.
+    /// Returns the span of the whole action.
     pub(crate) fn span(&self) -> Span {
         self.span.clone()
     }
 
-    /// The action begins, and comes back once that is durable: it runs, or the outcome of one before it, with the same
-    /// key, is its own.
+    /// Begins the action, and returns when that is durable. Returns the recorded outcome if an earlier action with
+    /// the same key has one, and none if the action runs.
     ///
     /// # Errors
-    /// The key is no key, is another action's, or stands for what is not known; or nothing can be recorded.
+    /// The key is not valid, belongs to another action, or stands for an unknown outcome; or nothing can be
+    /// recorded.
     pub(crate) async fn begins(
         &mut self,
-        pipeline: &Pipeline,
+        pipeline: &CallPipeline,
         with: Beginning,
     ) -> Result<Option<Recorded<Value>>, HostError> {
         pipeline.recording.ready().map_err(unavailable)?;
@@ -189,7 +190,7 @@ impl ActionRecord {
             Some(key) => Some(idempotency_key(Some(key), self.audit_id.text())?),
             None => None,
         };
-        // Under a key each step has one of its own: so all of it may be asked for again.
+        // With a key, each step has a key of its own. So the whole action may be requested again.
         self.on_record.idempotent(self.key.is_some());
         if let Some(key) = &self.key {
             let actor = self.on_record.actor();
@@ -201,19 +202,19 @@ impl ActionRecord {
             self.on_record.claims(KeyClaim { key: Arc::clone(key), fingerprint, at, of });
         }
         self.args = with.args;
-        let mut patience = Patience::until(with.deadline);
+        let mut patience = PollBackoff::until(with.deadline);
         loop {
             let standing = self.on_record.standing().await?;
             match pipeline.under_key(with.if_running, standing, &mut patience).await? {
-                Turn::Recorded { of, mut recorded, .. } => {
+                KeyDecision::Recorded { of, mut recorded, .. } => {
                     self.partial = std::mem::take(&mut recorded.partial_steps);
-                    self.step(Step::Replayed { of: &of });
+                    self.step(EventKind::Replayed { of: &of });
                     spans::replayed(&self.span, &of);
                     self.replayed = Some(of);
                     return Ok(Some(recorded));
                 }
-                Turn::LookAgain => {}
-                Turn::Own => {
+                KeyDecision::LookAgain => {}
+                KeyDecision::Own => {
                     if self.admitted(with.allowed).await? {
                         return Ok(None);
                     }
@@ -222,7 +223,7 @@ impl ActionRecord {
         }
     }
 
-    /// Puts on record that it runs; false where its key was another's meanwhile.
+    /// Records that the action runs. Returns false if another action has taken its key meanwhile.
     async fn admitted(&mut self, allowed: Duration) -> Result<bool, HostError> {
         let allowed = u64::try_from(allowed.as_millis()).unwrap_or(u64::MAX);
         let arguments = kept::measured(&serde_json::to_vec(&self.args).unwrap_or_default());
@@ -248,18 +249,18 @@ impl ActionRecord {
         Ok(begun)
     }
 
-    /// A step begins: that is given to the record before its call is.
+    /// Records that a step begins. This is submitted to the audit log before the step's call is.
     pub(crate) fn step_starts(&mut self, running: Running) {
         self.begun = self.begun.saturating_add(1);
         let Running { id, call, connector, op, number } = &running;
         let (number, of) = (*number, self.steps);
-        self.step(Step::StepStarted { step: id, call, connector, op, number, of });
+        self.step(EventKind::StepStarted { step: id, call, connector, op, number, of });
         self.on_record.soon();
         self.running = Some(running);
         failpoint::pass("step.begins");
     }
 
-    /// The step that was begun last is over.
+    /// Records that the step that was begun last is over.
     pub(crate) fn step_ended(&mut self, error: Option<&Error>, report: &Report) {
         self.redactor.learns(&report.secrets);
         if let (Some(running), Some(failed)) = (&self.running, report.partial) {
@@ -280,7 +281,7 @@ impl ActionRecord {
 
     fn step_over(&mut self, verdict: &Verdict, more: Map<String, Value>) {
         let Some(Running { id, call, number, .. }) = self.running.take() else { return };
-        let step = Step::StepEnded {
+        let step = EventKind::StepEnded {
             step: &id,
             call: &call,
             outcome: verdict.status.name(),
@@ -293,23 +294,23 @@ impl ActionRecord {
         self.tell(step);
     }
 
-    fn step(&mut self, step: Step<'_>) {
+    fn step(&mut self, step: EventKind<'_>) {
         self.write_down(step, Map::new());
         self.tell(step);
     }
 
-    fn write_down(&mut self, step: Step<'_>, more: Map<String, Value>) {
+    fn write_down(&mut self, step: EventKind<'_>, more: Map<String, Value>) {
         self.seq = self.seq.saturating_add(1);
-        let mut facts = step.facts();
+        let mut facts = step.payload();
         facts.extend(more);
         self.on_record.event(self.seq, step.name(), facts);
     }
 
-    fn tell(&self, step: Step<'_>) {
+    fn tell(&self, step: EventKind<'_>) {
         tell(&self.audit_id, self.seq, self.listener.as_deref(), step);
     }
 
-    /// Writes the end, and gives the outcome back once that is durable.
+    /// Writes the end, and returns the outcome once that is durable.
     pub(crate) async fn close(mut self, outcome: Result<Value, Error>) -> (Result<Value, Error>, Closed) {
         let (mut more, mut sealed) = (Map::new(), None);
         match &self.replayed {
@@ -319,19 +320,19 @@ impl ActionRecord {
             None => {
                 let whole = kept::outcome_of_action(&outcome, self.partial.clone());
                 let mut shown = self.shown(whole.payload());
-                // What a failure says is shown whole, below.
+                // The failure's text is recorded in full below.
                 if outcome.is_err() {
                     shown.remove("text");
                 }
                 more.insert("result".to_owned(), shown.into());
-                // Now that the secrets of its calls are known.
+                // The arguments are redacted only now, when the secrets of the calls are known.
                 let args = serde_json::to_vec(&self.args).unwrap_or_default();
                 more.insert("arguments".to_owned(), self.shown(&args).into());
                 sealed = self.on_record.sealed(Part::Outcome, whole.text).ok().flatten();
             }
         }
         let (verdict, key) = match &outcome {
-            // Its own row of a key has nothing else to say: what may be done again, each step's key says.
+            // The action's own key is released. Each step's key decides whether that step may be repeated.
             Err(error) => {
                 let mut view = operator_view::of(error, &self.redactor);
                 view.insert("actor".to_owned(), (**self.on_record.actor()).into());
@@ -347,13 +348,13 @@ impl ActionRecord {
         self.write_end(&verdict, key, more);
         let end = End { attempts: self.begun, verdict: verdict.clone(), key, outcome: sealed };
         let closed = match &outcome {
-            // Nothing was done: why not is told, whatever becomes of the record.
+            // Nothing was done, so the error is returned even if it cannot be recorded.
             Err(_) if self.begun == 0 => spans::recording(self.on_record.close_once(end)).await.or(Ok(())),
             _ => spans::recording(self.on_record.close(end)).await,
         };
         spans::called(&self.span, self.begun, &verdict, closed.as_ref().err());
-        // Whoever listens hears what the caller hears, and no sooner than it is on record.
-        let closed = closed.map_err(|error| error.of_request(&self.audit_id));
+        // Listeners are notified of the caller's result, and only after it is durable.
+        let closed = closed.map_err(|error| error.with_request_id(&self.audit_id));
         match &closed {
             Ok(()) => self.told(&verdict),
             Err(error) => {
@@ -369,14 +370,14 @@ impl ActionRecord {
         (closed.map_err(Error::from).and(outcome), also)
     }
 
-    /// A payload as the record shows it.
+    /// Returns the fields that the audit log has of a payload.
     fn shown(&self, payload: &[u8]) -> Map<String, Value> {
         let mut shown = kept::measured(payload);
         shown.extend(self.redactor.payload(payload).map(|text| ("text".to_owned(), text.into())));
         shown
     }
 
-    /// Writes down how it ended.
+    /// Writes the events of the end.
     fn write_end(&mut self, verdict: &Verdict, key: KeyEnd, mut more: Map<String, Value>) {
         more.insert("attempts".to_owned(), self.begun.into());
         if self.on_record.claimed().is_some() {
@@ -384,19 +385,19 @@ impl ActionRecord {
         }
         let (outcome, class) = (verdict.status.name(), verdict.class);
         self.write_down(
-            Step::Final { outcome, class, code: verdict.code.as_deref(), prompt: self.prompt },
+            EventKind::Final { outcome, class, code: verdict.code.as_deref(), prompt: self.prompt },
             more,
         );
         self.ended = Some(verdict.clone());
     }
 
-    /// Tells how it ended, once.
+    /// Notifies the log and the listener of the end, once.
     fn told(&mut self, verdict: &Verdict) {
         if std::mem::replace(&mut self.told, true) {
             return;
         }
         let (outcome, class, code) = (verdict.status.name(), verdict.class, verdict.code.as_deref());
-        self.tell(Step::Final { outcome, class, code, prompt: self.prompt });
+        self.tell(EventKind::Final { outcome, class, code, prompt: self.prompt });
         tracing::info!(
             target: "cofferdam::record",
             audit_id = self.audit_id.as_str(),
@@ -416,7 +417,7 @@ impl Drop for ActionRecord {
             return;
         }
         let verdict = match self.ended.take() {
-            // Whoever waited for the end is gone.
+            // The end was requested already, and its waiter was dropped.
             Some(verdict) => verdict,
             None => {
                 let verdict = verdict(CallStatus::Cancelled);
@@ -431,7 +432,7 @@ impl Drop for ActionRecord {
     }
 }
 
-/// How what ends with this error ended.
+/// Returns the verdict for this error.
 fn of_error(error: &Error) -> Verdict {
     match error {
         Error::Failure(failure) => Verdict {

@@ -1,4 +1,4 @@
-//! The candidates of one logical call: who is asked first, who instead, with what, and when.
+//! The candidates of one logical call: the first one, its fallbacks, and their arguments and order.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -6,20 +6,20 @@ use std::sync::Arc;
 
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{HostError, HostErrorKind};
-use cofferdam_core::failure::{Cause, Failure, safe_line};
+use cofferdam_core::failure::{Failure, FailureCause, sanitize_line};
 use cofferdam_core::privileged::MakeFailure as _;
 use cofferdam_model::action::ActionScope;
 use cofferdam_model::manifest::Manifest;
 use serde_json::{Map, Value};
 
-use super::request::{Args, Call, ConnectorRef, KEY_BYTES};
+use super::request::{Call, CallArgs, ConnectorRef, KEY_BYTES};
 
-/// The most alternates that a call may name: each is loaded and checked before the first is asked.
+/// The most fallbacks of a call. Each is loaded and checked before the first candidate is tried.
 const ALTERNATES: usize = 16;
 
-/// Who is asked where another could not help: the same call, elsewhere or with other arguments.
+/// A fallback for a candidate that failed: the same call, to another connector or with other arguments.
 #[derive(Debug, Clone)]
-pub struct Alternate {
+pub struct Fallback {
     pub(super) connector: ConnectorRef,
     pub(super) op: String,
     pub(super) overrides: Map<String, Value>,
@@ -27,31 +27,31 @@ pub struct Alternate {
     pub(super) identities: BTreeMap<String, String>,
 }
 
-impl Alternate {
-    /// This operation of this connector, with the call's own arguments.
+impl Fallback {
+    /// Creates a fallback to this operation of this connector, with the call's own arguments.
     #[must_use]
     pub fn new(connector: ConnectorRef, op: impl Into<String>) -> Self {
         Self { connector, op: op.into(), overrides: Map::new(), scope: None, identities: BTreeMap::new() }
     }
 
-    /// Replaces these fields of the call's arguments, each as a whole: a cheaper model, another region. What comes
-    /// out must fit the operation's types like any arguments.
+    /// Replaces these fields of the call's arguments, each as a whole: a cheaper model, another region. The
+    /// resulting arguments must fit the operation's types like any others.
     #[must_use]
     pub fn with_args(mut self, overrides: Map<String, Value>) -> Self {
         self.overrides = overrides;
         self
     }
 
-    /// What the action declares of this connector. Needed where the call is within an action and this is another
-    /// connector than the call's; for the same connector the call's scope holds.
+    /// Sets the action's scope for this connector. It is needed if the call is within an action and this is another
+    /// connector than the call's. For the same connector the call's scope applies.
     #[must_use]
     pub fn within(mut self, scope: impl Into<Arc<ActionScope>>) -> Self {
         self.scope = Some(scope.into());
         self
     }
 
-    /// Uses the credential that is bound as `<kind>/<service>/<identity>`. Without a choice it is the one that the
-    /// call chose for the service, if it did.
+    /// Uses the credential that is bound as `<kind>/<service>/<identity>`. The default is the identity that the
+    /// call chose for the service, if it chose one.
     #[must_use]
     pub fn identity(mut self, service: impl Into<String>, identity: impl Into<String>) -> Self {
         self.identities.insert(service.into(), identity.into());
@@ -61,17 +61,17 @@ impl Alternate {
 
 /// One candidate of a call.
 #[derive(Debug, Clone)]
-pub(super) struct Candidate<'c> {
-    /// From 0, which is the call as it was asked for.
+pub(super) struct CallCandidate<'c> {
+    /// The position in the chain. 0 is the call as it was requested.
     pub(super) index: u32,
     pub(super) connector: &'c ConnectorRef,
     pub(super) op: &'c str,
     pub(super) scope: Option<&'c Arc<ActionScope>>,
-    alternate: Option<&'c Alternate>,
+    alternate: Option<&'c Fallback>,
 }
 
-impl<'c> Candidate<'c> {
-    /// The call as it was asked for.
+impl<'c> CallCandidate<'c> {
+    /// Returns the call as it was requested.
     pub(super) fn first(call: &'c Call) -> Self {
         Self {
             index: 0,
@@ -82,7 +82,7 @@ impl<'c> Candidate<'c> {
         }
     }
 
-    /// Who is asked instead, in order.
+    /// Returns the fallbacks, in order.
     ///
     /// # Errors
     /// There are too many, or one of them would leave the call's action.
@@ -90,11 +90,11 @@ impl<'c> Candidate<'c> {
         if call.alternates.len() > ALTERNATES {
             let message = format!("The call names {} alternates.", call.alternates.len());
             let hint = format!("Name {ALTERNATES} or fewer.");
-            return Err(HostError::new(HostErrorKind::Validation, message).hint(hint));
+            return Err(HostError::new(HostErrorKind::Validation, message).with_hint(hint));
         }
         let mut candidates: Vec<Self> = Vec::with_capacity(call.alternates.len());
         for (index, alternate) in (1..).zip(&call.alternates) {
-            // What an action may use it declares of each connector by itself.
+            // An action declares the permitted use of each connector separately.
             let own = alternate.connector.text() == call.connector.text();
             let inherited = call.scope.as_ref().filter(|_| own);
             let candidate = Self {
@@ -108,31 +108,32 @@ impl<'c> Candidate<'c> {
                 let why =
                     "the call is within an action, and of this connector it does not say what that declares";
                 let hint = "Say it: `Alternate::within` takes the action's scope.";
-                return Err(candidate.refuses(HostErrorKind::Validation, why).hint(hint));
+                return Err(candidate.refuses(HostErrorKind::Validation, why).with_hint(hint));
             }
             candidates.push(candidate);
         }
         Ok(candidates)
     }
 
-    /// The fields of the call's arguments that are replaced, and with what.
+    /// Returns the fields of the call's arguments that are replaced, with their values.
     pub(super) fn overrides(&self) -> Option<&'c Map<String, Value>> {
         self.alternate.map(|alternate| &alternate.overrides).filter(|fields| !fields.is_empty())
     }
 
-    /// Its arguments. An alternate's are made each time they are asked for: a chain keeps no copies of what may
-    /// never be sent.
+    /// Returns its arguments. A fallback's arguments are built on every call of this method: a chain keeps no
+    /// copies of arguments that may never be sent.
     ///
     /// # Errors
-    /// The call's are no object, so that no field of them can be replaced.
-    pub(super) fn args(&self, call: &'c Call) -> Result<Cow<'c, Args>, HostError> {
+    /// The call's arguments are not an object, so no field of them can be replaced.
+    pub(super) fn args(&self, call: &'c Call) -> Result<Cow<'c, CallArgs>, HostError> {
         match self.overrides() {
             None => Ok(Cow::Borrowed(&call.args)),
             Some(overrides) => overridden(&call.args, overrides).map(Cow::Owned),
         }
     }
 
-    /// The identities that were chosen for it, by service. An alternate takes from the call's what it has a use for.
+    /// Returns the identities that were chosen for it, by service. A fallback takes those of the call that it can
+    /// use.
     pub(super) fn identities(
         &self,
         call: &'c Call,
@@ -146,8 +147,8 @@ impl<'c> Candidate<'c> {
         Cow::Owned(chosen)
     }
 
-    /// The key that its attempts carry, made of the call's. A service must never see one key with two requests, so
-    /// each candidate has its own; that of the first is the call's.
+    /// Returns the key that its attempts carry, derived from the call's key. A service must never see one key with
+    /// two requests, so each candidate has its own. The first candidate has the call's key.
     pub(super) fn idempotency_key(&self, of_call: &Arc<str>) -> Arc<str> {
         if self.index == 0 {
             return Arc::clone(of_call);
@@ -155,14 +156,14 @@ impl<'c> Candidate<'c> {
         let suffix = format!("~{}", self.index);
         match of_call.len() + suffix.len() <= KEY_BYTES {
             true => format!("{of_call}{suffix}").into(),
-            // Two of them: no key that is given as such a digest may become the same.
-            false => format!("{}~{suffix}", Digest::of(of_call.as_bytes())).into(),
+            // A caller's key that has the form of such a digest must not collide with it, hence two separators.
+            false => format!("{}~{suffix}", Digest::sha256(of_call.as_bytes())).into(),
         }
     }
 
-    /// The error that it cannot be one of the candidates, because of `why`.
+    /// Returns the error for a call that cannot be a candidate, for the reason `why`.
     pub(super) fn refuses(&self, kind: HostErrorKind, why: &str) -> HostError {
-        let op = safe_line(self.op, 100);
+        let op = sanitize_line(self.op, 100);
         let message = match self.index {
             0 => format!("The call names alternates, and cannot have any: {why}."),
             n => format!("Alternate {n} of the call, `{op}` of {}, cannot be one: {why}.", self.connector),
@@ -171,12 +172,12 @@ impl<'c> Candidate<'c> {
     }
 }
 
-/// The call's arguments with these fields instead of its own.
-fn overridden(args: &Args, overrides: &Map<String, Value>) -> Result<Args, HostError> {
+/// Returns the call's arguments with these fields replaced.
+fn overridden(args: &CallArgs, overrides: &Map<String, Value>) -> Result<CallArgs, HostError> {
     let Some(given) = object(args) else {
         let message = "The arguments are no JSON object, so that alternates cannot replace fields of them.";
         let hint = "Give an object with one field per parameter.";
-        return Err(HostError::new(HostErrorKind::Validation, message).hint(hint));
+        return Err(HostError::new(HostErrorKind::Validation, message).with_hint(hint));
     };
     let mut object = match given {
         Cow::Owned(object) => object,
@@ -186,31 +187,31 @@ fn overridden(args: &Args, overrides: &Map<String, Value>) -> Result<Args, HostE
         }
     };
     object.extend(overrides.clone());
-    Ok(Args::Value(Value::Object(object)))
+    Ok(CallArgs::Value(Value::Object(object)))
 }
 
-/// The fields of these arguments, if they are an object.
-pub(super) fn object(args: &Args) -> Option<Cow<'_, Map<String, Value>>> {
+/// Returns the fields of these arguments if they are an object.
+pub(super) fn object(args: &CallArgs) -> Option<Cow<'_, Map<String, Value>>> {
     match args {
-        Args::Value(Value::Object(object)) => Some(Cow::Borrowed(object)),
-        Args::Value(_) => None,
-        Args::Text(text) => serde_json::from_str(text).ok().map(Cow::Owned),
+        CallArgs::Value(Value::Object(object)) => Some(Cow::Borrowed(object)),
+        CallArgs::Value(_) => None,
+        CallArgs::Text(text) => serde_json::from_str(text).ok().map(Cow::Owned),
     }
 }
 
-/// Whether another candidate may help after this. What may pass may be over elsewhere, and what is not found under
-/// one name may be under another; what was refused, denied, ended or not understood would only be hidden. A circuit
-/// counts as what opened it.
+/// True if another candidate may help after this failure. A transient failure may not occur elsewhere, and a
+/// resource that is not found under one name may exist under another. A fallback would only hide a call that was
+/// refused, denied, cut off or not understood. An open circuit counts as its cause.
 pub(super) fn helps(failure: &Failure, rotate_on_permanent: bool) -> bool {
     let cause = match failure.cause() {
-        Cause::CircuitOpen => failure.circuit_cause().unwrap_or(Cause::CircuitOpen),
+        FailureCause::CircuitOpen => failure.circuit_cause().unwrap_or(FailureCause::CircuitOpen),
         cause => cause,
     };
     match cause {
-        Cause::Auth | Cause::PaymentRequired => rotate_on_permanent,
-        Cause::NotFound | Cause::CircuitOpen => true,
-        // The time is the call's own, and what took all of it may do so anywhere.
-        Cause::WallTime => false,
+        FailureCause::Auth | FailureCause::PaymentRequired => rotate_on_permanent,
+        FailureCause::NotFound | FailureCause::CircuitOpen => true,
+        // The time is the call's own. A call that used all of it may do so with every candidate.
+        FailureCause::WallTime => false,
         cause => cause.is_retriable(),
     }
 }
@@ -221,11 +222,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use cofferdam_core::failure::{AuditId, CircuitOpen, Context, LimitHit, LimitKind, UpstreamFault};
+    use cofferdam_core::failure::{AuditId, CircuitOpen, FailureContext, LimitHit, LimitKind, UpstreamFault};
 
-    fn candidates(call: &Call) -> Vec<Candidate<'_>> {
-        let mut all = vec![Candidate::first(call)];
-        all.extend(Candidate::alternates(call).unwrap());
+    fn candidates(call: &Call) -> Vec<CallCandidate<'_>> {
+        let mut all = vec![CallCandidate::first(call)];
+        all.extend(CallCandidate::alternates(call).unwrap());
         all
     }
 
@@ -237,8 +238,8 @@ mod tests {
         value.as_object().unwrap().clone()
     }
 
-    /// What opened it, and whether waiting heals it.
-    fn circuit(cause: Cause, healing: bool) -> Failure {
+    /// Returns a failure for an open circuit with this cause, which a wait heals or does not heal.
+    fn circuit(cause: FailureCause, healing: bool) -> Failure {
         let open = CircuitOpen {
             connector: "github://acme/llm".into(),
             bindings: Vec::new(),
@@ -250,7 +251,7 @@ mod tests {
             status: None,
             cause_audit_id: "audit-x".into(),
         };
-        Failure::circuit_open(&Context::new(AuditId::mint()), &open, false)
+        Failure::circuit_open(&FailureContext::new(AuditId::mint()), &open, false)
     }
 
     fn answered(status: u16, observed: bool) -> Failure {
@@ -262,7 +263,7 @@ mod tests {
             bindings: Vec::new(),
             observed,
         };
-        Failure::external_api_error(&Context::new(AuditId::mint()), fault)
+        Failure::external_api_error(&FailureContext::new(AuditId::mint()), fault)
     }
 
     #[test]
@@ -277,14 +278,19 @@ mod tests {
         for status in [401, 402] {
             assert_eq!([false, true].map(|rotate| helps(&answered(status, true), rotate)), [false, true]);
         }
-        for cause in [Cause::Network, Cause::RateLimited, Cause::Timeout, Cause::Unavailable] {
+        for cause in [
+            FailureCause::Network,
+            FailureCause::RateLimited,
+            FailureCause::Timeout,
+            FailureCause::Unavailable,
+        ] {
             assert!(helps(&circuit(cause, true), false), "{cause:?}");
         }
-        assert!(helps(&circuit(Cause::NotFound, false), false));
-        for cause in [Cause::Auth, Cause::PaymentRequired] {
+        assert!(helps(&circuit(FailureCause::NotFound, false), false));
+        for cause in [FailureCause::Auth, FailureCause::PaymentRequired] {
             assert_eq!([false, true].map(|rotate| helps(&circuit(cause, false), rotate)), [false, true]);
         }
-        let context = Context::new(AuditId::mint());
+        let context = FailureContext::new(AuditId::mint());
         for limit in [LimitKind::WallTime, LimitKind::Fuel, LimitKind::Rate] {
             let hit = LimitHit::at_least_one_over(limit, 1);
             assert!(!helps(&Failure::resource_limit_exceeded(&context, hit), true), "{limit:?}");
@@ -294,10 +300,10 @@ mod tests {
     #[test]
     fn fields_are_replaced_whole_in_values_and_in_text() {
         let args = json!({"model": "large", "options": {"a": 1, "b": 2}, "prompt": "p"});
-        let small = Alternate::new(llm("1.0.0"), "ask")
+        let small = Fallback::new(llm("1.0.0"), "ask")
             .with_args(object(json!({"model": "small", "options": {"a": 3}, "more": null})));
         let expected =
-            Args::Value(json!({"model": "small", "options": {"a": 3}, "prompt": "p", "more": null}));
+            CallArgs::Value(json!({"model": "small", "options": {"a": 3}, "prompt": "p", "more": null}));
         let value = Call::new(llm("1.0.0"), "ask", args.clone()).or_else(small.clone());
         let text = Call::from_text(llm("1.0.0"), "ask", args.to_string()).or_else(small.clone());
         for call in [value, text] {
@@ -316,37 +322,37 @@ mod tests {
     #[test]
     fn without_other_arguments_they_stay_as_they_were_given() {
         let call =
-            Call::from_text(llm("1.0.0"), "ask", "{\"a\": 1}").or_else(Alternate::new(llm("2.0.0"), "ask"));
-        assert_eq!(*candidates(&call)[1].args(&call).unwrap(), Args::Text("{\"a\": 1}".into()));
+            Call::from_text(llm("1.0.0"), "ask", "{\"a\": 1}").or_else(Fallback::new(llm("2.0.0"), "ask"));
+        assert_eq!(*candidates(&call)[1].args(&call).unwrap(), CallArgs::Text("{\"a\": 1}".into()));
     }
 
     #[test]
     fn there_are_not_too_many() {
         let many = (0..=ALTERNATES).fold(Call::new(llm("1.0.0"), "ask", json!({})), |call, n| {
-            call.or_else(Alternate::new(llm(&format!("2.0.{n}")), "ask"))
+            call.or_else(Fallback::new(llm(&format!("2.0.{n}")), "ask"))
         });
-        assert!(Candidate::alternates(&many).unwrap_err().message().contains("17 alternates"));
+        assert!(CallCandidate::alternates(&many).unwrap_err().message().contains("17 alternates"));
     }
 
     #[test]
     fn nobody_leaves_the_action_by_being_asked_instead() {
         let scope = |op: &str| Arc::new(ActionScope::new("ask@1.0.0", [op], ["a.example:443"]).unwrap());
-        let small = Alternate::new(llm("1.0.0"), "ask").with_args(object(json!({"model": "small"})));
+        let small = Fallback::new(llm("1.0.0"), "ask").with_args(object(json!({"model": "small"})));
         let call = Call::new(llm("1.0.0"), "ask", json!({})).within(scope("ask"));
         let same = call.clone().or_else(small);
         assert_eq!(candidates(&same)[1].scope, Some(&scope("ask")), "one connector, one scope");
-        let outside = call.clone().or_else(Alternate::new(llm("2.0.0"), "ask"));
-        let error = Candidate::alternates(&outside).unwrap_err();
+        let outside = call.clone().or_else(Fallback::new(llm("2.0.0"), "ask"));
+        let error = CallCandidate::alternates(&outside).unwrap_err();
         assert!(error.message().contains("within an action"), "{error}");
-        let inside = call.or_else(Alternate::new(llm("2.0.0"), "ask").within(scope("other")));
+        let inside = call.or_else(Fallback::new(llm("2.0.0"), "ask").within(scope("other")));
         assert_eq!(candidates(&inside)[1].scope, Some(&scope("other")));
     }
 
     #[test]
     fn each_candidate_has_a_key_of_its_own_that_is_acceptable() {
         let call = Call::new(llm("1.0.0"), "ask", json!({}))
-            .or_else(Alternate::new(llm("2.0.0"), "ask"))
-            .or_else(Alternate::new(llm("3.0.0"), "ask"));
+            .or_else(Fallback::new(llm("2.0.0"), "ask"))
+            .or_else(Fallback::new(llm("3.0.0"), "ask"));
         let all = candidates(&call);
         let keys =
             |of_call: &str| all.iter().map(|it| it.idempotency_key(&of_call.into())).collect::<Vec<_>>();
@@ -361,7 +367,7 @@ mod tests {
             assert!(keys[0] != keys[1] && keys[1] != keys[2]);
         }
         let long = "x".repeat(200);
-        let digest = Digest::of(long.as_bytes()).to_string();
+        let digest = Digest::sha256(long.as_bytes()).to_string();
         assert_ne!(keys(&long)[1], keys(&digest)[1]);
         assert_ne!(keys(&"x".repeat(199))[1], keys(&"x".repeat(200))[1]);
     }

@@ -1,9 +1,10 @@
-//! What an idempotency key stands for: the SHA-256 of all that makes a call the same call.
+//! Computes the fingerprint that an idempotency key stands for: a SHA-256 over everything that identifies a call.
 //!
-//! It is who asks, what is asked of whom, with which arguments and identities, and who is asked instead. Versions of
-//! connectors are not in it: an update between two tries makes no second effect. Nor is how a call is run: limits,
-//! retries, times. Arguments count by what they say to an operation: the order of fields and the spelling of numbers
-//! and texts do not matter, and an argument that is missing is `null`. Integers are never rounded: two that differ are two.
+//! It covers the actor, the connector, the operation, the arguments, the identities and the fallbacks. It does not
+//! cover versions of connectors, so that an update between two tries causes no second effect, nor the settings for
+//! running a call (limits, retries, times). Arguments are compared by their meaning for an operation: the order of
+//! fields and the spelling of numbers and texts do not matter, and a missing argument is `null`. Integers are never
+//! rounded, so different integers always differ.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +15,12 @@ use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use super::chain::object;
-use super::request::{Args, Call};
+use super::request::{Call, CallArgs};
 
-/// The fingerprint of `call`, asked for by `actor`; none where its arguments are no JSON object, which no operation
-/// takes.
+/// Returns the fingerprint of `call` by `actor`. None if its arguments are not a JSON object, which no operation
+/// accepts.
 pub(super) fn of(call: &Call, actor: &str) -> Option<[u8; 32]> {
-    let mut hash = Hash(Sha256::new());
+    let mut hash = HashWriter(Sha256::new());
     hash.text("cofferdam-call-v1");
     hash.text(actor);
     hash.text(call.connector.name().as_str());
@@ -29,33 +30,33 @@ pub(super) fn of(call: &Call, actor: &str) -> Option<[u8; 32]> {
     hash.text(step.unwrap_or_default());
     hash.identities(&call.identities, call.scope.as_deref());
     match &call.args {
-        Args::Value(Value::Object(args)) => hash.arguments(args),
-        Args::Value(_) => return None,
-        args @ Args::Text(_) => hash.arguments(&*object(args)?),
+        CallArgs::Value(Value::Object(args)) => hash.arguments(args),
+        CallArgs::Value(_) => return None,
+        args @ CallArgs::Text(_) => hash.arguments(&*object(args)?),
     }
     hash.length(call.alternates.len());
     for alternate in &call.alternates {
         hash.text(alternate.connector.name().as_str());
-        // Alternates may differ in nothing but their version.
+        // Fallbacks may differ in their version alone.
         hash.text(&alternate.connector.version().to_string());
         hash.text(&alternate.op);
         hash.identities(&alternate.identities, alternate.scope.as_deref());
-        // Here `null` replaces something.
+        // A `null` here replaces a field, so it counts.
         hash.length(alternate.overrides.len());
         sorted(&alternate.overrides, |_| true).for_each(|(name, value)| hash.field(name, value));
     }
     Some(hash.0.finalize().into())
 }
 
-/// The fingerprint of an action that is run with these arguments by `actor`. Which file it was is a part of it: what
-/// was edited meanwhile may name its steps otherwise, and so do again what was done.
+/// Returns the fingerprint of an action that `actor` runs with these arguments. It covers the action's file: an
+/// edited file may name its steps differently, and would then repeat steps that are done.
 pub(super) fn of_action(
     (name, file): (&str, &FileDigest),
     args: &Map<String, Value>,
     identities: &BTreeMap<String, String>,
     actor: &str,
 ) -> [u8; 32] {
-    let mut hash = Hash(Sha256::new());
+    let mut hash = HashWriter(Sha256::new());
     hash.text("cofferdam-action-v1");
     hash.text(actor);
     hash.text(unversioned(name));
@@ -65,15 +66,16 @@ pub(super) fn of_action(
     hash.0.finalize().into()
 }
 
-/// An action's name without its version.
+/// Returns an action's name without its version.
 fn unversioned(action: &str) -> &str {
     action.split_once('@').map_or(action, |(name, _)| name)
 }
 
-/// Every part is written with its kind or its length before it, so that no two ways to write lead to the same bytes.
-struct Hash(Sha256);
+/// A hash in which every part is preceded by its kind or its length, so that different inputs never give the same
+/// bytes.
+struct HashWriter(Sha256);
 
-impl Hash {
+impl HashWriter {
     fn length(&mut self, length: usize) {
         self.0.update((length as u64).to_be_bytes());
     }
@@ -83,7 +85,7 @@ impl Hash {
         self.0.update(text);
     }
 
-    /// What is chosen of each service; `default` is what everybody has who chooses nothing.
+    /// Adds the identity that is chosen for each service. The identity `default` equals no choice.
     fn identities(&mut self, chosen: &BTreeMap<String, String>, scope: Option<&ActionScope>) {
         let mut all = scope.map(|scope| scope.identities().clone()).unwrap_or_default();
         all.extend(chosen.iter().map(|(service, identity)| (service.clone(), identity.clone())));
@@ -118,7 +120,7 @@ impl Hash {
             Value::Number(number) => {
                 self.0.update(b"#");
                 match number.as_f64() {
-                    // 1.0 is 1; beyond 2^53 a float says nothing about an integer.
+                    // 1.0 equals 1. Beyond 2^53 a float does not identify an integer.
                     #[expect(clippy::cast_possible_truncation, reason = "it is whole and small")]
                     Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < EXACT => {
                         self.text(&(float as i64).to_string());
@@ -135,13 +137,14 @@ impl Hash {
                 self.length(items.len());
                 items.iter().for_each(|item| self.value(item));
             }
-            // Deeper down `null` may be all that a case is told by: `{"ok": null}` is not `{"err": null}`.
+            // Nested `null` values count, because they may be all that a case has: `{"ok": null}` is not `{"err":
+            // null}`.
             Value::Object(fields) => self.fields(sorted(fields, |_| true)),
         }
     }
 }
 
-/// Below this every whole float is exactly one integer: 2^53.
+/// Below this limit every whole float is exactly one integer: 2^53.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
 fn sorted(
@@ -159,8 +162,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::call::{Alternate, ConnectorRef};
-    use cofferdam_egress::resilience::Profile;
+    use crate::call::{ConnectorRef, Fallback};
+    use cofferdam_egress::resilience::RetryProfile;
 
     fn at(version: &str) -> ConnectorRef {
         ConnectorRef::parse(&format!("github://acme/mail@{version}")).unwrap()
@@ -185,7 +188,9 @@ mod tests {
             call(),
             Call::new(at("2.0.0"), "send", value.clone()),
             call().identity("mail", "default").allow_unsigned(),
-            call().retry(Profile::named("none").unwrap()).attempt_timeout(std::time::Duration::from_secs(1)),
+            call()
+                .retry(RetryProfile::named("none").unwrap())
+                .attempt_timeout(std::time::Duration::from_secs(1)),
         ] {
             assert_eq!(of(&call, "host").unwrap(), one, "{call:?}");
         }
@@ -195,7 +200,7 @@ mod tests {
     fn what_differs_in_anything_differs() {
         let base = || text(r#"{"a": "1", "b": [1]}"#);
         let overrides = |value: Value| json!({"a": value}).as_object().unwrap().clone();
-        let instead = |version: &str| Alternate::new(at(version), "send");
+        let instead = |version: &str| Fallback::new(at(version), "send");
         let scope = ActionScope::new("notify@1.0.0", ["send"], ["a.example:443"]).unwrap();
         let calls = [
             base(),

@@ -1,47 +1,48 @@
-//! What a call would be, without making it: which package, within what limits, with which bindings. Nothing runs,
-//! nothing is recorded, and nothing leaves.
+//! Previews a call without making it: its package, its limits and its bindings. Nothing runs, is recorded or is
+//! sent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cofferdam_core::error::Error;
-use cofferdam_core::failure::{AuditId, Context, Failure};
+use cofferdam_core::failure::{AuditId, Failure, FailureContext};
 use cofferdam_core::limits::Limits;
-use cofferdam_egress::credentials::{Choice, Refused};
-use cofferdam_egress::resilience::{CircuitView, Profile};
+use cofferdam_egress::credentials::{CredentialError, IdentityChoice};
+use cofferdam_egress::resilience::{CircuitView, RetryProfile};
 use cofferdam_model::manifest::Manifest;
 
-use super::chain::Candidate;
-use super::pipeline::Pipeline;
+use super::chain::CallCandidate;
+use super::pipeline::CallPipeline;
 use super::request::Call;
-use super::same::{Asked, none_twice};
+use super::same::{ResolvedCandidate, none_twice};
 use super::vet::of_alternate;
 
-/// What one candidate of a call would be.
-pub(crate) struct Foreseen {
+/// The preview of one candidate of a call.
+pub(crate) struct CallPreview {
     /// The SHA-256 of its package.
     pub(crate) hash: Arc<str>,
     /// The id of the key that signed it.
     pub(crate) signer: Option<Arc<str>>,
-    /// What it may use.
+    /// The limits of the call.
     pub(crate) limits: Limits,
-    /// What is done where it fails.
-    pub(crate) profile: Arc<Profile>,
-    /// The bindings that it would use, or why it would not begin.
+    /// The retry profile.
+    pub(crate) profile: Arc<RetryProfile>,
+    /// The bindings that it would use, or the error that would keep it from starting.
     pub(crate) bindings: Result<Vec<String>, Error>,
     /// The hosts within its reach, as `host:port`, whose circuit is open for it now.
     pub(crate) open_circuits: Vec<String>,
 }
 
-impl Pipeline {
-    /// What each candidate of `call` would be; its arguments are looked at only where they `are_known`.
+impl CallPipeline {
+    /// Previews each candidate of `call`. The arguments are checked only if they `are_known`.
     ///
     /// # Errors
-    /// What the call would be refused with before any of it ran, but for the bindings of its candidates.
-    pub(crate) async fn foresee(&self, call: &Call, are_known: bool) -> Result<Vec<Foreseen>, Error> {
+    /// The errors that the call would be refused with before any of it ran, except for the bindings of its
+    /// candidates.
+    pub(crate) async fn foresee(&self, call: &Call, are_known: bool) -> Result<Vec<CallPreview>, Error> {
         let audit_id = AuditId::mint();
-        let mut candidates = vec![Candidate::first(call)];
-        candidates.extend(Candidate::alternates(call)?);
+        let mut candidates = vec![CallCandidate::first(call)];
+        candidates.extend(CallCandidate::alternates(call)?);
         let (mut foreseen, mut asked) = (Vec::new(), Vec::new());
         for candidate in &candidates {
             let (one, identities) = match self.foresee_one(call, candidate, &audit_id, are_known).await {
@@ -51,7 +52,7 @@ impl Pipeline {
                 one => one?,
             };
             foreseen.push(one);
-            asked.push(Asked { candidate, identities });
+            asked.push(ResolvedCandidate { candidate, identities });
         }
         if are_known {
             none_twice(call, &asked)?;
@@ -59,16 +60,16 @@ impl Pipeline {
         Ok(foreseen)
     }
 
-    /// What the candidate would be, and the identity that it would use of each service.
+    /// Previews one candidate, and returns the identity that it would use for each service.
     async fn foresee_one(
         &self,
         call: &Call,
-        candidate: &Candidate<'_>,
+        candidate: &CallCandidate<'_>,
         audit_id: &AuditId,
         are_known: bool,
-    ) -> Result<(Foreseen, BTreeMap<String, String>), Error> {
+    ) -> Result<(CallPreview, BTreeMap<String, String>), Error> {
         let connector = candidate.connector.text();
-        let context = Context::new(audit_id.clone()).with_connector(Arc::clone(connector), None);
+        let context = FailureContext::new(audit_id.clone()).with_connector(Arc::clone(connector), None);
         let loaded = self.loader.load(&context, candidate.connector, connector, call.allow_unsigned).await?;
         let plan = self.settings.plan(candidate.connector.name(), call.retry.as_ref());
         let (context, limits) = self.suited(call, candidate, &plan, audit_id, &loaded)?;
@@ -76,20 +77,21 @@ impl Pipeline {
             self.fitting(call, candidate, &plan, audit_id, &loaded)?;
         }
         let manifest = loaded.checked.package.manifest();
-        let choice = Choice::of(&candidate.identities(call, manifest), candidate.scope.map(|scope| &**scope));
+        let choice =
+            IdentityChoice::of(&candidate.identities(call, manifest), candidate.scope.map(|scope| &**scope));
         let identities = choice.used(manifest.credentials());
         let bindings = match self.broker.for_call(manifest, &loaded.hash, choice).await {
             Ok(credentials) => {
                 Ok(credentials.iter().flat_map(|all| all.bindings()).map(str::to_owned).collect())
             }
-            Err(Refused::Binding(problem)) => Err(Failure::binding(&context, &problem).into()),
-            Err(Refused::Host(error)) => Err(error.into()),
+            Err(CredentialError::Binding(problem)) => Err(Failure::binding(&context, &problem).into()),
+            Err(CredentialError::Host(error)) => Err(error.into()),
         };
         let open_circuits = match plan.breaker {
             Some(_) => self.open_circuits(candidate, manifest, bindings.as_deref().unwrap_or_default()),
             None => Vec::new(),
         };
-        let foreseen = Foreseen {
+        let foreseen = CallPreview {
             hash: Arc::clone(&loaded.hash),
             signer: loaded.signer.clone(),
             limits,
@@ -100,11 +102,11 @@ impl Pipeline {
         Ok((foreseen, identities))
     }
 
-    /// The hosts that the candidate may reach and whose circuit lets no request of its pass now. What cannot be read
-    /// counts as closed, as it does for calls.
+    /// Returns the hosts that the candidate may reach and whose circuit lets none of its requests pass now. A
+    /// circuit that cannot be read counts as closed, as it does for calls.
     fn open_circuits(
         &self,
-        candidate: &Candidate<'_>,
+        candidate: &CallCandidate<'_>,
         manifest: &Manifest,
         bindings: &[String],
     ) -> Vec<String> {

@@ -1,7 +1,9 @@
-//! One key, one effect: what a call whose idempotency key was given before gets, and what waits for it.
+//! One effect for each idempotency key: decides what a call gets whose key was given before, and waits for that
+//! outcome.
 //!
-//! A key is looked at before anything is loaded, so that an outcome is given again whatever became of the connector;
-//! and it is claimed in the commit that lets the first attempt run, which alone decides who does.
+//! The key is checked before anything is loaded, so that an outcome is replayed even if the connector has changed
+//! or is gone. The key is claimed in the commit that lets the first attempt run. That commit alone decides which
+//! call runs.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,40 +12,40 @@ use cofferdam_audit::{AuditError, AuditTrouble, KeyClaim, KeyOf, Part, Sealed, S
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::AuditId;
 use cofferdam_core::limits::PAYLOAD_BYTES;
-use cofferdam_sandbox::{Answer, json_size_over};
+use cofferdam_sandbox::{ResultFormat, json_size_over};
 
 use super::kept::{self, Recorded};
-use super::pipeline::Pipeline;
-use super::request::{Args, Call, IfRunning};
+use super::pipeline::CallPipeline;
+use super::request::{Call, CallArgs, OnKeyConflict};
 
-/// How long is waited before a key is looked at again: twice as long each time, from
+/// The delay before a key is checked for the second time. It doubles each time, up to [`LAST_LOOK`].
 const FIRST_LOOK: Duration = Duration::from_millis(20);
 
-/// up to this.
+/// The longest delay before a key is checked again.
 const LAST_LOOK: Duration = Duration::from_millis(250);
 
-/// The waiting of one call for another.
-pub(super) struct Patience {
+/// The wait of one call for another.
+pub(super) struct PollBackoff {
     deadline: Instant,
     next: Duration,
 }
 
-impl Patience {
-    /// Waiting that ends then.
+impl PollBackoff {
+    /// Creates a wait that ends at `deadline`.
     pub(super) fn until(deadline: Instant) -> Self {
         Self { deadline, next: FIRST_LOOK }
     }
 }
 
-impl Pipeline {
-    /// What the key of this call stands for; none where nobody gave one, or where its arguments are none that any
-    /// operation takes: then it is refused for that.
+impl CallPipeline {
+    /// Returns the claim for the key of this call. None if the caller gave no key, or if no operation can accept
+    /// its arguments: then the call is refused for that.
     pub(super) fn claim(&self, call: &Call, key: &Arc<str>, actor: &str) -> Option<KeyClaim> {
         call.idempotency_key.as_ref()?;
         let limit = PAYLOAD_BYTES as u64;
         let fits = match &call.args {
-            Args::Value(value) => json_size_over(value, limit).is_none(),
-            Args::Text(text) => text.len() as u64 <= limit,
+            CallArgs::Value(value) => json_size_over(value, limit).is_none(),
+            CallArgs::Text(text) => text.len() as u64 <= limit,
         };
         let fingerprint = if fits { super::fingerprint::of(call, actor) } else { None };
         let at = self.loader.clock.timestamp();
@@ -51,13 +53,14 @@ impl Pipeline {
         Some(KeyClaim { key: Arc::clone(key), fingerprint: fingerprint?, at, of })
     }
 
-    /// How long a call waits for another with its key: its own wall time, as far as that is known before it is loaded.
-    pub(super) fn patience(&self, call: &Call) -> Patience {
-        Patience::until(self.waits_until(call, DEFAULT_WAIT))
+    /// Returns how long a call waits for another one with its key: its own wall time, as far as that is known
+    /// before the load.
+    pub(super) fn patience(&self, call: &Call) -> PollBackoff {
+        PollBackoff::until(self.waits_until(call, DEFAULT_WAIT))
     }
 
-    /// Until when a call waits for its turn: its own wall time, or the longest that any call may have where it has none
-    /// of its own.
+    /// Returns the time until which a call waits for a permit: its own wall time, or else the longest that any call
+    /// may have.
     pub(super) fn turn_until(&self, call: &Call) -> Instant {
         self.waits_until(call, self.loader.ceilings.wall_time())
     }
@@ -71,45 +74,45 @@ impl Pipeline {
         call.part_of.as_ref().map_or(deadline, |action| deadline.min(action.deadline()))
     }
 
-    /// What a call gets whose key stands so: the recorded outcome, or none where it may run.
+    /// Decides what a call does whose key is in this state: it runs, gets the recorded outcome, or waits.
     ///
     /// # Errors
-    /// It may not: the key is another call's, or what was done under it is not known or not kept; or the other call
-    /// runs for longer than this one waits.
-    pub(super) async fn under_key<A: Answer>(
+    /// The call may not run: the key is another call's, the outcome under it is unknown or not kept, or the other
+    /// call runs for longer than this one waits.
+    pub(super) async fn under_key<A: ResultFormat>(
         &self,
-        if_running: IfRunning,
+        if_running: OnKeyConflict,
         standing: Standing,
-        patience: &mut Patience,
-    ) -> Result<Turn<A>, HostError> {
+        patience: &mut PollBackoff,
+    ) -> Result<KeyDecision<A>, HostError> {
         match standing {
-            Standing::Free => Ok(Turn::Own),
+            Standing::Free => Ok(KeyDecision::Own),
             Standing::Done { audit_id, idempotent, outcome: Some(sealed) } => {
                 let recorded = self.recorded(&audit_id, &sealed)?;
-                Ok(Turn::Recorded { of: audit_id, idempotent, recorded })
+                Ok(KeyDecision::Recorded { of: audit_id, idempotent, recorded })
             }
             Standing::Done { audit_id, outcome: None, .. } => Err(not_kept(&audit_id)),
             Standing::Different { audit_id } => Err(different(&audit_id)),
             Standing::Unknown { audit_id } => Err(unknown(&audit_id)),
             Standing::Running { audit_id } => {
                 let clock = &*self.loader.clock;
-                if if_running == IfRunning::Refuse || clock.now() >= patience.deadline {
+                if if_running == OnKeyConflict::Refuse || clock.now() >= patience.deadline {
                     return Err(running(&audit_id, if_running));
                 }
                 let _asleep = self.asleep.try_acquire().map_err(|_| super::admit::busy())?;
                 let until = clock.now() + patience.next;
                 patience.next = patience.next.saturating_mul(2).min(LAST_LOOK);
                 clock.sleep_until(until.min(patience.deadline)).await;
-                Ok(Turn::LookAgain)
+                Ok(KeyDecision::LookAgain)
             }
         }
     }
 
-    /// The outcome of this call, as it was recorded.
+    /// Opens the recorded outcome of this call.
     ///
     /// # Errors
     /// It does not open: it was changed, or the host's key was.
-    pub(crate) fn recorded<A: Answer>(
+    pub(crate) fn recorded<A: ResultFormat>(
         &self,
         of: &AuditId,
         sealed: &Sealed,
@@ -118,8 +121,8 @@ impl Pipeline {
         kept::recorded(&text).ok_or_else(|| unreadable(of, unfamiliar()))
     }
 
-    /// The call that was recorded, to be made again: its attempts will carry the key that those of the first did, and
-    /// it is asked for in the name of the same actor.
+    /// Opens the recorded call, so that it can be made again. Its attempts carry the key of the first call's
+    /// attempts, and its actor is the same.
     ///
     /// # Errors
     /// It does not open: it was changed, or the host's key was.
@@ -140,23 +143,23 @@ impl Pipeline {
     }
 }
 
-/// How long is waited where nobody says: the wall time of such a call.
+/// The longest wait if no wall time is set: the default wall time of such a call.
 const DEFAULT_WAIT: Duration = Duration::from_secs(30);
 
-/// What a call with a key does next.
-pub(super) enum Turn<A> {
-    /// It runs.
+/// The next step of a call with a key.
+pub(super) enum KeyDecision<A> {
+    /// The call runs.
     Own,
-    /// It has the outcome of that call.
+    /// The call gets the outcome of an earlier one.
     Recorded {
-        /// The call.
+        /// The earlier call.
         of: AuditId,
-        /// Whether it might have been repeated.
+        /// True if it could have been repeated.
         idempotent: bool,
         /// Its outcome.
         recorded: Recorded<A>,
     },
-    /// It looks at its key again.
+    /// The call checks its key again.
     LookAgain,
 }
 
@@ -167,9 +170,9 @@ fn unfamiliar() -> AuditError {
 fn unreadable(of: &AuditId, error: AuditError) -> HostError {
     let message = format!("Nothing was run: what is kept of {of} cannot be opened.");
     HostError::new(HostErrorKind::AuditUnavailable, message)
-        .hint("Either host.key is not the one that it was sealed with, or it was changed: `cofferdam audit verify` looks.")
+        .with_hint("Either host.key is not the one that it was sealed with, or it was changed: `cofferdam audit verify` looks.")
         .detail("call", of.as_str())
-        .because(error)
+        .with_source(error)
 }
 
 fn not_kept(of: &AuditId) -> HostError {
@@ -177,7 +180,7 @@ fn not_kept(of: &AuditId) -> HostError {
         "Nothing was run: the call with this idempotency key has ended, as {of}, and its outcome is not kept."
     );
     HostError::new(HostErrorKind::OutcomeUnknown, message)
-        .hint(format!("`cofferdam audit show {of}` says how it ended; give another key to do it again."))
+        .with_hint(format!("`cofferdam audit show {of}` says how it ended; give another key to do it again."))
         .detail("call", of.as_str())
 }
 
@@ -186,7 +189,7 @@ fn different(of: &AuditId) -> HostError {
         HostErrorKind::IdempotencyConflict,
         format!("The idempotency key was given before, with another call or action: {of}. Nothing was run."),
     )
-    .hint(format!(
+    .with_hint(format!(
         "`cofferdam audit show {of}` shows what it was given with. Give it with the same (actor, operation or action's \
          file, arguments, identities), or give another key."
     ))
@@ -199,23 +202,23 @@ fn unknown(of: &AuditId) -> HostError {
          outcome."
     );
     HostError::new(HostErrorKind::OutcomeUnknown, message)
-        .hint(format!(
+        .with_hint(format!(
             "Look at the service. Where its effect is missing, `cofferdam recover skip {of} --free-key --reason TEXT` lets \
              the key be used again; where it is there, the same without --free-key puts that on record."
         ))
         .detail("call", of.as_str())
 }
 
-fn running(of: &AuditId, then: IfRunning) -> HostError {
+fn running(of: &AuditId, then: OnKeyConflict) -> HostError {
     let message = match then {
-        IfRunning::Refuse => format!("A call with this idempotency key is still running: {of}."),
-        IfRunning::Wait => {
+        OnKeyConflict::Refuse => format!("A call with this idempotency key is still running: {of}."),
+        OnKeyConflict::Wait => {
             format!(
                 "A call with this idempotency key, {of}, was still running when the time of this one was over."
             )
         }
     };
     HostError::new(HostErrorKind::InProgress, message)
-        .hint("Call again with the same key to get its outcome.")
+        .with_hint("Call again with the same key to get its outcome.")
         .detail("call", of.as_str())
 }

@@ -1,31 +1,31 @@
-//! What is kept of a call to do it again or to give its outcome again: the request and the outcome as texts that are
-//! sealed, and the way back.
+//! Seals a call's request and its outcome, so that the call can be resumed or its outcome replayed, and opens them
+//! again.
 //!
-//! Each is a head of one line of JSON, and after it the payload as it is: arguments, a value. So a payload of megabytes
-//! is neither escaped nor parsed on the way.
+//! Each text has a head of one line of JSON, followed by the raw payload: arguments or a value. So a payload of
+//! megabytes is neither escaped nor parsed on the way.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam_core::digest::Digest;
-use cofferdam_core::error::{Error, HostError, WholeHostError};
-use cofferdam_core::failure::{Failure, WholeFailure};
+use cofferdam_core::error::{Error, HostError, HostErrorSnapshot};
+use cofferdam_core::failure::{Failure, FailureSnapshot};
 use cofferdam_core::limits::LimitRequest;
 use cofferdam_core::privileged::MakeFailure as _;
-use cofferdam_egress::resilience::Profile;
+use cofferdam_egress::resilience::RetryProfile;
 use cofferdam_model::action::ActionScope;
-use cofferdam_sandbox::Answer;
+use cofferdam_sandbox::ResultFormat;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::chain::Alternate;
-use super::request::{Args, Call, ConnectorRef};
+use super::chain::Fallback;
+use super::request::{Call, CallArgs, ConnectorRef};
 
-/// The version of the form of what is sealed.
+/// The format version of sealed texts.
 const FORM: u8 = 1;
 
-/// A text to be sealed, and where its payload begins.
+/// A text to be sealed, and the position of its payload.
 pub(super) struct Whole {
     pub(super) text: Vec<u8>,
     payload: usize,
@@ -33,7 +33,7 @@ pub(super) struct Whole {
 
 impl Whole {
     fn new(head: &impl Serialize, payload: impl FnOnce(&mut Vec<u8>)) -> Self {
-        // A head is texts and numbers: nothing in it can fail.
+        // A head consists of texts and numbers, so its serialization cannot fail.
         let mut text = serde_json::to_vec(head).unwrap_or_default();
         text.push(b'\n');
         let at = text.len();
@@ -41,7 +41,7 @@ impl Whole {
         Self { text, payload: at }
     }
 
-    /// The payload: arguments, a value or an envelope as JSON text.
+    /// Returns the payload: arguments, a value or an envelope as JSON text.
     pub(super) fn payload(&self) -> &[u8] {
         self.text.get(self.payload..).unwrap_or_default()
     }
@@ -53,16 +53,16 @@ impl Whole {
     }
 }
 
-/// A call but for its arguments.
+/// A call without its arguments.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RequestHead {
     v: u8,
     connector: String,
     op: String,
-    /// The key that its caller gave,
+    /// The key that its caller gave.
     key: Option<String>,
-    /// and the one that its attempts carry.
+    /// The key that its attempts carry.
     carries: String,
     actor: String,
     action: Option<String>,
@@ -115,7 +115,7 @@ impl Amounts {
 
     fn restored(&self) -> Option<LimitRequest> {
         let wall = self.wall_ms.map(|ms| format!("{ms}ms"));
-        // Sizes are written in no smaller unit, and read from none.
+        // Sizes are not written in units below KiB, nor read from them.
         let memory = self.memory.map(|bytes| format!("{}KiB", bytes / 1024));
         LimitRequest::parse(self.fuel, wall.as_deref(), memory.as_deref()).ok()
     }
@@ -150,7 +150,7 @@ fn pinned(connector: &ConnectorRef) -> String {
     }
 }
 
-/// All that is needed to do `call` again, whose attempts carry this key.
+/// Returns everything that is needed to repeat `call`, whose attempts carry the key `carries`.
 pub(super) fn request(call: &Call, actor: &str, carries: &str) -> Whole {
     let alternates = call.alternates.iter().map(|alternate| Instead {
         connector: pinned(&alternate.connector),
@@ -180,14 +180,14 @@ pub(super) fn request(call: &Call, actor: &str, carries: &str) -> Whole {
         alternates: alternates.collect(),
     };
     Whole::new(&head, |text| match &call.args {
-        Args::Value(value) => value.append_to(text),
-        Args::Text(args) => text.extend_from_slice(args.as_bytes()),
+        CallArgs::Value(value) => value.append_to(text),
+        CallArgs::Text(args) => text.extend_from_slice(args.as_bytes()),
     })
 }
 
-/// The call that was sealed; none where it is no such text. A retry profile comes back by its name, as `profile` knows
-/// it now: what the operator changed since holds.
-pub(super) fn call(sealed: &[u8], profile: impl Fn(&str) -> Option<Arc<Profile>>) -> Option<Call> {
+/// Returns the call that was sealed. None if the text is not such a call. A retry profile is restored by its name
+/// through `profile`, so the operator's current settings apply.
+pub(super) fn call(sealed: &[u8], profile: impl Fn(&str) -> Option<Arc<RetryProfile>>) -> Option<Call> {
     let (head, args): (RequestHead, _) = Whole::split(sealed)?;
     let args = std::str::from_utf8(args).ok()?;
     let mut call = Call::from_text(ConnectorRef::parse(&head.connector).ok()?, head.op, args);
@@ -207,7 +207,7 @@ pub(super) fn call(sealed: &[u8], profile: impl Fn(&str) -> Option<Arc<Profile>>
     call.allow_unsigned = head.allow_unsigned;
     call.rotate_on_permanent = head.rotate_on_permanent;
     for instead in head.alternates {
-        let mut alternate = Alternate::new(ConnectorRef::parse(&instead.connector).ok()?, instead.op);
+        let mut alternate = Fallback::new(ConnectorRef::parse(&instead.connector).ok()?, instead.op);
         alternate.overrides = instead.overrides;
         alternate.identities = instead.identities;
         alternate.scope = match instead.scope {
@@ -219,15 +219,15 @@ pub(super) fn call(sealed: &[u8], profile: impl Fn(&str) -> Option<Arc<Profile>>
     (head.v == FORM).then_some(call)
 }
 
-/// What came of a call, but for its value.
+/// The outcome of a call without its value.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OutcomeHead<'o> {
     v: u8,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    failure: Option<WholeFailure<'o>>,
+    failure: Option<FailureSnapshot<'o>>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    error: Option<WholeHostError<'o>>,
+    error: Option<HostErrorSnapshot<'o>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     partial: Option<u64>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -236,36 +236,36 @@ struct OutcomeHead<'o> {
 
 /// An outcome as it was recorded.
 pub(crate) struct Recorded<A> {
-    /// The outcome; its failure has the audit id of the call that it is of.
+    /// The outcome. A failure has the audit id of the original call.
     pub(crate) outcome: Result<A, Error>,
-    /// How many items of the value failed.
+    /// The number of failed items in the value.
     pub(crate) partial: Option<u64>,
-    /// Of an action: how many items of the values of its steps failed, where some did.
+    /// The number of failed items in the values of an action's steps, for steps that have any.
     pub(crate) partial_steps: BTreeMap<String, u64>,
 }
 
-/// All of an outcome. Its payload is what a caller gets: the value, or the envelope.
-pub(super) fn outcome<A: Answer>(outcome: &Result<A, Error>, partial: Option<u64>) -> Whole {
+/// Returns the text of an outcome. Its payload is the caller's result: the value, or the envelope.
+pub(super) fn outcome<A: ResultFormat>(outcome: &Result<A, Error>, partial: Option<u64>) -> Whole {
     whole(outcome, partial, BTreeMap::new())
 }
 
-/// The same of an action, some of whose steps have partial values.
-pub(super) fn outcome_of_action<A: Answer>(
+/// Returns the text of an action's outcome, some of whose steps have partial values.
+pub(super) fn outcome_of_action<A: ResultFormat>(
     outcome: &Result<A, Error>,
     partial_steps: BTreeMap<String, u64>,
 ) -> Whole {
     whole(outcome, None, partial_steps)
 }
 
-fn whole<A: Answer>(
+fn whole<A: ResultFormat>(
     outcome: &Result<A, Error>,
     partial: Option<u64>,
     partial_steps: BTreeMap<String, u64>,
 ) -> Whole {
     let (failure, error) = match outcome {
         Ok(_) => (None, None),
-        Err(Error::Failure(failure)) => (Some(failure.whole()), None),
-        Err(Error::Host(error)) => (None, Some(error.whole())),
+        Err(Error::Failure(failure)) => (Some(failure.snapshot()), None),
+        Err(Error::Host(error)) => (None, Some(error.snapshot())),
     };
     Whole::new(&OutcomeHead { v: FORM, failure, error, partial, partial_steps }, |text| match outcome {
         Ok(value) => value.append_to(text),
@@ -275,23 +275,23 @@ fn whole<A: Answer>(
     })
 }
 
-/// The outcome that was sealed; none where it is no such text.
-pub(super) fn recorded<A: Answer>(sealed: &[u8]) -> Option<Recorded<A>> {
+/// Returns the outcome that was sealed. None if the text is not such an outcome.
+pub(super) fn recorded<A: ResultFormat>(sealed: &[u8]) -> Option<Recorded<A>> {
     let (head, payload): (OutcomeHead<'_>, _) = Whole::split(sealed)?;
     let outcome = match (head.failure, head.error) {
         (None, None) => Ok(A::from_json(payload)?),
-        (Some(failure), None) => Err(Failure::restored(failure)?.into()),
-        (None, Some(error)) => Err(HostError::restored(error)?.into()),
+        (Some(failure), None) => Err(Failure::from_snapshot(failure)?.into()),
+        (None, Some(error)) => Err(HostError::from_snapshot(error)?.into()),
         (Some(_), Some(_)) => return None,
     };
     (head.v == FORM).then_some(Recorded { outcome, partial: head.partial, partial_steps: head.partial_steps })
 }
 
-/// What the record says of a payload: how long it is, and its SHA-256.
+/// Returns the fields that the audit log has of a payload: its length and its SHA-256.
 pub(super) fn measured(payload: &[u8]) -> Map<String, Value> {
     Map::from_iter([
         ("bytes".into(), payload.len().into()),
-        ("sha256".into(), Digest::of(payload).to_string().into()),
+        ("sha256".into(), Digest::sha256(payload).to_string().into()),
     ])
 }
 
@@ -312,7 +312,7 @@ mod tests {
         let scope = ActionScope::new("notify@1.0.0", ["post"], ["a.example:8443"]).unwrap();
         let scope = Arc::new(scope.with_identity("slack", "work"));
         let limits = LimitRequest::parse(Some(7), Some("1500ms"), Some("3MiB")).unwrap();
-        let pin = Digest::of(b"x");
+        let pin = Digest::sha256(b"x");
         let overrides = json!({"model": "small", "n": 0.1}).as_object().unwrap().clone();
         let args = "{ \"text\" : \"a\\nb\", \"n\": 1.10 }";
         let call = Call::from_text(of("github://acme/slack@1.2.0").pinned(pin), "post", args)
@@ -322,18 +322,18 @@ mod tests {
             .within(Arc::clone(&scope))
             .step_of("notify", "two")
             .attempt_timeout(Duration::from_micros(1_234_567))
-            .retry(Profile::named("patient").unwrap())
+            .retry(RetryProfile::named("patient").unwrap())
             .not_idempotent()
             .rotate_on_permanent()
             .or_else(
-                Alternate::new(of("github://acme/mail@0.1.0"), "send")
+                Fallback::new(of("github://acme/mail@0.1.0"), "send")
                     .with_args(overrides)
                     .within(scope)
                     .identity("mail", "b"),
             );
         let whole = request(&call, "cli:ada", "order-17");
         assert_eq!(whole.payload(), args.as_bytes());
-        let back = super::call(&whole.text, Profile::named).unwrap();
+        let back = super::call(&whole.text, RetryProfile::named).unwrap();
         assert_eq!(format!("{:?}", request(&back, "cli:ada", "order-17").text), format!("{:?}", whole.text));
         assert_eq!((back.carries.as_deref(), back.actor.as_deref()), (Some("order-17"), Some("cli:ada")));
         assert_eq!((back.limits, back.args, back.scope), (call.limits, call.args, call.scope));
@@ -341,7 +341,7 @@ mod tests {
         let value = Call::new(of("github://acme/slack@1.2.0"), "post", json!({"n": 1.1e300, "a": "ü"}));
         let whole = request(&value, "host", "audit-x");
         assert_eq!(whole.payload(), "{\"n\":1.1e+300,\"a\":\"ü\"}".as_bytes());
-        assert!(super::call(b"{}\n{}", Profile::named).is_none());
+        assert!(super::call(b"{}\n{}", RetryProfile::named).is_none());
     }
 
     #[test]
@@ -353,7 +353,7 @@ mod tests {
         let back = recorded::<Value>(&whole.text).unwrap();
         assert_eq!(back.outcome.unwrap(), json!({"n": 1.1, "b": [1, 2]}));
         let error: Result<Value, Error> =
-            Err(HostError::new(HostErrorKind::Busy, "No room.").hint("Wait.").into());
+            Err(HostError::new(HostErrorKind::Busy, "No room.").with_hint("Wait.").into());
         let whole = outcome(&error, None);
         let back = recorded::<Value>(&whole.text).unwrap().outcome.unwrap_err();
         assert_eq!(serde_json::to_vec(&back).unwrap(), whole.payload());

@@ -1,43 +1,44 @@
-//! What becomes of an idempotency key at the end of its call: whether its outcome stands, it is free again, or nobody
-//! knows what was done under it.
+//! Decides about an idempotency key at the end of its call: the outcome is kept for it, the key is released, or its
+//! outcome is unknown.
 
 use cofferdam_audit::KeyEnd;
 use cofferdam_core::error::Error;
-use cofferdam_core::failure::{Cause, Failure, FailureClass};
+use cofferdam_core::failure::{Failure, FailureCause, FailureClass};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// What was done under a key.
+/// The facts that decide about a key.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Done {
+pub(super) struct CallEnd {
     pub(super) attempts: usize,
-    /// Whether each attempt came to an end.
+    /// True if each attempt has ended.
     pub(super) all_ended: bool,
-    /// Whether any request of those that did may have left.
+    /// True if a request of the ended attempts may have left.
     pub(super) sent: bool,
-    /// Whether the guest returned while a request of it was under way that may have changed something.
+    /// True if the guest returned while a request was pending that may have changed something.
     pub(super) left_unsafe: bool,
-    /// Whether it may be done again.
+    /// True if the call may be repeated.
     pub(super) idempotent: bool,
-    /// Until when an outcome would stand.
+    /// The time until which an outcome would be kept.
     pub(super) until: Timestamp,
 }
 
-impl Done {
-    /// What becomes of the key of a call with this outcome.
+impl CallEnd {
+    /// Returns the state of the key after a call with this outcome.
     pub(super) fn key<A>(self, outcome: &Result<A, Error>) -> KeyEnd {
         match outcome {
-            // Nothing was done under it.
+            // No attempt was made under it.
             _ if self.attempts == 0 => KeyEnd::Free,
-            // What became of a request that was aborted as the guest returned is not known, whatever the guest says.
+            // The result of a request that was aborted when the guest returned is unknown, whatever the guest
+            // reports.
             Ok(_) if self.left_unsafe => KeyEnd::Unknown,
             Ok(_) => KeyEnd::Keeps(self.until),
-            // A key is not frozen to what passes; and nothing is done twice for that.
+            // A transient failure must not block the key. Release it if that cannot cause a second effect.
             Err(Error::Failure(failure)) if passes(failure) && (self.idempotent || !self.sent) => {
                 KeyEnd::Free
             }
-            // It was cut off by the host while what it had sent was on its way: that is no outcome of what it did, no
-            // more than where somebody cancelled it.
+            // The host cut the call off while its requests were on the way. As with a cancellation, the outcome
+            // does not show their effect.
             Err(Error::Failure(failure))
                 if cut_off(failure) && matches!(self.key_without_outcome(), KeyEnd::Unknown) =>
             {
@@ -49,9 +50,10 @@ impl Done {
         }
     }
 
-    /// The same for a call that has no outcome of its own: it was cancelled, or the host could not go on.
+    /// Returns the state of the key after a call without an outcome of its own: it was cancelled, or the host could
+    /// not go on.
     pub(super) fn key_without_outcome(self) -> KeyEnd {
-        // Of an attempt that never ended it is not known what it sent.
+        // An attempt that never ended may have sent anything.
         match self.attempts == 0 || self.idempotent || (self.all_ended && !self.sent) {
             true => KeyEnd::Free,
             false => KeyEnd::Unknown,
@@ -59,7 +61,7 @@ impl Done {
     }
 }
 
-/// What becomes of a key, as the record has it.
+/// Returns the key's state as the audit log has it.
 pub(super) fn fact(key: KeyEnd) -> Value {
     match key {
         KeyEnd::Keeps(until) => json!({"state": "keeps", "until": until.to_string()}),
@@ -68,18 +70,20 @@ pub(super) fn fact(key: KeyEnd) -> Value {
     }
 }
 
-/// Whether the host ended the call before the connector had answered.
+/// True if the host ended the call before the connector had answered.
 fn cut_off(failure: &Failure) -> bool {
     failure.class() == FailureClass::ResourceLimitExceeded && failure.code() != "payload"
 }
 
-/// Whether another try may end otherwise: also where the call's own time was over, or a circuit open, and where the
-/// operator can allow, bind or mend what was missing.
+/// True if another try may end otherwise. This includes a call that ran out of its own time, an open circuit, and a
+/// missing grant or binding that the operator can add.
 fn passes(failure: &Failure) -> bool {
     use FailureClass::{BindingFailed, BindingRequired, CapabilityDenied, HashMismatch, SignatureFailure};
     let for_the_operator = matches!(
         failure.class(),
         CapabilityDenied | BindingRequired | BindingFailed | HashMismatch | SignatureFailure
     );
-    failure.retriable() || for_the_operator || matches!(failure.cause(), Cause::WallTime | Cause::CircuitOpen)
+    failure.retriable()
+        || for_the_operator
+        || matches!(failure.cause(), FailureCause::WallTime | FailureCause::CircuitOpen)
 }

@@ -1,5 +1,5 @@
-//! Verified loads: a connector is read once, checked and compiled from those very bytes, and kept until
-//! its files or the keyring change.
+//! Verified loads: a connector is read once, checked, compiled from those very bytes, and cached until its files or
+//! the keyring change.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -7,71 +7,72 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use cofferdam_core::clock::Clock;
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
-use cofferdam_core::failure::{Context, Failure, RuntimeFault};
-use cofferdam_core::limits::Ceilings;
+use cofferdam_core::failure::{Failure, FailureContext, RuntimeFault};
+use cofferdam_core::limits::LimitCeilings;
 use cofferdam_core::privileged::MakeFailure as _;
-use cofferdam_core::spelling;
+use cofferdam_core::suggest;
 use cofferdam_model::package::Package;
-use cofferdam_model::registry::{Registry, Stamp, Stored, Watch};
-use cofferdam_model::trust::{Keyring, KeyringFile, KeyringStamp};
-use cofferdam_sandbox::{Connector, PackageOpener, Sandbox, SandboxError};
+use cofferdam_model::registry::{PackageFingerprint, PackageWatch, Registry, StoredPackage};
+use cofferdam_model::trust::{Keyring, KeyringFile, KeyringFingerprint};
+use cofferdam_sandbox::{LoadedConnector, PackageOpener, Sandbox, SandboxError};
 use tokio::sync::Semaphore;
 
 use super::request::ConnectorRef;
-use super::verify::{self, Checked};
+use super::verify::{self, CheckedPackage};
 
-/// A connector that can run, with what says that it still may.
-pub(crate) struct Loaded {
-    pub(crate) checked: Checked,
-    pub(crate) connector: Arc<Connector>,
-    /// `sha256:` and 64 digits, written once.
+/// A connector that can run, with the fingerprints that show whether it still may.
+pub(crate) struct LoadedPackage {
+    pub(crate) checked: CheckedPackage,
+    pub(crate) connector: Arc<LoadedConnector>,
+    /// The package's hash, `sha256:` and 64 digits, formatted once.
     pub(crate) hash: Arc<str>,
-    /// The signer's key id, written once.
+    /// The signer's key id, formatted once.
     pub(crate) signer: Option<Arc<str>>,
-    watch: Watch,
-    files: Stamp,
-    keyring: KeyringStamp,
+    watch: PackageWatch,
+    files: PackageFingerprint,
+    keyring: KeyringFingerprint,
 }
 
-/// What helps where packages are there and their index is gone.
+/// The hint if packages are there and their index is missing.
 pub const REBUILD: &str =
     "There are packages, and their index is missing: `cofferdam verify --rebuild-index` makes it anew.";
 
-/// What a load needs that may take its time, apart from the executor's threads.
-struct Desk {
+/// The parts that a slow load needs, which runs outside the executor's threads.
+struct PackageReader {
     opener: PackageOpener,
     registry: Registry,
     keyring: KeyringFile,
-    ceilings: Ceilings,
+    ceilings: LimitCeilings,
     clock: Arc<dyn Clock>,
 }
 
-/// The bytes of a package that were read once, and the keyring of that time.
+/// The bytes of a package that were read once, and the keyring at that time.
 struct ReadBytes {
     bytes: Vec<u8>,
     signature: Option<Vec<u8>>,
-    watch: Watch,
-    files: Stamp,
+    watch: PackageWatch,
+    files: PackageFingerprint,
     keyring: Keyring,
-    keyring_stamp: KeyringStamp,
+    keyring_stamp: KeyringFingerprint,
 }
 
-/// A package that was read and checked, with what says that it still stands.
-struct Read {
-    checked: Checked,
-    watch: Watch,
-    files: Stamp,
-    keyring: KeyringStamp,
+/// A package that was read and checked, with the fingerprints that show whether it is still current.
+struct VerifiedPackage {
+    checked: CheckedPackage,
+    watch: PackageWatch,
+    files: PackageFingerprint,
+    keyring: KeyringFingerprint,
 }
 
-impl Desk {
-    /// Reads a package once: what is hashed is what is verified, parsed and compiled, whatever happens to the file
-    /// meanwhile. The stamps are older than what was read.
-    fn read(&self, context: &Context, key: &str, digest: &Digest) -> Result<ReadBytes, Error> {
-        let keyring_stamp = self.keyring.stamp();
+impl PackageReader {
+    /// Reads a package once: the bytes that are hashed are also verified, parsed and compiled, so a concurrent
+    /// change of the file has no effect. The fingerprints are taken before the bytes are read.
+    fn read(&self, context: &FailureContext, key: &str, digest: &Digest) -> Result<ReadBytes, Error> {
+        let keyring_stamp = self.keyring.fingerprint();
         let watch = self.registry.watch(digest).map_err(HostError::from)?;
-        let Stored { bytes, signature, stamp } = self.registry.read(digest).map_err(HostError::from)?;
-        let got = Digest::of(&bytes);
+        let StoredPackage { bytes, signature, fingerprint: stamp } =
+            self.registry.read(digest).map_err(HostError::from)?;
+        let got = Digest::sha256(&bytes);
         if got != *digest {
             return Err(verify::hash_mismatch(context, key, digest, &got));
         }
@@ -80,15 +81,15 @@ impl Desk {
         Ok(ReadBytes { bytes, signature, watch, files: stamp, keyring, keyring_stamp })
     }
 
-    /// Checks the package that was parsed from the bytes in `read`, which it has taken out of there.
+    /// Checks `package`, which was parsed from the bytes of `read`. Those bytes have been moved out of `read`.
     fn verified(
         &self,
-        context: &Context,
+        context: &FailureContext,
         wanted: &ConnectorRef,
         package: Package,
         read: ReadBytes,
         allow_unsigned: bool,
-    ) -> Result<Read, Error> {
+    ) -> Result<VerifiedPackage, Error> {
         verify::identity(context, &package, wanted.name(), wanted.version())?;
         let proof = verify::check_signature(
             context,
@@ -100,18 +101,18 @@ impl Desk {
         )?;
         verify::check_manifest_limits(&self.ceilings, package.manifest())?;
         verify::check_imports(context, &package)?;
-        let checked = Checked { package, proof };
-        Ok(Read { checked, watch: read.watch, files: read.files, keyring: read.keyring_stamp })
+        let checked = CheckedPackage { package, proof };
+        Ok(VerifiedPackage { checked, watch: read.watch, files: read.files, keyring: read.keyring_stamp })
     }
 }
 
-/// The connector, unless the call wants another package of it.
+/// Returns the connector, unless the call pins another package of it.
 fn pinned(
-    context: &Context,
+    context: &FailureContext,
     wanted: &ConnectorRef,
     key: &str,
-    loaded: Arc<Loaded>,
-) -> Result<Arc<Loaded>, Error> {
+    loaded: Arc<LoadedPackage>,
+) -> Result<Arc<LoadedPackage>, Error> {
     let digest = loaded.checked.package.digest();
     match wanted.hash() {
         Some(pinned) if pinned != digest => {
@@ -126,36 +127,37 @@ fn busy() -> HostError {
         HostErrorKind::Busy,
         "The host has as many calls waiting for a connector to load as it takes.",
     )
-    .hint("Try again later.")
+    .with_hint("Try again later.")
 }
 
-/// Packages that are read and parsed at once; each may have tens of megabytes. Compiling has its own bound.
+/// The most packages that are read and parsed at once: each may have tens of megabytes. Compiling has a limit of
+/// its own.
 const READS_AT_ONCE: usize = 4;
 
-/// Whose turn it is to load a connector.
+/// The lock for loading one connector.
 type Turn = Arc<tokio::sync::Mutex<()>>;
 
-/// Reads, verifies and keeps connectors.
-pub struct Loader {
+/// Reads, verifies and caches connectors.
+pub struct PackageLoader {
     pub(crate) registry: Registry,
     pub(crate) keyring: KeyringFile,
     pub(crate) sandbox: Sandbox,
-    pub(crate) ceilings: Ceilings,
+    pub(crate) ceilings: LimitCeilings,
     pub(crate) clock: Arc<dyn Clock>,
-    loaded: RwLock<HashMap<String, Arc<Loaded>>>,
+    loaded: RwLock<HashMap<String, Arc<LoadedPackage>>>,
     loading: Mutex<HashMap<String, Turn>>,
-    /// Places of calls that wait for a load.
+    /// The slots of calls that wait for a load.
     queue: Semaphore,
     reads: Semaphore,
 }
 
-impl Loader {
-    /// A loader for which at most `queue` calls wait at once.
+impl PackageLoader {
+    /// Creates a loader for which at most `queue` calls wait at once.
     pub(crate) fn new(
         registry: Registry,
         keyring: KeyringFile,
         sandbox: Sandbox,
-        ceilings: Ceilings,
+        ceilings: LimitCeilings,
         clock: Arc<dyn Clock>,
         queue: usize,
     ) -> Self {
@@ -164,14 +166,14 @@ impl Loader {
         Self { registry, keyring, sandbox, ceilings, clock, loaded, loading, queue, reads }
     }
 
-    /// The connector, from memory if nothing changed since it was verified.
+    /// Returns the connector, from memory if nothing changed since it was verified.
     pub(crate) async fn load(
         &self,
-        context: &Context,
+        context: &FailureContext,
         wanted: &ConnectorRef,
         key: &str,
         allow_unsigned: bool,
-    ) -> Result<Arc<Loaded>, Error> {
+    ) -> Result<Arc<LoadedPackage>, Error> {
         if let Some(current) = self.current(context, wanted, key, allow_unsigned)? {
             return Ok(current);
         }
@@ -179,7 +181,7 @@ impl Loader {
         let loaded = match self.kept(key, allow_unsigned) {
             Some(loaded) => loaded,
             None => {
-                // One load of a connector at a time: the next caller finds it done.
+                // One load of a connector at a time: the next caller finds it in the cache.
                 let turn = self.turn(key);
                 let loaded = {
                     let _turn = turn.lock().await;
@@ -195,27 +197,27 @@ impl Loader {
         pinned(context, wanted, key, loaded)
     }
 
-    /// The connector, where it is loaded and nothing changed since it was verified.
+    /// Returns the connector if it is loaded and nothing changed since it was verified.
     pub(crate) fn current(
         &self,
-        context: &Context,
+        context: &FailureContext,
         wanted: &ConnectorRef,
         key: &str,
         allow_unsigned: bool,
-    ) -> Result<Option<Arc<Loaded>>, Error> {
+    ) -> Result<Option<Arc<LoadedPackage>>, Error> {
         self.kept(key, allow_unsigned).map(|loaded| pinned(context, wanted, key, loaded)).transpose()
     }
 
-    /// Forgets a connector, and the code kept of it.
+    /// Drops a connector and its cached code.
     pub(crate) fn forget(&self, key: &str, digest: &Digest) {
         self.drop_kept(key);
         self.sandbox.forget(digest);
     }
 
-    fn kept(&self, key: &str, allow_unsigned: bool) -> Option<Arc<Loaded>> {
+    fn kept(&self, key: &str, allow_unsigned: bool) -> Option<Arc<LoadedPackage>> {
         let loaded = self.loaded.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()?;
-        let stands = loaded.watch.stamp() == Some(loaded.files)
-            && self.keyring.stamp() == loaded.keyring
+        let stands = loaded.watch.fingerprint() == Some(loaded.files)
+            && self.keyring.fingerprint() == loaded.keyring
             && loaded.checked.proof.in_date(self.clock.timestamp())
             && (allow_unsigned || loaded.checked.proof.signer().is_some());
         stands.then_some(loaded)
@@ -226,7 +228,7 @@ impl Loader {
         Arc::clone(loading.entry(key.to_owned()).or_default())
     }
 
-    /// Forgets the turns that nobody waits for: callers may name connectors that do not exist.
+    /// Drops the locks that no load waits for, because callers may name connectors that do not exist.
     fn end_turn(&self, key: &str, turn: Turn) {
         let mut loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
         drop(turn);
@@ -239,8 +241,12 @@ impl Loader {
         self.loaded.write().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
 
-    /// Reads and verifies a connector as a load does, and compiles nothing. Its bytes are not kept.
-    pub(crate) fn read_verified(&self, context: &Context, wanted: &ConnectorRef) -> Result<Package, Error> {
+    /// Reads and verifies a connector as a load does, but does not compile it. Its bytes are dropped.
+    pub(crate) fn read_verified(
+        &self,
+        context: &FailureContext,
+        wanted: &ConnectorRef,
+    ) -> Result<Package, Error> {
         let digest = self.find(wanted)?;
         let desk = self.desk();
         let mut read = desk.read(context, wanted.text(), &digest)?;
@@ -248,8 +254,8 @@ impl Loader {
         Ok(desk.verified(context, wanted, package, read, false)?.checked.package.without_bytes())
     }
 
-    fn desk(&self) -> Desk {
-        Desk {
+    fn desk(&self) -> PackageReader {
+        PackageReader {
             opener: self.sandbox.opener(),
             registry: self.registry.clone(),
             keyring: self.keyring.clone(),
@@ -260,13 +266,13 @@ impl Loader {
 
     async fn load_from_disk(
         &self,
-        context: &Context,
+        context: &FailureContext,
         wanted: &ConnectorRef,
         key: &str,
         allow_unsigned: bool,
-    ) -> Result<Arc<Loaded>, Error> {
+    ) -> Result<Arc<LoadedPackage>, Error> {
         self.drop_kept(key);
-        // Reading and hashing megabytes takes milliseconds: not on a thread that runs guests.
+        // Reading and hashing megabytes takes milliseconds, so it must not run on a thread that runs guests.
         let desk = Arc::new(self.desk());
         let digest = self.find(wanted)?;
         let (context_of_it, name) = (context.clone(), key.to_owned());
@@ -274,19 +280,19 @@ impl Loader {
         let of_it = Arc::clone(&desk);
         let reading = tokio::task::spawn_blocking(move || of_it.read(&context_of_it, &name, &digest));
         let mut read = reading.await.map_err(|error| {
-            HostError::new(HostErrorKind::Internal, "The load was lost.").because(error)
+            HostError::new(HostErrorKind::Internal, "The load was lost.").with_source(error)
         })??;
-        // Not in the task above: the worker ends with the call that waits for it.
+        // Not in the task above: the compiler's worker ends with the call that waits for it.
         let package = desk.opener.open(std::mem::take(&mut read.bytes)).await?;
-        let Read { checked, watch, files, keyring } =
+        let VerifiedPackage { checked, watch, files, keyring } =
             desk.verified(context, wanted, package, read, allow_unsigned)?;
         drop(place);
         let connector = self.compile(context, &checked.package, &checked.proof).await?;
-        let loaded = Arc::new(Loaded {
+        let loaded = Arc::new(LoadedPackage {
             hash: format!("sha256:{digest}").into(),
             signer: checked.proof.signer().map(|signer| signer.to_string().into()),
-            // It is compiled now: what is kept of it is what calls look at.
-            checked: Checked { package: checked.package.without_bytes(), proof: checked.proof },
+            // It is compiled now. The cached part is the one that calls look at.
+            checked: CheckedPackage { package: checked.package.without_bytes(), proof: checked.proof },
             connector,
             watch,
             files,
@@ -302,10 +308,10 @@ impl Loader {
     /// Compiles and links a verified package.
     pub(crate) async fn compile(
         &self,
-        context: &Context,
+        context: &FailureContext,
         package: &Package,
         proof: &cofferdam_model::trust::Verified,
-    ) -> Result<Arc<Connector>, Error> {
+    ) -> Result<Arc<LoadedConnector>, Error> {
         self.sandbox.load(package, proof).await.map_err(|error| match error {
             SandboxError::Compile(error) => error.into(),
             SandboxError::Load(error) => Failure::connector_runtime_error(context, RuntimeFault::LoadFailed)
@@ -314,7 +320,7 @@ impl Loader {
         })
     }
 
-    /// The digest under which the connector is installed.
+    /// Returns the digest under which the connector is installed.
     pub(crate) fn find(&self, wanted: &ConnectorRef) -> Result<Digest, HostError> {
         let found = self.registry.find(wanted.name(), wanted.version()).map_err(HostError::from)?;
         match found {
@@ -323,22 +329,23 @@ impl Loader {
         }
     }
 
-    /// The error for a name that is not installed, with the nearest that is.
+    /// Returns the error for a name that is not installed, with the nearest installed name.
     pub(crate) fn not_installed(&self, wanted: &str) -> HostError {
         let installed = self.registry.list().unwrap_or_default();
         let names: Vec<String> =
             installed.iter().map(|entry| format!("{}@{}", entry.name, entry.version)).collect();
-        // A bare name is held against bare names.
+        // A bare name is compared with bare names.
         let near = match wanted.contains('@') {
-            true => spelling::nearest(wanted, names.iter().map(String::as_str)),
-            false => spelling::nearest(wanted, names.iter().filter_map(|name| name.split('@').next())),
+            true => suggest::nearest(wanted, names.iter().map(String::as_str)),
+            false => suggest::nearest(wanted, names.iter().filter_map(|name| name.split('@').next())),
         };
         let hint = match near {
             _ if self.registry.has_lost_its_index() => REBUILD.to_owned(),
             Some(near) => format!("Did you mean {near}? `cofferdam list` shows what is installed."),
             None => "`cofferdam list` shows what is installed; `cofferdam install` adds to it.".to_owned(),
         };
-        let wanted = cofferdam_core::failure::safe_line(wanted, 250);
-        HostError::new(HostErrorKind::ConnectorNotFound, format!("{wanted} is not installed.")).hint(hint)
+        let wanted = cofferdam_core::failure::sanitize_line(wanted, 250);
+        HostError::new(HostErrorKind::ConnectorNotFound, format!("{wanted} is not installed."))
+            .with_hint(hint)
     }
 }

@@ -1,4 +1,4 @@
-//! One call, start to end: verify and load, admit, attempt, record.
+//! Runs one call from start to end: verify and load, admit, attempt, record.
 
 mod action_record;
 mod admit;
@@ -31,15 +31,15 @@ mod vet;
 pub(crate) use action_record::{ActionRecord, Asked, Beginning, Running};
 pub use cancellation::Cancellation;
 pub(crate) use cancellation::cancelled;
-pub use chain::Alternate;
-pub(crate) use foresee::Foreseen;
+pub use chain::Fallback;
+pub(crate) use foresee::CallPreview;
 pub(crate) use kept::Recorded;
-pub use loader::{Loader, REBUILD};
+pub use loader::{PackageLoader, REBUILD};
 pub(crate) use part::PartOf;
-pub(crate) use pipeline::{Pipeline, PipelineParts, waiting_calls};
+pub(crate) use pipeline::{CallPipeline, PipelineParts, waiting_calls};
 pub(crate) use recording::{RecordSettings, Recording};
 pub use report::{AttemptOutcome, AttemptReport, Report};
-pub use request::{Call, ConnectorRef, IfRunning};
+pub use request::{Call, ConnectorRef, OnKeyConflict};
 pub(crate) use request::{KEY_BYTES, actor_name, check_key};
 pub use spans::TARGET as SPANS;
 pub(crate) use verify::{

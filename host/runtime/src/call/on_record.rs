@@ -1,8 +1,8 @@
-//! The call on record: its events gathered, and written before what they announce happens.
+//! Writes a call's events to the audit log, each before its effect happens.
 //!
-//! Two commits a call: what was admitted, before its guest runs; and how it ended, before anybody hears of it. What
-//! lies between goes with the next one. A log that cannot be written is tried again three times, after 2, 4 and 6
-//! seconds; then nothing runs. Calls that come while it is known to be unwritable try once and fail at once.
+//! A call takes two commits: its admission, before its guest runs, and its end, before any listener or caller sees
+//! it. The events between are written with the next commit. A failed write is retried three times, after 2, 4 and 6
+//! seconds; then nothing runs. Calls that arrive while the log is known to be unwritable try once and fail at once.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,19 +21,19 @@ use serde_json::{Map, Value, json};
 
 use super::recording::Recording;
 
-/// How long is waited before a write is tried again: each once, in turn.
+/// The delays before a write is retried.
 const WAITS: [Duration; 3] = [Duration::from_secs(2), Duration::from_secs(4), Duration::from_secs(6)];
 
-/// How long a write is tried for.
+/// The number of retries of a write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Persistence {
-    /// Three more times, unless the log is known to be unwritable: nothing was done that has to be recorded.
+    /// Three retries, unless the log is known to be unwritable: nothing was done that has to be recorded.
     WhileWritable,
-    /// Three more times: the outcome of what was done would be lost.
+    /// Three retries: otherwise the outcome of an executed call would be lost.
     Always,
 }
 
-/// A call's place in the record.
+/// The part of a call that is written to the audit log.
 pub(super) struct OnRecord {
     recording: Arc<Recording>,
     clock: Arc<dyn Clock>,
@@ -46,24 +46,24 @@ pub(super) struct OnRecord {
     claim: Option<KeyClaim>,
     resumes: Option<(AuditId, Arc<str>)>,
     request: Option<Sealed>,
-    /// Events that are not written yet.
+    /// The events that are not written yet.
     lines: Vec<EventLine>,
     beginning: Beginning,
-    /// How it ends, from when that is asked for.
+    /// The end of the call, once its write was requested.
     ending: Option<(Option<Box<OpenCall>>, CloseCall)>,
 }
 
-/// Whether a call's beginning is written.
+/// The state of the write of a call's beginning.
 enum Beginning {
     Unwritten,
-    /// It was asked for, and the answer did not come: the same may be asked for again.
+    /// The write was requested and not confirmed. The same write may be requested again.
     Asked(Box<OpenCall>),
     Written,
-    /// It was asked for, and the file is another since: what stands there now gets nothing of this call.
+    /// The write was requested, and the file was replaced since. The new file gets nothing of this call.
     Lost,
 }
 
-/// How a call ends.
+/// The end of a call.
 pub(super) struct End {
     pub(super) attempts: u32,
     pub(super) verdict: Verdict,
@@ -109,7 +109,8 @@ impl OnRecord {
         &self.route
     }
 
-    /// The connector has no such operation: its name is in the events, and calls are not listed by what callers make up.
+    /// Marks that the connector has no such operation. Its name is in the events, but calls are not listed under
+    /// names that callers make up.
     pub(super) fn has_no_operation(&mut self) {
         self.route.op = "".into();
     }
@@ -118,13 +119,13 @@ impl OnRecord {
         self.clock.timestamp()
     }
 
-    /// Until when an outcome that is written now stands for its key.
+    /// Returns the time until which an outcome that is written now is kept for its key.
     pub(super) fn key_stands_until(&self) -> Timestamp {
         let ttl = self.recording.settings().key_ttl;
         self.clock.timestamp().checked_add(ttl).unwrap_or(Timestamp::MAX)
     }
 
-    /// Says whether the call may be repeated, as soon as that is known.
+    /// Sets whether the call may be repeated, as soon as that is known.
     pub(super) fn idempotent(&mut self, idempotent: bool) {
         self.idempotent = idempotent;
     }
@@ -133,25 +134,26 @@ impl OnRecord {
         self.idempotent
     }
 
-    /// The key under which the call is to run, as the record proves it: not the key itself, which may say too much.
+    /// Returns the key under which the call is to run, in the form that the audit log proves: not the key itself,
+    /// which may disclose too much.
     pub(super) fn claimed(&self) -> Option<Value> {
         let claim = self.claim.as_ref()?;
-        let key = Digest::of(claim.key.as_bytes());
+        let key = Digest::sha256(claim.key.as_bytes());
         let fingerprint = Digest::from_bytes(claim.fingerprint);
         Some(json!({"key_sha256": key.to_string(), "fingerprint": fingerprint.to_string()}))
     }
 
-    /// The key under which the call is to run.
+    /// Sets the key under which the call is to run.
     pub(super) fn claims(&mut self, claim: KeyClaim) {
         self.claim = Some(claim);
     }
 
-    /// The call that this one does again, and who says so.
+    /// Sets the call that this one resumes, and the actor of that.
     pub(super) fn resumes(&mut self, before: Option<(AuditId, Arc<str>)>) {
         self.resumes = before;
     }
 
-    /// Keeps all that is needed to do the call again.
+    /// Keeps everything that is needed to repeat the call.
     ///
     /// # Errors
     /// It cannot be sealed.
@@ -160,22 +162,22 @@ impl OnRecord {
         Ok(())
     }
 
-    /// A part of the call, sealed; none where none are kept.
+    /// Seals a part of the call. None if no parts are kept.
     pub(super) fn sealed(&self, part: Part, text: Vec<u8>) -> Result<Option<Sealed>, AuditError> {
         self.recording.seal(&self.audit_id, part, text)
     }
 
-    /// One more event; written with what comes next.
+    /// Adds one event, which is written with the next commit.
     pub(super) fn event(&mut self, seq: u32, name: &'static str, payload: Map<String, Value>) {
-        // The first event is the call's beginning, to the microsecond.
+        // The first event has the exact time of the call's beginning, to the microsecond.
         let at = if seq == 1 { self.at } else { self.clock.timestamp() };
         self.lines.push(EventLine { at, seq, name, payload });
     }
 
-    /// How the call's key stands now.
+    /// Returns the current state of the call's key.
     ///
     /// # Errors
-    /// `audit_unavailable`: that cannot be told.
+    /// `audit_unavailable`: the state cannot be read.
     pub(super) async fn standing(&self) -> Result<Standing, HostError> {
         let Some(claim) = self.claim_now() else { return Ok(Standing::Free) };
         let looked = self.tried(Persistence::WhileWritable, || {
@@ -185,11 +187,11 @@ impl OnRecord {
         looked.await.map_err(unavailable)
     }
 
-    /// Writes all events so far, and comes back when they are durable. Where nothing was written since the call's key
-    /// is taken, the last event did not happen.
+    /// Writes all events so far, and returns when they are durable. If nothing was written because the call's key
+    /// is taken, the last event does not happen.
     ///
     /// # Errors
-    /// `audit_unavailable`: they are not, and the last event does not happen.
+    /// `audit_unavailable`: they are not durable, and the last event does not happen.
     pub(super) async fn durable(&mut self) -> Result<Opened, HostError> {
         if failpoint::skips("skip.open") {
             return Ok(Opened::Begun);
@@ -203,7 +205,7 @@ impl OnRecord {
                 (Order::Append { audit_id, entry, reply: Some(reply) }, answer)
             });
             if let Err(error) = appended.await {
-                // What came before goes with what is written next; what was announced does not happen.
+                // The earlier events are written with the next commit. The announced event does not happen.
                 lines.pop();
                 self.lines = lines;
                 return Err(unavailable(error));
@@ -214,7 +216,7 @@ impl OnRecord {
         let mut lines = std::mem::take(&mut self.lines);
         let mut open = self.open(Entry::new(&self.audit_id, &lines));
         open.key = self.claim_now();
-        // What is refused before its first attempt does nothing again.
+        // A call that is refused before its first attempt resumes nothing. So this is set only here.
         open.resumes = self.resumes.clone();
         self.beginning = Beginning::Asked(Box::new(open.clone()));
         let opened = self.tried(Persistence::WhileWritable, || {
@@ -224,7 +226,7 @@ impl OnRecord {
         let opened = match opened.await {
             Ok(opened) => opened,
             Err(error) => {
-                // What was announced does not happen.
+                // The announced event does not happen.
                 lines.pop();
                 open.entry = Entry::new(&self.audit_id, &lines);
                 self.beginning = match error.trouble() {
@@ -249,7 +251,7 @@ impl OnRecord {
         Ok(opened)
     }
 
-    /// Has all events so far written, soon.
+    /// Submits all events so far, without waiting.
     pub(super) fn soon(&mut self) {
         if matches!(self.beginning, Beginning::Written) && !self.lines.is_empty() {
             let (audit_id, entry) = (self.audit_id.clone(), self.entry());
@@ -257,10 +259,10 @@ impl OnRecord {
         }
     }
 
-    /// Writes the end of a call that did something or gives an outcome, and comes back when it is durable.
+    /// Writes the end of a call that did something or returns an outcome, and returns when it is durable.
     ///
     /// # Errors
-    /// `audit_unavailable` where nothing was run, `outcome_unknown` where something was: it is not.
+    /// It is not durable: `audit_unavailable` if nothing was run, `outcome_unknown` if something was.
     pub(super) async fn close(&mut self, end: End) -> Result<(), HostError> {
         let attempts = end.attempts;
         self.ending = Some(self.end(end));
@@ -281,10 +283,10 @@ impl OnRecord {
         Ok(())
     }
 
-    /// Writes the end of a call that did nothing, if that can be done at once.
+    /// Writes the end of a call that did nothing, with a single try.
     ///
     /// # Errors
-    /// `audit_unavailable`: it cannot.
+    /// `audit_unavailable`: the write failed.
     pub(super) async fn close_once(&mut self, end: End) -> Result<(), HostError> {
         if matches!(self.beginning, Beginning::Lost) {
             return Ok(());
@@ -298,7 +300,7 @@ impl OnRecord {
         })
     }
 
-    /// Has the end written, with nobody to wait for it: this one, unless one was asked for already.
+    /// Submits the end without waiting for it: this end, unless one was submitted already.
     pub(super) fn abandon(&mut self, end: End) {
         if matches!(self.beginning, Beginning::Lost) {
             return;
@@ -314,11 +316,11 @@ impl OnRecord {
         let taken = self.clock.now().saturating_duration_since(self.since);
         let (open, entry) = match std::mem::replace(&mut self.beginning, Beginning::Written) {
             Beginning::Written | Beginning::Lost => (None, self.entry()),
-            // Whoever may have been first with the key: this call is over, and goes without.
+            // Another call may have claimed the key first. This call is over, so it claims none.
             Beginning::Asked(open) => {
                 (Some(Box::new(OpenCall { key: None, resumes: None, ..*open })), self.entry())
             }
-            // What was never opened is opened and closed at once.
+            // A call that was never opened is opened and closed in one write.
             Beginning::Unwritten => {
                 let last = self.lines.pop();
                 let begun = self.entry();
@@ -384,31 +386,34 @@ impl OnRecord {
                 self.recording.note_unwritable(true);
                 return Err(error);
             };
-            // Its writer has warned of it.
+            // The writer has logged a warning about it.
             tracing::info!(target: "cofferdam::audit", audit_id = self.audit_id.as_str(), %error, "the record is tried again in {} s", wait.as_secs());
             self.clock.sleep_until(self.clock.now() + wait).await;
         }
     }
 }
 
-/// Whether a write that failed for this is tried again. What is damaged is, too: an operator may be putting it right.
+/// True if a write that failed for this reason is retried. A damaged log counts, too: an operator may be repairing
+/// it.
 const fn is_tried_again(trouble: AuditTrouble) -> bool {
-    // The next call goes into whatever file stands there then; this one does not.
+    // The next call is written to whichever file is there then. This one is not.
     !matches!(
         trouble,
         AuditTrouble::Replaced | AuditTrouble::TooNew | AuditTrouble::Lost | AuditTrouble::Decided
     )
 }
 
-/// How a call ended that has no failure.
+/// Returns the verdict of a call that has no failure.
 pub(super) fn verdict(status: CallStatus) -> Verdict {
     Verdict { status, class: None, code: None }
 }
 
-/// The error of a call that was not run.
+/// Returns the error of a call that was not run.
 pub(super) fn unavailable(error: AuditError) -> HostError {
     let message = format!("The call was not run, since it could not be recorded: {}.", error.says());
-    HostError::new(HostErrorKind::AuditUnavailable, message).hint(error.trouble().fix()).because(error)
+    HostError::new(HostErrorKind::AuditUnavailable, message)
+        .with_hint(error.trouble().fix())
+        .with_source(error)
 }
 
 fn unknown(error: AuditError) -> HostError {
@@ -417,6 +422,6 @@ fn unknown(error: AuditError) -> HostError {
         error.says()
     );
     HostError::new(HostErrorKind::OutcomeUnknown, message)
-        .hint("Look at the service before it is called again; `cofferdam recover list` has it.")
-        .because(error)
+        .with_hint("Look at the service before it is called again; `cofferdam recover list` has it.")
+        .with_source(error)
 }

@@ -1,26 +1,26 @@
-//! A failure as its operator sees it: all that the record says of it. Never for callers or agents.
+//! The operator's view of a failure, with everything that the audit log has of it. Never for callers or agents.
 
 use cofferdam_core::error::{Error, HostError};
 use cofferdam_core::failure::Failure;
 use serde_json::{Map, Value, json};
 
-use super::redact::Redactor;
+use super::redact::FieldRedactor;
 
-/// What the host's notes begin with, and the field that the rest of such a note is in.
+/// The prefixes of the host's notes, and for each the field that the rest of such a note goes to.
 const KINDS: [(&str, &str); 4] =
     [("cause: ", "chain"), ("panic: ", "panic"), ("stderr: ", "stderr"), ("connector: ", "connector_detail")];
 
-/// All of an error, without secrets.
-pub(super) fn of(error: &Error, redactor: &Redactor) -> Map<String, Value> {
+/// Returns all of an error, without secrets.
+pub(super) fn of(error: &Error, redactor: &FieldRedactor) -> Map<String, Value> {
     match error {
         Error::Failure(failure) => of_failure(failure, redactor),
         Error::Host(error) => of_host_error(error, redactor),
     }
 }
 
-/// All of a failure: what its envelope has, and beside it what was observed (`cause`), the chain of causes from the
-/// outermost inwards, what the guest wrote to stderr or panicked with, and the host's other notes.
-pub(super) fn of_failure(failure: &Failure, redactor: &Redactor) -> Map<String, Value> {
+/// Returns all of a failure: the fields of its envelope, the observed `cause`, the chain of causes from the
+/// outermost inwards, the guest's stderr or panic message, and the host's other notes.
+pub(super) fn of_failure(failure: &Failure, redactor: &FieldRedactor) -> Map<String, Value> {
     let detail = |key: &str| failure.details().get(key).cloned();
     let mut view = Map::from_iter([
         ("class".into(), failure.class().name().into()),
@@ -60,7 +60,7 @@ pub(super) fn of_failure(failure: &Failure, redactor: &Redactor) -> Map<String, 
     view
 }
 
-fn of_host_error(error: &HostError, redactor: &Redactor) -> Map<String, Value> {
+fn of_host_error(error: &HostError, redactor: &FieldRedactor) -> Map<String, Value> {
     let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
     let chain: Vec<Value> = std::iter::once(redactor.text(error.message()))
         .chain(causes.map(|cause| redactor.text(&cause.to_string())))
@@ -73,7 +73,7 @@ fn of_host_error(error: &HostError, redactor: &Redactor) -> Map<String, Value> {
         ("audit_id".into(), error.request_id().as_str().into()),
         ("chain".into(), chain.into()),
     ]);
-    if let Some(hint) = error.hint_text() {
+    if let Some(hint) = error.hint() {
         view.insert("suggestion".into(), redactor.text(hint).into());
     }
     view
@@ -84,27 +84,27 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
     use super::*;
     use cofferdam_core::error::HostErrorKind;
-    use cofferdam_core::failure::{AuditId, Context, RuntimeFault};
+    use cofferdam_core::failure::{AuditId, FailureContext, RuntimeFault};
     use cofferdam_core::privileged::MakeFailure as _;
 
     #[test]
     fn notes_stand_where_they_belong_and_hold_no_tokens() {
         let token = format!("ghp_{}", "a1".repeat(20));
         let failure = Failure::connector_runtime_error(
-            &Context::new(AuditId::mint()),
+            &FailureContext::new(AuditId::mint()),
             RuntimeFault::Trap("unreachable"),
         )
         .with_operator_note("cause: error while executing")
         .with_operator_note("cause: wasm trap: unreachable")
         .with_operator_note(format!("stderr: my key is {token}"))
         .with_operator_note("something else");
-        let view = Value::from(of_failure(&failure, &Redactor::new(65_536)));
+        let view = Value::from(of_failure(&failure, &FieldRedactor::new(65_536)));
         let chain = view["chain"].as_array().unwrap();
         assert_eq!((chain.len(), &chain[2]), (3, &json!("wasm trap: unreachable")));
         assert_eq!((&view["trap"], &view["stderr"]), (&json!("unreachable"), &json!("my key is [REDACTED]")));
         assert_eq!(view["notes"], json!(["something else"]));
-        let error = HostError::new(HostErrorKind::Internal, "It broke.").because("a cause");
-        let view = of(&error.into(), &Redactor::new(0));
+        let error = HostError::new(HostErrorKind::Internal, "It broke.").with_source("a cause");
+        let view = of(&error.into(), &FieldRedactor::new(0));
         assert_eq!(view["chain"], json!(["It broke.", "a cause"]));
     }
 }

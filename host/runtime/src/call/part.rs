@@ -1,8 +1,8 @@
-//! A call as a part of an action: the id it is given beforehand, the action's own record, and the time that is left.
+//! A call as a part of an action: the id it is given beforehand, the action's audit id, and the remaining time.
 
 use std::time::{Duration, Instant};
 
-use cofferdam_core::failure::{AuditId, Context, Failure, LimitHit, LimitKind, TimeOf};
+use cofferdam_core::failure::{AuditId, DeadlineScope, Failure, FailureContext, LimitHit, LimitKind};
 use cofferdam_core::privileged::MakeFailure as _;
 use cofferdam_sandbox::AttemptTime;
 
@@ -11,37 +11,38 @@ use super::request::Call;
 /// The action that runs a call.
 #[derive(Debug, Clone)]
 pub(crate) struct PartOf {
-    /// Its record.
+    /// The action's audit id.
     pub(crate) audit_id: AuditId,
-    /// Since when it runs,
+    /// The time at which the action began.
     pub(crate) since: Instant,
-    /// and how long it may.
+    /// The longest time that the action may take.
     pub(crate) allowed: Duration,
 }
 
 impl PartOf {
-    /// When the action's time is over.
+    /// Returns the time at which the action has to end.
     pub(crate) fn deadline(&self) -> Instant {
         self.since + self.allowed
     }
 
-    /// The failure of a call for which the action has no time left.
-    pub(crate) fn out_of_time(&self, context: &Context, now: Instant) -> Failure {
+    /// Returns the failure of a call for which the action has no time left.
+    pub(crate) fn out_of_time(&self, context: &FailureContext, now: Instant) -> Failure {
         let used = now.saturating_duration_since(self.since);
-        let hit = LimitHit::new(LimitKind::WallTime, millis(self.allowed), millis(used)).of(TimeOf::Action);
+        let hit = LimitHit::new(LimitKind::WallTime, millis(self.allowed), millis(used))
+            .with_scope(DeadlineScope::Action);
         Failure::resource_limit_exceeded(context, hit)
     }
 }
 
 impl Call {
-    /// The same call under this id, which no other call has: whoever asks for it knows it before it begins.
+    /// Records the call under this id, which no other call has. Its caller knows the id before the call begins.
     #[must_use]
     pub(crate) fn recorded_as(mut self, audit_id: AuditId) -> Self {
         self.audit_id = Some(audit_id);
         self
     }
 
-    /// The same call as a part of an action, within the time of which it ends.
+    /// Makes the call a part of an action. It ends within the action's time.
     #[must_use]
     pub(crate) fn part_of(mut self, action: PartOf) -> Self {
         self.part_of = Some(action);
@@ -49,35 +50,38 @@ impl Call {
     }
 }
 
-/// The time of a call, all its attempts and waits included.
+/// The time of a call, including all its attempts and waits.
 #[derive(Clone, Copy)]
 pub(super) struct CallTime {
     started: Instant,
     allowed: Duration,
     pub(super) deadline: Instant,
-    of: TimeOf,
+    of: DeadlineScope,
 }
 
 impl CallTime {
-    /// The time of a call that may take as long as this from now on, but no longer than its action.
+    /// Starts the time of a call that may take `allowed` from now on, but no longer than its action.
     pub(super) fn begin(part_of: Option<&PartOf>, allowed: Duration, now: Instant) -> Self {
         match part_of {
             Some(action) if action.deadline() < now + allowed => Self {
                 started: action.since,
                 allowed: action.allowed,
                 deadline: action.deadline(),
-                of: TimeOf::Action,
+                of: DeadlineScope::Action,
             },
-            _ => Self { started: now, allowed, deadline: now + allowed, of: TimeOf::Call },
+            _ => Self { started: now, allowed, deadline: now + allowed, of: DeadlineScope::Call },
         }
     }
 
-    /// The time of an attempt that begins now and may take as long as this.
+    /// Returns the time of an attempt that begins now and may take at most `longest`.
     pub(super) fn attempt(&self, longest: Duration, now: Instant) -> AttemptTime {
         match now + longest < self.deadline {
-            true => {
-                AttemptTime { deadline: now + longest, allowed: longest, since: now, of: TimeOf::Attempt }
-            }
+            true => AttemptTime {
+                deadline: now + longest,
+                allowed: longest,
+                since: now,
+                of: DeadlineScope::Attempt,
+            },
             false => AttemptTime {
                 deadline: self.deadline,
                 allowed: self.allowed,

@@ -4,26 +4,27 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cofferdam_audit::{AuditLog, Standing};
-use cofferdam_core::chance::Chance;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
-use cofferdam_core::event::{Listener, Step};
+use cofferdam_core::event::{EventKind, Listener};
 use cofferdam_core::failpoint;
 use cofferdam_core::failure::{AuditId, Failure, RepeatRule, RetryStopped};
 use cofferdam_core::privileged::MakeFailure as _;
-use cofferdam_egress::credentials::Broker;
+use cofferdam_core::rng::RandomSource;
+use cofferdam_egress::credentials::CredentialBroker;
 use cofferdam_egress::resilience::{
-    Circuits, Moment, Next, Plan, RateLimit, RateLimits, Settings, Visit, decide,
+    BreakerScope, CircuitStore, RateLimit, RateLimits, ResilienceSettings, RetryContext, RetryDecision,
+    RetryPlan, decide,
 };
-use cofferdam_sandbox::{Answer, Attempt, Guards, RateDelay, RateGuard, UnkeyedWatch};
+use cofferdam_sandbox::{Attempt, Guards, RateDelay, RateGuard, ResultFormat, UnkeyedWatch};
 use serde_json::Map;
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 use tracing::Instrument as _;
 
-use super::admit::Admitted;
+use super::admit::AdmittedCall;
 use super::cancellation::{Cancellation, cancelled};
-use super::chain::{Candidate, helps};
-use super::idempotency::Turn;
-use super::loader::Loader;
+use super::chain::{CallCandidate, helps};
+use super::idempotency::KeyDecision;
+use super::loader::PackageLoader;
 use super::on_record::{OnRecord, unavailable};
 use super::part::{CallTime, PartOf};
 use super::record::Record;
@@ -33,73 +34,73 @@ use super::request::{Call, idempotency_key};
 use super::settle::{forbidden, settle, tell_changes};
 use super::spans;
 use super::told::{put_on_record, telling};
-use super::trail::{Trail, said};
+use super::trail::{FallbackTrace, said};
 
 /// Runs calls, as many at once as there are permits.
-pub(crate) struct Pipeline {
-    pub(crate) loader: Loader,
-    pub(crate) broker: Arc<Broker>,
-    pub(crate) settings: Settings,
-    pub(crate) circuits: Arc<Circuits>,
+pub(crate) struct CallPipeline {
+    pub(crate) loader: PackageLoader,
+    pub(crate) broker: Arc<CredentialBroker>,
+    pub(crate) settings: ResilienceSettings,
+    pub(crate) circuits: Arc<CircuitStore>,
     pub(super) permits: Semaphore,
     rates: Arc<RateLimits>,
-    chance: Arc<dyn Chance>,
+    chance: Arc<dyn RandomSource>,
     pub(super) listener: Option<Arc<dyn Listener>>,
     pub(crate) recording: Arc<Recording>,
     waiting: Semaphore,
     pub(super) asleep: Semaphore,
 }
 
-/// What a pipeline is made from.
+/// The parts of a pipeline.
 pub(crate) struct PipelineParts {
-    pub(crate) loader: Loader,
-    pub(crate) broker: Arc<Broker>,
-    pub(crate) settings: Settings,
-    pub(crate) circuits: Arc<Circuits>,
-    pub(crate) chance: Arc<dyn Chance>,
+    pub(crate) loader: PackageLoader,
+    pub(crate) broker: Arc<CredentialBroker>,
+    pub(crate) settings: ResilienceSettings,
+    pub(crate) circuits: Arc<CircuitStore>,
+    pub(crate) chance: Arc<dyn RandomSource>,
     pub(crate) listener: Option<Arc<dyn Listener>>,
     pub(crate) recording: Recording,
     pub(crate) concurrency: u32,
 }
 
-/// Calls that may wait for a permit, for each permit there is; one more is refused as busy.
+/// The number of calls that may wait for a permit, for each permit. Any further call is refused as busy.
 const WAITING_PER_PERMIT: usize = 64;
 
-/// Calls that may run or wait at once, where so many may run.
+/// Returns the number of calls that may run or wait at once, for this concurrency.
 pub(crate) fn waiting_calls(concurrency: u32) -> usize {
     (concurrency as usize).saturating_mul(WAITING_PER_PERMIT.saturating_add(1))
 }
 
-/// Calls that may sleep between two attempts, for each permit there is; one more is not attempted again.
+/// The number of calls that may wait between two attempts, for each permit. Any further call is not retried.
 const ASLEEP_PER_PERMIT: usize = 256;
 
-/// What is the same for all attempts of a call.
-pub(super) struct Course<'p> {
-    /// The place in the line of those that run or wait for their turn; none while the call sleeps.
+/// The state that all attempts of a call share.
+pub(super) struct CallState<'p> {
+    /// The queue slot of a call that runs or waits for a permit. None during the delay before a retry.
     line: Option<SemaphorePermit<'p>>,
     pub(super) audit_id: AuditId,
     pub(super) idempotency_key: Arc<str>,
-    /// When the call began to count, and when it ends; none before its first attempt was admitted.
+    /// The time of the call. None before its first attempt was admitted.
     pub(super) time: Option<CallTime>,
     part_of: Option<PartOf>,
-    /// The strictest rule for repeating any of the candidates, where there are several.
+    /// The strictest repeat rule of the candidates, if there are several.
     pub(super) strictest: RepeatRule,
 }
 
-impl<'p> Course<'p> {
-    /// Gives the place in the line back, for a wait that is not for a permit.
+impl<'p> CallState<'p> {
+    /// Gives the queue slot back, for a wait that is not for a permit.
     pub(super) fn leave_line(&mut self) {
         self.line = None;
     }
 
-    /// Takes a place in the line again.
-    pub(super) fn enter_line(&mut self, pipeline: &'p Pipeline) -> Result<(), HostError> {
+    /// Takes a queue slot again.
+    pub(super) fn enter_line(&mut self, pipeline: &'p CallPipeline) -> Result<(), HostError> {
         self.line = Some(pipeline.waiting.try_acquire().map_err(|_| super::admit::busy())?);
         Ok(())
     }
 }
 
-impl Pipeline {
+impl CallPipeline {
     pub(crate) fn new(parts: PipelineParts) -> Self {
         let permits = parts.concurrency as usize;
         Self {
@@ -117,19 +118,19 @@ impl Pipeline {
         }
     }
 
-    /// Where calls are recorded.
+    /// Returns the audit log that calls are recorded in.
     pub(crate) fn log(&self) -> &Arc<dyn AuditLog> {
         self.recording.log()
     }
 
-    /// The time, for the record.
+    /// Returns the current time for audit entries.
     pub(crate) fn now(&self) -> jiff::Timestamp {
         self.loader.clock.timestamp()
     }
 
-    /// One call: its value, its failure, or why it was not taken up, and beside it how it came to that.
-    /// Dropping the future cancels it.
-    pub(crate) async fn run<A: Answer>(&self, call: Call) -> (Result<A, Error>, Report) {
+    /// Runs one call. Returns its value, its failure or the error that it was refused with, and a report of its
+    /// attempts. Dropping the future cancels the call.
+    pub(crate) async fn run<A: ResultFormat>(&self, call: Call) -> (Result<A, Error>, Report) {
         let audit_id = call.audit_id.clone().unwrap_or_else(AuditId::mint);
         let route = call.route();
         let (connector, op) = (Arc::clone(&route.connector), Arc::clone(&route.op));
@@ -157,15 +158,15 @@ impl Pipeline {
             }
         };
         let of_request = |error| match error {
-            Error::Host(error) => Error::Host(error.of_request(&audit_id)),
+            Error::Host(error) => Error::Host(error.with_request_id(&audit_id)),
             failure @ Error::Failure(_) => failure,
         };
         let (outcome, report) = record.close(outcome.map_err(of_request)).await;
         (outcome.map_err(of_request), report)
     }
 
-    /// The call, unless its key says that it was made before.
-    async fn under_its_key<A: Answer>(
+    /// Runs the call, unless an earlier call has its key.
+    async fn under_its_key<A: ResultFormat>(
         &self,
         call: &Call,
         audit_id: &AuditId,
@@ -183,28 +184,28 @@ impl Pipeline {
         let mut patience = self.patience(call);
         loop {
             let standing = record.on_record().standing().await?;
-            // Who waits for another call stands in no line of those that could run.
+            // A call that waits for another call's outcome gives its queue slot back.
             let own = line.take().filter(|_| matches!(standing, Standing::Free));
             match self.under_key(call.if_running, standing, &mut patience).await? {
-                Turn::Recorded { of, idempotent, recorded } => {
+                KeyDecision::Recorded { of, idempotent, recorded } => {
                     record.replays(of, idempotent, recorded.partial);
                     return recorded.outcome;
                 }
-                Turn::LookAgain => {}
-                Turn::Own => {
+                KeyDecision::LookAgain => {}
+                KeyDecision::Own => {
                     let outcome = self.chain(call, audit_id, &key, own, record).await;
                     if record.taken().is_none() {
                         return outcome;
                     }
                 }
             }
-            // Another call with the key was first: what comes of that is seen at the next look.
+            // Another call took the key first. Its outcome shows at the next check.
             line = Some(self.waiting.try_acquire().map_err(busy)?);
         }
     }
 
-    /// The candidates, one after the other, until one has an outcome that stands.
-    async fn chain<'p, A: Answer>(
+    /// Tries the candidates one after the other, until one has a final outcome.
+    async fn chain<'p, A: ResultFormat>(
         &'p self,
         call: &Call,
         audit_id: &AuditId,
@@ -212,10 +213,10 @@ impl Pipeline {
         line: Option<SemaphorePermit<'p>>,
         record: &mut Record,
     ) -> Result<A, Error> {
-        let mut candidate = Candidate::first(call);
-        let mut alternates = Candidate::alternates(call)?.into_iter();
+        let mut candidate = CallCandidate::first(call);
+        let mut alternates = CallCandidate::alternates(call)?.into_iter();
         let strictest = self.vet(call, &candidate, alternates.as_slice(), audit_id).await?;
-        let mut course = Course {
+        let mut course = CallState {
             line,
             audit_id: audit_id.clone(),
             idempotency_key: Arc::clone(key),
@@ -223,7 +224,7 @@ impl Pipeline {
             part_of: call.part_of.clone(),
             strictest,
         };
-        let mut trail = Trail::default();
+        let mut trail = FallbackTrace::default();
         loop {
             let failure = match self.attempts(call, &candidate, &mut course, record).await {
                 Ok(value) => return Ok(value),
@@ -234,7 +235,7 @@ impl Pipeline {
             let in_time = course.time.is_none_or(|time| clock.now() < time.deadline);
             let may_go_on = in_time && helps(&failure, call.rotate_on_permanent);
             let next = alternates.next().filter(|_| may_go_on);
-            // What an alternate does would be done twice, where this one did it.
+            // If this candidate has had its effect, a fallback would repeat it.
             if next.is_some() && failure.unrepeatable().is_some() {
                 let retried = record.retried_of(candidate.index);
                 let stopped = Some(RetryStopped::NotDeclaredIdempotent);
@@ -245,9 +246,10 @@ impl Pipeline {
                 return Err(trail.ended(&candidate, failure, record).into());
             };
             let (from, to) = (candidate.connector.text(), next.connector.text());
-            record.step(Step::FallbackTriggered { from, to, failure: &failure });
+            record.step(EventKind::FallbackTriggered { from, to, failure: &failure });
             trail.failed(&candidate, failure, record);
-            // Whoever hears of the hop may cancel; what is raced with a cancellation might still be sent.
+            // A listener may cancel the call when it is notified of the fallback. Check here: a cancellation that
+            // races the next attempt might come after its request was sent.
             if call.cancellation.as_ref().is_some_and(Cancellation::is_cancelled) {
                 return Err(cancelled(record.attempts()).into());
             }
@@ -256,21 +258,21 @@ impl Pipeline {
         }
     }
 
-    /// The attempts of one candidate.
-    async fn attempts<'p, A: Answer>(
+    /// Makes the attempts of one candidate.
+    async fn attempts<'p, A: ResultFormat>(
         &'p self,
         call: &Call,
-        candidate: &Candidate<'_>,
-        course: &mut Course<'p>,
+        candidate: &CallCandidate<'_>,
+        course: &mut CallState<'p>,
         record: &mut Record,
     ) -> Result<A, Error> {
         let clock = &*self.loader.clock;
         let name = candidate.connector.name();
         let plan = self.settings.plan(name, call.retry.as_ref());
-        // Dropped at whatever ending, it lets go of what it holds.
+        // Its guard releases everything it holds when it is dropped, however the attempts end.
         let visiting =
             plan.breaker.as_ref().map(|policy| self.circuits.visit(name, policy, &course.audit_id));
-        let visit: Option<&Arc<Visit>> = visiting.as_deref();
+        let visit: Option<&Arc<BreakerScope>> = visiting.as_deref();
         let mut package: Option<Arc<str>> = None;
         let mut last: Option<Failure> = None;
         let mut idempotent = false;
@@ -307,7 +309,7 @@ impl Pipeline {
             };
             let failure = match (ended, last.take()) {
                 (Ok(failure), _) => failure,
-                // What stands is what came of the attempt before: this one was not taken up.
+                // This attempt was not admitted, so the previous attempt's failure is the outcome.
                 (Err(error), before) => {
                     settle(visit, clock, name.as_str(), record);
                     let Some(before) = before else { return Err(error) };
@@ -323,25 +325,31 @@ impl Pipeline {
             };
             let now = clock.now();
             let deadline = course.time.map_or(now, |time| time.deadline);
-            let moment = Moment::of(&failure, idempotent, attempts, candidate.index, now, deadline);
+            let moment = RetryContext::of(&failure, idempotent, attempts, candidate.index, now, deadline);
             let retried = attempts.saturating_sub(1);
             let next = match decide(&plan.profile, &moment, &*self.chance) {
-                // When the circuit lets one through is not when the policy would have tried again: the next call
-                // is told.
-                Next::Retry { .. } if forbidden(visit, clock) => {
-                    Next::Stop { stopped: Some(RetryStopped::CircuitOpen), retry_after: None }
+                // The circuit's probe time is not the retry time of the policy. So the call stops, and the next
+                // call gets the retry advice.
+                RetryDecision::Retry { .. } if forbidden(visit, clock) => {
+                    RetryDecision::Stop { stopped: Some(RetryStopped::CircuitOpen), retry_after: None }
                 }
                 next => next,
             };
             match next {
-                Next::Stop { stopped, retry_after } => {
+                RetryDecision::Stop { stopped, retry_after } => {
                     settle(visit, clock, name.as_str(), record);
                     return Err(failure.with_retries(retried, stopped, retry_after).into());
                 }
-                Next::Retry { delay, wait, of, planned } => {
+                RetryDecision::Retry { delay, wait, of, planned } => {
                     let profile = plan.profile.name();
-                    let step =
-                        Step::RetryScheduled { failure: &failure, retry: attempts, of, delay, wait, profile };
+                    let step = EventKind::RetryScheduled {
+                        failure: &failure,
+                        retry: attempts,
+                        of,
+                        delay,
+                        wait,
+                        profile,
+                    };
                     let jitter = delay.as_secs_f64() - planned.as_secs_f64();
                     let more = Map::from_iter([
                         ("candidate".to_owned(), candidate.index.into()),
@@ -361,13 +369,13 @@ impl Pipeline {
         }
     }
 
-    /// Sleeps, and holds up nobody by it: who sleeps stands in a line of its own, so that an upstream that asks for
-    /// patience does not fill the one of those that could run.
+    /// Waits before a retry. The call occupies a slot of a separate queue meanwhile, so that an upstream that
+    /// demands long delays does not fill the queue of the calls that could run.
     async fn sleep<'p>(
         &'p self,
         until: Instant,
-        visit: Option<&Arc<Visit>>,
-        course: &mut Course<'p>,
+        visit: Option<&Arc<BreakerScope>>,
+        course: &mut CallState<'p>,
     ) -> Result<(), RetryStopped> {
         let asleep = self.asleep.try_acquire().map_err(|_| RetryStopped::Busy)?;
         course.leave_line();
@@ -379,14 +387,14 @@ impl Pipeline {
         course.enter_line(self).map_err(|_| RetryStopped::Busy)
     }
 
-    /// One attempt, in a sandbox of its own.
-    async fn attempt<A: Answer>(
+    /// Makes one attempt, in a sandbox of its own.
+    async fn attempt<A: ResultFormat>(
         &self,
-        admitted: &Admitted<'_>,
-        candidate: &Candidate<'_>,
-        plan: &Plan,
-        visit: Option<&Arc<Visit>>,
-        course: &mut Course<'_>,
+        admitted: &AdmittedCall<'_>,
+        candidate: &CallCandidate<'_>,
+        plan: &RetryPlan,
+        visit: Option<&Arc<BreakerScope>>,
+        course: &mut CallState<'_>,
         record: &mut Record,
     ) -> Result<A, Error> {
         let clock = Arc::clone(&self.loader.clock);
@@ -438,7 +446,7 @@ impl Pipeline {
         if let Some(visit) = visit {
             tell_changes(visit, candidate.connector.name().as_str(), record);
         }
-        // With the tokens that were renewed in it.
+        // These include the tokens that were renewed during the attempt.
         if let Some(credentials) = credentials {
             record.redactor().knows(credentials.scanner());
         }
@@ -446,15 +454,16 @@ impl Pipeline {
         ended.outcome
     }
 
-    /// A guard for this rate limit, and where it says what waits it causes.
+    /// Returns a guard for this rate limit, and the receiver for the delays that it causes.
     fn rated(&self, limit: RateLimit) -> (RateGuard, mpsc::UnboundedReceiver<RateDelay>) {
         let (delays, told) = mpsc::unbounded_channel();
         (RateGuard { limits: Arc::clone(&self.rates), limit, delays }, told)
     }
 }
 
-/// Attempts of one call are all of the same package: what was said of the operation still holds.
+/// Returns the error for a package that was replaced. All attempts of a call use the same package, because the
+/// decision about repeating its operation was made for that one.
 fn replaced(connector: &str) -> HostError {
     HostError::new(HostErrorKind::Conflict, format!("{connector} was replaced while a call of it waited."))
-        .hint("Call it again.")
+        .with_hint("Call it again.")
 }

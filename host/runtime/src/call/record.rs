@@ -1,8 +1,7 @@
-//! What is known of a call while it runs: an event for each step, for the record, the log and whoever listens, and its
-//! report.
+//! Tracks a running call: its events for the audit log, the log and the listeners, and its report.
 //!
-//! The log's targets are `cofferdam::event` (each step) and `cofferdam::record` (the end). What they say has what the
-//! envelope must not have (operator notes), and neither arguments nor results.
+//! The log's targets are `cofferdam::event` (each step) and `cofferdam::record` (the end). They contain details
+//! that the envelope must not have (operator notes), but neither arguments nor results.
 
 mod repeats;
 
@@ -11,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use cofferdam_audit::{CallStatus, KeyEnd, Opened, Part, Standing, Verdict};
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
-use cofferdam_core::event::{Listener, Step};
-use cofferdam_core::failure::{AuditId, Prompt, RepeatRule};
+use cofferdam_core::event::{EventKind, Listener};
+use cofferdam_core::failure::{AuditId, RecoveryPrompt, RepeatRule};
 use cofferdam_core::privileged::MakeFailure as _;
-use cofferdam_sandbox::{Answer, Ended, Suppressed, UnkeyedWatch};
+use cofferdam_sandbox::{AttemptEnd, ResultFormat, SuppressedLines, UnkeyedWatch};
 use serde_json::{Map, Value, json};
 use tracing::{Instrument as _, Span};
 
@@ -22,13 +21,13 @@ use super::kept;
 use super::key_end;
 use super::on_record::{End, OnRecord, verdict};
 use super::operator_view;
-use super::redact::Redactor;
+use super::redact::FieldRedactor;
 use super::report::{AttemptOutcome, AttemptReport, Report};
 use super::spans;
 use super::tell::{self, Who, tell};
 use super::told::AdmittedFacts;
 
-/// What is known of a call while it runs; dropped without an outcome it records a cancellation.
+/// The state of a running call. If it is dropped without an outcome, it records a cancellation.
 pub(super) struct Record {
     connector: Arc<str>,
     op: Arc<str>,
@@ -37,23 +36,23 @@ pub(super) struct Record {
     signer: Option<Arc<str>>,
     listener: Option<Arc<dyn Listener>>,
     seq: u32,
-    /// Since when the call waits, and how long it means to.
+    /// The start of the current wait, and its planned length.
     wait: Option<(Instant, Duration)>,
     report: Option<Report>,
     /// The span of the whole call.
     span: Span,
-    /// Whether any request of any attempt may have left.
+    /// True if any request of any attempt may have left.
     sent: bool,
-    /// Whether the operation of the last attempt may be repeated, and what watches that attempt's requests for it.
+    /// The repeat rule of the last attempt's operation, and the watch over that attempt's unkeyed requests.
     repeat: (RepeatRule, Option<Arc<UnkeyedWatch>>),
-    /// Whether the last attempt's guest returned while a request was under way that may have changed something.
+    /// True if the last attempt's guest returned while a request was pending that may have changed something.
     left_unsafe: bool,
-    redactor: Redactor,
-    /// Where the call's key was claimed and another call has it: how it stands.
+    redactor: FieldRedactor,
+    /// The state of the call's key, if another call took it first.
     taken: Option<Standing>,
-    /// How the call ended, once that is written down.
+    /// The verdict, once the end is written.
     ended: Option<Verdict>,
-    /// What the last attempt took before it began, in microseconds.
+    /// The phases before the last attempt, each with its duration in microseconds.
     before: Vec<(&'static str, u64)>,
 }
 
@@ -67,7 +66,7 @@ impl Record {
     ) -> Self {
         let span = spans::call(&audit_id, &connector, &op);
         let (own, report) = ((Arc::clone(&connector), Arc::clone(&op)), Report::new(audit_id));
-        let redactor = Redactor::new(on_record.recording().settings().field_bytes);
+        let redactor = FieldRedactor::new(on_record.recording().settings().field_bytes);
         let mut record = Self {
             connector,
             op,
@@ -93,47 +92,51 @@ impl Record {
             more.extend(text.as_ref().map(|text| (name.to_owned(), (**text).into())));
         }
         more.extend(parent.map(|action| ("parent".to_owned(), action.as_str().into())));
-        record.step_with(Step::Received { connector: &own.0, op: &own.1 }, more);
+        record.step_with(EventKind::Received { connector: &own.0, op: &own.1 }, more);
         record
     }
 
-    /// The call's place in the record.
+    /// Returns the part of the call that is written to the audit log.
     pub(super) fn on_record(&mut self) -> &mut OnRecord {
         &mut self.on_record
     }
 
-    /// What takes secrets out of what is recorded.
-    pub(super) fn redactor(&mut self) -> &mut Redactor {
+    /// Returns the redactor for the call's audit entries.
+    pub(super) fn redactor(&mut self) -> &mut FieldRedactor {
         &mut self.redactor
     }
 
-    /// How the call's key stands, where it turned out to be another's as the first attempt was to begin.
+    /// Returns the state of the call's key, if another call took it just before the first attempt.
     pub(super) fn taken(&mut self) -> Option<Standing> {
         self.taken.take()
     }
 
-    /// The outcome will be the recorded one of that call.
+    /// Sets the recorded outcome of the call `of` as this call's outcome.
     pub(super) fn replays(&mut self, of: AuditId, idempotent: bool, partial: Option<u64>) {
         self.on_record.idempotent(idempotent);
         let more = Map::from_iter([("idempotent".to_owned(), idempotent.into())]);
-        self.step_with(Step::Replayed { of: &of }, more);
+        self.step_with(EventKind::Replayed { of: &of }, more);
         spans::replayed(&self.span, &of);
         if let Some(report) = &mut self.report {
             (report.replayed, report.partial) = (Some(of), partial);
         }
     }
 
-    /// What passed before the next attempt, and how long it took.
+    /// Adds a phase before the next attempt, with its duration.
     pub(super) fn took(&mut self, what: &'static str, since: Instant, now: Instant) {
         let micros = now.saturating_duration_since(since).as_micros();
         self.before.push((what, u64::try_from(micros).unwrap_or(u64::MAX)));
     }
 
-    /// A candidate was admitted.
+    /// Records that a candidate was admitted.
     ///
     /// # Errors
-    /// What is kept of the call cannot be sealed.
-    pub(super) fn admitted(&mut self, step: Step<'_>, facts: AdmittedFacts<'_>) -> Result<(), HostError> {
+    /// The request cannot be sealed.
+    pub(super) fn admitted(
+        &mut self,
+        step: EventKind<'_>,
+        facts: AdmittedFacts<'_>,
+    ) -> Result<(), HostError> {
         let AdmittedFacts { version, bindings, limits, key, key_given, request } = facts;
         let carried = self.redactor.text(key);
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -159,14 +162,14 @@ impl Record {
         Ok(())
     }
 
-    /// A payload as the record shows it.
+    /// Returns the fields that the audit log has of a payload.
     fn shown(&self, payload: &[u8]) -> Map<String, Value> {
         let mut shown = kept::measured(payload);
         shown.extend(self.redactor.payload(payload).map(|text| ("text".to_owned(), text.into())));
         shown
     }
 
-    /// The span of the whole call.
+    /// Returns the span of the whole call.
     pub(super) fn span(&self) -> Span {
         self.span.clone()
     }
@@ -182,26 +185,26 @@ impl Record {
         }
     }
 
-    /// The attempts that were begun.
+    /// Returns the number of attempts that were begun.
     pub(super) fn attempts(&self) -> usize {
         self.report.as_ref().map_or(0, |report| report.attempts.len())
     }
 
-    /// How many attempts of this candidate were begun, and whether any byte of theirs may have left.
+    /// Returns the number of attempts of this candidate, and whether any byte of their requests may have left.
     pub(super) fn attempts_of(&self, candidate: u32) -> (usize, bool) {
         let all = self.report.iter().flat_map(|report| &report.attempts);
         let own = all.filter(|attempt| attempt.candidate == candidate);
-        // Of an attempt without a failure's own word it is not known.
+        // For an attempt that ended without a failure it is unknown.
         own.fold((0, false), |(attempts, sent), attempt| match &attempt.outcome {
             Some(AttemptOutcome::Failure { request_sent, .. }) => (attempts + 1, sent || *request_sent),
             _ => (attempts + 1, true),
         })
     }
 
-    /// Puts on record that an attempt begins; it may, once this comes back.
+    /// Records that an attempt begins. The attempt may be made once this returns.
     ///
     /// # Errors
-    /// It could not be written: the attempt must not be made.
+    /// It could not be written, so the attempt must not be made.
     pub(super) async fn attempt_starts(
         &mut self,
         connector: &Arc<str>,
@@ -211,8 +214,9 @@ impl Record {
         (repeat, strictest): (RepeatRule, RepeatRule),
     ) -> Result<(), HostError> {
         let attempt = self.number().saturating_add(1);
-        let step = Step::AttemptStarted { connector, op, candidate, attempt };
-        // What an attempt sends that is cut short is not known: only what may be repeated whatever it sent is idempotent.
+        let step = EventKind::AttemptStarted { connector, op, candidate, attempt };
+        // The requests of an interrupted attempt are unknown. So only an operation that may always be repeated
+        // counts as idempotent.
         self.on_record.idempotent(repeat.max(strictest) == RepeatRule::Always);
         self.repeat = (repeat, None);
         self.write_down(step, Map::new());
@@ -251,7 +255,7 @@ impl Record {
         Ok(())
     }
 
-    pub(super) fn attempt_ended<A>(&mut self, connector: &str, ended: &Ended<A>) {
+    pub(super) fn attempt_ended<A>(&mut self, connector: &str, ended: &AttemptEnd<A>) {
         let failure = match &ended.outcome {
             Err(Error::Failure(failure)) => Some(failure),
             _ => None,
@@ -271,8 +275,8 @@ impl Record {
                 Err(Error::Host(error)) => AttemptOutcome::Refused { code: error.kind().code() },
             });
         }
-        for Suppressed { at, by, reason, cause } in &ended.suppressed {
-            self.step(Step::Suppressed { at: *at, by: *by, reason, cause });
+        for SuppressedLines { at, by, reason, cause } in &ended.suppressed {
+            self.step(EventKind::Suppressed { at: *at, by: *by, reason, cause });
         }
         if let Some(report) = &mut self.report {
             report.partial = ended.missing();
@@ -294,25 +298,31 @@ impl Record {
             _ => None,
         };
         let usage = &ended.usage;
-        self.step_with(Step::AttemptEnded { connector, attempt, failure, refused, usage }, more);
+        self.step_with(EventKind::AttemptEnded { connector, attempt, failure, refused, usage }, more);
     }
 
-    fn phases<A>(&mut self, ended: &Ended<A>) -> Map<String, Value> {
+    fn phases<A>(&mut self, ended: &AttemptEnd<A>) -> Map<String, Value> {
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let guest = ended.usage.wall_time.saturating_sub(ended.instantiated_after);
         let within = [("instantiate_us", micros(ended.instantiated_after)), ("guest_us", micros(guest))];
         self.before.drain(..).chain(within).map(|(name, us)| (name.to_owned(), us.into())).collect()
     }
 
-    /// The call waits after its last attempt, from now on and so long, unless it is cancelled. Whatever happens
-    /// meanwhile, what came before is on record.
-    pub(super) fn waits(&mut self, now: Instant, delay: Duration, step: Step<'_>, more: Map<String, Value>) {
+    /// Records that the call waits for this long after its last attempt, unless it is cancelled. The earlier events
+    /// are submitted first, so that they are recorded whatever happens during the wait.
+    pub(super) fn waits(
+        &mut self,
+        now: Instant,
+        delay: Duration,
+        step: EventKind<'_>,
+        more: Map<String, Value>,
+    ) {
         self.wait = Some((now, delay));
         self.step_with(step, more);
         self.on_record.soon();
     }
 
-    /// The wait is over, if there is one.
+    /// Records that the wait is over, if there is one.
     pub(super) fn waited(&mut self, now: Instant) {
         let Some((since, delay)) = self.wait.take() else { return };
         let waited = now.saturating_duration_since(since).min(delay);
@@ -321,36 +331,40 @@ impl Record {
         }
     }
 
-    /// One more step.
-    pub(super) fn step(&mut self, step: Step<'_>) {
+    /// Records one step.
+    pub(super) fn step(&mut self, step: EventKind<'_>) {
         self.step_with(step, Map::new());
     }
 
-    /// One more step, with what the record alone says of it.
-    pub(super) fn step_with(&mut self, step: Step<'_>, more: Map<String, Value>) {
+    /// Records one step, with further fields that only the audit log has.
+    pub(super) fn step_with(&mut self, step: EventKind<'_>, more: Map<String, Value>) {
         self.write_down(step, more);
         self.tell(step);
     }
 
-    fn write_down(&mut self, step: Step<'_>, more: Map<String, Value>) {
+    fn write_down(&mut self, step: EventKind<'_>, more: Map<String, Value>) {
         self.seq = self.seq.saturating_add(1);
-        let mut facts = step.facts();
-        if let Step::Suppressed { .. } = step {
+        let mut facts = step.payload();
+        if let EventKind::Suppressed { .. } = step {
             facts = self.redactor.fields(&facts);
         }
         facts.extend(more);
         self.on_record.event(self.seq, step.name(), facts);
     }
 
-    fn tell(&self, step: Step<'_>) {
+    fn tell(&self, step: EventKind<'_>) {
         if let Some(report) = &self.report {
             tell(&report.audit_id, self.seq, self.listener.as_deref(), step);
         }
     }
 
-    /// Writes the end, and gives the outcome back with the report beside it once that is durable.
-    pub(super) async fn close<A: Answer>(mut self, outcome: Result<A, Error>) -> (Result<A, Error>, Report) {
-        // An envelope speaks of the call: what the last attempt did not send, one before it may have.
+    /// Writes the end, and returns the outcome with the report once that is durable.
+    pub(super) async fn close<A: ResultFormat>(
+        mut self,
+        outcome: Result<A, Error>,
+    ) -> (Result<A, Error>, Report) {
+        // An envelope describes the whole call: an earlier attempt may have sent a request even if the last one did
+        // not.
         let outcome = outcome.map_err(|error| match error {
             Error::Failure(failure) if self.attempts() > 0 => failure.with_request_sent(self.sent).into(),
             error => error,
@@ -359,19 +373,19 @@ impl Record {
             self.report.as_ref().map_or((None, None), |report| (report.partial, report.replayed.clone()));
         let (mut more, mut sealed) = (Map::new(), None);
         match replayed {
-            // What it is stands at the call that it is of.
+            // The outcome is recorded with the call that it belongs to.
             Some(of) => {
                 more.insert("replayed".to_owned(), of.as_str().into());
             }
             None => {
                 let whole = kept::outcome(&outcome, partial);
                 let mut shown = self.shown(whole.payload());
-                // What a failure says is shown whole, below.
+                // The failure's text is recorded in full below.
                 if outcome.is_err() {
                     shown.remove("text");
                 }
                 more.insert("result".to_owned(), shown.into());
-                // What a call that was not admitted gets is told, seal or no seal.
+                // The caller of a call that was not admitted gets its error even if it cannot be sealed.
                 sealed = self.on_record.sealed(Part::Outcome, whole.text).ok().flatten();
             }
         }
@@ -395,7 +409,7 @@ impl Record {
         let end = End { attempts, verdict, key, outcome: sealed };
         let span = self.span.clone();
         let closed = match &outcome {
-            // Nothing was done: why not is told, whatever becomes of the record.
+            // Nothing was done, so the error is returned even if it cannot be recorded.
             Err(_) if attempts == 0 => {
                 let told = spans::recording(self.on_record.close_once(end)).instrument(span).await;
                 told.or(Ok(()))
@@ -403,7 +417,7 @@ impl Record {
             _ => spans::recording(self.on_record.close(end)).instrument(span).await,
         };
         spans::called(&self.span, attempts, &told, closed.as_ref().err());
-        // Whoever listens hears what the caller hears, and no sooner than it is on record.
+        // Listeners are notified of the caller's result, and only after it is durable.
         match &closed {
             Ok(()) => self.told(&told, outcome.as_ref().err()),
             Err(error) => {
@@ -416,7 +430,7 @@ impl Record {
         }
         let mut report = self.report.take().unwrap_or_else(|| Report::new(AuditId::mint()));
         report.secrets = self.redactor.known();
-        // What is not on record nobody is told.
+        // An outcome that is not recorded is not returned.
         (closed.map_err(Error::from).and(outcome), report)
     }
 
@@ -444,13 +458,13 @@ impl Record {
         u32::try_from(self.attempts()).unwrap_or(u32::MAX)
     }
 
-    /// Writes down how the call ended.
+    /// Writes the events of the end.
     fn write(
         &mut self,
         status: CallStatus,
         class: Option<&'static str>,
         code: Option<&str>,
-        prompt: Option<Prompt>,
+        prompt: Option<RecoveryPrompt>,
         key: KeyEnd,
         mut more: Map<String, Value>,
     ) -> Verdict {
@@ -461,16 +475,16 @@ impl Record {
         if self.on_record.claimed().is_some() {
             more.insert("key_end".to_owned(), key_end::fact(key));
         }
-        self.write_down(Step::Final { outcome: status.name(), class, code, prompt }, more);
+        self.write_down(EventKind::Final { outcome: status.name(), class, code, prompt }, more);
         let verdict = Verdict { class, code: code.map(Arc::from), ..verdict(status) };
         self.ended = Some(verdict.clone());
         verdict
     }
 
-    /// Tells how the call ended.
+    /// Notifies the log and the listener of the end.
     fn told(&self, verdict: &Verdict, error: Option<&Error>) {
         let (outcome, class, prompt) = (verdict.status.name(), verdict.class, error.and_then(Error::prompt));
-        self.tell(Step::Final { outcome, class, code: verdict.code.as_deref(), prompt });
+        self.tell(EventKind::Final { outcome, class, code: verdict.code.as_deref(), prompt });
         let Some(report) = &self.report else { return };
         let who = Who {
             connector: &self.connector,
@@ -486,7 +500,7 @@ impl Drop for Record {
     fn drop(&mut self) {
         if self.report.is_some() {
             let (attempts, key) = (self.number(), self.done().key_without_outcome());
-            // There is one end: where it was written down already, whoever waited for it is gone.
+            // There is only one end. If it is written already, its waiter was dropped.
             let verdict = match self.ended.take() {
                 Some(verdict) => verdict,
                 None => self.write(CallStatus::Cancelled, None, None, None, key, Map::new()),

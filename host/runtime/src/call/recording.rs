@@ -1,4 +1,4 @@
-//! How calls are recorded: where, under whose name, how much of them is kept and for how long, and the seal of what is.
+//! The recording of calls: the audit log, the actor, the retention of payloads, and their seal.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,26 +9,26 @@ use cofferdam_audit::{AuditError, AuditLog, Order, Part, Sealed, Sealer, written
 use cofferdam_core::failure::AuditId;
 use cofferdam_core::host_key;
 
-/// What all calls of a host have in common on record.
+/// The state for recording that all calls of a host share.
 pub(crate) struct Recording {
     log: Arc<dyn AuditLog>,
     settings: RecordSettings,
     key_file: PathBuf,
     sealer: OnceLock<Sealer>,
-    /// Whether the last write failed, after all its waits or as the next one that did not wait.
+    /// True if the last write failed, after all its retries or with its single try.
     unwritable: AtomicBool,
 }
 
-/// What the operator says of the record.
+/// The operator's settings for recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RecordSettings {
-    /// Who asks where a call does not say.
+    /// The actor of calls that name none.
     pub(crate) actor: Arc<str>,
-    /// Whether requests and outcomes are kept, sealed, to be done or given again.
+    /// True if requests and outcomes are kept, sealed, so that calls can be resumed and outcomes replayed.
     pub(crate) keeps: bool,
-    /// How long the outcome of a finished call stands for its key.
+    /// The time that the outcome of a finished call is kept for its key.
     pub(crate) key_ttl: Duration,
-    /// The most bytes of each text that can be read in the record; 0: no payloads.
+    /// The most bytes of each text that are readable in the audit log. 0: no payloads.
     pub(crate) field_bytes: usize,
 }
 
@@ -40,23 +40,22 @@ impl Default for RecordSettings {
 }
 
 impl Recording {
-    /// Records in `log`; what is kept is sealed with a key derived from the one in `key_file`.
+    /// Records in `log`. Payloads are sealed with a key that is derived from the one in `key_file`.
     pub(crate) fn new(log: Arc<dyn AuditLog>, key_file: PathBuf, settings: RecordSettings) -> Self {
         Self { log, settings, key_file, sealer: OnceLock::new(), unwritable: AtomicBool::new(false) }
     }
 
-    /// Where.
+    /// Returns the audit log.
     pub(crate) fn log(&self) -> &Arc<dyn AuditLog> {
         &self.log
     }
 
-    /// What the operator says of it.
+    /// Returns the operator's settings.
     pub(crate) fn settings(&self) -> &RecordSettings {
         &self.settings
     }
 
-    /// Whether the log could not be written when it was last tried: then a call that has done nothing yet does not
-    /// wait for it again.
+    /// True if the last write to the log failed. Then a call that has done nothing yet does not wait for retries.
     pub(super) fn is_unwritable(&self) -> bool {
         self.unwritable.load(Ordering::Relaxed)
     }
@@ -66,20 +65,20 @@ impl Recording {
         self.unwritable.store(unwritable, Ordering::Relaxed);
     }
 
-    /// Waits until all that was given to the record is written, or cannot be.
+    /// Waits until every submitted entry is written, or its write has failed.
     pub(crate) async fn flushed(&self) {
         let (reply, answer) = written();
         self.log.submit(Order::Flush { reply });
         if let Err(error) = answer.done().await {
-            // Its writer warned of that.
+            // The writer has logged a warning about it.
             tracing::debug!(target: "cofferdam::audit", %error, "the record was not written");
         }
     }
 
-    /// Makes the seal ready, if anything is to be kept.
+    /// Prepares the seal if payloads are kept.
     ///
     /// # Errors
-    /// The key file is not the owner's alone, or cannot be read or made: nothing is kept without a seal.
+    /// The key file is not private to its owner, or cannot be read or created. No payload is kept without a seal.
     pub(super) fn ready(&self) -> Result<(), AuditError> {
         match self.settings.keeps {
             true => self.sealer().map(drop),
@@ -87,7 +86,7 @@ impl Recording {
         }
     }
 
-    /// Seals a part of a call, if anything is to be kept.
+    /// Seals a part of a call if payloads are kept.
     pub(super) fn seal(
         &self,
         audit_id: &AuditId,
@@ -100,7 +99,7 @@ impl Recording {
         }
     }
 
-    /// What was sealed is opened with this.
+    /// Returns the key that opens sealed texts.
     ///
     /// # Errors
     /// As [`ready`](Self::ready).
@@ -108,7 +107,7 @@ impl Recording {
         if let Some(sealer) = self.sealer.get() {
             return Ok(sealer);
         }
-        let key = host_key::read_or_make(&self.key_file).map_err(AuditError::from_key)?;
+        let key = host_key::load_or_create(&self.key_file).map_err(AuditError::from_key)?;
         Ok(self.sealer.get_or_init(|| Sealer::new(&key)))
     }
 }

@@ -1,37 +1,37 @@
-//! What the record shows of texts: without secrets, and no longer than it may be.
+//! Redacts and shortens the texts that go to the audit log.
 
 use std::fmt;
 use std::sync::Arc;
 
-use cofferdam_core::secret::{Scanner, without_likely};
+use cofferdam_core::secret::{Scanner, redact_likely_secrets};
 use serde_json::{Map, Value};
 
-/// The secrets that a call could carry, to be looked for.
+/// The secrets that a call could carry, to be searched for.
 #[derive(Clone, Default)]
-pub(super) struct Known(Vec<Arc<Scanner>>);
+pub(super) struct ScannerSet(Vec<Arc<Scanner>>);
 
-impl fmt::Debug for Known {
+impl fmt::Debug for ScannerSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Known").finish_non_exhaustive()
     }
 }
 
-/// Takes secrets out of texts for the record: those that the call could carry are named by their bindings, and what
-/// looks like one is gone.
+/// Removes secrets from texts for the audit log. Secrets that the call could carry are replaced by their binding's
+/// name. Texts that look like a secret are removed.
 #[derive(Default)]
-pub(super) struct Redactor {
-    scanners: Known,
+pub(super) struct FieldRedactor {
+    scanners: ScannerSet,
     /// The longest text, in bytes.
     most: usize,
 }
 
-impl Redactor {
-    /// One that keeps up to `most` bytes of each text; with 0 none of payloads.
+impl FieldRedactor {
+    /// Creates a redactor that keeps up to `most` bytes of each text. With 0 it keeps no payloads.
     pub(super) fn new(most: usize) -> Self {
-        Self { scanners: Known::default(), most }
+        Self { scanners: ScannerSet::default(), most }
     }
 
-    /// Knows these secrets, too.
+    /// Adds these secrets.
     pub(super) fn knows(&mut self, scanner: Arc<Scanner>) {
         let known = self.scanners.0.iter().any(|other| Arc::ptr_eq(other, &scanner));
         if !known && !scanner.is_empty() {
@@ -39,28 +39,28 @@ impl Redactor {
         }
     }
 
-    /// All that it knows.
-    pub(super) fn known(&self) -> Known {
+    /// Returns all secrets that it knows.
+    pub(super) fn known(&self) -> ScannerSet {
         self.scanners.clone()
     }
 
-    /// Knows these, too.
-    pub(super) fn learns(&mut self, secrets: &Known) {
+    /// Adds these secrets, too.
+    pub(super) fn learns(&mut self, secrets: &ScannerSet) {
         secrets.0.iter().for_each(|scanner| self.knows(Arc::clone(scanner)));
     }
 
-    /// A payload as people read it; none where none is to be kept.
+    /// Returns a payload in readable form. None if payloads are not kept.
     pub(super) fn payload(&self, bytes: &[u8]) -> Option<String> {
         (self.most > 0).then(|| self.capped(bytes, self.most))
     }
 
-    /// A text.
+    /// Redacts a text.
     pub(super) fn text(&self, text: &str) -> String {
-        // What an operator needs of a failure is kept whatever is kept of payloads.
+        // An operator needs the text of a failure, so it is kept even if payloads are not.
         self.capped(text.as_bytes(), self.most.max(SHORTEST_CAP))
     }
 
-    /// A value, with every text in it.
+    /// Redacts a value with every text in it.
     pub(super) fn value(&self, value: &Value) -> Value {
         match value {
             Value::String(text) => self.text(text).into(),
@@ -70,7 +70,7 @@ impl Redactor {
         }
     }
 
-    /// An object's fields.
+    /// Redacts an object's fields.
     pub(super) fn fields(&self, fields: &Map<String, Value>) -> Map<String, Value> {
         fields.iter().map(|(name, value)| (name.clone(), self.value(value))).collect()
     }
@@ -85,7 +85,7 @@ impl Redactor {
                 std::str::from_utf8(whole).unwrap_or_default()
             }
         };
-        let mut clean = without_likely(kept, cut).into_owned();
+        let mut clean = redact_likely_secrets(kept, cut).into_owned();
         for scanner in &self.scanners.0 {
             let named = scanner.redact_as(&clean, cut, |binding| format!("<ref:{binding}>"));
             clean = named.into_owned();
@@ -97,7 +97,7 @@ impl Redactor {
     }
 }
 
-/// The least that is kept of what is said of a failure, in bytes.
+/// The smallest limit for a failure's text, in bytes.
 const SHORTEST_CAP: usize = 4_096;
 
 #[cfg(test)]
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn bound_secrets_are_named_and_long_texts_say_how_long_they_were() {
         let secret = Secret::new("s3cr3t-s3cr3t".to_owned());
-        let mut redactor = Redactor::new(40);
+        let mut redactor = FieldRedactor::new(40);
         redactor.knows(Arc::new(Scanner::for_bindings([("api_key/a/default", &secret)])));
         let text = "{\"key\":\"s3cr3t-s3cr3t\"}";
         assert_eq!(
@@ -124,6 +124,6 @@ mod tests {
         let at_the_end = format!("{}s3cr3t-s3cr3t", "x".repeat(33));
         let kept = redactor.payload(at_the_end.as_bytes()).unwrap_or_default();
         assert!(!kept.contains("s3cr3t"), "{kept}");
-        assert_eq!(Redactor::new(0).payload(b"{}"), None);
+        assert_eq!(FieldRedactor::new(0).payload(b"{}"), None);
     }
 }

@@ -1,44 +1,44 @@
-//! How a call came to its outcome: every attempt, what it used, who answered.
+//! The report of a call: every attempt, its usage, and the candidate that returned the value.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam_core::event::shown_wait;
-use cofferdam_core::failure::{AuditId, Cause, FailureClass, UnkeyedRequest};
+use cofferdam_core::failure::{AuditId, FailureCause, FailureClass, UnkeyedRequest};
 use cofferdam_core::limits::Usage;
 use cofferdam_sandbox::AbortedRequest;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::redact::Known;
+use super::redact::ScannerSet;
 
-/// The report of one call, beside its outcome.
+/// The report of one call, which is returned with its outcome.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct Report {
-    /// The call's record.
+    /// The call's audit id.
     pub audit_id: AuditId,
-    /// The key that every attempt carried, those of the n-th alternate with `~n` after it; none where the call was
+    /// The key that every attempt carried; attempts of the n-th fallback have `~n` after it. None if the call was
     /// not admitted.
     #[serde(serialize_with = "maybe_text")]
     pub idempotency_key: Option<Arc<str>>,
     /// Every attempt that was begun, in order.
     pub attempts: Vec<AttemptReport>,
-    /// How much of the value is missing: its items that failed, where it says so in a list `errors` that is not empty,
-    /// and the requests that its connector left under way when it returned. Such a value is partial; none where it is
-    /// whole.
+    /// The amount of the value that is missing: its failed items, if it lists them in a non-empty list `errors`,
+    /// and the requests that were still pending when the connector returned. Such a value is partial. None if it is
+    /// complete.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partial: Option<u64>,
-    /// The call whose recorded outcome this is: one before it, with the same idempotency key. Nothing was run.
+    /// The earlier call with the same idempotency key whose recorded outcome this is. Nothing was run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replayed: Option<AuditId>,
     /// See [`operator_view`](Report::operator_view). Not for callers.
     #[serde(skip)]
     pub(super) operator: Option<Map<String, Value>>,
-    /// What takes the secrets of the call out of what else is recorded with it.
+    /// The secrets of the call, for redacting other texts that are recorded with it.
     #[serde(skip)]
-    pub(super) secrets: Known,
+    pub(super) secrets: ScannerSet,
 }
 
 /// One attempt.
@@ -51,30 +51,30 @@ pub struct AttemptReport {
     /// The operation.
     #[serde(serialize_with = "text")]
     pub op: Arc<str>,
-    /// Which candidate of the chain it is, from 0.
+    /// The position of its candidate in the chain, from 0.
     pub candidate: u32,
     /// The retry policy's name.
     #[serde(serialize_with = "text")]
     pub profile: Arc<str>,
-    /// What came of it; none where it was cancelled.
+    /// Its outcome. None if it was cancelled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<AttemptOutcome>,
-    /// What it used; none where it was cancelled.
+    /// Its resource usage. None if it was cancelled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
-    /// Requests that had neither an answer nor an error when its connector returned. They were aborted then.
+    /// Requests that had neither a response nor an error when the connector returned. They were aborted then.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub aborted_on_return: Vec<AbortedRequest>,
-    /// How long the call waited after it, in milliseconds: until the next attempt, or until it was cancelled.
+    /// The time that the call waited after it, in milliseconds: until the next attempt, or until it was cancelled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waited_ms: Option<u64>,
-    /// The first request that it may have sent with a method that HTTP does not call idempotent, and without the call's
-    /// idempotency key.
+    /// The first request that it may have sent without the call's idempotency key and with a method that HTTP does
+    /// not define as idempotent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unkeyed: Option<UnkeyedRequest>,
 }
 
-/// What came of one attempt.
+/// The outcome of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -87,10 +87,10 @@ pub enum AttemptOutcome {
         class: FailureClass,
         /// Its code.
         code: String,
-        /// What the host observed.
+        /// The cause that the host observed.
         #[serde(serialize_with = "cause_name")]
-        cause: Cause,
-        /// Whether any byte of any request may have left.
+        cause: FailureCause,
+        /// True if any byte of any request may have left.
         request_sent: bool,
     },
     /// The host's own error.
@@ -108,12 +108,12 @@ fn maybe_text<S: serde::Serializer>(text: &Option<Arc<str>>, serializer: S) -> R
     text.as_deref().serialize(serializer)
 }
 
-fn cause_name<S: serde::Serializer>(cause: &Cause, serializer: S) -> Result<S::Ok, S::Error> {
+fn cause_name<S: serde::Serializer>(cause: &FailureCause, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(cause.name())
 }
 
 impl fmt::Display for AttemptReport {
-    /// One line for people: who was asked, what came of it, what it used, how long the call waited then.
+    /// Writes one line for people: the candidate, its outcome, its usage, and the wait after it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}: ", self.connector, self.op)?;
         match &self.outcome {
@@ -144,11 +144,11 @@ impl Report {
             partial: None,
             replayed: None,
             operator: None,
-            secrets: Known::default(),
+            secrets: ScannerSet::default(),
         }
     }
 
-    /// How often the call was attempted again, over all candidates.
+    /// Returns the number of retries, over all candidates.
     #[must_use]
     pub fn retried(&self) -> u32 {
         let again =
@@ -156,40 +156,42 @@ impl Report {
         u32::try_from(again.count()).unwrap_or(u32::MAX)
     }
 
-    /// The failure or the error as the record has it: with the chain of causes, what the guest wrote before it ended,
-    /// what the host noted; without secrets. For operators, and never for callers or agents; it is no part of the
-    /// report's serial form. None where there is a value.
+    /// Returns the failure or error as the audit log has it: with the chain of causes, the guest's last output and
+    /// the host's notes, but without secrets. It is for operators and never for callers or agents, and it is not
+    /// serialized with the report. None if there is a value.
     #[must_use]
     pub fn operator_view(&self) -> Option<&Map<String, Value>> {
         self.operator.as_ref()
     }
 
-    /// Whether any request of the call's own attempts may have left. Of an attempt that has no end that is not known.
+    /// True if any request of the call's own attempts may have left. This counts an attempt without an end, whose
+    /// requests are unknown.
     #[must_use]
     pub fn may_have_sent(&self) -> bool {
         let sent = |attempt: &AttemptReport| attempt.usage.is_none_or(|usage| usage.requests > 0);
         self.replayed.is_none() && self.attempts.iter().any(sent)
     }
 
-    /// Whether an attempt may have sent an unkeyed request, or nobody knows: the outcome is another call's.
+    /// True if an attempt may have sent an unkeyed request, or if that is unknown because the outcome is another
+    /// call's.
     #[must_use]
     pub fn may_have_sent_unkeyed(&self) -> bool {
         self.replayed.is_some() || self.attempts.iter().any(|attempt| attempt.unkeyed.is_some())
     }
 
-    /// The requests that the connector left under way when it returned what the call gives back.
+    /// Returns the requests that were still pending when the connector returned the value of this call.
     #[must_use]
     pub fn aborted_on_return(&self) -> &[AbortedRequest] {
         self.attempts.last().map_or(&[], |attempt| &attempt.aborted_on_return)
     }
 
-    /// What the last attempt used; none where none has ended.
+    /// Returns the resource usage of the last attempt. None if no attempt has ended.
     #[must_use]
     pub fn last_usage(&self) -> Option<Usage> {
         self.attempts.last().and_then(|attempt| attempt.usage)
     }
 
-    /// Who gave the value, where it was not who was asked first.
+    /// Returns the attempt that returned the value, if it was a fallback's.
     #[must_use]
     pub fn answered_instead(&self) -> Option<&AttemptReport> {
         self.attempts.last().filter(|last| last.candidate > 0 && last.outcome == Some(AttemptOutcome::Value))

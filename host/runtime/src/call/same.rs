@@ -1,4 +1,5 @@
-//! Whether two candidates of a call would ask the same of the same, however each of them was written down.
+//! Rejects fallbacks that repeat an earlier candidate: same connector, operation, identities and effective
+//! arguments.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -7,59 +8,59 @@ use std::collections::BTreeMap;
 use cofferdam_core::error::{HostError, HostErrorKind};
 use serde_json::{Map, Value};
 
-use super::chain::{Candidate, object};
-use super::request::{Args, Call};
+use super::chain::{CallCandidate, object};
+use super::request::{Call, CallArgs};
 
-/// A candidate, and the identity that it uses of each service.
-pub(super) struct Asked<'a, 'c> {
-    pub(super) candidate: &'a Candidate<'c>,
+/// A candidate, and the identity that it uses for each service.
+pub(super) struct ResolvedCandidate<'a, 'c> {
+    pub(super) candidate: &'a CallCandidate<'c>,
     pub(super) identities: BTreeMap<String, String>,
 }
 
-/// No candidate asks what one before it asked: it would under another key, and so do again what was done. The
-/// arguments are known to be no larger than a call's may be.
+/// Checks that no candidate repeats an earlier one. It would do so under another key, and so repeat the effect. The
+/// arguments are known to be within the size limit of a call.
 ///
 /// # Errors
 /// One does; the error names it.
-pub(super) fn none_twice(call: &Call, asked: &[Asked<'_, '_>]) -> Result<(), HostError> {
-    let given = Given { args: &call.args, object: OnceCell::new() };
+pub(super) fn none_twice(call: &Call, asked: &[ResolvedCandidate<'_, '_>]) -> Result<(), HostError> {
+    let given = LazyArgs { args: &call.args, object: OnceCell::new() };
     for (n, later) in asked.iter().enumerate() {
         if asked.iter().take(n).any(|before| before.asks_the_same(later, &given)) {
             let why = "it asks the same as a candidate before it";
             let hint = "Leave it out, or give it other arguments: to ask again is what retries are for.";
-            return Err(later.candidate.refuses(HostErrorKind::Validation, why).hint(hint));
+            return Err(later.candidate.refuses(HostErrorKind::Validation, why).with_hint(hint));
         }
     }
     Ok(())
 }
 
-/// The call's arguments, read once they are needed: text may be large as values.
-struct Given<'c> {
-    args: &'c Args,
+/// The call's arguments, parsed only when they are needed: text may be large as values.
+struct LazyArgs<'c> {
+    args: &'c CallArgs,
     object: OnceCell<Option<Cow<'c, Map<String, Value>>>>,
 }
 
-impl Given<'_> {
+impl LazyArgs<'_> {
     fn field(&self, name: &str) -> Option<&Value> {
         self.object.get_or_init(|| object(self.args)).as_ref()?.get(name)
     }
 }
 
-impl Asked<'_, '_> {
-    fn asks_the_same(&self, other: &Self, given: &Given<'_>) -> bool {
+impl ResolvedCandidate<'_, '_> {
+    fn asks_the_same(&self, other: &Self, given: &LazyArgs<'_>) -> bool {
         let (one, two) = (self.candidate, other.candidate);
-        // Whether a package is pinned changes whether it runs, and not who it is.
+        // A pin decides whether a package runs, but does not make it another connector.
         (one.connector.text(), one.op) == (two.connector.text(), two.op)
             && self.identities == other.identities
             && same_arguments(one.overrides(), two.overrides(), given)
     }
 }
 
-/// Whether both make the same of the arguments that were given. Nothing is copied: only what is replaced can differ.
+/// True if both have the same effective arguments. Nothing is copied: only the replaced fields can differ.
 fn same_arguments(
     one: Option<&Map<String, Value>>,
     two: Option<&Map<String, Value>>,
-    given: &Given<'_>,
+    given: &LazyArgs<'_>,
 ) -> bool {
     let value = |of: Option<&'_ Map<String, Value>>, name: &str, other: &Value| {
         same(of.and_then(|fields| fields.get(name)).or_else(|| given.field(name)), Some(other))
@@ -70,7 +71,7 @@ fn same_arguments(
     one == two || (agrees(two, one) && agrees(one, two))
 }
 
-/// Whether these are one value to an operation: a field that is missing is `null`, and 1 is 1.0.
+/// True if these are the same value to an operation: a missing field is `null`, and 1 is 1.0.
 fn same(one: Option<&Value>, two: Option<&Value>) -> bool {
     match (one.unwrap_or(&Value::Null), two.unwrap_or(&Value::Null)) {
         (Value::Object(one), Value::Object(two)) => {
@@ -92,7 +93,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
     use serde_json::json;
 
-    use super::super::chain::Alternate;
+    use super::super::chain::Fallback;
     use super::super::request::ConnectorRef;
     use super::*;
     use cofferdam_core::digest::Digest;
@@ -101,25 +102,26 @@ mod tests {
         ConnectorRef::parse("github://acme/llm@1.0.0").unwrap()
     }
 
-    /// Whether the first alternate asks what the call asks, all with these identities.
+    /// True if the first fallback repeats the call, both with these identities.
     fn twice_with(call: &Call, identities: [&[(&str, &str)]; 2]) -> bool {
-        let mut all = vec![Candidate::first(call)];
-        all.extend(Candidate::alternates(call).unwrap());
+        let mut all = vec![CallCandidate::first(call)];
+        all.extend(CallCandidate::alternates(call).unwrap());
         let owned = |of: &[(&str, &str)]| {
             of.iter().map(|(service, it)| ((*service).to_owned(), (*it).to_owned())).collect()
         };
         let asked = all.iter().zip(identities);
-        let asked: Vec<_> = asked.map(|(candidate, of)| Asked { candidate, identities: owned(of) }).collect();
+        let asked: Vec<_> =
+            asked.map(|(candidate, of)| ResolvedCandidate { candidate, identities: owned(of) }).collect();
         none_twice(call, &asked)
             .is_err_and(|error| error.message().contains("Alternate 1 of the call, `ask`"))
     }
 
-    fn twice(call: Call, instead: Alternate) -> bool {
+    fn twice(call: Call, instead: Fallback) -> bool {
         twice_with(&call.or_else(instead), [&[], &[]])
     }
 
-    fn with(args: &Value) -> Alternate {
-        Alternate::new(llm(), "ask").with_args(args.as_object().unwrap().clone())
+    fn with(args: &Value) -> Fallback {
+        Fallback::new(llm(), "ask").with_args(args.as_object().unwrap().clone())
     }
 
     #[test]
@@ -138,7 +140,7 @@ mod tests {
             (json!({"heat": null}), false),
             (json!({"more": {"a": [1]}}), false),
         ] {
-            // The text is not written as it would be from the value.
+            // The text differs from the serialized value.
             let text = r#" {"more": {"a": [1, {"b": 2}]}, "model": "l\u0061rge", "heat": 1} "#;
             for call in [Call::new(llm(), "ask", args.clone()), Call::from_text(llm(), "ask", text)] {
                 assert_eq!(twice(call, with(&fields)), same, "{fields}");
@@ -154,9 +156,11 @@ mod tests {
         let call = || Call::from_text(llm(), "ask", r#"{"model": "large", "seed": 1}"#);
         let three = |second: &Value| {
             let call = call().or_else(with(&json!({"model": "small"}))).or_else(with(second));
-            let all = Candidate::alternates(&call).unwrap();
-            let asked: Vec<_> =
-                all.iter().map(|candidate| Asked { candidate, identities: BTreeMap::new() }).collect();
+            let all = CallCandidate::alternates(&call).unwrap();
+            let asked: Vec<_> = all
+                .iter()
+                .map(|candidate| ResolvedCandidate { candidate, identities: BTreeMap::new() })
+                .collect();
             none_twice(&call, &asked).map_err(|error| error.message().to_owned())
         };
         assert!(three(&json!({"model": "small", "seed": 1})).unwrap_err().contains("Alternate 2"));
@@ -166,11 +170,11 @@ mod tests {
     #[test]
     fn a_pin_makes_no_other_connector_and_an_account_does() {
         let call = || Call::new(llm(), "ask", json!({}));
-        assert!(twice(call(), Alternate::new(llm().pinned(Digest::of(b"")), "ask")));
-        assert!(!twice(call(), Alternate::new(llm(), "tell")));
+        assert!(twice(call(), Fallback::new(llm().pinned(Digest::sha256(b"")), "ask")));
+        assert!(!twice(call(), Fallback::new(llm(), "tell")));
         let version = ConnectorRef::parse("github://acme/llm@1.0.1").unwrap();
-        assert!(!twice(call(), Alternate::new(version, "ask")));
-        let call = call().or_else(Alternate::new(llm(), "ask"));
+        assert!(!twice(call(), Fallback::new(version, "ask")));
+        let call = call().or_else(Fallback::new(llm(), "ask"));
         assert!(twice_with(&call, [&[("llm", "work")], &[("llm", "work")]]));
         assert!(!twice_with(&call, [&[("llm", "work")], &[("llm", "home")]]));
     }

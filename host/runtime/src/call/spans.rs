@@ -1,32 +1,32 @@
-//! Spans: one for each step of a call's pipeline, for whoever traces. They have what identifies the step, what came
-//! of it and what it used; no arguments, no results, no secrets, and nothing that a guest wrote.
+//! Tracing spans: one for each step of a call's pipeline. They contain the step's identity, its outcome and its
+//! resource usage; no arguments, results or secrets, and nothing that a guest wrote.
 //!
-//! Names and targets are constants. Where nobody traces, a span is a look at a flag: nothing is formatted and nothing
-//! allocated. They end with the future that they are put around, whether it is awaited or dropped.
+//! Names and targets are constants. If tracing is disabled, a span costs one check of a flag: nothing is formatted
+//! or allocated. A span ends with the future that it instruments, whether that is awaited or dropped.
 
 use cofferdam_audit::Verdict;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
-use cofferdam_core::failure::{AuditId, safe_line};
-use cofferdam_sandbox::Ended;
+use cofferdam_core::failure::{AuditId, sanitize_line};
+use cofferdam_sandbox::AttemptEnd;
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span, info_span};
 
-use super::chain::Candidate;
+use super::chain::CallCandidate;
 
 /// The target of every span, and of nothing else.
 pub const TARGET: &str = "cofferdam::span";
 
-/// The longest name of an operation in a span, in characters: before it is looked up, it may be anything.
+/// The longest name of an operation in a span, in characters. Before it is looked up, it may be any text.
 const NAME_CHARS: usize = 100;
 
-/// The whole call.
+/// Returns the span of the whole call.
 pub(super) fn call(audit_id: &AuditId, connector: &str, op: &str) -> Span {
     info_span!(
         target: TARGET,
         "call",
         audit_id = audit_id.as_str(),
         connector,
-        op = safe_line(op, NAME_CHARS),
+        op = sanitize_line(op, NAME_CHARS),
         replayed = Empty,
         attempts = Empty,
         outcome = Empty,
@@ -36,7 +36,7 @@ pub(super) fn call(audit_id: &AuditId, connector: &str, op: &str) -> Span {
     )
 }
 
-/// A whole action: around the spans of its calls.
+/// Returns the span of a whole action. The spans of its calls are within it.
 pub(super) fn action(audit_id: &AuditId, action: &str, steps: u32) -> Span {
     info_span!(
         target: TARGET,
@@ -53,8 +53,8 @@ pub(super) fn action(audit_id: &AuditId, action: &str, steps: u32) -> Span {
     )
 }
 
-/// The turn, the verified load and the checks before an attempt.
-pub(super) fn admit(candidate: &Candidate<'_>) -> Span {
+/// Returns the span of the admission: the permit, the verified load and the checks before an attempt.
+pub(super) fn admit(candidate: &CallCandidate<'_>) -> Span {
     info_span!(
         target: TARGET,
         "admit",
@@ -67,8 +67,8 @@ pub(super) fn admit(candidate: &Candidate<'_>) -> Span {
     )
 }
 
-/// One attempt, from the sandbox's making to its end.
-pub(super) fn attempt(candidate: &Candidate<'_>, op: &str, attempt: usize) -> Span {
+/// Returns the span of one attempt, from the creation of the sandbox to its end.
+pub(super) fn attempt(candidate: &CallCandidate<'_>, op: &str, attempt: usize) -> Span {
     info_span!(
         target: TARGET,
         "attempt",
@@ -88,7 +88,7 @@ pub(super) fn attempt(candidate: &Candidate<'_>, op: &str, attempt: usize) -> Sp
     )
 }
 
-/// The wait before the next attempt.
+/// Returns the span of the delay before the next attempt.
 pub(super) fn sleep(retry: u32, of: u32, delay_ms: u128) -> Span {
     info_span!(
         target: TARGET,
@@ -99,7 +99,7 @@ pub(super) fn sleep(retry: u32, of: u32, delay_ms: u128) -> Span {
     )
 }
 
-/// A write of the record that is waited for, as a span of its own.
+/// Instruments a write to the audit log that the call waits for with a span of its own.
 pub(super) async fn recording<T>(
     writing: impl Future<Output = Result<T, HostError>>,
 ) -> Result<T, HostError> {
@@ -120,12 +120,12 @@ pub(super) async fn recording<T>(
     written
 }
 
-/// The call has the outcome of this one.
+/// Records that the call has the outcome of the call `of`.
 pub(super) fn replayed(span: &Span, of: &AuditId) {
     span.record("replayed", of.as_str());
 }
 
-/// What came of the call: `value`, `failure`, `refused` or `cancelled`; or that the end could not be recorded.
+/// Records the call's outcome: `value`, `failure`, `refused` or `cancelled`; or that the end could not be recorded.
 pub(super) fn called(span: &Span, attempts: u32, verdict: &Verdict, unwritten: Option<&HostError>) {
     if span.is_disabled() {
         return;
@@ -144,7 +144,7 @@ fn ended(span: &Span, outcome: &'static str, class: Option<&str>, code: Option<&
     }
 }
 
-/// What came of a step that ends as this.
+/// Records the outcome of a step.
 fn ended_as<T>(span: &Span, outcome: &Result<T, Error>, good: &'static str) {
     if span.is_disabled() {
         return;
@@ -161,14 +161,14 @@ fn ended_as<T>(span: &Span, outcome: &Result<T, Error>, good: &'static str) {
     }
 }
 
-/// What came of an admission, which is over.
+/// Records the outcome of an admission, and ends its span.
 #[allow(clippy::needless_pass_by_value, reason = "a span ends when it is dropped")]
 pub(super) fn admitted<T>(span: Span, outcome: &Result<T, Error>) {
     ended_as(&span, outcome, "admitted");
 }
 
-/// What came of an attempt, and what it used.
-pub(super) fn attempted<A>(span: &Span, ended: &Ended<A>) {
+/// Records the outcome and the resource usage of an attempt.
+pub(super) fn attempted<A>(span: &Span, ended: &AttemptEnd<A>) {
     if span.is_disabled() {
         return;
     }

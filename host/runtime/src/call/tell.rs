@@ -1,26 +1,28 @@
-//! Who hears of a step as it happens, and of the end: the log and the listener, neither of which can fail the call.
+//! Reports steps as they happen, and the end, to the log and the listener. Neither can fail the call.
 
 use std::error::Error as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cofferdam_audit::Verdict;
 use cofferdam_core::error::Error;
-use cofferdam_core::event::{Event, Listener, Step, shown_wait};
-use cofferdam_core::failure::{AuditId, safe_line};
+use cofferdam_core::event::{Event, EventKind, Listener, shown_wait};
+use cofferdam_core::failure::{AuditId, sanitize_line};
 use tracing::Level;
 
 use super::report::Report;
 
-/// Tells the log and the listener; neither can fail the call.
-pub(super) fn tell(audit_id: &AuditId, seq: u32, listener: Option<&dyn Listener>, step: Step<'_>) {
+/// Reports a step to the log and the listener. Neither can fail the call.
+pub(super) fn tell(audit_id: &AuditId, seq: u32, listener: Option<&dyn Listener>, step: EventKind<'_>) {
     if tracing::enabled!(target: "cofferdam::event", Level::INFO) {
-        let facts = || serde_json::Value::Object(step.facts()).to_string();
+        let facts = || serde_json::Value::Object(step.payload()).to_string();
         match step {
-            Step::RetryScheduled { failure, retry, of, delay, .. } => {
+            EventKind::RetryScheduled { failure, retry, of, delay, .. } => {
                 let wait = shown_wait(delay);
                 tracing::info!(target: "cofferdam::event", audit_id = audit_id.as_str(), seq, step = step.name(), facts = facts(), "{failure} Retry {retry}/{of} in {wait}");
             }
-            Step::FallbackTriggered { .. } | Step::CircuitChanged { .. } | Step::Suppressed { .. } => {
+            EventKind::FallbackTriggered { .. }
+            | EventKind::CircuitChanged { .. }
+            | EventKind::Suppressed { .. } => {
                 tracing::info!(target: "cofferdam::event", audit_id = audit_id.as_str(), seq, step = step.name(), facts = facts(), "step");
             }
             _ if tracing::enabled!(target: "cofferdam::event", Level::DEBUG) => {
@@ -36,7 +38,7 @@ pub(super) fn tell(audit_id: &AuditId, seq: u32, listener: Option<&dyn Listener>
     }
 }
 
-/// Who was called, as far as that is known.
+/// The identity of the call, as far as it is known.
 pub(super) struct Who<'a> {
     pub(super) connector: &'a str,
     pub(super) op: &'a str,
@@ -44,7 +46,7 @@ pub(super) struct Who<'a> {
     pub(super) signer: Option<&'a str>,
 }
 
-/// Tells the log how the call ended, in one line.
+/// Logs the end of the call, in one line.
 pub(super) fn end(report: &Report, who: Who<'_>, verdict: &Verdict, error: Option<&Error>) {
     let failure = error.and_then(Error::failure);
     let notes = match error {
@@ -92,7 +94,7 @@ pub(super) fn end(report: &Report, who: Who<'_>, verdict: &Verdict, error: Optio
         stdio_bytes = usage.map(|usage| usage.stdio_bytes),
         stdio_bytes_dropped = usage.map(|usage| usage.stdio_bytes_dropped),
         // One call is one line, whatever a guest wrote.
-        notes = (!notes.is_empty()).then(|| safe_line(&notes.join("; "), usize::MAX)),
+        notes = (!notes.is_empty()).then(|| sanitize_line(&notes.join("; "), usize::MAX)),
         "call"
     );
 }

@@ -1,41 +1,41 @@
-//! What an attempt puts on record while it goes on: what was admitted, and the waits of its requests.
+//! Records the events of an attempt while it runs: its admission, and the delays of its requests.
 
 use std::pin::pin;
 use std::sync::Arc;
 
 use cofferdam_core::error::HostError;
-use cofferdam_core::event::Step;
+use cofferdam_core::event::EventKind;
 use cofferdam_core::limits::Limits;
-use cofferdam_egress::resilience::Plan;
+use cofferdam_egress::resilience::RetryPlan;
 use cofferdam_sandbox::RateDelay;
 use tokio::sync::mpsc;
 
-use super::admit::Admitted;
-use super::chain::Candidate;
+use super::admit::AdmittedCall;
+use super::chain::CallCandidate;
 use super::kept::{self, Whole};
-use super::pipeline::Course;
+use super::pipeline::CallState;
 use super::record::Record;
 use super::request::Call;
 
-/// What is on record of a candidate that was admitted, beside what its step says.
+/// The fields of an admitted candidate for the audit log, apart from those of its step.
 pub(super) struct AdmittedFacts<'a> {
     pub(super) version: &'a semver::Version,
     pub(super) bindings: Vec<&'a str>,
     pub(super) limits: &'a Limits,
-    /// The key that its attempts carry, and whether it is made of one that the caller gave.
+    /// The key that its attempts carry. `key_given` is true if it is derived from a caller's key.
     pub(super) key: &'a str,
     pub(super) key_given: bool,
-    /// The whole request; none for alternates, which are a part of it.
+    /// The whole request. None for fallbacks, which are a part of it.
     pub(super) request: Option<Whole>,
 }
 
-/// What was admitted, and with what.
+/// Records that a candidate was admitted, with its fields.
 pub(super) fn put_on_record(
     call: &Call,
-    candidate: &Candidate<'_>,
-    plan: &Plan,
-    admitted: &Admitted<'_>,
-    course: &Course<'_>,
+    candidate: &CallCandidate<'_>,
+    plan: &RetryPlan,
+    admitted: &AdmittedCall<'_>,
+    course: &CallState<'_>,
     record: &mut Record,
 ) -> Result<(), HostError> {
     let loaded = &admitted.loaded;
@@ -53,7 +53,7 @@ pub(super) fn put_on_record(
         key_given: call.idempotency_key.is_some(),
         request,
     };
-    let step = Step::Admitted {
+    let step = EventKind::Admitted {
         connector: candidate.connector.text(),
         hash: &loaded.hash,
         signer: loaded.signer.as_deref(),
@@ -64,7 +64,7 @@ pub(super) fn put_on_record(
     record.admitted(step, facts)
 }
 
-/// Runs an attempt to its end, and tells of the waits of its requests as they begin.
+/// Runs an attempt to its end, and reports the delays of its requests as they begin.
 pub(super) async fn telling<E>(
     attempt: impl Future<Output = E>,
     delays: Option<mpsc::UnboundedReceiver<RateDelay>>,
@@ -76,7 +76,7 @@ pub(super) async fn telling<E>(
         tokio::select! {
             biased;
             Some(RateDelay { host, delay }) = delays.recv() => {
-                record.step(Step::RateDelayed { host: &host, delay });
+                record.step(EventKind::RateDelayed { host: &host, delay });
             }
             ended = &mut attempt => return ended,
         }

@@ -1,11 +1,11 @@
-//! The checks between bytes and a package that may run: signature, name, imports, limits. Install and
-//! every load make the same ones, in the same order, from this one place.
+//! The checks between bytes and a package that may run: signature, name, imports, limits. An install and every load
+//! use these same checks in the same order.
 
 use cofferdam_core::clock::Clock;
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
-use cofferdam_core::failure::{Context, Failure, SignatureCode};
-use cofferdam_core::limits::{Ceilings, LimitError, LimitRequest, Limits, ProfileTimes};
+use cofferdam_core::failure::{Failure, FailureContext, SignatureCode};
+use cofferdam_core::limits::{LimitCeilings, LimitError, LimitRequest, Limits, ProfileTimes};
 use cofferdam_core::privileged::MakeFailure as _;
 use cofferdam_model::action::ActionScope;
 use cofferdam_model::manifest::{ConnectorName, Manifest};
@@ -14,15 +14,15 @@ use cofferdam_model::trust::{self, Keyring, TrustError, Verified};
 
 /// A package with the proof that it may run.
 #[derive(Debug)]
-pub(crate) struct Checked {
+pub(crate) struct CheckedPackage {
     pub(crate) package: Package,
     pub(crate) proof: Verified,
 }
 
-/// The signature holds, by a key that is trusted for this name. Without any signature only
-/// `allow_unsigned` lets a package pass; a signature that is there is always checked.
+/// Checks that the signature is valid and made by a key that is trusted for this name. A package without a
+/// signature passes only with `allow_unsigned`. An existing signature is always checked.
 pub(crate) fn check_signature(
-    context: &Context,
+    context: &FailureContext,
     package: &Package,
     signature: Option<&[u8]>,
     keyring: &Keyring,
@@ -44,10 +44,11 @@ pub(crate) fn check_signature(
     }
 }
 
-/// What the signature says of the bytes themselves, asked before any of them is parsed: where a key of the keyring
-/// made it, it is about these bytes, and that key may sign what it names. Where no key did, nothing is decided here.
+/// Checks the signature against the raw bytes, before any of them is parsed. If a key of the keyring made it, it
+/// must be for these bytes, and that key must be allowed to sign for the name. If no such key made it, nothing is
+/// decided here.
 pub(crate) fn check_bytes(
-    context: &Context,
+    context: &FailureContext,
     digest: &Digest,
     signature: Option<&[u8]>,
     keyring: &Keyring,
@@ -58,13 +59,13 @@ pub(crate) fn check_bytes(
     verdict.map_err(|(connector, error)| refused(context, &connector, &error))
 }
 
-fn refused(context: &Context, connector: &str, error: &TrustError) -> Failure {
+fn refused(context: &FailureContext, connector: &str, error: &TrustError) -> Failure {
     Failure::signature_failure(context, connector, error.code(), error.reason(), error.fix())
 }
 
-/// The package says that it is what was asked for.
+/// Checks that the package has the requested name and version.
 pub(crate) fn check_identity(
-    context: &Context,
+    context: &FailureContext,
     package: &Package,
     name: &ConnectorName,
     version: &semver::Version,
@@ -79,14 +80,14 @@ pub(crate) fn check_identity(
     Err(Failure::signature_failure(context, &connector, SignatureCode::IdentityMismatch, &reason, fix))
 }
 
-/// Every import is declared in the manifest and exists on this host.
-pub(crate) fn check_imports(context: &Context, package: &Package) -> Result<(), Failure> {
+/// Checks that every import is declared in the manifest and exists on this host.
+pub(crate) fn check_imports(context: &FailureContext, package: &Package) -> Result<(), Failure> {
     package.check_imports().map_err(|denial| Failure::capability_denied(context, &denial))
 }
 
-/// The action asks for no more than the connector has, and the operation is in what it asks for.
+/// Checks that the action requests no more than the connector has, and that it includes the operation.
 pub(super) fn check_scope(
-    context: &Context,
+    context: &FailureContext,
     package: &Package,
     scope: Option<&ActionScope>,
     operation: &str,
@@ -99,19 +100,20 @@ pub(super) fn check_scope(
     admitted.map_err(|denial| Failure::capability_denied(context, &denial))
 }
 
-/// What the manifest asks for lies within the host's ceilings; a limit that does not is named with its line.
-pub(crate) fn check_manifest_limits(ceilings: &Ceilings, manifest: &Manifest) -> Result<(), HostError> {
+/// Checks that the manifest's limits are within the host's ceilings. The error names a limit that is not, with its
+/// line.
+pub(crate) fn check_manifest_limits(ceilings: &LimitCeilings, manifest: &Manifest) -> Result<(), HostError> {
     let Err(error) = manifest.limits().within(ceilings) else { return Ok(()) };
     let (LimitError::Malformed { limit, .. } | LimitError::AboveCeiling { limit, .. }) = &error;
     let line = manifest.line_of(&["limits", limit]).unwrap_or_default();
     let message = format!("{MANIFEST_LABEL}:{line}: limits.{error}.");
     let hint = "Lower it there, then build, sign and install the connector again.";
-    Err(HostError::new(HostErrorKind::Validation, message).hint(hint))
+    Err(HostError::new(HostErrorKind::Validation, message).with_hint(hint))
 }
 
-/// What manifest, action and caller ask for lies within the host's ceilings.
+/// Checks that the limits of the manifest, the action and the caller are within the host's ceilings.
 pub(crate) fn check_limits(
-    ceilings: &Ceilings,
+    ceilings: &LimitCeilings,
     manifest: &LimitRequest,
     action: &LimitRequest,
     caller: &LimitRequest,
@@ -119,17 +121,22 @@ pub(crate) fn check_limits(
 ) -> Result<Limits, HostError> {
     Limits::resolve(ceilings, manifest, action, caller, profile).map_err(|refused| {
         HostError::new(HostErrorKind::Validation, format!("A limit is not acceptable: {refused}."))
-            .hint(refused.asked_by.fix())
+            .with_hint(refused.asked_by.fix())
     })
 }
 
-/// The package is not the one that was pinned.
-pub(crate) fn pin_mismatch(context: &Context, what: &str, expected: &Digest, got: &Digest) -> Error {
+/// Returns the error for a package that is not the pinned one.
+pub(crate) fn pin_mismatch(context: &FailureContext, what: &str, expected: &Digest, got: &Digest) -> Error {
     Failure::pin_mismatch(context, what, &format!("sha256:{expected}"), &format!("sha256:{got}")).into()
 }
 
-/// The bytes that were read are not those that the directory names.
-pub(crate) fn hash_mismatch(context: &Context, connector: &str, expected: &Digest, got: &Digest) -> Error {
+/// Returns the failure for bytes whose hash is not the one in the index.
+pub(crate) fn hash_mismatch(
+    context: &FailureContext,
+    connector: &str,
+    expected: &Digest,
+    got: &Digest,
+) -> Error {
     Failure::hash_mismatch(context, connector, &format!("sha256:{expected}"), &format!("sha256:{got}")).into()
 }
 

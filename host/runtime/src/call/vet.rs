@@ -1,29 +1,29 @@
-//! The check of a whole chain before any of it runs: what is wrong with an alternate is found by the call that names
-//! it, and not in the outage it was meant for.
+//! Checks a whole chain before any of it runs, so that a fault in a fallback is found by the first call that names
+//! it and not during the outage that the fallback is for.
 
 use std::sync::Arc;
 
 use cofferdam_core::error::{Error, HostError};
-use cofferdam_core::failure::{AuditId, Context, RepeatRule};
-use cofferdam_egress::credentials::Choice;
+use cofferdam_core::failure::{AuditId, FailureContext, RepeatRule};
+use cofferdam_egress::credentials::IdentityChoice;
 
-use super::chain::Candidate;
-use super::pipeline::Pipeline;
+use super::chain::CallCandidate;
+use super::pipeline::CallPipeline;
 use super::request::Call;
-use super::same::{Asked, none_twice};
+use super::same::{ResolvedCandidate, none_twice};
 
-impl Pipeline {
-    /// Loads the candidates of a chain, and asks of each what its attempts will be asked but for bindings: that it
-    /// is installed, trusted, within its action and its limits, that its arguments fit, that it may be repeated, and
-    /// that it does not ask what another asks already.
-    /// Loading compiles what was not compiled yet, once; it is also what makes the next candidate quick to answer.
+impl CallPipeline {
+    /// Loads the candidates of a chain, and makes the checks of an attempt except those for bindings: the candidate
+    /// is installed, trusted, within its action and its limits, its arguments fit, it may be repeated, and it does
+    /// not repeat an earlier candidate. Loading compiles what was not compiled yet, once. So the next candidate can
+    /// answer quickly.
     ///
-    /// Returns the strictest rule for repeating any of them.
+    /// Returns the strictest repeat rule of the candidates.
     pub(super) async fn vet<'c>(
         &self,
         call: &'c Call,
-        first: &Candidate<'c>,
-        alternates: &[Candidate<'c>],
+        first: &CallCandidate<'c>,
+        alternates: &[CallCandidate<'c>],
         audit_id: &AuditId,
     ) -> Result<RepeatRule, Error> {
         let mut strictest = RepeatRule::Always;
@@ -47,30 +47,32 @@ impl Pipeline {
     async fn vet_one<'a, 'c>(
         &self,
         call: &'c Call,
-        candidate: &'a Candidate<'c>,
+        candidate: &'a CallCandidate<'c>,
         audit_id: &AuditId,
-    ) -> Result<(Asked<'a, 'c>, RepeatRule), Error> {
+    ) -> Result<(ResolvedCandidate<'a, 'c>, RepeatRule), Error> {
         let connector = candidate.connector.text();
-        let context = Context::new(audit_id.clone()).with_connector(Arc::clone(connector), None);
+        let context = FailureContext::new(audit_id.clone()).with_connector(Arc::clone(connector), None);
         let loaded = self.loader.load(&context, candidate.connector, connector, call.allow_unsigned).await?;
         let plan = self.settings.plan(candidate.connector.name(), call.retry.as_ref());
-        // The arguments that are made here are gone before anything else is waited for: one candidate's at a time.
+        // The arguments that are built here are dropped before the next wait, so that only one candidate's are in
+        // memory.
         self.fitting(call, candidate, &plan, audit_id, &loaded)?;
         let manifest = loaded.checked.package.manifest();
-        let choice = Choice::of(&candidate.identities(call, manifest), candidate.scope.map(|scope| &**scope));
-        let asked = Asked { candidate, identities: choice.used(manifest.credentials()) };
+        let choice =
+            IdentityChoice::of(&candidate.identities(call, manifest), candidate.scope.map(|scope| &**scope));
+        let asked = ResolvedCandidate { candidate, identities: choice.used(manifest.credentials()) };
         Ok((asked, manifest.repeat_rule(candidate.op)))
     }
 }
 
-/// The error, with whose it is.
-pub(super) fn of_alternate(candidate: &Candidate<'_>, error: HostError) -> HostError {
+/// Adds the candidate to the error.
+pub(super) fn of_alternate(candidate: &CallCandidate<'_>, error: HostError) -> HostError {
     if error.details().contains_key("candidate") {
         return error;
     }
     let refused = candidate.refuses(error.kind(), error.message().trim_end_matches('.'));
-    match error.hint_text() {
-        Some(hint) => refused.hint(hint),
+    match error.hint() {
+        Some(hint) => refused.with_hint(hint),
         None => refused,
     }
 }

@@ -1,4 +1,4 @@
-//! A call as the record has it: where it stands, and what its events say of its attempts.
+//! Reads a call from the audit log: its row, and its attempts as its events show them.
 
 use cofferdam_audit::{
     AuditError, AuditLog, AuditReader, AuditTrouble, CallRow, CallStatus, Sealed, StoredEntry,
@@ -8,75 +8,75 @@ use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::{AuditId, RepeatRule};
 use serde::Deserialize;
 
-/// A call that is on record.
-pub(super) struct Found {
+/// A call from the audit log.
+pub(super) struct RecordedCall {
     pub(super) row: CallRow,
-    pub(super) attempts: Attempts,
+    pub(super) attempts: RecordedAttempts,
     /// The package that was to run.
     pub(super) hash: Option<Digest>,
-    /// Whether its manifest leaves open whether it may be repeated.
+    /// True if its manifest leaves open whether it may be repeated.
     pub(super) is_undeclared: bool,
-    /// Its arguments, as the record has them.
+    /// Its arguments, as the audit log has them.
     pub(super) arguments: Option<String>,
-    /// The call that does it again.
+    /// The call that resumed it.
     pub(super) resumed_by: Option<String>,
-    /// Whether whoever asked for it cancelled it as it was to do another again.
+    /// True if it was to resume another call and its caller cancelled it.
     pub(super) was_cancelled: bool,
-    /// Whether it has an end, and nobody knows what was done under its key, nor decided about that.
+    /// True if it has an end, its effect under its key is unknown, and no decision about that was made.
     pub(super) key_is_undecided: bool,
-    /// The call whose outcome it was given, for its key.
+    /// The call whose outcome it was given for its key.
     pub(super) replayed_of: Option<AuditId>,
     pub(super) request: Option<Sealed>,
     pub(super) outcome: Option<Sealed>,
 }
 
-/// What is known of a call's attempts.
+/// The facts about a call's attempts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Attempts {
+pub(super) struct RecordedAttempts {
     pub(super) begun: u32,
     pub(super) ended: u32,
-    /// Requests of those that ended.
+    /// The number of requests of the ended attempts.
     pub(super) requests: u64,
-    /// Of those that ended, how many may have sent an unkeyed request.
+    /// The number of ended attempts that may have sent an unkeyed request.
     pub(super) unkeyed: u32,
 }
 
-impl Attempts {
-    /// Whether a request may have left: of an attempt without an end that is not known.
+impl RecordedAttempts {
+    /// True if a request may have left. This counts an attempt without an end, whose requests are unknown.
     pub(super) fn may_have_sent(self) -> bool {
         self.requests > 0 || self.begun > self.ended
     }
 
-    /// Whether an unkeyed request may have left: of an attempt without an end that is not known.
+    /// True if an unkeyed request may have left. This counts an attempt without an end, whose requests are unknown.
     pub(super) fn may_have_sent_unkeyed(self) -> bool {
         self.unkeyed > 0 || self.begun > self.ended
     }
 }
 
-/// What is looked at of an entry. What is not there counts as nothing; the chain is what `audit verify` is for.
+/// The fields of an entry that are read. Missing ones have defaults: `audit verify` checks the chain.
 #[derive(Deserialize)]
-struct Body {
-    events: Vec<Event>,
+struct EntryBody {
+    events: Vec<EntryEvent>,
 }
 
 #[derive(Deserialize)]
-struct Event {
+struct EntryEvent {
     #[serde(rename = "type")]
     name: String,
-    payload: Payload,
+    payload: EventPayload,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Payload {
+struct EventPayload {
     hash: Option<String>,
     candidate: u32,
-    arguments: Arguments,
+    arguments: RecordedArguments,
     by: Option<String>,
-    /// A call, in one event; a number in others.
+    /// A call's id in one kind of event, a number in others.
     of: serde_json::Value,
     status: Option<String>,
-    usage: Usage,
+    usage: RecordedUsage,
     may_have_sent: bool,
     repeat: Option<String>,
     unkeyed: Option<serde_json::Value>,
@@ -84,21 +84,21 @@ struct Payload {
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Arguments {
+struct RecordedArguments {
     text: Option<String>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Usage {
+struct RecordedUsage {
     requests: u64,
 }
 
 /// Finds a call.
 ///
 /// # Errors
-/// `audit_not_found`: the record has none of this id; `audit_unavailable`: it cannot be read.
-pub(super) fn find(log: &dyn AuditLog, audit_id: &AuditId) -> Result<Found, HostError> {
+/// `audit_not_found`: the audit log has no call of this id; `audit_unavailable`: it cannot be read.
+pub(super) fn find(log: &dyn AuditLog, audit_id: &AuditId) -> Result<RecordedCall, HostError> {
     let mut reader = match log.reader() {
         Ok(reader) => reader,
         Err(error) if error.trouble() == AuditTrouble::Absent => return Err(not_found(audit_id)),
@@ -110,18 +110,18 @@ pub(super) fn find(log: &dyn AuditLog, audit_id: &AuditId) -> Result<Found, Host
     whole(&mut *reader, row).map_err(unreadable)
 }
 
-/// What the record has of the call in this row.
-pub(super) fn whole(reader: &mut dyn AuditReader, row: CallRow) -> Result<Found, AuditError> {
+/// Reads everything about the call of this row.
+pub(super) fn whole(reader: &mut dyn AuditReader, row: CallRow) -> Result<RecordedCall, AuditError> {
     let entries = reader.entries_of(&row.audit_id)?;
     let (request, outcome) = reader.sealed(&row.audit_id)?;
     let key_is_undecided = row.status != CallStatus::Running
         && row.status != CallStatus::Value
         && !reader.undecided_keys(Some(&row.audit_id))?.is_empty();
-    // Before its end, the last entry of a call has nothing that is an outcome.
+    // A call that has not ended has no outcome in its last entry.
     let outcome = outcome.filter(|_| has_outcome(row.status));
-    let mut found = Found {
+    let mut found = RecordedCall {
         row,
-        attempts: Attempts::default(),
+        attempts: RecordedAttempts::default(),
         hash: None,
         is_undeclared: false,
         arguments: None,
@@ -141,15 +141,15 @@ fn has_outcome(status: CallStatus) -> bool {
     !matches!(status, Running | Cancelled | Resumed | Skipped)
 }
 
-impl Found {
-    /// Whether it may be done again.
+impl RecordedCall {
+    /// True if it may be repeated.
     pub(super) fn may_be_repeated(&self) -> bool {
         self.row.idempotent || (self.is_undeclared && !self.attempts.may_have_sent_unkeyed())
     }
 
     fn reads(&mut self, entry: &StoredEntry) {
-        let Ok(body) = serde_json::from_str::<Body>(&entry.body) else { return };
-        for Event { name, payload } in body.events {
+        let Ok(body) = serde_json::from_str::<EntryBody>(&entry.body) else { return };
+        for EntryEvent { name, payload } in body.events {
             match name.as_str() {
                 "admitted" if payload.candidate == 0 => {
                     self.hash = payload.hash.as_deref().and_then(digest);
@@ -163,7 +163,7 @@ impl Found {
                     let unkeyed = payload.unkeyed.is_some().into();
                     self.attempts.unkeyed = self.attempts.unkeyed.saturating_add(unkeyed);
                 }
-                // The calls of an action are what it attempts.
+                // The calls of an action count as its attempts.
                 "step_started" => self.attempts.begun = self.attempts.begun.saturating_add(1),
                 "step_ended" => {
                     self.attempts.ended = self.attempts.ended.saturating_add(1);
@@ -179,19 +179,21 @@ impl Found {
     }
 }
 
-/// A digest with or without the name of what made it.
+/// Parses a digest, with or without the name of its hash function.
 fn digest(text: &str) -> Option<Digest> {
     Digest::parse(text).or_else(|| Digest::parse(&format!("sha256:{text}")))
 }
 
-/// The record has no such call.
+/// Returns the error for a call that the audit log does not have.
 pub(super) fn not_found(audit_id: &AuditId) -> HostError {
     HostError::new(HostErrorKind::AuditNotFound, format!("The record has no call {audit_id}."))
-        .hint("`cofferdam audit list` shows those it has; pruned ones are gone.")
+        .with_hint("`cofferdam audit list` shows those it has; pruned ones are gone.")
 }
 
-/// The record cannot be read.
+/// Returns the error for an audit log that cannot be read.
 pub(super) fn unreadable(error: AuditError) -> HostError {
     let message = format!("The record cannot be read: {}.", error.says());
-    HostError::new(HostErrorKind::AuditUnavailable, message).hint(error.trouble().fix()).because(error)
+    HostError::new(HostErrorKind::AuditUnavailable, message)
+        .with_hint(error.trouble().fix())
+        .with_source(error)
 }

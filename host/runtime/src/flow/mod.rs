@@ -1,5 +1,5 @@
-//! Many calls, in order: the steps of actions; those that a crash cut short, done again or left; and outcomes given
-//! again.
+//! Sequences of calls: the steps of actions, the recovery of calls that a crash interrupted, and the replay of
+//! outcomes.
 
 pub(crate) mod actions;
 mod found;
@@ -7,9 +7,10 @@ mod recover;
 mod replay;
 
 pub use actions::{
-    ActionReport, ActionValue, Again, DryCall, DryRun, DryStep, Foretold, ListedAction, Once, Readiness,
-    ReadyStep, ReadyTarget, Run, Runnable, ShelvedAction, StepReport, StepStatus,
+    ActionPreview, ActionReport, ActionValue, CheckedAction, CheckedStep, DryCall, DryRun, DryStep,
+    ListedAction, NonIdempotentReason, Readiness, ReadyTarget, RepeatAdvice, RunRequest, StepReport,
+    StepStatus, StoredAction,
 };
-pub use recover::{Incomplete, Skip};
+pub use recover::{IncompleteCall, SkipRequest};
 pub(crate) use recover::{incomplete, look, resume, skip};
 pub(crate) use replay::replay;

@@ -1,8 +1,8 @@
-//! Calls that a crash cut short: which there are, doing one again where that is as good as once, or leaving it.
+//! Recovery of calls that a crash interrupted: lists them, and resumes one if that is safe, or skips it.
 //!
-//! What such a call did is not known, and nothing here guesses. It is decided about exactly once: the commit that
-//! opens the call which does it again settles it, and so does the one in which somebody gives its key again; whoever
-//! comes second finds it decided, and runs nothing.
+//! The effect of such a call is unknown, and nothing here guesses. It is decided about exactly once: by the commit
+//! that opens the call which resumes it, or by the commit of a new call with its key. A later request finds it
+//! decided and runs nothing.
 
 use std::sync::Arc;
 
@@ -10,26 +10,26 @@ use cofferdam_audit::{AuditReader, AuditTrouble, CallStatus, Decision, Filter, O
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::event::is_action;
-use cofferdam_core::failure::{AuditId, safe_line};
-use cofferdam_sandbox::Answer;
+use cofferdam_core::failure::{AuditId, sanitize_line};
+use cofferdam_sandbox::ResultFormat;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::found::{Found, find, unreadable, whole};
-use crate::call::{Cancellation, ConnectorRef, Pipeline, Report};
+use super::found::{RecordedCall, find, unreadable, whole};
+use crate::call::{CallPipeline, Cancellation, ConnectorRef, Report};
 
-/// The longest reason that is kept, in characters.
+/// The longest reason that is stored, in characters.
 const REASON_CHARS: usize = 1000;
 
-/// A call that was cut short: it has no end, and its host is gone; or it was cancelled, and what it did under its key,
-/// or what the call did that it was to do again, is not known.
+/// An interrupted call. It has no end and its host is gone; or it was cancelled, and its own effect under its key,
+/// or the effect of the call that it was to resume, is unknown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Incomplete {
-    /// Its id.
+pub struct IncompleteCall {
+    /// Its audit id.
     pub audit_id: AuditId,
-    /// When it was received.
+    /// The time at which it was received.
     #[serde(serialize_with = "shown")]
     pub at: Timestamp,
     /// The connector, as `name@version`.
@@ -42,44 +42,44 @@ pub struct Incomplete {
     /// Its step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
-    /// Who asked.
+    /// The actor of the call.
     pub actor: String,
-    /// Whether its operation may be repeated, whatever it sent.
+    /// True if its operation may be repeated, whatever it sent.
     pub idempotent: bool,
-    /// How many attempts were begun.
+    /// The number of attempts that were begun.
     pub attempts: u32,
-    /// Whether a request may have left. Of an attempt that was cut short that is not known.
+    /// True if a request may have left. This counts an interrupted attempt, whose requests are unknown.
     pub may_have_sent: bool,
-    /// The idempotency key that its caller gave; none where nobody gave one, or it cannot be opened.
+    /// The idempotency key that its caller gave. None if the caller gave none, or if it cannot be opened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
-    /// Its arguments as the record has them: redacted, and cut where they are long. None where it has none.
+    /// Its arguments as the audit log has them: redacted, and cut if they are long. None if it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<String>,
-    /// Whether it can be done again: its operation may be repeated, what was asked for is kept, and its package is
-    /// there.
+    /// True if it can be resumed: its operation may be repeated, its request is stored, and its package is
+    /// installed.
     pub resumable: bool,
-    /// Why not: `cancelled` (it has an end), `not_idempotent`, `undeclared`, `not_kept`, `sealed_under_another_key` or
-    /// `not_installed`.
+    /// The reason that it cannot be resumed: `an_action`, `cancelled` (it has an end), `not_idempotent`,
+    /// `undeclared`, `not_kept`, `sealed_under_another_key` or `not_installed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_resumable: Option<&'static str>,
-    /// Whether it has an outcome that can be given again: it has not.
+    /// True if it has an outcome that can be replayed. This is always false.
     pub replayable: bool,
-    /// Why: `execution_incomplete`, or `cancelled`.
+    /// The reason for that: `execution_incomplete`, or `cancelled`.
     pub reason: &'static str,
-    /// What is to be done about an action: it is not resumed, but its steps are calls that may be.
+    /// The advice for an action: it is not resumed, but its steps are calls that may be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<&'static str>,
 }
 
-/// How a call that was cut short is left as it is.
+/// The decision to leave an interrupted call as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Skip {
-    /// Who decides.
+pub struct SkipRequest {
+    /// The actor of the decision.
     pub actor: Arc<str>,
-    /// Why nothing is to be done about it.
+    /// The reason for it.
     pub reason: String,
-    /// Whether its idempotency key may be used again. Where not, nobody ever runs under it.
+    /// True if its idempotency key may be used again. If not, no call ever runs under it.
     pub frees_key: bool,
 }
 
@@ -87,8 +87,8 @@ fn shown<S: serde::Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok, S
     serializer.collect_str(&format_args!("{at:.6}"))
 }
 
-impl Incomplete {
-    fn of(found: Found, pipeline: &Pipeline) -> Self {
+impl IncompleteCall {
+    fn of(found: RecordedCall, pipeline: &CallPipeline) -> Self {
         let request =
             found.request.as_ref().map(|request| pipeline.recorded_call(&found.row.audit_id, request));
         let is_action = is_action(&found.row.connector);
@@ -104,7 +104,7 @@ impl Incomplete {
             Some(Ok(_)) => None,
         };
         let key = request.and_then(Result::ok).and_then(|call| call.key_given().map(str::to_owned));
-        let Found { row, attempts, arguments, was_cancelled, .. } = found;
+        let RecordedCall { row, attempts, arguments, was_cancelled, .. } = found;
         Self {
             audit_id: row.audit_id,
             at: row.at,
@@ -121,7 +121,7 @@ impl Incomplete {
             resumable: not_resumable.is_none(),
             not_resumable,
             replayable: false,
-            // Cut off by a limit it has an end, and what it did is as unknown.
+            // A call that a limit cut off has an end, but its effect is just as unknown.
             reason: match row.status {
                 CallStatus::Failure => "execution_incomplete",
                 _ if row.incomplete && !was_cancelled => "execution_incomplete",
@@ -132,25 +132,25 @@ impl Incomplete {
     }
 }
 
-/// Whether the package is there that the call had, or one of its version where it did not come so far as to have one.
-fn is_installed(pipeline: &Pipeline, connector: &ConnectorRef, hash: Option<Digest>) -> bool {
+/// True if the call's package is installed. For a call that was not admitted yet: any package of its version.
+fn is_installed(pipeline: &CallPipeline, connector: &ConnectorRef, hash: Option<Digest>) -> bool {
     match pipeline.loader.registry.find(connector.name(), connector.version()) {
         Ok(there) => {
             there.is_some_and(|there| hash.or(connector.hash().copied()).is_none_or(|hash| hash == there))
         }
-        // It may be: the call itself says what is wrong.
+        // It may be installed. The call itself reports the error.
         Err(_) => true,
     }
 }
 
-/// Every call that was cut short and nobody decided about, the oldest first. Blocks.
+/// Lists every interrupted call that is not decided about, the oldest first. Blocks.
 ///
 /// # Errors
-/// `audit_unavailable`: the record cannot be read.
-pub(crate) fn incomplete(pipeline: &Pipeline) -> Result<Vec<Incomplete>, HostError> {
+/// `audit_unavailable`: the audit log cannot be read.
+pub(crate) fn incomplete(pipeline: &CallPipeline) -> Result<Vec<IncompleteCall>, HostError> {
     let mut reader = match pipeline.log().reader() {
         Ok(reader) => reader,
-        // Nothing was ever called.
+        // No call was ever made.
         Err(error) if error.trouble() == AuditTrouble::Absent => return Ok(Vec::new()),
         Err(error) => return Err(unreadable(error)),
     };
@@ -160,23 +160,23 @@ pub(crate) fn incomplete(pipeline: &Pipeline) -> Result<Vec<Incomplete>, HostErr
         for audit_id in reader.undecided_keys(None)? {
             rows.extend(reader.call(&audit_id)?);
         }
-        // Ids are in the order of time.
+        // Ids sort by time.
         rows.sort_by(|a, b| a.audit_id.as_str().cmp(b.audit_id.as_str()));
-        let of = |found| Incomplete::of(found, pipeline);
+        let of = |found| IncompleteCall::of(found, pipeline);
         rows.into_iter().map(|row| whole(reader, row).map(of)).collect::<Result<_, _>>()
     };
     read(&mut *reader).map_err(unreadable)
 }
 
-/// A call that was cut short and nobody decided about. Blocks.
+/// Returns an interrupted call that is not decided about. Blocks.
 ///
 /// # Errors
 /// `audit_not_found`, `in_progress`, or `conflict`: it has an end, or it is decided.
-pub(crate) fn look(pipeline: &Pipeline, audit_id: &AuditId) -> Result<Incomplete, HostError> {
-    undecided(find(&**pipeline.log(), audit_id)?).map(|found| Incomplete::of(found, pipeline))
+pub(crate) fn look(pipeline: &CallPipeline, audit_id: &AuditId) -> Result<IncompleteCall, HostError> {
+    undecided(find(&**pipeline.log(), audit_id)?).map(|found| IncompleteCall::of(found, pipeline))
 }
 
-fn undecided(found: Found) -> Result<Found, HostError> {
+fn undecided(found: RecordedCall) -> Result<RecordedCall, HostError> {
     let id = &found.row.audit_id;
     match found.row.status {
         CallStatus::Running if found.row.incomplete => Ok(found),
@@ -184,32 +184,32 @@ fn undecided(found: Found) -> Result<Found, HostError> {
         CallStatus::Running => {
             let message = format!("The call {id} is still running.");
             let hint = "Wait for its end; a host that is gone leaves it incomplete.";
-            Err(HostError::new(HostErrorKind::InProgress, message).hint(hint))
+            Err(HostError::new(HostErrorKind::InProgress, message).with_hint(hint))
         }
         _ => Err(decided(&found)),
     }
 }
 
-fn decided(found: &Found) -> HostError {
+fn decided(found: &RecordedCall) -> HostError {
     let id = &found.row.audit_id;
     let what = match (found.row.status, &found.resumed_by) {
-        (CallStatus::Resumed, Some(by)) => format!("it was done again, as {}", safe_line(by, 60)),
+        (CallStatus::Resumed, Some(by)) => format!("it was done again, as {}", sanitize_line(by, 60)),
         (CallStatus::Resumed, None) => "it was done again".to_owned(),
         (CallStatus::Skipped, _) => "it was skipped".to_owned(),
         (status, _) => format!("it has an end: {}", status.name()),
     };
     let message = format!("There is nothing to decide about the call {id}: {what}.");
     HostError::new(HostErrorKind::Conflict, message)
-        .hint(format!("`cofferdam audit show {id}` has all of it."))
+        .with_hint(format!("`cofferdam audit show {id}` has all of it."))
 }
 
-/// Does a call again that was cut short, under the key that it had, with the package that it had.
+/// Resumes an interrupted call, under its key and with its package.
 ///
 /// # Errors
-/// Beside what any call may end with: as [`look`]; `outcome_unknown` where its operation must not be repeated;
-/// `not_replayable` where what was asked for is not kept.
-pub(crate) async fn resume<A: Answer>(
-    pipeline: &Pipeline,
+/// In addition to the errors of any call: as [`look`]; `outcome_unknown` if its operation must not be repeated;
+/// `not_replayable` if its request is not stored.
+pub(crate) async fn resume<A: ResultFormat>(
+    pipeline: &CallPipeline,
     audit_id: &AuditId,
     actor: &Arc<str>,
     cancellation: Option<&Cancellation>,
@@ -229,7 +229,7 @@ pub(crate) async fn resume<A: Answer>(
             let message = format!("The call {id} cannot be done again: what was asked for is not kept.");
             let hint = format!("Call anew, and then: cofferdam recover skip {id} --reason TEXT");
             return Err(HostError::new(HostErrorKind::NotReplayable, message)
-                .hint(hint)
+                .with_hint(hint)
                 .detail("reason", "not_kept"));
         };
         let call = pipeline.recorded_call(id, request)?;
@@ -251,7 +251,7 @@ pub(crate) async fn resume<A: Answer>(
     }
 }
 
-/// What is to be done about an action that was cut short; one may be repeated if it was given a key.
+/// Returns the advice for an interrupted action. It may be repeated if it was given a key.
 fn action_hint(keyed: bool) -> &'static str {
     match keyed {
         true => {
@@ -264,29 +264,29 @@ fn action_hint(keyed: bool) -> &'static str {
     }
 }
 
-/// An action is run again as a whole, or not at all.
-fn action_not_resumed(found: &Found) -> HostError {
+/// Returns the error for resuming an action, which can only be run again as a whole.
+fn action_not_resumed(found: &RecordedCall) -> HostError {
     let id = &found.row.audit_id;
     let message = format!("{id} is an action, and an action is not resumed.");
     HostError::new(HostErrorKind::NotReplayable, message)
-        .hint(action_hint(found.row.idempotent))
+        .with_hint(action_hint(found.row.idempotent))
         .detail("reason", "an_action")
         .detail("call", id.as_str())
 }
 
-/// What was to be done again and was cancelled is to be decided about still.
+/// Adds the hint that a cancelled resumption leaves the call undecided.
 fn still_undecided(error: Error) -> Error {
     match error {
         Error::Host(error) if error.kind() == HostErrorKind::Cancelled => {
-            error.hint("`cofferdam recover list` has what is to be decided about still.").into()
+            error.with_hint("`cofferdam recover list` has what is to be decided about still.").into()
         }
         error => error,
     }
 }
 
-/// What was begun may have had its effect, and a second one is not to be had by a command.
-fn not_repeatable(found: &Found) -> HostError {
-    let (id, op) = (&found.row.audit_id, safe_line(&found.row.op, 100));
+/// Returns the error for a call that was begun and may have had its effect. No command repeats such an effect.
+fn not_repeatable(found: &RecordedCall) -> HostError {
+    let (id, op) = (&found.row.audit_id, sanitize_line(&found.row.op, 100));
     let why = match found.is_undeclared {
         true => "is not declared idempotent by its connector's manifest",
         false => "must not be repeated",
@@ -294,7 +294,7 @@ fn not_repeatable(found: &Found) -> HostError {
     let message =
         format!("The call {id} is not done again: `{op}` {why}, and whether it had its effect is not known.");
     HostError::new(HostErrorKind::OutcomeUnknown, message)
-        .hint(format!(
+        .with_hint(format!(
             "Look at the service. Where the effect is there, or nobody wants it any more: cofferdam recover skip \
              {id} --reason TEXT. Where it is missing: call anew, and skip this one."
         ))
@@ -302,25 +302,29 @@ fn not_repeatable(found: &Found) -> HostError {
         .detail("may_have_sent", found.attempts.may_have_sent())
 }
 
-/// Leaves a call as it is that was cut short, and puts on record who says so and why.
+/// Leaves an interrupted call as it is, and records the actor and the reason.
 ///
 /// # Errors
 /// `validation`: there is no reason; else as [`look`]; `audit_unavailable`: it could not be written.
-pub(crate) async fn skip(pipeline: &Pipeline, audit_id: &AuditId, skip: Skip) -> Result<(), HostError> {
+pub(crate) async fn skip(
+    pipeline: &CallPipeline,
+    audit_id: &AuditId,
+    skip: SkipRequest,
+) -> Result<(), HostError> {
     if skip.reason.trim().is_empty() {
         let message = "There is no reason why the call is skipped.";
         let hint = "Say what you found at the service: it is what is known of this call from now on.";
-        return Err(HostError::new(HostErrorKind::Validation, message).hint(hint));
+        return Err(HostError::new(HostErrorKind::Validation, message).with_hint(hint));
     }
     let (log, id) = (Arc::clone(pipeline.log()), audit_id.clone());
     let frees_key = skip.frees_key;
     let found = tokio::task::spawn_blocking(move || {
         let found = find(&*log, &id)?;
-        // A key that was to stay taken may be freed later; the record knows whether there is one.
+        // A key that stayed taken may be released later. The audit log decides whether there is one.
         if frees_key && found.row.status != CallStatus::Running { Ok(found) } else { undecided(found) }
     });
     let found = found.await.map_err(gone)??;
-    let facts = [("actor", &*skip.actor), ("reason", &*safe_line(&skip.reason, REASON_CHARS))];
+    let facts = [("actor", &*skip.actor), ("reason", &*sanitize_line(&skip.reason, REASON_CHARS))];
     let mut facts = Map::from_iter(facts.map(|(name, fact)| (name.to_owned(), Value::from(fact))));
     facts.insert("frees_key".into(), skip.frees_key.into());
     let decision =
@@ -332,7 +336,7 @@ pub(crate) async fn skip(pipeline: &Pipeline, audit_id: &AuditId, skip: Skip) ->
         Ok(false) if !found.key_is_undecided && found.row.status != CallStatus::Running => {
             Err(decided(&found))
         }
-        // Somebody was first, since it was looked at.
+        // Another decision was made since the call was read.
         Ok(false) => Err(HostError::new(
             HostErrorKind::Conflict,
             format!("The call {} was decided about meanwhile.", found.row.audit_id),
@@ -340,12 +344,12 @@ pub(crate) async fn skip(pipeline: &Pipeline, audit_id: &AuditId, skip: Skip) ->
         Err(error) => {
             let message = format!("It could not be recorded: {}.", error.says());
             Err(HostError::new(HostErrorKind::AuditUnavailable, message)
-                .hint(error.trouble().fix())
-                .because(error))
+                .with_hint(error.trouble().fix())
+                .with_source(error))
         }
     }
 }
 
 pub(super) fn gone(error: tokio::task::JoinError) -> HostError {
-    HostError::new(HostErrorKind::Internal, "The record could not be read.").because(error)
+    HostError::new(HostErrorKind::Internal, "The record could not be read.").with_source(error)
 }

@@ -1,4 +1,4 @@
-//! The actions of a host: the public API of the shelf, and of the check before an action runs.
+//! The actions of a host: the public API of the action store, and of the check before an action runs.
 
 use std::sync::Arc;
 
@@ -7,20 +7,21 @@ use cofferdam_core::error::HostError;
 use cofferdam_model::action::Action;
 
 use super::Host;
-use crate::flow::actions::{self, ListedAction, Runnable, ShelvedAction};
+use crate::flow::actions::{self, CheckedAction, ListedAction, StoredAction};
 
 impl Host {
-    /// The actions that are kept in the home directory, by name; of a file that cannot be read, why. It reads files:
-    /// not for an executor's threads. Nothing is checked against connectors.
+    /// Returns the actions in the home directory, by name, with the error for a file that cannot be read. It reads
+    /// files: not for an executor's threads. Nothing is checked against connectors.
     ///
     /// # Errors
     /// The directory cannot be read, or others could have written it.
-    pub fn actions(&self) -> Result<Vec<ShelvedAction>, HostError> {
+    pub fn actions(&self) -> Result<Vec<StoredAction>, HostError> {
         self.shelf.list()
     }
 
-    /// The actions that are kept in the home directory, by name, each held against what is installed. Connectors are
-    /// verified, each once, and neither compiled nor run. It reads files: not for an executor's threads.
+    /// Returns the actions in the home directory, by name, each checked against the installed connectors.
+    /// Connectors are verified, each once, and neither compiled nor run. It reads files: not for an executor's
+    /// threads.
     ///
     /// # Errors
     /// As [`actions`](Self::actions).
@@ -28,44 +29,49 @@ impl Host {
         actions::list(&self.pipeline, &self.shelf)
     }
 
-    /// The action of this name, read from its file, which it blocks for.
+    /// Returns the action of this name, read from its file. It blocks.
     ///
     /// # Errors
-    /// `action_not_found`; `validation`: what is wrong with its file, each problem with its line.
+    /// `action_not_found`; `validation`: the problems of its file, each with its line.
     pub fn action(&self, name: &str) -> Result<Arc<Action>, HostError> {
         self.shelf.read(name).map(Arc::new)
     }
 
-    /// The bytes of an action's file, also of one that cannot be read as an action.
+    /// Returns the bytes of an action's file, also of one that cannot be parsed.
     ///
     /// # Errors
-    /// `action_not_found`; it is no file of this user's alone.
+    /// `action_not_found`; the file is not private to this user.
     pub fn action_file(&self, name: &str) -> Result<Vec<u8>, HostError> {
         self.shelf.bytes(name)
     }
 
-    /// Holds an action against what is installed: every connector is verified, and compiled if no code is kept of it,
-    /// every operation found, every input's type compared. Nothing of a connector runs.
+    /// Checks an action against the installed connectors: every connector is verified, and compiled if its code is
+    /// not cached, every operation found, every input's type compared. No code of a connector runs.
     ///
     /// # Errors
-    /// `validation`: everything that is wrong with it here, each problem with its line; the host's own trouble.
-    pub async fn check_action(&self, action: Arc<Action>) -> Result<Runnable, HostError> {
+    /// `validation`: everything that is wrong with it here, each problem with its line; or the host's own error.
+    pub async fn check_action(&self, action: Arc<Action>) -> Result<CheckedAction, HostError> {
         actions::check(&self.pipeline, action).await
     }
 
-    /// Checks the action in `bytes`, called `label` in problems, and keeps it under its own name.
+    /// Checks the action in `bytes`, called `label` in problems, and stores it under its own name.
     ///
     /// # Errors
-    /// As [`check_action`](Self::check_action), and then nothing is kept; `conflict`: there is one of this name, and
-    /// `replace` does not say that it may go.
-    pub async fn add_action(&self, label: &str, bytes: &[u8], replace: bool) -> Result<Runnable, HostError> {
+    /// As [`check_action`](Self::check_action), and then nothing is stored; `conflict`: there is one of this name,
+    /// and `replace` is not set.
+    pub async fn add_action(
+        &self,
+        label: &str,
+        bytes: &[u8],
+        replace: bool,
+    ) -> Result<CheckedAction, HostError> {
         let action = Action::parse(label, bytes).map_err(DocumentError::into_host_error)?;
         let runnable = self.check_action(Arc::new(action)).await?;
         self.shelf.add(runnable.action(), replace)?;
         Ok(runnable)
     }
 
-    /// Takes an action away.
+    /// Removes an action.
     ///
     /// # Errors
     /// `action_not_found`; it cannot be removed.

@@ -1,4 +1,4 @@
-//! The record of a host, as its operator reads, proves and prunes it.
+//! The audit log of a host: the API with which its operator reads, verifies and prunes it.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,65 +10,64 @@ use cofferdam_audit::{
 };
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{HostError, HostErrorKind};
-use cofferdam_core::home_state::{HomeState, Loss, StateError, Stored};
-use cofferdam_core::host_key::{self, KeyError};
+use cofferdam_core::home_state::{HomeState, StateError, StateLoss, StoredState};
+use cofferdam_core::host_key::{self, HostKeyError};
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::Host;
 
-/// The record of a host. Cheap to clone. What reads it blocks: not for an executor's threads.
+/// The audit log of a host. Cheap to clone. Its readers block: not for an executor's threads.
 #[derive(Clone)]
 pub struct Audit {
     log: Arc<dyn AuditLog>,
     home: PathBuf,
 }
 
-/// What a proof of the record found.
+/// The result of verifying the audit log.
 #[derive(Debug, Clone, Serialize)]
-pub struct Proof {
-    /// Whether the record holds together, but for what the operator accepted.
+pub struct VerificationReport {
+    /// True if the audit log is intact, except for findings that the operator accepted.
     pub holds: bool,
-    /// The number of the first entry that was looked at, and of the last. Those before the first were pruned, or are
-    /// in no export.
+    /// The number of the first verified entry. Entries before it were pruned, or are not in the export.
     pub from: u64,
-    /// The number of the last entry.
+    /// The number of the last verified entry.
     pub to: u64,
-    /// Whether there is more of the record than this: an export may be a part.
+    /// True if the audit log has more than this: an export may be a part.
     pub part: bool,
-    /// That entry's hash, in hexadecimal.
+    /// The hash of the last verified entry, in hexadecimal.
     pub head: String,
-    /// How many entries were looked at,
+    /// The number of verified entries.
     pub entries: u64,
-    /// how many calls,
+    /// The number of calls in them.
     pub calls: u64,
-    /// and how many signed statements that hold.
+    /// The number of valid signed checkpoints.
     pub checkpoints: u64,
-    /// When the first of the calls was received,
+    /// The time at which the first of the calls was received.
     pub since: Option<String>,
-    /// and the last.
+    /// The time at which the last of the calls was received.
     pub until: Option<String>,
-    /// The public key that signed, and its id.
+    /// The public key of the signatures, with its id.
     pub key: String,
-    /// What is wrong: with the chain itself first, each by the number of its entry.
+    /// The findings: those of the chain itself first, each with the number of its entry.
     pub findings: Vec<Finding>,
-    /// How many more findings there are that are not listed.
+    /// The number of further findings that are not listed.
     pub more_findings: u64,
-    /// Findings that were accepted and are gone: what they were found in is again as the host wrote it.
+    /// Accepted findings that are gone: the entry is again as the host wrote it.
     pub put_back: Vec<PutBack>,
 }
 
-/// A finding that was accepted, and is gone.
+/// An accepted finding that is gone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PutBack {
-    /// The number of the entry where it showed.
+    /// The number of the entry that it was found in.
     pub n: u64,
-    /// What was wrong.
+    /// The kind of the finding.
     pub flaw: Flaw,
 }
 
 impl Host {
-    /// The record of the host's calls.
+    /// Returns the audit log of the host.
     #[must_use]
     pub fn audit(&self) -> &Audit {
         &self.audit
@@ -80,15 +79,15 @@ impl Audit {
         Self { log, home }
     }
 
-    /// A reader of its own, which sees all that was durable when it was asked for.
+    /// Returns a new reader, which sees everything that was durable at the time of this call.
     ///
     /// # Errors
-    /// `audit_unavailable`: there is no record yet, or it cannot be read.
+    /// `audit_unavailable`: there is no audit log yet, or it cannot be read.
     pub fn reader(&self) -> Result<Box<dyn AuditReader>, HostError> {
         self.log.reader().map_err(unreadable)
     }
 
-    /// As [`Audit::reader`]; none where nothing was recorded yet.
+    /// Returns a reader as [`Audit::reader`] does, or none if nothing was recorded yet.
     ///
     /// # Errors
     /// `audit_unavailable`: it cannot be read.
@@ -103,11 +102,11 @@ impl Audit {
         }
     }
 
-    /// Refuses a log, a vault or a `home.state` that is missing, or older than the others remember: a call that was
-    /// interrupted may be missing.
+    /// Refuses an audit log, a vault or a `home.state` that is missing, or older than the others record: an
+    /// interrupted call may be missing.
     ///
     /// # Errors
-    /// `audit_unavailable`: one is, or that cannot be told.
+    /// `audit_unavailable`: one of them is, or that cannot be determined.
     pub fn check_complete(&self) -> Result<(), HostError> {
         match self.log.loss().map_err(unreadable)? {
             Some(loss) => Err(unreadable(AuditError::new(AuditTrouble::Lost, loss))),
@@ -115,72 +114,77 @@ impl Audit {
         }
     }
 
-    /// Whether nothing was recorded yet: there is no record, and no statement about one.
+    /// True if nothing was recorded yet: there is no audit log, and no checkpoint of one.
     ///
     /// # Errors
-    /// `audit_unavailable`: that cannot be told.
+    /// `audit_unavailable`: that cannot be determined.
     pub fn is_new(&self) -> Result<bool, HostError> {
         let anchor = Anchor::of(&self.home).read().map_err(unreadable)?;
         let is_lost = self.log.loss().map_err(unreadable)?.is_some();
         Ok(!is_lost && anchor.is_none() && self.existing()?.is_none())
     }
 
-    /// The public key of the signed statements, as an operator pins it elsewhere.
+    /// Returns the public key of the checkpoints, which an operator can pin elsewhere.
     ///
     /// # Errors
     /// `audit_unavailable`: `host.key` cannot be used.
     pub fn key(&self) -> Result<NoteKey, HostError> {
-        let key = host_key::read_or_make(&self.home.join("host.key"));
+        let key = host_key::load_or_create(&self.home.join("host.key"));
         let key = key.map_err(|error| unreadable(AuditError::from_key(error)))?;
         Ok(NoteSigner::new(&key).key())
     }
 
-    /// Signs for the record as it is now: a note to keep elsewhere, by which it is known later whether any of what is
-    /// on record today was changed or cut off.
+    /// Signs a checkpoint of the audit log as it is now. The operator stores it elsewhere. It shows later whether
+    /// any of today's entries was changed or truncated.
     ///
     /// # Errors
-    /// `audit_unavailable`: the record cannot be written.
+    /// `audit_unavailable`: the audit log cannot be written.
     pub async fn checkpoint(&self) -> Result<String, HostError> {
         let (reply, note) = written();
         self.log.submit(Order::Sign { reply });
         note.done().await.map_err(unwritable)
     }
 
-    /// Checks the whole record: its chain, its signed statements, those in `pinned` that were kept elsewhere, and that
-    /// the lists that are derived from it say the same. `progress` is told how many entries of how many were looked at.
+    /// Verifies the whole audit log: its chain, its checkpoints, the checkpoints in `pinned` that were stored
+    /// elsewhere, and its derived tables. `progress` gets the number of verified entries and their total.
     ///
     /// # Errors
-    /// `audit_unavailable`: the record cannot be read. What is wrong with it is no error, but in the proof.
-    pub fn verify(&self, pinned: &[String], progress: &mut dyn FnMut(u64, u64)) -> Result<Proof, HostError> {
+    /// `audit_unavailable`: the audit log cannot be read. Its flaws are not an error, but findings of the report.
+    pub fn verify(
+        &self,
+        pinned: &[String],
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<VerificationReport, HostError> {
         self.verify_listing(pinned, FINDINGS, progress)
     }
 
-    /// As [`verify`](Self::verify), and lists up to so many findings instead of 1,000.
+    /// Verifies as [`verify`](Self::verify) does, and lists up to `findings` findings instead of 1,000.
     ///
     /// # Errors
-    /// As there.
+    /// As [`verify`](Self::verify).
     pub fn verify_listing(
         &self,
         pinned: &[String],
         findings: usize,
         progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<Proof, HostError> {
-        // Before the view is taken: hosts that go on sign for more.
-        let state = HomeState::of(&self.home);
+    ) -> Result<VerificationReport, HostError> {
+        // Read before the snapshot is taken: running hosts sign further entries.
+        let state = HomeState::new(&self.home);
         let log = match state.read().map_err(no_state)? {
-            Stored::Valid(progress) => progress.log.filter(|log| log.n > 0).map(|log| (log.n, log.hash)),
-            Stored::Missing | Stored::Invalid => None,
+            StoredState::Valid(progress) => progress.log.filter(|log| log.n > 0).map(|log| (log.n, log.hash)),
+            StoredState::Missing | StoredState::Invalid => None,
         };
         let anchor = || Anchor::of(&self.home).read().map_err(unreadable);
         let mut file = anchor()?;
         let mut evidence = self.log.evidence();
         if file.is_none() && evidence.is_ok() {
-            // A record that was just made: its file is older than its first entry, and so than any view with one.
+            // The log may have been created between the two reads. The checkpoint is always written before the
+            // first entry, so read it again.
             file = anchor()?;
             evidence = self.log.evidence();
         }
         let loss = self.log.loss().map_err(unreadable)?;
-        // Nothing is there: of that, no key is missing.
+        // Nothing is there, so no key is missing either.
         let is_expected = file.is_some() || !pinned.is_empty() || log.is_some() || loss.is_some();
         if let (Err(error), false) = (&evidence, is_expected)
             && error.trouble() == AuditTrouble::Absent
@@ -193,28 +197,29 @@ impl Audit {
         let mut outcome = match evidence {
             Ok(mut evidence) => cofferdam_audit::whole(&mut *evidence, &key, &sealer, &expected, progress)
                 .map_err(unreadable)?,
-            // A record that is gone is a record that was cut off at its beginning.
+            // A deleted log counts as a log that was truncated to nothing.
             Err(error) if error.trouble() == AuditTrouble::Absent && is_expected => {
                 cofferdam_audit::nothing(&key, &expected)
             }
             Err(error) => return Err(unreadable(error)),
         };
-        // A loss of the log shows in the chain, unless its flaws were accepted and the home does not know of that.
+        // A truncated log shows in the chain, unless its findings were accepted and `home.state` does not know of
+        // that.
         let is_known =
-            loss.is_some_and(Loss::is_of_the_log) && outcome.findings.iter().any(|it| !it.accepted);
+            loss.is_some_and(StateLoss::is_of_the_log) && outcome.findings.iter().any(|it| !it.accepted);
         if let Some(loss) = loss.filter(|_| !is_known) {
             let (n, what) = (outcome.n, loss.to_string());
-            let of = *Digest::of(what.as_bytes()).as_bytes();
+            let of = *Digest::sha256(what.as_bytes()).as_bytes();
             let flaw = Flaw::HomeState;
             outcome.findings.push(Finding { n, audit_id: None, seq: None, flaw, what, accepted: false, of });
         }
         Ok(proof(outcome, &key))
     }
 
-    /// Puts on record, signed, that the operator knows of these findings, and goes on from there.
+    /// Records in a signed checkpoint that the operator accepts these findings, and continues from there.
     ///
     /// # Errors
-    /// `audit_unavailable`: the record cannot be written.
+    /// `audit_unavailable`: the audit log cannot be written.
     pub async fn accept(&self, findings: &[Finding]) -> Result<(), HostError> {
         let (reply, note) = written();
         let flaws = findings.iter().map(Accepted::from).collect();
@@ -222,12 +227,12 @@ impl Audit {
         note.done().await.map(drop).map_err(unwritable)
     }
 
-    /// Removes the calls that were received before, from the oldest on, up to the first that has no end or holds an
-    /// idempotency key that is not free yet. A signed statement takes their place, so that the rest can be proved
-    /// still. With `dry_run` nothing is removed.
+    /// Removes the calls that were received before `before`, from the oldest on, up to the first that has no end or
+    /// whose idempotency key is not released yet. A signed checkpoint replaces them, so that the rest can still be
+    /// verified. With `dry_run` nothing is removed.
     ///
     /// # Errors
-    /// `audit_unavailable`: the record cannot be written, or what would go does not hold together.
+    /// `audit_unavailable`: the audit log cannot be written, or the part to be removed is not intact.
     pub async fn prune(&self, before: Timestamp, dry_run: bool) -> Result<Pruned, HostError> {
         let (reply, pruned) = written();
         self.log.submit(Order::Prune { before, dry_run, reply });
@@ -238,12 +243,12 @@ impl Audit {
         &self.log
     }
 
-    /// The key that signed, and never a new one.
+    /// Returns the key of the signatures, and never creates a new one.
     pub(super) fn host_key(&self) -> Result<[u8; 32], HostError> {
         host_key::read(&self.home.join("host.key")).map_err(|error| match error {
-            KeyError::Io(error) if error.kind() == io::ErrorKind::NotFound => {
+            HostKeyError::Io(error) if error.kind() == io::ErrorKind::NotFound => {
                 let message = "The record cannot be proved: host.key is missing, whose signature is to be checked.";
-                HostError::new(HostErrorKind::AuditUnavailable, message).hint(
+                HostError::new(HostErrorKind::AuditUnavailable, message).with_hint(
                     "Put it back from a backup. Without it nothing is called, written or pruned: where it is lost, move \
                      audit.db, those beside it, audit.checkpoint and home.state away as evidence, and a new key is made.",
                 )
@@ -253,8 +258,8 @@ impl Audit {
     }
 }
 
-impl Proof {
-    /// That nothing was recorded yet.
+impl VerificationReport {
+    /// Returns the report of an empty audit log: nothing was recorded yet.
     pub fn nothing() -> Self {
         Self {
             holds: true,
@@ -275,10 +280,10 @@ impl Proof {
     }
 }
 
-/// The proof that this outcome is, by this key.
-pub(super) fn proof(outcome: Outcome, key: &NoteKey) -> Proof {
+/// Converts a verification outcome to a report with this key.
+pub(super) fn proof(outcome: Outcome, key: &NoteKey) -> VerificationReport {
     let findings = outcome.findings;
-    Proof {
+    VerificationReport {
         holds: outcome.more == 0 && findings.iter().all(|finding| finding.accepted),
         from: outcome.from,
         to: outcome.n,
@@ -300,7 +305,7 @@ fn no_state(error: StateError) -> HostError {
     unreadable(AuditError::from_state(error))
 }
 
-/// The record cannot be read.
+/// Returns the error for an audit log that cannot be read.
 pub fn unreadable(error: AuditError) -> HostError {
     trouble("read", error)
 }
@@ -315,5 +320,5 @@ fn trouble(what: &str, error: AuditError) -> HostError {
         AuditTrouble::Tampered => HostErrorKind::AuditTampered,
         _ => HostErrorKind::AuditUnavailable,
     };
-    HostError::new(kind, message).hint(error.trouble().fix()).because(error)
+    HostError::new(kind, message).with_hint(error.trouble().fix()).with_source(error)
 }

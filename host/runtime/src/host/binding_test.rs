@@ -1,18 +1,18 @@
-//! Tries a binding for real: a token from its issuer, and one request as a connector would send it.
+//! Tests a binding: obtains a token from its issuer, and sends one request as a connector would.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
-use cofferdam_core::failure::{AuditId, Context, Failure, NetworkFault, UpstreamFault, safe_line};
+use cofferdam_core::failure::{AuditId, Failure, FailureContext, NetworkFault, UpstreamFault, sanitize_line};
 use cofferdam_core::privileged::MakeFailure as _;
-use cofferdam_egress::credentials::{Choice, Refused};
-use cofferdam_egress::egress::{Departure, SendError, Timeouts, Unauthorized};
+use cofferdam_egress::credentials::{CredentialError, IdentityChoice};
+use cofferdam_egress::egress::{EgressTimeouts, RequestDeparture, SendError, Unauthorized};
 use cofferdam_egress::vault::BindingName;
 use cofferdam_model::manifest::HostGrant;
 use cofferdam_model::package::Package;
-use cofferdam_model::registry::Entry;
+use cofferdam_model::registry::RegistryEntry;
 use http::{Request, Uri};
 use http_body_util::Empty;
 use serde::Serialize;
@@ -20,45 +20,45 @@ use serde::Serialize;
 use super::Host;
 use super::binding_view::BindingInspection;
 
-/// How long each part of the exchange may take.
+/// The time limit of each part of the exchange.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a test of a binding found, where nothing was wrong.
+/// The result of a test of a binding that found no problem.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BindingTest {
-    /// The binding, as it is after the test, and who would get it.
+    /// The binding as it is after the test, and the connectors that would get it.
     #[serde(flatten)]
     pub inspection: BindingInspection,
-    /// What a request was answered with, if one was sent.
+    /// The response, if a request was sent.
     pub answer: Option<TestAnswer>,
 }
 
-/// An answer to a request that carried the credential. Nothing of its body is kept.
+/// The response to a request that carried the credential. Nothing of its body is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TestAnswer {
     /// The connector in whose name it was sent, with its version.
     pub connector: String,
-    /// Where it was sent.
+    /// The host that it was sent to.
     pub host: String,
     /// The HTTP status.
     pub status: u16,
 }
 
 impl Host {
-    /// Tries a binding: of a kind that has tokens, it obtains one unless one is in date; and with a `url`,
-    /// it sends one GET there, with the credential, as an installed connector that asks for it would: within
-    /// that connector's manifest, the binding's hosts and what the operator allows.
+    /// Tests a binding. For a kind with tokens, it obtains one unless the current one is valid. With a `url`, it
+    /// sends one GET request there with the credential, as an installed connector that requests it would: within
+    /// that connector's manifest, the binding's hosts and the operator's grants.
     ///
-    /// Any answer but 401 and 403 counts as one: what a path means is the service's affair.
+    /// Any response except 401 and 403 counts as a success: the meaning of a path depends on the service.
     ///
     /// # Errors
-    /// [`Error::Failure`] is what a call would fail with: `binding_required` or `binding_failed`,
-    /// `capability_denied`, `network_error`, or `external_api_error` where the credential was not accepted.
-    /// [`Error::Host`]: the binding or the URL is none, no installed connector would send it there, or the
-    /// vault or the packages cannot be read.
+    /// [`Error::Failure`] is the failure of such a call: `binding_required` or `binding_failed`,
+    /// `capability_denied`, `network_error`, or `external_api_error` if the credential was not accepted.
+    /// [`Error::Host`]: the binding or the URL is invalid, no installed connector would send it there, or the vault
+    /// or the packages cannot be read.
     pub async fn test_binding(&self, name: &BindingName, url: Option<&str>) -> Result<BindingTest, Error> {
-        let context = Context::new(AuditId::mint()).with_op("test", true);
-        // It may open the vault and reads packages.
+        let context = FailureContext::new(AuditId::mint()).with_op("test", true);
+        // This may open the vault, and it reads packages.
         let (host, wanted) = (self.clone(), name.clone());
         blocking(move || host.binding(&wanted)).await?;
         self.check_binding(name).await?;
@@ -71,11 +71,16 @@ impl Host {
         Ok(BindingTest { inspection, answer })
     }
 
-    async fn ask(&self, context: &Context, name: &BindingName, url: &str) -> Result<TestAnswer, Error> {
+    async fn ask(
+        &self,
+        context: &FailureContext,
+        name: &BindingName,
+        url: &str,
+    ) -> Result<TestAnswer, Error> {
         let uri = url.parse::<Uri>().ok().filter(|uri| uri.host().is_some()).ok_or_else(|| {
-            let message = format!("`{}` is not a URL.", safe_line(url, 200));
+            let message = format!("`{}` is not a URL.", sanitize_line(url, 200));
             HostError::new(HostErrorKind::Validation, message)
-                .hint("Write it like https://slack.com/api/auth.test.")
+                .with_hint("Write it like https://slack.com/api/auth.test.")
         })?;
         let (host, wanted, asked) = (self.clone(), name.clone(), uri.clone());
         let (entry, package) = blocking(move || host.sender(&wanted, &asked)).await?;
@@ -85,7 +90,8 @@ impl Host {
         let target = client.policy().decide(&uri, None).map_err(denied)?;
         let choice = BTreeMap::from([(name.service().to_owned(), name.identity().to_owned())]);
         let hash = format!("sha256:{}", entry.digest).into();
-        let credentials = self.pipeline.broker.for_call(manifest, &hash, Choice::of(&choice, None)).await;
+        let credentials =
+            self.pipeline.broker.for_call(manifest, &hash, IdentityChoice::of(&choice, None)).await;
         let credentials = credentials.map_err(|refused| not_given(context, refused))?;
         let (head, body) = Request::get(uri).body(Empty::<Bytes>::new()).map_err(internal)?.into_parts();
         let (authorization, bindings) = match &credentials {
@@ -96,9 +102,10 @@ impl Host {
                 (authorization.map_err(|why| unauthorized(context, why))?, attempt.bindings_for(&target))
             }
         };
-        let timeouts = Timeouts::default().with_connect(PATIENCE).with_first_byte(PATIENCE);
+        let timeouts = EgressTimeouts::default().with_connect(PATIENCE).with_first_byte(PATIENCE);
         let request = Request::from_parts(head, body);
-        let sent = client.send(request, &target, &timeouts, &authorization, Departure::default()).await;
+        let sent =
+            client.send(request, &target, &timeouts, &authorization, RequestDeparture::default()).await;
         let status = match sent {
             Ok(response) => response.status().as_u16(),
             Err(SendError::Refused(denial) | SendError::RefusedAnswer(denial)) => return Err(denied(denial)),
@@ -115,7 +122,7 @@ impl Host {
             Err(other) => {
                 let message = format!("The request was not made: {other}.");
                 return Err(HostError::new(HostErrorKind::Validation, message)
-                    .hint("Try another path.")
+                    .with_hint("Try another path.")
                     .into());
             }
         };
@@ -134,8 +141,8 @@ impl Host {
         Ok(TestAnswer { connector, host: target.to_string(), status })
     }
 
-    /// The installed connector that would send this binding to where `uri` is.
-    fn sender(&self, name: &BindingName, uri: &Uri) -> Result<(Entry, Package), HostError> {
+    /// Returns the installed connector that would send this binding to the host of `uri`.
+    fn sender(&self, name: &BindingName, uri: &Uri) -> Result<(RegistryEntry, Package), HostError> {
         let authority = uri.authority().map(ToString::to_string).unwrap_or_default();
         let clear = uri.scheme_str() == Some("http");
         let port = uri.port_u16().unwrap_or(if clear { 80 } else { 443 });
@@ -155,35 +162,35 @@ impl Host {
         found.ok_or_else(|| {
             let message = format!(
                 "No installed connector that may use {name} asks to have it sent to {}.",
-                safe_line(&authority, 200)
+                sanitize_line(&authority, 200)
             );
             let hint = format!(
                 "`cofferdam binding inspect {name}` shows where it would go, and what would allow more."
             );
-            HostError::new(HostErrorKind::Validation, message).hint(hint)
+            HostError::new(HostErrorKind::Validation, message).with_hint(hint)
         })
     }
 }
 
-fn not_given(context: &Context, refused: Refused) -> Error {
+fn not_given(context: &FailureContext, refused: CredentialError) -> Error {
     match refused {
-        Refused::Binding(problem) => Failure::binding(context, &problem).into(),
-        Refused::Host(error) => error.into(),
+        CredentialError::Binding(problem) => Failure::binding(context, &problem).into(),
+        CredentialError::Host(error) => error.into(),
     }
 }
 
-fn unauthorized(context: &Context, why: Unauthorized) -> Error {
+fn unauthorized(context: &FailureContext, why: Unauthorized) -> Error {
     match why {
         Unauthorized::Binding(problem) => Failure::binding(context, &problem).into(),
         Unauthorized::Denied(denial) => Failure::capability_denied(context, &denial).into(),
         Unauthorized::Host(trouble) => {
-            HostError::new(trouble.kind, trouble.message).hint(trouble.hint).into()
+            HostError::new(trouble.kind, trouble.message).with_hint(trouble.hint).into()
         }
     }
 }
 
 fn internal(error: http::Error) -> HostError {
-    HostError::new(HostErrorKind::Internal, "The request could not be made.").because(error)
+    HostError::new(HostErrorKind::Internal, "The request could not be made.").with_source(error)
 }
 
 async fn blocking<T: Send + 'static>(
@@ -191,6 +198,6 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T, HostError> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|error| {
-        HostError::new(HostErrorKind::Internal, "The look into the vault was lost.").because(error)
+        HostError::new(HostErrorKind::Internal, "The look into the vault was lost.").with_source(error)
     })?
 }

@@ -1,16 +1,16 @@
-//! What may be shown of a binding: everything but its secrets.
+//! The public view of a binding: everything except its secrets.
 
 use std::collections::BTreeMap;
 
 use cofferdam_egress::credentials::allow_command;
-use cofferdam_egress::vault::{Binding, Material, OauthGrant};
+use cofferdam_egress::vault::{Binding, OauthGrant, SecretMaterial};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use super::bindings::Asker;
+use super::bindings::CredentialConsumer;
 
-/// After this many days without a change, a binding is shown as one to look at. A reminder, nothing more:
-/// how long a secret is good is for its issuer to say.
+/// The number of days without a change after which a binding is shown as stale. It is only a reminder: the issuer
+/// decides how long a secret is valid.
 pub const STALE_AFTER_DAYS: i64 = 47;
 
 /// A binding, without its secrets.
@@ -18,49 +18,49 @@ pub const STALE_AFTER_DAYS: i64 = 47;
 pub struct BindingView {
     /// `<kind>/<service>/<identity>`.
     pub name: String,
-    /// `active`, or `refused` where its issuer no longer accepts it.
+    /// `active`, or `refused` if its issuer no longer accepts it.
     pub status: &'static str,
-    /// Why it was refused, as far as is known.
+    /// The reason for the refusal, as far as it is known.
     pub refused: Option<String>,
-    /// Whether it has not changed for [`STALE_AFTER_DAYS`].
+    /// True if it has not changed for [`STALE_AFTER_DAYS`].
     pub stale: bool,
-    /// Where it may go.
+    /// The hosts that it may be sent to.
     pub hosts: Vec<String>,
-    /// Which connectors may use it.
+    /// The connectors that may use it.
     pub connectors: Vec<String>,
-    /// When it was first bound.
+    /// The time at which it was first bound.
     pub created: String,
-    /// When its secret last changed by hand.
+    /// The time at which its secret was last changed by hand.
     pub changed: String,
-    /// The parts that are no secrets: `username`, `token_url`, `client_id`, `grant`, `scopes`,
-    /// `token_expires`, `access_key_id`, `region`.
+    /// Its parts that are not secret: `username`, `token_url`, `client_id`, `grant`, `scopes`, `token_expires`,
+    /// `access_key_id`, `region`.
     pub details: BTreeMap<&'static str, String>,
 }
 
-/// Whether one connector would get a binding.
+/// The result for one connector that requests a binding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Verdict {
-    /// `name@version`.
+pub struct BindingVerdict {
+    /// The connector, as `name@version`.
     pub connector: String,
-    /// Where a request of its would carry it.
+    /// The hosts to which its requests would carry it.
     pub sent_to: Vec<String>,
-    /// Why it would not, or not everywhere it asks for; none where nothing is missing.
+    /// The reason that it would not get the binding, or not for every requested host. None if nothing is missing.
     pub missing: Option<String>,
     /// The command that would allow it.
     pub command: Option<String>,
 }
 
-/// A binding, and who would get it.
+/// A binding, and the connectors that would get it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BindingInspection {
     /// The binding.
     pub binding: BindingView,
-    /// What the installed connectors that ask for it would get.
-    pub connectors: Vec<Verdict>,
+    /// The results for the installed connectors that request it.
+    pub connectors: Vec<BindingVerdict>,
 }
 
-/// Whether `asker` would get `binding`, and where it would go.
-pub(super) fn verdict(binding: &Binding, asker: &Asker) -> Verdict {
+/// Determines whether `asker` would get `binding`, and for which hosts.
+pub(super) fn verdict(binding: &Binding, asker: &CredentialConsumer) -> BindingVerdict {
     let connector = format!("{}@{}", asker.connector, asker.version);
     let known = binding.connectors.contains(&asker.connector);
     let (granted, lacking): (Vec<_>, Vec<_>) =
@@ -76,19 +76,19 @@ pub(super) fn verdict(binding: &Binding, asker: &Asker) -> Verdict {
     let unlisted = (!known).then_some(&asker.connector);
     let command = missing.as_ref().map(|_| allow_command(&binding.name, unlisted, &lacking));
     let sent = if known { granted } else { Vec::new() };
-    Verdict { connector, sent_to: sent.iter().map(ToString::to_string).collect(), missing, command }
+    BindingVerdict { connector, sent_to: sent.iter().map(ToString::to_string).collect(), missing, command }
 }
 
 fn list<T: ToString>(items: &[T]) -> String {
     items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// What may be shown of a binding.
+/// Returns the public view of a binding.
 pub(super) fn view(binding: &Binding, now: Timestamp) -> BindingView {
     let mut details = BTreeMap::new();
     match &binding.material {
-        Material::Basic { username, .. } => drop(details.insert("username", username.clone())),
-        Material::Oauth2 { token_url, client_id, scopes, grant, tokens, .. } => {
+        SecretMaterial::Basic { username, .. } => drop(details.insert("username", username.clone())),
+        SecretMaterial::Oauth2 { token_url, client_id, scopes, grant, tokens, .. } => {
             let grant = match grant {
                 OauthGrant::RefreshToken(_) => "refresh_token",
                 OauthGrant::ClientCredentials => "client_credentials",
@@ -101,11 +101,13 @@ pub(super) fn view(binding: &Binding, now: Timestamp) -> BindingView {
                 details.insert("token_expires", seconds(expires));
             }
         }
-        Material::AwsSigv4 { access_key_id, region, .. } => {
+        SecretMaterial::AwsSigv4 { access_key_id, region, .. } => {
             details.insert("access_key_id", access_key_id.clone());
             details.insert("region", region.clone().unwrap_or_else(|| "from the host's name".into()));
         }
-        Material::ApiKey { .. } | Material::Bearer { .. } | Material::SessionToken { .. } => {}
+        SecretMaterial::ApiKey { .. }
+        | SecretMaterial::Bearer { .. }
+        | SecretMaterial::SessionToken { .. } => {}
     }
     BindingView {
         name: binding.name.to_string(),
@@ -120,7 +122,7 @@ pub(super) fn view(binding: &Binding, now: Timestamp) -> BindingView {
     }
 }
 
-/// A moment, to the second.
+/// Formats a timestamp, to the second.
 fn seconds(moment: Timestamp) -> String {
     format!("{moment:.0}")
 }

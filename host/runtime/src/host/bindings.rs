@@ -1,46 +1,46 @@
-//! Bindings: what is bound, which installed connectors ask for it, and changes to it.
+//! Bindings: lists them and the installed connectors that request them, and changes them.
 //!
-//! Nothing here ever shows a secret, or a part of one. Everything opens the vault, which may block: on a
-//! thread of an asynchronous runtime, use its `spawn_blocking`.
+//! No API here ever shows a secret, or a part of one. All of them open the vault, which may block: on a thread of
+//! an asynchronous runtime, use its `spawn_blocking`.
 
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::AuditId;
-use cofferdam_core::spelling::nearest;
-use cofferdam_egress::vault::{Binding, BindingName, Bindings, Material, VaultError};
+use cofferdam_core::suggest::nearest;
+use cofferdam_egress::vault::{Binding, BindingName, Bindings, SecretMaterial, VaultError};
 use cofferdam_model::manifest::{ConnectorName, CredentialKind, HostGrant};
 use cofferdam_model::package::Package;
-use cofferdam_model::registry::{Entry, Stored};
+use cofferdam_model::registry::{RegistryEntry, StoredPackage};
 use semver::Version;
 
 use super::Host;
 use super::binding_view::{BindingInspection, BindingView, verdict, view};
 
-/// What is to be bound.
+/// A binding to be created.
 pub struct NewBinding {
     /// Its name.
     pub name: BindingName,
-    /// What stands behind it, of the name's kind.
-    pub material: Material,
-    /// Where it may go; at least one.
+    /// Its secret material, of the name's kind.
+    pub material: SecretMaterial,
+    /// The hosts that it may be sent to; at least one.
     pub hosts: Vec<HostGrant>,
-    /// Which connectors may use it; at least one.
+    /// The connectors that may use it; at least one.
     pub connectors: Vec<ConnectorName>,
 }
 
-/// An installed connector that asks for a credential of some kind and service.
+/// An installed connector that requests a credential of some kind and service.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asker {
+pub struct CredentialConsumer {
     /// The connector.
     pub connector: ConnectorName,
-    /// The version that asks.
+    /// The version that requests it.
     pub version: Version,
-    /// Where it wants it to go.
+    /// The hosts that it requests it for.
     pub hosts: Vec<HostGrant>,
 }
 
 impl Host {
-    /// What is bound, by name.
+    /// Returns all bindings, by name.
     ///
     /// # Errors
     /// The vault cannot be opened or read.
@@ -71,7 +71,7 @@ impl Host {
         Ok(views)
     }
 
-    /// One binding.
+    /// Returns one binding.
     ///
     /// # Errors
     /// `binding_not_found`, or the vault cannot be opened or read.
@@ -81,30 +81,30 @@ impl Host {
         Ok(view(binding, self.pipeline.loader.clock.timestamp()))
     }
 
-    /// The parts of a binding that are no secrets come with it: for a change that keeps them.
-    pub fn material(&self, name: &BindingName) -> Result<Material, HostError> {
+    /// Returns the material of a binding, including its parts that are not secret: for a change that keeps them.
+    pub fn material(&self, name: &BindingName) -> Result<SecretMaterial, HostError> {
         let bindings = self.vault.bindings()?;
         bindings.get(name).map(|it| it.material.clone()).ok_or_else(|| not_bound(name, &bindings))
     }
 
-    /// Binds a name that nothing is bound under yet.
+    /// Binds a name that is not bound yet.
     ///
     /// # Errors
-    /// `conflict` where something is; `validation` for what could never be sent, or nowhere, or for nobody;
-    /// the vault cannot be opened or written.
+    /// `conflict` if it is bound; `validation` for material that could never be sent, and for an empty list of
+    /// hosts or connectors; the vault cannot be opened or written.
     pub fn bind(&self, new: NewBinding) -> Result<BindingView, HostError> {
         let NewBinding { name, material, hosts, connectors } = new;
         check_kind(&name, &material)?;
         if hosts.is_empty() || connectors.is_empty() {
             let message = format!("{name} would be for nobody, or go nowhere; nothing was bound.");
             let hint = "Name at least one connector and one host.";
-            return Err(HostError::new(HostErrorKind::Validation, message).hint(hint));
+            return Err(HostError::new(HostErrorKind::Validation, message).with_hint(hint));
         }
         let now = self.pipeline.loader.clock.timestamp();
         self.changed("set", &name, |bindings| {
             if bindings.get(&name).is_some() {
                 return Err(HostError::new(HostErrorKind::Conflict, format!("{name} is bound already."))
-                    .hint(format!(
+                    .with_hint(format!(
                         "Replace its secret with `cofferdam binding rebind {name}`, or bind another identity."
                     )));
             }
@@ -123,11 +123,12 @@ impl Host {
         })
     }
 
-    /// Replaces what stands behind a binding; where it may go and who may use it stay. A refusal is forgotten.
+    /// Replaces the material of a binding. Its hosts and connectors do not change. A refusal is cleared.
     ///
     /// # Errors
-    /// `binding_not_found`; `validation` for what could never be sent; the vault cannot be opened or written.
-    pub fn rebind(&self, name: &BindingName, material: Material) -> Result<BindingView, HostError> {
+    /// `binding_not_found`; `validation` for material that could never be sent; the vault cannot be opened or
+    /// written.
+    pub fn rebind(&self, name: &BindingName, material: SecretMaterial) -> Result<BindingView, HostError> {
         check_kind(name, &material)?;
         let now = self.pipeline.loader.clock.timestamp();
         self.changed("rebound", name, |bindings| {
@@ -139,7 +140,7 @@ impl Host {
         })
     }
 
-    /// Lets another connector use a binding, where one is named, and the binding go to `hosts` besides.
+    /// Lets another connector use a binding, if one is named, and adds `hosts` to the hosts of the binding.
     ///
     /// # Errors
     /// `binding_not_found`, or the vault cannot be opened or written.
@@ -160,11 +161,11 @@ impl Host {
         })
     }
 
-    /// Takes a connector or hosts off a binding. What is left of either must not be empty.
+    /// Removes a connector or hosts from a binding. Neither list may become empty.
     ///
     /// # Errors
-    /// `binding_not_found`; `validation` for what the binding does not list, and for the last connector or host; the
-    /// vault cannot be opened or written.
+    /// `binding_not_found`; `validation` for an item that the binding does not list, and for the last connector or
+    /// host; the vault cannot be opened or written.
     pub fn disallow_binding(
         &self,
         name: &BindingName,
@@ -192,34 +193,34 @@ impl Host {
         })
     }
 
-    /// The installed connectors that ask for credentials of this kind and service. A package whose bytes are
-    /// not those that were installed asks for nothing.
+    /// Returns the installed connectors that request credentials of this kind and service. A package whose bytes
+    /// have changed since its install is skipped.
     ///
     /// # Errors
     /// The package directory cannot be read.
-    pub fn askers(&self, kind: CredentialKind, service: &str) -> Result<Vec<Asker>, HostError> {
-        let asked = |(entry, package): (Entry, Package)| {
+    pub fn askers(&self, kind: CredentialKind, service: &str) -> Result<Vec<CredentialConsumer>, HostError> {
+        let asked = |(entry, package): (RegistryEntry, Package)| {
             let grants = package.manifest().credentials().iter();
             let grants = grants.filter(|grant| grant.kind() == kind && grant.service() == service);
             let mut hosts: Vec<_> = grants.flat_map(|grant| grant.hosts().to_vec()).collect();
             hosts.sort();
             hosts.dedup();
-            Asker { connector: entry.name, version: entry.version, hosts }
+            CredentialConsumer { connector: entry.name, version: entry.version, hosts }
         };
         Ok(self.asking(kind, service)?.into_iter().map(asked).collect())
     }
 
-    /// The installed packages that ask, as they were installed.
+    /// Returns the installed packages that request such a credential, skipping changed ones.
     pub(super) fn asking(
         &self,
         kind: CredentialKind,
         service: &str,
-    ) -> Result<Vec<(Entry, Package)>, HostError> {
+    ) -> Result<Vec<(RegistryEntry, Package)>, HostError> {
         let registry = &self.pipeline.loader.registry;
         let mut asking = Vec::new();
         for entry in registry.list().map_err(HostError::from)? {
-            let Ok(Stored { bytes, .. }) = registry.read(&entry.digest) else { continue };
-            if Digest::of(&bytes) != entry.digest {
+            let Ok(StoredPackage { bytes, .. }) = registry.read(&entry.digest) else { continue };
+            if Digest::sha256(&bytes) != entry.digest {
                 continue;
             }
             let Ok(package) = self.pipeline.loader.sandbox.open_blocking(bytes) else { continue };
@@ -231,7 +232,7 @@ impl Host {
         Ok(asking)
     }
 
-    /// Opens a binding and says what the installed connectors that ask for it would get.
+    /// Returns a binding with the results for the installed connectors that request it.
     ///
     /// # Errors
     /// `binding_not_found`; the vault cannot be opened or read.
@@ -239,19 +240,19 @@ impl Host {
         let bindings = self.vault.bindings()?;
         let binding = bindings.get(name).ok_or_else(|| not_bound(name, &bindings))?;
         let askers = self.askers(name.kind(), name.service())?;
-        // A connector that uses another identity of the service alone does not lack this one.
+        // Skip a connector that only uses another identity of the service: it does not lack this one.
         let identities = bindings
             .iter()
             .filter(|other| other.name.kind() == name.kind() && other.name.service() == name.service());
         let elsewhere: Vec<_> = identities.flat_map(|other| &other.connectors).collect();
-        let uses = |asker: &&Asker| {
+        let uses = |asker: &&CredentialConsumer| {
             binding.connectors.contains(&asker.connector) || !elsewhere.contains(&&asker.connector)
         };
         let connectors = askers.iter().filter(uses).map(|asker| verdict(binding, asker)).collect();
         Ok(BindingInspection { binding: view(binding, self.pipeline.loader.clock.timestamp()), connectors })
     }
 
-    /// Changes one binding, on record; the errors of `change` are the host's own.
+    /// Changes one binding and records the change. The errors of `change` are the host's own.
     fn changed(
         &self,
         what: &'static str,
@@ -259,7 +260,7 @@ impl Host {
         change: impl FnMut(&mut Bindings) -> Result<BindingView, HostError>,
     ) -> Result<BindingView, HostError> {
         let id = AuditId::mint();
-        let changed = self.change_vault(change).map_err(|error| error.of_request(&id));
+        let changed = self.change_vault(change).map_err(|error| error.with_request_id(&id));
         match &changed {
             Ok(view) => tracing::info!(
                 target: "cofferdam::record", audit_id = id.as_str(), binding = view.name,
@@ -300,11 +301,11 @@ impl Host {
     }
 }
 
-fn check_kind(name: &BindingName, material: &Material) -> Result<(), HostError> {
+fn check_kind(name: &BindingName, material: &SecretMaterial) -> Result<(), HostError> {
     if material.kind() != name.kind() {
         let message = format!("{name} names another kind than {}.", material.kind().name());
         let hint = "The kind is the first part of the name.";
-        return Err(HostError::new(HostErrorKind::Validation, message).hint(hint));
+        return Err(HostError::new(HostErrorKind::Validation, message).with_hint(hint));
     }
     Ok(material.check()?)
 }
@@ -322,17 +323,17 @@ fn not_bound(name: &BindingName, bindings: &Bindings) -> HostError {
             "Bind it with `cofferdam binding set {name}`; `cofferdam binding list` shows what is bound."
         ),
     };
-    HostError::new(HostErrorKind::BindingNotFound, format!("Nothing is bound as {name}.")).hint(hint)
+    HostError::new(HostErrorKind::BindingNotFound, format!("Nothing is bound as {name}.")).with_hint(hint)
 }
 
-/// Removes `unwanted` from what a binding lists, all of which must be there, and not all that is there.
+/// Removes `unwanted` from the list of a binding. All of them must be in it, and one item must remain.
 fn remove<T: PartialEq + ToString>(
     name: &BindingName,
     listed: &mut Vec<T>,
     unwanted: &[T],
 ) -> Result<(), HostError> {
     let invalid =
-        |message: String, hint: String| HostError::new(HostErrorKind::Validation, message).hint(hint);
+        |message: String, hint: String| HostError::new(HostErrorKind::Validation, message).with_hint(hint);
     if let Some(stranger) = unwanted.iter().find(|item| !listed.contains(item)) {
         let message = format!("{name} does not list {}; nothing was changed.", stranger.to_string());
         return Err(invalid(message, format!("`cofferdam binding inspect {name}` shows what it lists.")));

@@ -1,4 +1,4 @@
-//! Configures a host: where its files are, how it compiles, how much it runs at once, what it may reach.
+//! Configures a host: the paths of its files, its compiler, its concurrency and its network access.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -6,36 +6,38 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam_audit::{AuditLog, Durability, LogSettings, SealedQuota, SqliteLog};
-use cofferdam_core::chance::{Chance, SystemChance};
 use cofferdam_core::clock::{Clock, SystemClock};
 use cofferdam_core::error::{HostError, HostErrorKind};
-use cofferdam_core::event::{Listener, together};
-use cofferdam_core::limits::{Ceilings, LimitRequest};
+use cofferdam_core::event::{Listener, fanout};
+use cofferdam_core::limits::{LimitCeilings, LimitRequest};
+use cofferdam_core::rng::{RandomSource, SystemRng};
 use cofferdam_core::secret::Secret;
-use cofferdam_egress::credentials::{Broker, BrokerSettings};
-use cofferdam_egress::egress::{PrivateGrant, Resolve, Roots, SystemResolver, Tls, roots_from_pem};
-use cofferdam_egress::resilience::{Circuits, Settings};
+use cofferdam_egress::credentials::{BrokerSettings, CredentialBroker};
+use cofferdam_egress::egress::{
+    PrivateGrant, Resolve, RootCertificates, SystemResolver, Tls, roots_from_pem,
+};
+use cofferdam_egress::resilience::{CircuitStore, ResilienceSettings};
 use cofferdam_egress::vault::{Vault, VaultFile};
 use cofferdam_model::registry::Registry;
 use cofferdam_model::trust::KeyringFile;
 use cofferdam_sandbox::{CodeStore, CompileLimits, Compiler, EgressSettings, Sandbox};
 
 use super::{Audit, Host};
-use crate::call::{Loader, Pipeline, PipelineParts, RecordSettings, Recording, actor_name};
-use crate::flow::actions::Shelf;
+use crate::call::{CallPipeline, PackageLoader, PipelineParts, RecordSettings, Recording, actor_name};
+use crate::flow::actions::ActionStore;
 
-/// Calls that run at once where nobody says otherwise. Each takes an instance slot: address space, and
-/// up to 1 MiB that is kept after a call.
+/// The default number of calls that run at once. Each takes an instance slot: address space, and up to 1 MiB that
+/// is kept after a call.
 const CONCURRENCY: u32 = 256;
 
-/// Compiled code that is kept on disk where nobody says otherwise, in bytes: some 25 connectors with an
-/// interpreter in them, or thousands without.
+/// The default size of the code cache on disk, in bytes: some 25 connectors with an embedded interpreter, or
+/// thousands without.
 const CODE_BYTES: u64 = 1024 * 1024 * 1024;
 
-/// What the size of that may be.
+/// The valid sizes of the code cache.
 pub const CODE_CACHE_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 40;
 
-/// What a host is made from; see [`Host::builder`].
+/// The configuration of a host; see [`Host::builder`].
 pub struct HostBuilder {
     home: Option<PathBuf>,
     compiler: Option<Compiler>,
@@ -43,13 +45,13 @@ pub struct HostBuilder {
     code_bytes: u64,
     concurrency: u32,
     allow_private: Vec<String>,
-    roots: Roots,
+    roots: RootCertificates,
     extra_roots: Vec<Vec<u8>>,
     ceilings: LimitRequest,
     keep_code: bool,
-    resilience: Settings,
+    resilience: ResilienceSettings,
     listeners: Vec<Arc<dyn Listener>>,
-    chance: Arc<dyn Chance>,
+    chance: Arc<dyn RandomSource>,
     clock: Arc<dyn Clock>,
     resolver: Arc<dyn Resolve>,
     log: Option<Arc<dyn AuditLog>>,
@@ -71,13 +73,13 @@ impl Default for HostBuilder {
             code_bytes: CODE_BYTES,
             concurrency: CONCURRENCY,
             allow_private: Vec::new(),
-            roots: Roots::default(),
+            roots: RootCertificates::default(),
             extra_roots: Vec::new(),
             ceilings: LimitRequest::default(),
             keep_code: true,
-            resilience: Settings::default(),
+            resilience: ResilienceSettings::default(),
             listeners: Vec::new(),
-            chance: Arc::new(SystemChance),
+            chance: Arc::new(SystemRng),
             clock: Arc::new(SystemClock),
             resolver: Arc::new(SystemResolver::default()),
             log: None,
@@ -93,36 +95,38 @@ impl Default for HostBuilder {
 }
 
 impl HostBuilder {
-    /// The directory with `keyring.toml`, `packages/`, `actions/`, `cache/` and `vault`. Required; made when first written to.
+    /// Sets the directory with `keyring.toml`, `packages/`, `actions/`, `cache/` and `vault`. Required. It is
+    /// created with the first write.
     #[must_use]
     pub fn home(mut self, dir: impl Into<PathBuf>) -> Self {
         self.home = Some(dir.into());
         self
     }
 
-    /// Where components are compiled. Required: nothing is compiled in this process unless you say so.
+    /// Sets the compiler of components. Required: nothing is compiled in this process unless you ask for it.
     #[must_use]
     pub fn compiler(mut self, compiler: Compiler) -> Self {
         self.compiler = Some(compiler);
         self
     }
 
-    /// What compiling may take. Default: [`CompileLimits::default`].
+    /// Sets the limits of compiling. Default: [`CompileLimits::default`].
     #[must_use]
     pub fn compile_limits(mut self, limits: CompileLimits) -> Self {
         self.compile_limits = limits;
         self
     }
 
-    /// The most compiled code that is kept on disk, in bytes, 1 MiB to 1 TiB; what was used longest ago
-    /// goes first. Default 1 GiB.
+    /// Sets the size of the code cache on disk, in bytes, 1 MiB to 1 TiB. The least recently used code is evicted
+    /// first. Default 1 GiB.
     #[must_use]
     pub fn code_cache_size(mut self, bytes: u64) -> Self {
         self.code_bytes = bytes;
         self
     }
 
-    /// Calls that run at once; more wait, and many more are refused as busy. Default 256.
+    /// Sets the number of calls that run at once. Further calls wait, and are refused as busy if there are too
+    /// many. Default 256.
     #[must_use]
     pub fn concurrency(mut self, calls: u32) -> Self {
         self.concurrency = calls;
@@ -130,8 +134,8 @@ impl HostBuilder {
     }
 
     /// Lets connectors that are granted this `host:port` reach it although its address is inside your own network.
-    /// Nothing of that kind is reachable by default. A bare `localhost:8080` may be a loopback address, any other
-    /// bare name an address of a private network; `gitlab.corp:443=10.20.0.0/16` may be of that range and no other
+    /// By default no such host is reachable. A bare `localhost:8080` may be a loopback address, and any other bare
+    /// name an address of a private network. `gitlab.corp:443=10.20.0.0/16` may be of that range and no other
     /// ([`PrivateGrant`](cofferdam_egress::egress::PrivateGrant)).
     #[must_use]
     pub fn allow_private(mut self, host_port: impl Into<String>) -> Self {
@@ -139,53 +143,54 @@ impl HostBuilder {
         self
     }
 
-    /// Whose certificate authorities connectors' TLS connections believe. Default: the platform's, read
-    /// at the first such connection.
+    /// Sets the certificate authorities that connectors' TLS connections trust. Default: the platform's, read at
+    /// the first such connection.
     #[must_use]
-    pub fn roots(mut self, roots: Roots) -> Self {
+    pub fn roots(mut self, roots: RootCertificates) -> Self {
         self.roots = roots;
         self
     }
 
-    /// Trusts this certificate authority (PEM) for connectors' TLS connections, beside those.
+    /// Trusts this certificate authority (PEM) for connectors' TLS connections, in addition to those.
     #[must_use]
     pub fn extra_root_pem(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.extra_roots.push(pem.into());
         self
     }
 
-    /// Lowers the ceilings above which no call's limits may be.
+    /// Lowers the ceilings for the limits of all calls.
     #[must_use]
     pub fn ceilings(mut self, ceilings: LimitRequest) -> Self {
         self.ceilings = ceilings;
         self
     }
 
-    /// Keeps no compiled code on disk: every start compiles again.
+    /// Stores no compiled code on disk: every start compiles again.
     #[must_use]
     pub fn without_code_cache(mut self) -> Self {
         self.keep_code = false;
         self
     }
 
-    /// What is done about failures: retry profiles, breakers, rate limits. Default: every call has the profile
+    /// Sets the resilience policies: retry profiles, breakers, rate limits. Default: every call has the profile
     /// `standard`, no breaker and no rate limit.
     #[must_use]
-    pub fn resilience(mut self, settings: Settings) -> Self {
+    pub fn resilience(mut self, settings: ResilienceSettings) -> Self {
         self.resilience = settings;
         self
     }
 
-    /// Tells `listener` every step of every call. May be given several times: each is told, in this order.
+    /// Notifies `listener` of every step of every call. May be called several times. Listeners are notified in this
+    /// order.
     #[must_use]
     pub fn listener(mut self, listener: Arc<dyn Listener>) -> Self {
         self.listeners.push(listener);
         self
     }
 
-    /// Draws the jitter of waits from `chance`.
+    /// Draws the jitter of retry delays from `chance`.
     #[must_use]
-    pub fn chance(mut self, chance: Arc<dyn Chance>) -> Self {
+    pub fn chance(mut self, chance: Arc<dyn RandomSource>) -> Self {
         self.chance = chance;
         self
     }
@@ -197,15 +202,15 @@ impl HostBuilder {
         self
     }
 
-    /// Looks up names with `resolver`.
+    /// Resolves host names with `resolver`.
     #[must_use]
     pub fn resolver(mut self, resolver: Arc<dyn Resolve>) -> Self {
         self.resolver = resolver;
         self
     }
 
-    /// How long calls stay on record; the host prunes older ones by itself, from the oldest on, while nobody waits.
-    /// Default: for as long as nobody prunes it.
+    /// Sets how long calls stay in the audit log. The host prunes older ones while no call waits, from the oldest
+    /// on. Default: until the operator prunes it.
     #[must_use]
     pub fn retention(mut self, retention: Duration) -> Self {
         self.retention = Some(retention);
@@ -220,39 +225,40 @@ impl HostBuilder {
         self
     }
 
-    /// What the record of calls survives. Default: [`Durability::Process`].
+    /// Sets the durability of the audit log. Default: [`Durability::Process`].
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// Who asks, for the record of calls that do not say it themselves. Default: `host`.
+    /// Sets the actor of calls that name none, for the audit log. Default: `host`.
     #[must_use]
     pub fn actor(mut self, actor: &str) -> Self {
         self.record.actor = actor_name(actor);
         self
     }
 
-    /// Whether requests and outcomes are kept, sealed with the host's key, so that a call can be resumed after a crash
-    /// and its outcome be given again. Default: they are. Without them whoever gives a key again is told that
-    /// something was done under it, and not what came of it.
+    /// Sets whether requests and outcomes are stored, sealed with the host's key, so that a call can be resumed
+    /// after a crash and its outcome replayed. Default: they are. Without them, a call whose key was given before
+    /// gets an error that its key was used, and not the outcome.
     #[must_use]
     pub fn keep_results(mut self, keep: bool) -> Self {
         self.record.keeps = keep;
         self
     }
 
-    /// How long a finished call stands for its idempotency key; after that who gives it again runs. Default: 24 hours.
+    /// Sets how long a finished call keeps its idempotency key. After that, a new call with the key runs. Default:
+    /// 24 hours.
     #[must_use]
     pub fn key_ttl(mut self, ttl: Duration) -> Self {
         self.record.key_ttl = ttl;
         self
     }
 
-    /// The most bytes of each text, arguments and results among them, that can be read in the record; what is longer
-    /// is cut. Secrets are taken out. With 0 no payloads can be read there, only how long they are and their SHA-256.
-    /// Default: 65,536.
+    /// Sets the most bytes of each text that can be read in the audit log, including arguments and results. Longer
+    /// texts are cut. Secrets are removed. With 0, payloads are not readable there, only their lengths and their
+    /// SHA-256. Default: 65,536.
     #[must_use]
     pub fn field_bytes(mut self, bytes: usize) -> Self {
         self.record.field_bytes = bytes;
@@ -273,30 +279,30 @@ impl HostBuilder {
         self
     }
 
-    /// Locks the vault file with this key file, 32 bytes that its owner alone can read. Default: `vault.key`
-    /// in the home directory, made of random bytes with the first binding.
+    /// Locks the vault file with this key file: 32 bytes that its owner alone can read. Default: `vault.key` in the
+    /// home directory, created with random bytes with the first binding.
     #[must_use]
     pub fn vault_key_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.vault_key_file = Some(path.into());
         self
     }
 
-    /// Locks the vault file with this passphrase instead, and refuses one that is locked otherwise.
+    /// Locks the vault file with this passphrase instead. A vault file that is locked otherwise is refused.
     #[must_use]
     pub fn vault_passphrase(mut self, passphrase: Secret) -> Self {
         self.vault_passphrase = Some(passphrase);
         self
     }
 
-    /// The host.
+    /// Builds the host.
     ///
     /// # Errors
-    /// `configuration`, naming the setting: no home, no compiler or one that is no program, no concurrency,
-    /// an authority or a certificate that cannot be read, a ceiling above the default one, a vault and
+    /// `configuration`, naming the setting: no home, no compiler or one that is not a program, no concurrency, an
+    /// authority or a certificate that cannot be read, a ceiling above the default one, a vault together with
     /// settings of the vault file.
     pub fn build(self) -> Result<Host, HostError> {
         let wrong =
-            |message: &str, hint: &str| HostError::new(HostErrorKind::Configuration, message).hint(hint);
+            |message: &str, hint: &str| HostError::new(HostErrorKind::Configuration, message).with_hint(hint);
         let home = self.home.ok_or_else(|| {
             wrong("The host has no home directory.", "Name one with Host::builder().home(dir).")
         })?;
@@ -312,7 +318,7 @@ impl HostBuilder {
         if !CODE_CACHE_BYTES.contains(&self.code_bytes) {
             return Err(wrong("The size of the code cache is not acceptable.", "Keep 1 MiB to 1 TiB."));
         }
-        let ceilings = Ceilings::default().lowered(&self.ceilings).map_err(|error| {
+        let ceilings = LimitCeilings::default().lowered(&self.ceilings).map_err(|error| {
             wrong(&format!("A ceiling is not acceptable: {error}."), "Ceilings can only be lowered.")
         })?;
         let allow_private =
@@ -358,12 +364,12 @@ impl HostBuilder {
                     },
                 );
                 Arc::new(log.map_err(|error| {
-                    HostError::new(HostErrorKind::AuditUnavailable, message).because(error)
+                    HostError::new(HostErrorKind::AuditUnavailable, message).with_source(error)
                 })?)
             }
         };
         let recording = Recording::new(Arc::clone(&log), home.join("host.key"), self.record);
-        let broker = Broker::new(BrokerSettings {
+        let broker = CredentialBroker::new(BrokerSettings {
             vault: Arc::clone(&vault),
             clock: Arc::clone(&self.clock),
             tls: Arc::clone(&tls),
@@ -383,16 +389,16 @@ impl HostBuilder {
         let keyring = KeyringFile::new(home.join("keyring.toml"));
         // As many as may wait for a permit to run.
         let queue = crate::call::waiting_calls(self.concurrency);
-        let loader = Loader::new(registry, keyring, sandbox, ceilings, self.clock, queue);
+        let loader = PackageLoader::new(registry, keyring, sandbox, ceilings, self.clock, queue);
         let audit = Audit::new(log, home.clone());
-        let shelf = Shelf::new(home.join("actions"));
-        let pipeline = Pipeline::new(PipelineParts {
+        let shelf = ActionStore::new(home.join("actions"));
+        let pipeline = CallPipeline::new(PipelineParts {
             loader,
             broker,
             settings: self.resilience,
-            circuits: Circuits::new(home.join("circuits")),
+            circuits: CircuitStore::new(home.join("circuits")),
             chance: self.chance,
-            listener: together(self.listeners),
+            listener: fanout(self.listeners),
             recording,
             concurrency: self.concurrency,
         });

@@ -1,4 +1,4 @@
-//! The circuits of a host, as its operator sees and closes them.
+//! The circuits of a host: the API with which its operator lists and closes them.
 
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_egress::egress::HostPort;
@@ -8,7 +8,7 @@ use cofferdam_model::manifest::ConnectorName;
 use super::Host;
 
 impl Host {
-    /// Every circuit that is not closed, or has failures to remember, by connector and host. What is not there is
+    /// Returns every circuit that is not closed or has counted failures, by connector and host. All others are
     /// closed.
     ///
     /// # Errors
@@ -18,8 +18,8 @@ impl Host {
         self.pipeline.circuits.views(now).map_err(|error| unavailable("read", error))
     }
 
-    /// Closes the circuits of `connector`, of all versions, at `host`; where one is not named, of all connectors, or
-    /// at all hosts. Where neither is named, files that are damaged are removed, too.
+    /// Closes the circuits of `connector`, in all versions, at `host`. Without a connector, it closes those of all
+    /// connectors, and without a host, those at all hosts. Without both, it also removes damaged files.
     ///
     /// # Errors
     /// `circuits_unavailable`: they cannot be read or written.
@@ -40,6 +40,8 @@ fn unavailable(what: &str, error: std::io::Error) -> HostError {
         HostErrorKind::CircuitsUnavailable,
         format!("The circuits cannot be {what}: {}.", error.kind()),
     )
-    .hint("They are files in the directory `circuits` of the home directory, which its owner alone writes.")
-    .because(error)
+    .with_hint(
+        "They are files in the directory `circuits` of the home directory, which its owner alone writes.",
+    )
+    .with_source(error)
 }

@@ -1,4 +1,4 @@
-//! Exports of the record: made from one view of it, proved as they are made, and checked without it.
+//! Exports of the audit log: made from one snapshot of it, verified on the way, and verifiable without it.
 
 use std::io::{BufRead, Write};
 
@@ -8,39 +8,41 @@ use cofferdam_audit::{
 use cofferdam_core::error::{HostError, HostErrorKind};
 use jiff::Timestamp;
 
-use super::audit::{Audit, Proof, unreadable};
+use super::audit::{Audit, VerificationReport, unreadable};
 
-/// Entries that are read at once.
+/// The number of entries that are read at once.
 const AT_ONCE: usize = 1_000;
 
-/// What was exported.
+/// The result of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-pub struct Exported {
-    /// The number of the first entry, and
+pub struct ExportSummary {
+    /// The number of the first entry.
     pub from: u64,
-    /// of the last.
+    /// The number of the last entry.
     pub to: u64,
-    /// How many there are.
+    /// The number of exported entries.
     pub entries: u64,
 }
 
 impl Audit {
-    /// Writes the entries from `since` on and before `until` to `out`, as lines of JSON. It is a stretch of the chain:
-    /// from the first entry of the first call that was received in that time to the last entry written in it.
+    /// Writes the entries from `since` on and before `until` to `out`, as lines of JSON. They are a contiguous part
+    /// of the chain: from the first entry of the first call that was received in that time to the last entry
+    /// written in it.
     ///
     /// # Errors
-    /// `audit_unavailable`: the record cannot be read. `audit_tampered`: it does not hold together; nothing is signed.
-    /// `output_unwritable`: `out` fails.
+    /// `audit_unavailable`: the audit log cannot be read. `audit_tampered`: it is not intact, and nothing is
+    /// signed. `output_unwritable`: `out` fails.
     pub fn export(
         &self,
         since: Option<Timestamp>,
         until: Option<Timestamp>,
         out: &mut dyn Write,
         progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<Exported, HostError> {
+    ) -> Result<ExportSummary, HostError> {
         let signer = NoteSigner::new(&self.host_key()?);
         let key = signer.key();
-        // Nothing is signed for that does not hold: all of it is proved first, and what came since then on the way.
+        // A checkpoint must not be signed for a damaged log. So verify the whole log first, and later entries
+        // during the export.
         let proof = self.verify(&[], progress)?;
         if let Some(finding) = proof.findings.iter().find(|finding| !finding.accepted) {
             return Err(tampered(&finding.what));
@@ -59,7 +61,7 @@ impl Audit {
         let mut notes =
             evidence.notes().map_err(unreadable)?.into_iter().filter(|note| !note.is_base).peekable();
         let mut exporter: Option<Exporter<'_>> = None;
-        let mut exported = Exported { from: 0, to: 0, entries: 0 };
+        let mut exported = ExportSummary { from: 0, to: 0, entries: 0 };
         let mut is_part = false;
         let mut out = Some(out);
         'all: loop {
@@ -126,35 +128,35 @@ impl Audit {
     }
 }
 
-/// Checks an export, with `key` or with the key that it names itself. No record is needed. `pinned` are checkpoints
-/// that were kept elsewhere.
+/// Verifies an export, with `key` or with the key that it names itself. No audit log is needed. `pinned` are
+/// checkpoints that were stored elsewhere.
 ///
 /// # Errors
-/// `input_unreadable`: it cannot be read; `validation`: it is no export. What is wrong with it is no error, but in the
-/// proof.
+/// `input_unreadable`: it cannot be read; `validation`: it is not an export. Its flaws are not an error, but
+/// findings of the report.
 pub fn verify_export(
     export: &mut dyn BufRead,
     key: Option<&NoteKey>,
     pinned: &[String],
     progress: &mut dyn FnMut(u64),
-) -> Result<Proof, HostError> {
+) -> Result<VerificationReport, HostError> {
     let checked = check(export, key, pinned, progress).map_err(|error| match error {
         ExportError::Io(error) => {
-            HostError::new(HostErrorKind::InputUnreadable, "The export cannot be read.").because(error)
+            HostError::new(HostErrorKind::InputUnreadable, "The export cannot be read.").with_source(error)
         }
         ExportError::NoExport(why) => {
             HostError::new(HostErrorKind::Validation, format!("This is no export of a record: {why}."))
-                .hint("`cofferdam audit export FILE` makes one.")
+                .with_hint("`cofferdam audit export FILE` makes one.")
         }
     })?;
-    Ok(Proof { part: checked.part, ..super::audit::proof(checked.outcome, &checked.key) })
+    Ok(VerificationReport { part: checked.part, ..super::audit::proof(checked.outcome, &checked.key) })
 }
 
 fn base_n(base: Option<&str>, key: &NoteKey) -> u64 {
     base.and_then(|note| Checkpoint::read(note, key).ok()).map_or(0, |base| base.n)
 }
 
-/// When the entry was written: the time of its first event.
+/// Returns the time of the entry's first event.
 fn time_of(entry: &StoredEntry) -> Option<Timestamp> {
     let (_, rest) = entry.body.split_once("\"at\":\"")?;
     rest.split('"').next()?.parse().ok()
@@ -163,9 +165,9 @@ fn time_of(entry: &StoredEntry) -> Option<Timestamp> {
 fn tampered(what: &str) -> HostError {
     let message = format!("The record does not hold together, and is not signed for: {what}.");
     HostError::new(HostErrorKind::AuditTampered, message)
-        .hint("`cofferdam audit verify` says all that is wrong.")
+        .with_hint("`cofferdam audit verify` says all that is wrong.")
 }
 
 fn unwritable(error: std::io::Error) -> HostError {
-    HostError::new(HostErrorKind::OutputUnwritable, "The export cannot be written.").because(error)
+    HostError::new(HostErrorKind::OutputUnwritable, "The export cannot be written.").with_source(error)
 }

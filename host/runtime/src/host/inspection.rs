@@ -1,78 +1,78 @@
-//! What a security reviewer reads before trusting a connector: identity, signer, grants, limits, operations.
+//! Inspection of a connector for a security reviewer: identity, signer, grants, limits, operations.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{Error, HostError};
-use cofferdam_core::failure::{AuditId, Context, RepeatRule};
+use cofferdam_core::failure::{AuditId, FailureContext, RepeatRule};
 use cofferdam_core::limits::{LimitRequest, Limits};
-use cofferdam_model::manifest::{CredentialGrant, Effect, Idempotency};
-use cofferdam_model::package::{Operation, Package};
-use cofferdam_model::registry::Stored;
+use cofferdam_model::manifest::{CredentialGrant, DeclaredIdempotency, OperationEffect};
+use cofferdam_model::package::{OperationSignature, Package};
+use cofferdam_model::registry::StoredPackage;
 use serde::Serialize;
 
 use super::Host;
 use crate::call::{ConnectorRef, check_limits, check_manifest_limits, check_signature, hash_mismatch};
 
-/// A package, taken apart without running any of it.
+/// The contents of a package, read without running any of it.
 #[derive(Debug, Clone, Serialize)]
-pub struct Inspection {
+pub struct PackageInspection {
     /// `<scheme>://<owner>/<repo>`.
     pub name: String,
     /// The exact version.
     pub version: String,
     /// The manifest's description.
     pub description: Option<String>,
-    /// The manifest's publisher: a claim, unlike the signer.
+    /// The manifest's publisher. It is a claim, unlike the signer.
     pub publisher: Option<String>,
     /// `sha256:` and 64 digits.
     pub hash: String,
-    /// Bytes of the package.
+    /// The size of the package, in bytes.
     pub size: u64,
-    /// Who signed it, and whether that is trusted here.
+    /// Its signer, and the trust in that signer here.
     pub signature: SignatureView,
-    /// Whether the hash of the installed file is still its name; none for a file that is not installed.
+    /// True if the installed file still has the hash in its name. None for a file that is not installed.
     pub hash_matches: Option<bool>,
-    /// Every import of the component, with what the manifest and this host say of it.
+    /// Every import of the component, with its status in the manifest and on this host.
     pub imports: Vec<ImportView>,
-    /// What the manifest names under `imports` and the component does not import: more than it needs.
+    /// The manifest's `imports` that the component does not import: more than it needs.
     pub unused_imports: Vec<String>,
     /// The `host:port`s it may reach.
     pub network: Vec<String>,
-    /// The methods that it may send there beyond those of every connector.
+    /// The methods that it may send there in addition to those of every connector.
     pub methods: Vec<String>,
-    /// The credentials it may have sent for it, and where to.
+    /// The credentials that it may have sent for it, with their hosts.
     pub credentials: Vec<CredentialView>,
-    /// The limits of a call, what the manifest asks for, and the ceilings.
+    /// The limits of a call, those of the manifest, and the ceilings.
     pub limits: BTreeMap<&'static str, LimitView>,
     /// Its operations.
     pub operations: Vec<OperationView>,
 }
 
-/// What the signature says.
+/// The result of the signature check.
 #[derive(Debug, Clone, Serialize)]
 pub struct SignatureView {
     /// `trusted`, or the code of the failure that a call would end with.
     pub status: String,
     /// The id of the accepted key.
     pub signer: Option<String>,
-    /// Why it is not accepted, and what to do.
+    /// The reason that it is not accepted, and the fix.
     pub reason: Option<String>,
 }
 
-/// One credential that the connector asks to have sent.
+/// One credential that the connector requests.
 #[derive(Debug, Clone, Serialize)]
 pub struct CredentialView {
     /// Its kind, as in a binding's name.
     pub kind: &'static str,
     /// Its service, as in a binding's name.
     pub service: String,
-    /// Where it stands in a request.
+    /// Its place in a request.
     pub place: String,
     /// The `host:port`s that it may be sent to.
     pub hosts: Vec<String>,
-    /// Whether a call goes without it where none is bound.
+    /// True if a call runs without it if none is bound.
     pub optional: bool,
 }
 
@@ -88,9 +88,9 @@ pub struct ImportView {
 /// One limit: amounts in the limit's unit.
 #[derive(Debug, Clone, Serialize)]
 pub struct LimitView {
-    /// What a call gets.
+    /// The limit of a call.
     pub effective: u64,
-    /// What the manifest asks for.
+    /// The limit in the manifest.
     pub manifest: Option<u64>,
     /// The most that any call gets here.
     pub ceiling: u64,
@@ -103,7 +103,7 @@ pub struct LimitView {
 pub struct OperationView {
     /// The name that callers use.
     pub name: String,
-    /// `list_issues(repo: string) -> list<..>`.
+    /// Its signature, for example `list_issues(repo: string) -> list<..>`.
     pub signature: String,
     /// The parameters with their types.
     pub params: Vec<(String, String)>,
@@ -111,34 +111,35 @@ pub struct OperationView {
     pub result: Option<String>,
     /// Its documentation, from the package.
     pub docs: Option<String>,
-    /// What the manifest says of repeating it.
-    pub idempotency: Idempotency,
-    /// Whether the host may repeat it: always, never, or until it sends an unkeyed request.
+    /// The manifest's declaration about repeating it.
+    pub idempotency: DeclaredIdempotency,
+    /// The repeat rule of the host: always, never, or until it sends an unkeyed request.
     pub repeat: RepeatRule,
-    /// What the manifest says that it does to its service, if it says it.
-    pub effect: Option<Effect>,
-    /// Whether its value may be partial: a record with a list `errors`, one for each item that failed.
+    /// The manifest's declaration about its effect on its service, if there is one.
+    pub effect: Option<OperationEffect>,
+    /// True if its value may be partial: a record with a list `errors`, one for each failed item.
     pub partial: bool,
 }
 
 impl Host {
-    /// Takes an installed connector apart.
+    /// Inspects an installed connector.
     ///
     /// # Errors
-    /// It is not installed, or its package cannot be read; `hash_mismatch` if it was changed so that it
-    /// cannot be taken apart any more. One that can is shown, with `hash_matches` false.
-    pub fn inspect(&self, connector: &ConnectorRef) -> Result<Inspection, Error> {
+    /// It is not installed, or its package cannot be read; `hash_mismatch` if it was changed and cannot be parsed
+    /// any more. A changed package that can be parsed is shown with `hash_matches` false.
+    pub fn inspect(&self, connector: &ConnectorRef) -> Result<PackageInspection, Error> {
         let loader = &self.pipeline.loader;
         let digest = loader.find(connector)?;
-        let Stored { bytes, signature, .. } = loader.registry.read(&digest).map_err(HostError::from)?;
-        let got = Digest::of(&bytes);
+        let StoredPackage { bytes, signature, .. } =
+            loader.registry.read(&digest).map_err(HostError::from)?;
+        let got = Digest::sha256(&bytes);
         let matches = got == digest;
         let mut inspection = match self.inspect_package(bytes, signature.as_deref()) {
             Ok(inspection) => inspection,
             Err(error) if matches => return Err(error.into()),
             Err(_) => {
                 let key = connector.to_string();
-                let context = Context::new(AuditId::mint()).with_connector(key.as_str(), None);
+                let context = FailureContext::new(AuditId::mint()).with_connector(key.as_str(), None);
                 return Err(hash_mismatch(&context, &key, &digest, &got));
             }
         };
@@ -146,17 +147,20 @@ impl Host {
         Ok(inspection)
     }
 
-    /// Takes a package file apart, with the signature that lies beside it if there is one. Nothing is
-    /// compiled or run.
+    /// Inspects a package file, with its detached signature if there is one. Nothing is compiled or run.
     ///
     /// # Errors
     /// It is not a package.
-    pub fn inspect_package(&self, bytes: Vec<u8>, signature: Option<&[u8]>) -> Result<Inspection, HostError> {
+    pub fn inspect_package(
+        &self,
+        bytes: Vec<u8>,
+        signature: Option<&[u8]>,
+    ) -> Result<PackageInspection, HostError> {
         let size = bytes.len() as u64;
         let package = self.pipeline.loader.sandbox.open_blocking(bytes)?;
         let manifest = package.manifest();
         check_manifest_limits(&self.pipeline.loader.ceilings, manifest)?;
-        Ok(Inspection {
+        Ok(PackageInspection {
             name: manifest.name().to_string(),
             version: manifest.version().to_string(),
             description: manifest.description().map(ToOwned::to_owned),
@@ -168,10 +172,7 @@ impl Host {
             imports: package
                 .import_verdicts()
                 .iter()
-                .map(|import| ImportView {
-                    name: import.name().to_owned(),
-                    standing: import.standing().name(),
-                })
+                .map(|import| ImportView { name: import.name().to_owned(), standing: import.status().name() })
                 .collect(),
             unused_imports: package.unused_imports().into_iter().map(ToOwned::to_owned).collect(),
             network: manifest.hosts().iter().map(ToString::to_string).collect(),
@@ -182,8 +183,8 @@ impl Host {
         })
     }
 
-    /// Checks a package as an install would, the signature apart: imports, limits, and that it compiles
-    /// and links. For authors, before they sign.
+    /// Checks a package as an install would, except for the signature: imports, limits, and that it compiles and
+    /// links. For connector authors, before they sign.
     ///
     /// # Errors
     /// As [`Host::install`].
@@ -191,12 +192,12 @@ impl Host {
         self.checked_package(bytes).await.map(drop)
     }
 
-    /// As [`check_package`](Self::check_package), and the package.
+    /// Checks as [`check_package`](Self::check_package) does, and returns the package.
     pub async fn checked_package(&self, bytes: Vec<u8>) -> Result<Package, Error> {
         let package = self.pipeline.loader.sandbox.parser().open(bytes).await?;
         check_manifest_limits(&self.pipeline.loader.ceilings, package.manifest())?;
         let connector = format!("{}@{}", package.manifest().name(), package.manifest().version());
-        let context = Context::new(AuditId::mint()).with_connector(connector, None);
+        let context = FailureContext::new(AuditId::mint()).with_connector(connector, None);
         crate::call::check_imports(&context, &package)?;
         self.limit_views(package.manifest().limits())?;
         let proof = cofferdam_model::trust::allow_unsigned(
@@ -215,7 +216,7 @@ impl Host {
     ) -> Result<SignatureView, HostError> {
         let loader = &self.pipeline.loader;
         let keyring = loader.keyring.load()?;
-        let context = Context::new(AuditId::mint());
+        let context = FailureContext::new(AuditId::mint());
         Ok(match check_signature(&context, package, signature, &keyring, false, &*loader.clock) {
             Ok(proof) => SignatureView {
                 status: "trusted".into(),
@@ -289,7 +290,7 @@ impl fmt::Display for CredentialView {
     }
 }
 
-fn view(package: &Package, operation: &Operation) -> OperationView {
+fn view(package: &Package, operation: &OperationSignature) -> OperationView {
     let name = operation.name().json();
     OperationView {
         name: name.to_owned(),

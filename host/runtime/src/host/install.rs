@@ -1,8 +1,8 @@
-//! Installing: every check that a call makes, made before anything is written.
+//! Installs packages, with the same checks as a call, before anything is written.
 
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
-use cofferdam_core::failure::{AuditId, Context};
+use cofferdam_core::failure::{AuditId, FailureContext};
 use cofferdam_model::package::Package;
 use cofferdam_model::registry::{InstallOutcome, RegistryError};
 use semver::Version;
@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::Host;
 use crate::call::{check_bytes, check_imports, check_manifest_limits, check_signature, pin_mismatch};
 
-/// How to install.
+/// The options of an install.
 #[derive(Debug, Clone, Default)]
 pub struct InstallOptions {
     expected: Option<Digest>,
@@ -20,24 +20,24 @@ pub struct InstallOptions {
 }
 
 impl InstallOptions {
-    /// Refuses a package that is not this one.
+    /// Refuses any other package than this one.
     #[must_use]
     pub fn expect_hash(mut self, hash: Digest) -> Self {
         self.expected = Some(hash);
         self
     }
 
-    /// For local development: takes a package that has no signature. It still needs to be allowed for
-    /// every call, and a signature that is there and does not hold is refused all the same.
+    /// Accepts a package that has no signature, for local development. It still has to be allowed for every call,
+    /// and an invalid signature is refused nevertheless.
     #[must_use]
     pub fn allow_unsigned(mut self) -> Self {
         self.allow_unsigned = true;
         self
     }
 
-    /// Takes a version that is older than one that is installed or was: a signature stays good when a
-    /// release turns out to have a hole, and offering the old one again is an attack. Never goes below the
-    /// floor that the keyring holds for the connector.
+    /// Accepts a version that is older than one that is or was installed. A signature stays valid after a
+    /// vulnerability is found, so offering an old release again is an attack. Never accepts a version below the
+    /// minimum that the keyring holds for the connector.
     #[must_use]
     pub fn allow_downgrade(mut self) -> Self {
         self.allow_downgrade = true;
@@ -45,41 +45,41 @@ impl InstallOptions {
     }
 }
 
-/// What was installed.
+/// The result of an install.
 #[derive(Debug, Clone, Serialize)]
 pub struct Installed {
     /// `<scheme>://<owner>/<repo>`.
     pub name: String,
     /// The exact version.
     pub version: String,
-    /// `sha256:` and 64 digits: what `sha256sum` prints of the file.
+    /// The package's hash, `sha256:` and 64 digits, as `sha256sum` prints it for the file.
     pub hash: String,
-    /// The id of the key whose signature was accepted; none where unsigned was allowed.
+    /// The id of the key whose signature was accepted. None if an unsigned package was allowed.
     pub signer: Option<String>,
-    /// Whether these very bytes were installed before.
+    /// True if the same bytes were installed before.
     pub already_installed: bool,
-    /// The highest version that was here before, installed or removed since; none where this is the first.
+    /// The highest version that was here before, installed or removed since. None if this is the first.
     pub previous: Option<String>,
-    /// Whether this is a version below that, taken because the install said so.
+    /// True if this is a lower version than that, which the options allowed.
     pub downgrade: bool,
-    /// The record of this install.
+    /// The audit id of this install.
     pub audit_id: AuditId,
 }
 
 impl Host {
-    /// Verifies a package (hash, signature, manifest, imports, limits), compiles it, and installs it.
-    /// On any error nothing on disk has changed.
+    /// Verifies a package (hash, signature, manifest, imports, limits), compiles it, and installs it. On any error
+    /// nothing on disk has changed.
     ///
     /// # Errors
-    /// [`Error::Failure`] where hash, signature or capabilities refuse it; [`Error::Host`] where the
-    /// package, its manifest or the host's own files are at fault.
+    /// [`Error::Failure`] if hash, signature or capabilities refuse it; [`Error::Host`] if the package, its
+    /// manifest or the host's own files are at fault.
     pub async fn install(
         &self,
         package: Vec<u8>,
         signature: Option<Vec<u8>>,
         options: InstallOptions,
     ) -> Result<Installed, Error> {
-        let context = Context::new(AuditId::mint());
+        let context = FailureContext::new(AuditId::mint());
         let installed = self.check_and_write(&context, package, signature, &options).await;
         match &installed {
             Ok(done) => tracing::info!(
@@ -92,20 +92,20 @@ impl Host {
             ),
         }
         installed.map_err(|error| match error {
-            Error::Host(error) => Error::Host(error.of_request(context.audit_id())),
+            Error::Host(error) => Error::Host(error.with_request_id(context.audit_id())),
             failure @ Error::Failure(_) => failure,
         })
     }
 
     async fn check_and_write(
         &self,
-        context: &Context,
+        context: &FailureContext,
         bytes: Vec<u8>,
         signature: Option<Vec<u8>>,
         options: &InstallOptions,
     ) -> Result<Installed, Error> {
         let loader = &self.pipeline.loader;
-        let digest = Digest::of(&bytes);
+        let digest = Digest::sha256(&bytes);
         if let Some(expected) = options.expected.filter(|expected| *expected != digest) {
             return Err(pin_mismatch(context, "The package", &expected, &digest));
         }
@@ -127,7 +127,8 @@ impl Host {
         let (previous, downgrade) = self.check_version(&package, options.allow_downgrade)?;
         loader.compile(&context, &package, &proof).await?;
         let registry = loader.registry.clone();
-        // Another process may hold the lock, and syncing takes its time: not on a thread that runs guests.
+        // Another process may hold the lock, and syncing takes time, so this must not run on a thread that runs
+        // guests.
         let any_version = options.allow_downgrade;
         let write = tokio::task::spawn_blocking(move || {
             let signature = signature.as_deref();
@@ -139,7 +140,7 @@ impl Host {
             (package, outcome)
         });
         let (package, outcome) = write.await.map_err(|error| {
-            HostError::new(HostErrorKind::Internal, "The install was lost.").because(error)
+            HostError::new(HostErrorKind::Internal, "The install was lost.").with_source(error)
         })?;
         let outcome = outcome.map_err(HostError::from)?;
         Ok(Installed {
@@ -157,9 +158,9 @@ impl Host {
         })
     }
 
-    /// Another package of the same name and version, and a downgrade, are refused before anything is
-    /// compiled: the registry would refuse them too, but only after. Returns the highest version so far, and
-    /// whether this is one below it.
+    /// Refuses another package of the same name and version, and a downgrade, before anything is compiled. The
+    /// registry would refuse them too, but only after that. Returns the highest version so far, and whether this
+    /// one is below it.
     fn check_version(
         &self,
         package: &Package,

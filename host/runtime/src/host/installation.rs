@@ -1,46 +1,47 @@
-//! Whether anything was installed, removed, trusted or revoked since a former look.
+//! Detects whether anything was installed, removed, trusted or revoked since an earlier check.
 
 use cofferdam_core::error::HostError;
-use cofferdam_core::stamp::FileStamp;
-use cofferdam_model::trust::KeyringStamp;
+use cofferdam_core::file_fingerprint::FileFingerprint;
+use cofferdam_model::trust::KeyringFingerprint;
 
 use super::Host;
 
-/// What is installed, who is trusted and which actions there are, as far as a `stat` tells whether it changed.
+/// The installed packages, the keyring and the actions, as fingerprints of their files.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Installation {
-    pub(crate) ground: Ground,
-    /// By file name, in order.
-    pub actions: Vec<(String, FileStamp)>,
+pub struct InstalledRevision {
+    pub(crate) ground: RevisionGround,
+    /// The fingerprints of the action files, ordered by file name.
+    pub actions: Vec<(String, FileFingerprint)>,
 }
 
-/// What every action stands on: what is installed and who is trusted.
+/// The state that every action depends on: the installed packages and the keyring.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ground {
-    index: Option<FileStamp>,
-    keyring: KeyringStamp,
+pub struct RevisionGround {
+    index: Option<FileFingerprint>,
+    keyring: KeyringFingerprint,
 }
 
-impl Ground {
-    /// Whether a later change is sure to show.
+impl RevisionGround {
+    /// True if any later change is sure to be detected.
     pub fn is_settled(&self) -> bool {
-        self.index.is_none_or(|index| index.is_settled()) && self.keyring.is_settled()
+        self.index.is_none_or(|index| index.is_stable()) && self.keyring.is_stable()
     }
 }
 
 impl Host {
-    /// What there is now, to compare with a later look. It looks at every file: not for an executor's threads.
-    pub fn installation(&self) -> Installation {
-        Installation { ground: self.ground(), actions: self.shelf.stamps() }
+    /// Returns the current state, for a later comparison. It reads the metadata of every file: not for an
+    /// executor's threads.
+    pub fn installation(&self) -> InstalledRevision {
+        InstalledRevision { ground: self.ground(), actions: self.shelf.stamps() }
     }
 
-    /// What is installed and who is trusted now, to compare with a later look.
-    pub fn ground(&self) -> Ground {
+    /// Returns the current state of the installed packages and the keyring, for a later comparison.
+    pub fn ground(&self) -> RevisionGround {
         let loader = &self.pipeline.loader;
-        Ground { index: loader.registry.index_stamp(), keyring: loader.keyring.stamp() }
+        RevisionGround { index: loader.registry.index_fingerprint(), keyring: loader.keyring.fingerprint() }
     }
 
-    /// The names of the actions, in order.
+    /// Returns the names of the actions, in order.
     ///
     /// # Errors
     /// As [`actions`](Self::actions).

@@ -1,4 +1,4 @@
-//! The public API: a builder, and a facade over everything a host can do.
+//! The public API: a builder, and a facade over all functions of a host.
 
 mod actions;
 mod audit;
@@ -19,39 +19,41 @@ mod why;
 use std::sync::Arc;
 
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
-use cofferdam_core::failure::{AuditId, Context, Failure, safe_line};
-use cofferdam_core::spelling;
-use cofferdam_egress::credentials::Refused;
-use cofferdam_egress::resilience::Profile;
+use cofferdam_core::failure::{AuditId, Failure, FailureContext, sanitize_line};
+use cofferdam_core::suggest;
+use cofferdam_egress::credentials::CredentialError;
+use cofferdam_egress::resilience::RetryProfile;
 use cofferdam_egress::vault::{BindingName, Vault};
 use cofferdam_model::manifest::ConnectorName;
-use cofferdam_model::registry::{Entry, Rebuilt};
+use cofferdam_model::registry::{RebuiltIndex, RegistryEntry};
 use cofferdam_model::trust::KeyringFile;
 use serde_json::Value;
 
 pub use audit::unreadable;
-pub use audit::{Audit, Proof, PutBack};
+pub use audit::{Audit, PutBack, VerificationReport};
 pub use binding_test::{BindingTest, TestAnswer};
-pub use binding_view::{BindingInspection, BindingView, STALE_AFTER_DAYS, Verdict};
-pub use bindings::{Asker, NewBinding};
+pub use binding_view::{BindingInspection, BindingVerdict, BindingView, STALE_AFTER_DAYS};
+pub use bindings::{CredentialConsumer, NewBinding};
 pub use builder::CODE_CACHE_BYTES;
 pub use builder::HostBuilder;
-pub use export::{Exported, verify_export};
-pub use inspection::{CredentialView, ImportView, Inspection, LimitView, OperationView, SignatureView};
+pub use export::{ExportSummary, verify_export};
+pub use inspection::{
+    CredentialView, ImportView, LimitView, OperationView, PackageInspection, SignatureView,
+};
 pub use install::{InstallOptions, Installed};
-pub use installation::{Ground, Installation};
-pub use why::Access;
+pub use installation::{InstalledRevision, RevisionGround};
+pub use why::AccessQuery;
 
-use crate::call::{Call, ConnectorRef, Pipeline, Report};
-use crate::flow::actions::Shelf;
+use crate::call::{Call, CallPipeline, ConnectorRef, Report};
+use crate::flow::actions::ActionStore;
 
 /// A host of connectors: cheap to clone, safe to share.
 #[derive(Clone)]
 pub struct Host {
-    pipeline: Arc<Pipeline>,
+    pipeline: Arc<CallPipeline>,
     vault: Arc<dyn Vault>,
     audit: Audit,
-    shelf: Shelf,
+    shelf: ActionStore,
 }
 
 impl Host {
@@ -66,8 +68,8 @@ impl Host {
     /// Dropping the future cancels the call: the guest and its requests end at once.
     ///
     /// # Errors
-    /// [`Error::Failure`] is the outcome of a call that ran, or was not allowed to run; [`Error::Host`]
-    /// says why a call could not be taken up (unknown operation, arguments of the wrong type).
+    /// [`Error::Failure`] is the outcome of a call that ran, or was not allowed to run; [`Error::Host`] is the
+    /// reason that a call was refused (unknown operation, arguments of the wrong type).
     pub async fn call(&self, connector: &ConnectorRef, op: &str, args: Value) -> Result<Value, Error> {
         self.run(Call::new(connector.clone(), op, args)).await
     }
@@ -80,37 +82,37 @@ impl Host {
         self.pipeline.run(call).await.0
     }
 
-    /// Runs a call as [`Host::run`] does, and reports how it came to its outcome: every attempt with what it used,
-    /// every wait, and who answered.
+    /// Runs a call as [`Host::run`] does, and returns a report: every attempt with its usage, every wait, and the
+    /// candidate that returned the value.
     pub async fn run_reported(&self, call: Call) -> (Result<Value, Error>, Report) {
         self.pipeline.run(call).await
     }
 
-    /// The retry profile of this name: the operator's own, or a built-in one.
+    /// Returns the retry profile of this name: the operator's own, or a built-in one.
     ///
     /// # Errors
-    /// `validation`: there is none, and which there are.
-    pub fn profile(&self, name: &str) -> Result<Arc<Profile>, HostError> {
+    /// `validation`: there is none. The error lists the existing ones.
+    pub fn profile(&self, name: &str) -> Result<Arc<RetryProfile>, HostError> {
         let settings = &self.pipeline.settings;
         settings.profile(name).ok_or_else(|| {
             let names: Vec<_> = settings.profile_names().collect();
-            let hint = match spelling::nearest(name, names.iter().copied()) {
+            let hint = match suggest::nearest(name, names.iter().copied()) {
                 Some(near) => format!("Did you mean `{near}`? There are: {}", names.join(", ")),
                 None => format!("There are: {}", names.join(", ")),
             };
-            let message = format!("There is no retry profile `{}`.", safe_line(name, 100));
-            HostError::new(HostErrorKind::Validation, message).hint(hint)
+            let message = format!("There is no retry profile `{}`.", sanitize_line(name, 100));
+            HostError::new(HostErrorKind::Validation, message).with_hint(hint)
         })
     }
 
-    /// The names of the retry profiles that there are: built-in ones, and the operator's own.
+    /// Returns the names of all retry profiles: built-in ones, and the operator's own.
     pub fn profile_names(&self) -> impl Iterator<Item = &str> {
         self.pipeline.settings.profile_names()
     }
 
-    /// Calls an operation with arguments that are JSON text, and returns its value as compact JSON text. The
-    /// same as [`Host::call`] without a [`Value`] on either side: what to use for large arguments and results,
-    /// and for what is only passed on.
+    /// Calls an operation with arguments as JSON text, and returns its value as compact JSON text. It differs from
+    /// [`Host::call`] in that it builds no [`Value`] on either side: use it for large arguments and results, and
+    /// for data that is only passed on.
     ///
     /// # Errors
     /// As [`Host::call`]; text that is not JSON, or that gives a field twice, is an argument that does not fit.
@@ -118,8 +120,8 @@ impl Host {
         self.run_text(Call::from_text(connector.clone(), op, args)).await
     }
 
-    /// Runs a call with its own limits and options, and returns its value as compact JSON text. How the
-    /// arguments were given makes no difference.
+    /// Runs a call with its own limits and options, and returns its value as compact JSON text, whatever the form
+    /// of its arguments.
     ///
     /// # Errors
     /// As [`Host::call_text`].
@@ -127,55 +129,55 @@ impl Host {
         self.pipeline.run(call).await.0
     }
 
-    /// Runs a call as [`Host::run_text`] does, and reports how it came to its outcome.
+    /// Runs a call as [`Host::run_text`] does, and returns a report of it.
     pub async fn run_text_reported(&self, call: Call) -> (Result<String, Error>, Report) {
         self.pipeline.run(call).await
     }
 
-    /// Whether the binding can be used: it is there, and where it stands for tokens its issuer gives one. A token
-    /// that is in date is not renewed.
+    /// Checks that the binding can be used: it exists, and for a kind with tokens its issuer grants one. A valid
+    /// token is not renewed.
     ///
     /// # Errors
-    /// `binding_required` where nothing is bound, `binding_failed` where the issuer refuses or cannot be reached;
-    /// the vault's own trouble is the host's.
+    /// `binding_required` if it does not exist, `binding_failed` if the issuer refuses or cannot be reached; a
+    /// problem of the vault is the host's own error.
     pub async fn check_binding(&self, name: &BindingName) -> Result<(), Error> {
-        let context = Context::new(AuditId::mint());
+        let context = FailureContext::new(AuditId::mint());
         self.pipeline.broker.check(name).await.map_err(|refused| match refused {
-            Refused::Binding(problem) => Failure::binding(&context, &problem).into(),
-            Refused::Host(error) => error.into(),
+            CredentialError::Binding(problem) => Failure::binding(&context, &problem).into(),
+            CredentialError::Host(error) => error.into(),
         })
     }
 
-    /// Waits until no credential is being renewed that can be renewed once only, a minute at most; and until all that
-    /// is known of calls is on record, as far as it can be written. Await it before the runtime is shut down or the
-    /// process ends.
+    /// Waits, for a minute at most, until no renewal of a single-use refresh token is running, and until all events
+    /// of calls are written to the audit log, as far as that is possible. Await it before the runtime is shut down
+    /// or the process ends.
     ///
-    /// Many issuers replace a refresh token with every use of it. A renewal therefore goes on when the call that
-    /// began it is over, cancelled or dropped; ending it between the issuer's answer and the write to the vault
-    /// loses the binding. A host can be used as before while and after this is awaited.
+    /// Many issuers replace a refresh token with every use. A renewal therefore continues when the call that began
+    /// it is over, cancelled or dropped. If it ended between the issuer's response and the write to the vault, the
+    /// binding would be lost. The host remains usable while and after this is awaited.
     pub async fn settle(&self) {
         cofferdam_core::failpoint::pass("settle");
         self.pipeline.broker.settle().await;
-        // What was given to the record is tried whoever waits for it; what it could not write it has said.
+        // The writer keeps trying without a waiter, and has logged the entries that it could not write.
         self.pipeline.recording.flushed().await;
     }
 
-    /// What is installed, by name and version.
+    /// Returns the installed connectors, by name and version.
     ///
     /// # Errors
     /// The index cannot be read.
-    pub fn list(&self) -> Result<Vec<Entry>, HostError> {
+    pub fn list(&self) -> Result<Vec<RegistryEntry>, HostError> {
         self.pipeline.loader.registry.list().map_err(HostError::from)
     }
 
-    /// Whether packages are there and the index is not, so that nothing counts as installed:
-    /// [`rebuild_index`](Self::rebuild_index) helps.
+    /// True if there are packages but no index, so that nothing counts as installed.
+    /// [`rebuild_index`](Self::rebuild_index) fixes it.
     #[must_use]
     pub fn has_lost_its_index(&self) -> bool {
         self.pipeline.loader.registry.has_lost_its_index()
     }
 
-    /// Removes an installed connector and the code kept of it.
+    /// Removes an installed connector and its cached code.
     ///
     /// # Errors
     /// It is not installed, or the package directory cannot be written.
@@ -187,30 +189,30 @@ impl Host {
         Ok(())
     }
 
-    /// Verifies an installed connector as a call would, and compiles it if no code is kept.
+    /// Verifies an installed connector as a call would, and compiles it if its code is not cached.
     ///
     /// # Errors
-    /// What a call of it would fail with.
+    /// The failure of a call to it.
     pub async fn verify(&self, connector: &ConnectorRef) -> Result<(), Error> {
         let key = connector.to_string();
-        let context = Context::new(AuditId::mint()).with_connector(key.as_str(), None);
+        let context = FailureContext::new(AuditId::mint()).with_connector(key.as_str(), None);
         self.pipeline.loader.load(&context, connector, &key, false).await.map(drop)
     }
 
-    /// Makes the index anew from the packages that are there, and says which were left out.
+    /// Rebuilds the index from the existing packages, and returns those that were skipped.
     ///
     /// # Errors
     /// The package directory cannot be read or written.
-    pub fn rebuild_index(&self) -> Result<Rebuilt, HostError> {
+    pub fn rebuild_index(&self) -> Result<RebuiltIndex, HostError> {
         let loader = &self.pipeline.loader;
         loader.registry.rebuild_index(|bytes| loader.sandbox.open_blocking(bytes))
     }
 
-    /// Reads a reference as people write it: `name@version`, or a bare name of which exactly one version
-    /// is installed. There is no "latest": with several versions installed one has to be named.
+    /// Resolves a reference as people write it: `name@version`, or a bare name of which exactly one version is
+    /// installed. There is no "latest": with several versions installed, one has to be named.
     ///
     /// # Errors
-    /// The text names nothing, nothing that is installed, or several.
+    /// The text matches no installed connector, or several.
     pub fn resolve(&self, text: &str) -> Result<ConnectorRef, HostError> {
         if text.contains('@') {
             return ConnectorRef::parse(text);
@@ -229,21 +231,22 @@ impl Host {
                     HostErrorKind::Validation,
                     format!("Several versions of {name} are installed."),
                 )
-                .hint(format!("Name one: {}", names.join(", "))))
+                .with_hint(format!("Name one: {}", names.join(", "))))
             }
         }
     }
 
     /// Refuses a connector that is not installed in this version.
     pub fn require_installed(&self, connector: &ConnectorRef) -> Result<(), HostError> {
-        let same = |entry: &Entry| &entry.name == connector.name() && &entry.version == connector.version();
+        let same =
+            |entry: &RegistryEntry| &entry.name == connector.name() && &entry.version == connector.version();
         match self.list()?.iter().any(same) {
             true => Ok(()),
             false => Err(self.pipeline.loader.not_installed(connector.text())),
         }
     }
 
-    /// The keyring that decides whose packages run.
+    /// Returns the keyring that decides whose packages may run.
     #[must_use]
     pub fn keyring(&self) -> &KeyringFile {
         &self.pipeline.loader.keyring

@@ -1,4 +1,4 @@
-//! The calls that are not over: what the steps between their first and their last do not say again.
+//! The calls in flight, with the facts that only their first events contain.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -6,40 +6,40 @@ use std::time::Instant;
 
 use cofferdam_core::failure::AuditId;
 
-use super::labels::Operation;
+use super::labels::OperationLabels;
 
-/// Calls that are kept track of at once; a host runs and holds fewer.
+/// The most calls that are tracked at once. A host runs and queues fewer.
 const MOST: usize = 1_000_000;
 
-/// One of them.
-pub(super) struct Flight {
+/// A call in flight.
+pub(super) struct CallFlight {
     pub(super) began: Instant,
-    /// What was called.
-    pub(super) called: Operation,
-    /// What was attempted last.
-    pub(super) attempted: Option<Operation>,
+    /// The called operation.
+    pub(super) called: OperationLabels,
+    /// The operation of the last attempt.
+    pub(super) attempted: Option<OperationLabels>,
 }
 
-/// All of them.
+/// All calls in flight.
 #[derive(Default)]
-pub(super) struct Flights(Mutex<HashMap<AuditId, Flight>>);
+pub(super) struct InFlightCalls(Mutex<HashMap<AuditId, CallFlight>>);
 
-impl Flights {
-    /// A call begins.
-    pub(super) fn begin(&self, audit_id: &AuditId, flight: Flight) {
+impl InFlightCalls {
+    /// Adds a call.
+    pub(super) fn begin(&self, audit_id: &AuditId, flight: CallFlight) {
         let mut flights = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if flights.len() < MOST {
             flights.insert(audit_id.clone(), flight);
         }
     }
 
-    /// Looks at a call, and may change what is known of it.
-    pub(super) fn at<T>(&self, audit_id: &AuditId, look: impl FnOnce(&mut Flight) -> T) -> Option<T> {
+    /// Reads or changes the state of a call.
+    pub(super) fn at<T>(&self, audit_id: &AuditId, look: impl FnOnce(&mut CallFlight) -> T) -> Option<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get_mut(audit_id).map(look)
     }
 
-    /// A call is over.
-    pub(super) fn end(&self, audit_id: &AuditId) -> Option<Flight> {
+    /// Removes a call that is over.
+    pub(super) fn end(&self, audit_id: &AuditId) -> Option<CallFlight> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(audit_id)
     }
 }

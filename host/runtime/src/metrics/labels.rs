@@ -1,37 +1,37 @@
-//! The label sets: what a series is told apart by.
+//! The label sets of the series.
 
 use std::sync::Arc;
 
 use prometheus_client::encoding::EncodeLabelSet;
 
-/// An operation of a connector, of whatever version.
+/// An operation of a connector, in any version.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct Operation {
+pub(super) struct OperationLabels {
     pub(super) connector: Arc<str>,
     pub(super) op: Arc<str>,
 }
 
-/// How something ended.
+/// The outcome of a call or an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct Ended {
+pub(super) struct EndLabels {
     #[prometheus(flatten)]
-    pub(super) of: Operation,
+    pub(super) of: OperationLabels,
     pub outcome: &'static str,
-    /// The failure's class; `none` where there is none.
+    /// The failure's class, or `none`.
     pub(super) class: &'static str,
 }
 
-/// Why something was done about a failure.
+/// The reason for a reaction to a failure.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct Because {
+pub(super) struct CauseLabels {
     #[prometheus(flatten)]
-    pub(super) of: Operation,
+    pub(super) of: OperationLabels,
     pub(super) class: &'static str,
 }
 
 /// A circuit, and the state that it changed to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct Changed {
+pub(super) struct ChangeLabels {
     pub(super) connector: Arc<str>,
     pub(super) host: Arc<str>,
     pub(super) to: &'static str,
@@ -39,12 +39,12 @@ pub(super) struct Changed {
 
 /// A `host:port`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct At {
+pub(super) struct HostLabels {
     pub(super) host: Arc<str>,
 }
 
-/// Who says something.
+/// The source of a statement.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct By {
+pub(super) struct LimitLabels {
     pub(super) by: &'static str,
 }

@@ -1,26 +1,26 @@
-//! The listener: from the steps of calls to counts.
+//! The listener that counts the steps of calls.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam_core::clock::{Clock, SystemClock};
-use cofferdam_core::event::{Event, Listener, Step, attempt_status, is_action};
+use cofferdam_core::event::{Event, EventKind, Listener, attempt_status, is_action};
 use cofferdam_core::failure::{Failure, FailureClass};
 use cofferdam_core::limits::Usage;
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 
-use super::flights::{Flight, Flights};
-use super::labels::{At, Because, By, Changed, Ended, Operation};
-use super::meters::Meters;
-use super::names::Names;
+use super::flights::{CallFlight, InFlightCalls};
+use super::labels::{CauseLabels, ChangeLabels, EndLabels, HostLabels, LimitLabels, OperationLabels};
+use super::meters::MetricFamilies;
+use super::names::LabelNames;
 
-/// The class of what has none.
+/// The label for a missing class.
 const NONE: &str = "none";
 
-/// The metrics of one or several hosts, counted from when they were made: a listener of
-/// [`HostBuilder::listener`](crate::host::HostBuilder::listener), and the text that Prometheus reads.
+/// The metrics of one or several hosts, counted from their creation on. It is a listener for
+/// [`HostBuilder::listener`](crate::host::HostBuilder::listener), and encodes the text that Prometheus reads.
 ///
 /// ```no_run
 /// # use std::sync::Arc;
@@ -32,9 +32,9 @@ const NONE: &str = "none";
 /// ```
 pub struct Metrics {
     registry: Registry,
-    meters: Meters,
-    names: Names,
-    flights: Flights,
+    meters: MetricFamilies,
+    names: LabelNames,
+    flights: InFlightCalls,
     clock: Arc<dyn Clock>,
 }
 
@@ -51,24 +51,24 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// What the text of [`Metrics::encode`] is, as HTTP says it.
+    /// The HTTP content type of the text of [`Metrics::encode`].
     pub const CONTENT_TYPE: &'static str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-    /// Metrics that have counted nothing.
+    /// Creates metrics that have counted nothing.
     #[must_use]
     pub fn new() -> Self {
         Self::with_clock(Arc::new(SystemClock))
     }
 
-    /// The same, which takes the time of calls from `clock`.
+    /// Creates metrics that take the time of calls from `clock`.
     #[must_use]
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
         let mut registry = Registry::with_prefix("cofferdam");
-        let meters = Meters::registered(&mut registry);
-        Self { registry, meters, names: Names::default(), flights: Flights::default(), clock }
+        let meters = MetricFamilies::registered(&mut registry);
+        Self { registry, meters, names: LabelNames::default(), flights: InFlightCalls::default(), clock }
     }
 
-    /// Everything counted so far, as OpenMetrics text.
+    /// Returns everything counted so far, as OpenMetrics text.
     #[must_use]
     pub fn encode(&self) -> String {
         let mut text = String::new();
@@ -81,7 +81,7 @@ impl Metrics {
 
     fn received(&self, event: &Event<'_>, connector: &str, op: &str) {
         let called = self.names.of(connector, op);
-        let flight = Flight { began: self.clock.now(), called, attempted: None };
+        let flight = CallFlight { began: self.clock.now(), called, attempted: None };
         self.flights.begin(event.audit_id, flight);
         self.meters.calls_in_flight.inc();
     }
@@ -89,7 +89,7 @@ impl Metrics {
     fn attempt_started(&self, event: &Event<'_>, connector: &str, op: &str, candidate: u32) {
         let running = self.names.running(connector, op);
         self.flights.at(event.audit_id, |flight| {
-            // It exists, which nobody knew when it was asked for the first time.
+            // The attempt shows that the operation exists, which was not known when the call was received.
             if candidate == 0 {
                 flight.called = running.clone();
             }
@@ -113,18 +113,18 @@ impl Metrics {
         meters.sent.get_or_create(&of).inc_by(usage.bytes_out);
         meters.received.get_or_create(&of).inc_by(usage.bytes_in);
         let class = failure.map_or(NONE, |failure| failure.class().name());
-        meters.attempts.get_or_create(&Ended { of, outcome, class }).inc();
+        meters.attempts.get_or_create(&EndLabels { of, outcome, class }).inc();
     }
 
     fn retry_scheduled(&self, event: &Event<'_>, failure: &Failure, delay: Duration) {
         let Some(of) = self.attempted(event) else { return };
         self.meters.retry_wait_seconds.get_or_create(&of).inc_by(delay.as_secs_f64());
-        self.meters.retries.get_or_create(&Because { of, class: failure.class().name() }).inc();
+        self.meters.retries.get_or_create(&CauseLabels { of, class: failure.class().name() }).inc();
     }
 
     fn fell_back(&self, event: &Event<'_>, failure: &Failure) {
         let Some(of) = self.attempted(event) else { return };
-        self.meters.fallbacks.get_or_create(&Because { of, class: failure.class().name() }).inc();
+        self.meters.fallbacks.get_or_create(&CauseLabels { of, class: failure.class().name() }).inc();
     }
 
     fn replayed(&self, event: &Event<'_>) {
@@ -135,11 +135,11 @@ impl Metrics {
 
     fn circuit_changed(&self, connector: &str, host: &str, to: &'static str) {
         let (connector, host) = (self.names.connector(connector), self.names.host(host));
-        self.meters.circuit_changes.get_or_create(&Changed { connector, host, to }).inc();
+        self.meters.circuit_changes.get_or_create(&ChangeLabels { connector, host, to }).inc();
     }
 
     fn rate_delayed(&self, host: &str, delay: Duration) {
-        let at = At { host: self.names.host(host) };
+        let at = HostLabels { host: self.names.host(host) };
         self.meters.rate_delays.get_or_create(&at).inc();
         self.meters.rate_delay_seconds.get_or_create(&at).inc_by(delay.as_secs_f64());
     }
@@ -151,42 +151,44 @@ impl Metrics {
         self.meters.call_seconds.get_or_create(&flight.called).observe(took.as_secs_f64());
         let class = class.and_then(|class| FailureClass::ALL.iter().find(|known| known.name() == class));
         let class = class.map_or(NONE, |class| class.name());
-        self.meters.calls.get_or_create(&Ended { of: flight.called, outcome, class }).inc();
+        self.meters.calls.get_or_create(&EndLabels { of: flight.called, outcome, class }).inc();
     }
 
-    /// What the call attempted last.
-    fn attempted(&self, event: &Event<'_>) -> Option<Operation> {
+    /// Returns the operation that the call attempted last.
+    fn attempted(&self, event: &Event<'_>) -> Option<OperationLabels> {
         self.flights.at(event.audit_id, |flight| flight.attempted.clone()).flatten()
     }
 }
 
 impl Listener for Metrics {
     fn event(&self, event: &Event<'_>) {
-        match event.step {
-            // The calls of an action are counted, and not once more the action.
-            Step::Received { connector, .. } if is_action(connector) => {}
-            Step::Received { connector, op } => self.received(event, connector, op),
-            Step::AttemptStarted { connector, op, candidate, .. } => {
+        match event.kind {
+            // The calls of an action are counted, so the action is not counted again.
+            EventKind::Received { connector, .. } if is_action(connector) => {}
+            EventKind::Received { connector, op } => self.received(event, connector, op),
+            EventKind::AttemptStarted { connector, op, candidate, .. } => {
                 self.attempt_started(event, connector, op, candidate);
             }
-            Step::AttemptEnded { failure, refused, usage, .. } => {
+            EventKind::AttemptEnded { failure, refused, usage, .. } => {
                 self.attempt_ended(event, failure, attempt_status(failure, refused), usage);
             }
-            Step::RetryScheduled { failure, delay, .. } => self.retry_scheduled(event, failure, delay),
-            Step::FallbackTriggered { failure, .. } => self.fell_back(event, failure),
-            Step::CircuitChanged { connector, host, to, .. } => self.circuit_changed(connector, host, to),
-            Step::RateDelayed { host, delay } => self.rate_delayed(host, delay),
-            Step::Suppressed { by, .. } => {
-                self.meters.suppressed.get_or_create(&By { by: by.name() }).inc();
+            EventKind::RetryScheduled { failure, delay, .. } => self.retry_scheduled(event, failure, delay),
+            EventKind::FallbackTriggered { failure, .. } => self.fell_back(event, failure),
+            EventKind::CircuitChanged { connector, host, to, .. } => {
+                self.circuit_changed(connector, host, to)
             }
-            Step::Replayed { .. } => self.replayed(event),
-            Step::Final { outcome, class, .. } => self.ended(event, outcome, class),
+            EventKind::RateDelayed { host, delay } => self.rate_delayed(host, delay),
+            EventKind::Suppressed { by, .. } => {
+                self.meters.suppressed.get_or_create(&LimitLabels { by: by.name() }).inc();
+            }
+            EventKind::Replayed { .. } => self.replayed(event),
+            EventKind::Final { outcome, class, .. } => self.ended(event, outcome, class),
             _ => {}
         }
     }
 }
 
-/// An amount as a histogram takes it; beyond 2^53 it is rounded.
+/// Converts an amount for a histogram. Beyond 2^53 it is rounded.
 #[allow(clippy::cast_precision_loss, reason = "what is rounded is more memory than a machine has")]
 fn float(amount: u64) -> f64 {
     amount as f64

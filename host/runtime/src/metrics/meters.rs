@@ -8,9 +8,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::labels::{At, Because, By, Changed, Ended, Operation};
+use super::labels::{CauseLabels, ChangeLabels, EndLabels, HostLabels, LimitLabels, OperationLabels};
 
-/// Bounds of durations, in seconds: from a warm call that computes little to the longest that may be asked for.
+/// Bounds of durations, in seconds: from a warm call that computes little to the longest possible call.
 const SECONDS: [f64; 18] = [
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
     10.0, 30.0, 60.0,
@@ -28,32 +28,32 @@ const BYTES: [f64; 8] = [
     1_073_741_824.0,
 ];
 
-type Histograms = Family<Operation, Histogram, fn() -> Histogram>;
+type Histograms = Family<OperationLabels, Histogram, fn() -> Histogram>;
 
 /// The metrics of one host.
-pub(super) struct Meters {
-    pub(super) calls: Family<Ended, Counter>,
+pub(super) struct MetricFamilies {
+    pub(super) calls: Family<EndLabels, Counter>,
     pub(super) call_seconds: Histograms,
     pub(super) calls_in_flight: Gauge,
-    pub(super) attempts: Family<Ended, Counter>,
+    pub(super) attempts: Family<EndLabels, Counter>,
     pub(super) attempt_seconds: Histograms,
-    pub(super) retries: Family<Because, Counter>,
-    pub(super) retry_wait_seconds: Family<Operation, Counter<f64, AtomicU64>>,
-    pub(super) fallbacks: Family<Because, Counter>,
-    pub(super) replays: Family<Operation, Counter>,
-    pub(super) fuel: Family<Operation, Counter>,
+    pub(super) retries: Family<CauseLabels, Counter>,
+    pub(super) retry_wait_seconds: Family<OperationLabels, Counter<f64, AtomicU64>>,
+    pub(super) fallbacks: Family<CauseLabels, Counter>,
+    pub(super) replays: Family<OperationLabels, Counter>,
+    pub(super) fuel: Family<OperationLabels, Counter>,
     pub(super) memory_peak: Histograms,
-    pub(super) requests: Family<Operation, Counter>,
-    pub(super) sent: Family<Operation, Counter>,
-    pub(super) received: Family<Operation, Counter>,
-    pub(super) circuit_changes: Family<Changed, Counter>,
-    pub(super) rate_delays: Family<At, Counter>,
-    pub(super) rate_delay_seconds: Family<At, Counter<f64, AtomicU64>>,
-    pub(super) suppressed: Family<By, Counter>,
+    pub(super) requests: Family<OperationLabels, Counter>,
+    pub(super) sent: Family<OperationLabels, Counter>,
+    pub(super) received: Family<OperationLabels, Counter>,
+    pub(super) circuit_changes: Family<ChangeLabels, Counter>,
+    pub(super) rate_delays: Family<HostLabels, Counter>,
+    pub(super) rate_delay_seconds: Family<HostLabels, Counter<f64, AtomicU64>>,
+    pub(super) suppressed: Family<LimitLabels, Counter>,
 }
 
-impl Meters {
-    /// The metrics, all zero, in `registry`.
+impl MetricFamilies {
+    /// Creates the metrics, all zero, in `registry`.
     pub(super) fn registered(registry: &mut Registry) -> Self {
         let meters = Self {
             calls: Family::default(),

@@ -1,49 +1,50 @@
-//! The names that labels may have, and no more of them than a monitor can bear.
+//! The names in labels, whose number is limited for the sake of the monitoring system.
 //!
-//! What a caller asks for may be anything, and every new text would be a new series for ever. So a name becomes a
-//! label once it has run, which only what is installed and exists does; and past a bound all that is new is `other`.
+//! A caller may request any text as a name, and every new text would be a new permanent series. So a name becomes a
+//! label only once it has run, which requires that it is installed and exists. Beyond a limit every new name is
+//! `other`.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::labels::Operation;
+use super::labels::OperationLabels;
 
-/// Operations of all connectors that have labels of their own.
+/// The most operations, over all connectors, that have labels of their own.
 const OPERATIONS: usize = 1_000;
 
-/// Hosts that have labels of their own.
+/// The most hosts that have labels of their own.
 const HOSTS: usize = 500;
 
-/// What is told under this name is about none that has a label of its own.
+/// The label for all names that have none of their own.
 const OTHER: &str = "other";
 
 /// The names in use.
-pub(super) struct Names {
-    /// Of each connector its operations.
+pub(super) struct LabelNames {
+    /// The operations of each connector.
     operations: RwLock<HashMap<Arc<str>, HashSet<Arc<str>>>>,
     hosts: RwLock<HashSet<Arc<str>>>,
     other: Arc<str>,
 }
 
-impl Default for Names {
+impl Default for LabelNames {
     fn default() -> Self {
         Self { operations: RwLock::default(), hosts: RwLock::default(), other: OTHER.into() }
     }
 }
 
-impl Names {
-    /// The labels of what may never have run. `connector` is a name, or `name@version`.
-    pub(super) fn of(&self, connector: &str, op: &str) -> Operation {
+impl LabelNames {
+    /// Returns the labels of an operation that may never have run. `connector` is a name, or `name@version`.
+    pub(super) fn of(&self, connector: &str, op: &str) -> OperationLabels {
         let operations = self.operations.read().unwrap_or_else(PoisonError::into_inner);
         let Some((connector, ops)) = operations.get_key_value(name(connector)) else {
-            return Operation { connector: Arc::clone(&self.other), op: Arc::clone(&self.other) };
+            return OperationLabels { connector: Arc::clone(&self.other), op: Arc::clone(&self.other) };
         };
         let op = ops.get(op).unwrap_or(&self.other);
-        Operation { connector: Arc::clone(connector), op: Arc::clone(op) }
+        OperationLabels { connector: Arc::clone(connector), op: Arc::clone(op) }
     }
 
-    /// The labels of what runs now.
-    pub(super) fn running(&self, connector: &str, op: &str) -> Operation {
+    /// Returns the labels of an operation that runs now.
+    pub(super) fn running(&self, connector: &str, op: &str) -> OperationLabels {
         let known = self.of(connector, op);
         if *known.op != *OTHER {
             return known;
@@ -56,12 +57,12 @@ impl Names {
         self.of(connector, op)
     }
 
-    /// The label of a connector that may never have run.
+    /// Returns the label of a connector that may never have run.
     pub(super) fn connector(&self, connector: &str) -> Arc<str> {
         self.of(connector, OTHER).connector
     }
 
-    /// The label of a host that was reached for.
+    /// Returns the label of a host that a request was sent to.
     pub(super) fn host(&self, host: &str) -> Arc<str> {
         if let Some(host) = self.hosts.read().unwrap_or_else(PoisonError::into_inner).get(host) {
             return Arc::clone(host);
@@ -76,7 +77,7 @@ impl Names {
     }
 }
 
-/// The name of a connector without its version, so that an update continues its series.
+/// Returns the name of a connector without its version, so that an update continues its series.
 fn name(connector: &str) -> &str {
     connector.split('@').next().unwrap_or(connector)
 }
@@ -84,16 +85,16 @@ fn name(connector: &str) -> &str {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
-    use super::{HOSTS, Names, OPERATIONS};
+    use super::{HOSTS, LabelNames, OPERATIONS};
 
-    fn shown(names: &Names, connector: &str, op: &str) -> String {
+    fn shown(names: &LabelNames, connector: &str, op: &str) -> String {
         let of = names.of(connector, op);
         format!("{} {}", of.connector, of.op)
     }
 
     #[test]
     fn what_never_ran_is_other_however_often_it_is_asked_for() {
-        let names = Names::default();
+        let names = LabelNames::default();
         assert_eq!(shown(&names, "github://acme/a@1.0.0", "get"), "other other");
         names.running("github://acme/a@1.0.0", "get");
         assert_eq!(shown(&names, "github://acme/a@2.0.0", "get"), "github://acme/a get");
@@ -104,7 +105,7 @@ mod tests {
 
     #[test]
     fn past_the_bound_all_that_is_new_is_other_and_the_known_stay() {
-        let names = Names::default();
+        let names = LabelNames::default();
         for number in 0..OPERATIONS * 2 {
             names.running(&format!("github://acme/c{}@1.0.0", number / 10), &format!("op{}", number % 10));
         }

@@ -1,4 +1,4 @@
-//! The part of a component that says what it imports, copied so that the wrapper imports the same.
+//! The part of a component that declares its imports, copied so that the wrapper has the same imports.
 
 use wasm_encoder::{Component, RawSection};
 use wasmparser::{
@@ -7,20 +7,20 @@ use wasmparser::{
 
 /// The copied imports, and how many indices their sections took.
 #[derive(Debug, Default)]
-pub(super) struct Imports {
+pub(super) struct AdapterImports {
     /// Each import with its instance.
     pub(super) instances: Vec<(String, u32)>,
     pub(super) instance_count: u32,
     pub(super) type_count: u32,
 }
 
-/// What cannot be copied; what a sentence says after "it".
+/// The reason why a component cannot be copied, as the end of a sentence that begins with "it".
 pub(super) type Uncopyable = &'static str;
 
-/// Copies every section up to the last import that defines types or imports. Index spaces stay the same,
-/// so that the sections can be copied byte for byte; what would shift them is refused.
-pub(super) fn copy(component: &[u8], into: &mut Component) -> Result<Imports, Uncopyable> {
-    let mut imports = Imports::default();
+/// Copies every section up to the last import that defines types or imports. Index spaces stay the same, so
+/// that the sections can be copied byte for byte; anything that would shift them is refused.
+pub(super) fn copy(component: &[u8], into: &mut Component) -> Result<AdapterImports, Uncopyable> {
+    let mut imports = AdapterImports::default();
     let mut left = import_sections(component)?;
     let mut depth = 0_usize;
     for payload in Parser::new(0).parse_all(component) {

@@ -43,12 +43,13 @@ pub(super) use wrap::{WrapScope, export_name, wrap};
 /// The interface of the wrapper that has the functions.
 pub(super) const INSTANCE: &str = "cofferdam-bridge";
 
-/// Changes with every change of what is generated: code that is kept of another version is not loaded.
+/// The version of the generated code. It changes with every change of the generator: cached code of another
+/// version is not loaded.
 const VERSION: &str = concat!("cofferdam bridge 2, ", env!("CARGO_PKG_VERSION"));
 
-/// Under what the compiled wrapper of a package is kept.
+/// Returns the cache key of a package's compiled wrapper.
 pub(super) fn cache_key(package: &Digest) -> Digest {
-    Digest::of(&[VERSION.as_bytes(), package.as_bytes()].concat())
+    Digest::sha256(&[VERSION.as_bytes(), package.as_bytes()].concat())
 }
 
 /// Core instances that the bridge adds: its two modules, and the adapters.

@@ -6,9 +6,9 @@ use wasm_encoder::{
     ValType,
 };
 
-use crate::values::{Flat, Signature};
+use crate::values::{CoreSignature, FlatType};
 
-/// Where the first allocation lands, which is the image of the arguments: the host writes absolute
+/// The address of the first allocation, which is the image of the arguments: the host writes absolute
 /// addresses into it. Below it is the pair that an entry returns.
 pub(crate) const BASE: u32 = 16;
 
@@ -86,7 +86,7 @@ fn realloc() -> Function {
 
 /// One function for each operation, `0`, `1`, ..: `(image, length) -> pair`, where the pair is the address
 /// and the length of the result's image. Imports the memory as `m` and the operations as `f`.
-pub(super) fn entries<'s>(signatures: impl ExactSizeIterator<Item = &'s Signature>) -> Module {
+pub(super) fn entries<'s>(signatures: impl ExactSizeIterator<Item = &'s CoreSignature>) -> Module {
     let count = u32::try_from(signatures.len()).unwrap_or(u32::MAX);
     let mut types = TypeSection::new();
     types.ty().function(REALLOC, [ValType::I32]);
@@ -99,7 +99,7 @@ pub(super) fn entries<'s>(signatures: impl ExactSizeIterator<Item = &'s Signatur
     let mut exports = ExportSection::new();
     let mut code = CodeSection::new();
     for (at, signature) in (0..).zip(signatures) {
-        let flat = signature.flat.as_deref().unwrap_or(&[Flat::I32]);
+        let flat = signature.flat.as_deref().unwrap_or(&[FlatType::I32]);
         let params: Vec<_> = flat.iter().map(value_type).chain([ValType::I32]).collect();
         types.ty().function(params, []);
         imports.import("f", &at.to_string(), EntityType::Function(2 + at));
@@ -112,7 +112,7 @@ pub(super) fn entries<'s>(signatures: impl ExactSizeIterator<Item = &'s Signatur
     module
 }
 
-fn entry(operation: u32, signature: &Signature) -> Function {
+fn entry(operation: u32, signature: &CoreSignature) -> Function {
     const IMAGE: u32 = 0;
     const RESULT: u32 = 2;
     let mut function = Function::new([(1, ValType::I32)]);
@@ -124,10 +124,10 @@ fn entry(operation: u32, signature: &Signature) -> Function {
                 let slot = MemArg { offset: u64::from(BASE) + 8 * slot, align: 2, memory_index: 0 };
                 code.i32_const(0);
                 match ty {
-                    Flat::I32 => code.i32_load(slot),
-                    Flat::I64 => code.i64_load(slot),
-                    Flat::F32 => code.f32_load(slot),
-                    Flat::F64 => code.f64_load(slot),
+                    FlatType::I32 => code.i32_load(slot),
+                    FlatType::I64 => code.i64_load(slot),
+                    FlatType::F32 => code.f32_load(slot),
+                    FlatType::F64 => code.f64_load(slot),
                 };
             }
         }
@@ -144,11 +144,11 @@ fn entry(operation: u32, signature: &Signature) -> Function {
     function
 }
 
-fn value_type(flat: &Flat) -> ValType {
+fn value_type(flat: &FlatType) -> ValType {
     match flat {
-        Flat::I32 => ValType::I32,
-        Flat::I64 => ValType::I64,
-        Flat::F32 => ValType::F32,
-        Flat::F64 => ValType::F64,
+        FlatType::I32 => ValType::I32,
+        FlatType::I64 => ValType::I64,
+        FlatType::F32 => ValType::F32,
+        FlatType::F64 => ValType::F64,
     }
 }

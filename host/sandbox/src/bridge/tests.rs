@@ -1,9 +1,10 @@
-//! The bridge against wasmtime's own dynamic values: the same arguments both ways, over random types.
+//! Tests of the bridge against wasmtime's own dynamic values: the same arguments both ways, over random
+//! types.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests")]
 
 use std::sync::Arc;
 
-use cofferdam_model::package::{Field, Name, Shape, operations_of};
+use cofferdam_model::package::{ShapeField, ValueShape, WitName, operations_of};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use wasm_encoder::{
@@ -13,29 +14,30 @@ use wasm_encoder::{
 use wasmtime::component::Linker;
 use wasmtime::{Engine, Store};
 
-use super::types::{Naming, Types};
+use super::types::{AdapterTypes, TypeNaming};
 use super::wrap::{WrapScope, wrap};
 use crate::engine;
-use crate::entry::Entry;
+use crate::entry::OperationFn;
 use crate::memory::MemoryAccount;
 use crate::values::tests::typed;
-use crate::values::{Flat, Layouts, OperationLayout, Returned};
+use crate::values::{DecodedResult, FlatType, LayoutTable, OperationLayout};
 
-fn field(name: &str, shape: Shape) -> Field {
-    Field { name: Name::from_wit(name), shape }
+fn field(name: &str, shape: ValueShape) -> ShapeField {
+    ShapeField { name: WitName::from_wit(name), shape }
 }
 
-/// A connector for values of `shape` with two operations: `echo` gives back a list of them; `flat` says as
-/// what core values one arrives, with every allocation at one address so that it does not matter in which
-/// order they are made.
-fn connector(shape: &Shape) -> Vec<u8> {
+/// Returns a connector for values of `shape` with two operations. `echo` returns a list of its arguments;
+/// `flat` reports the core values in which one arrives, with every allocation at one address so that the
+/// order of allocations does not matter.
+fn connector(shape: &ValueShape) -> Vec<u8> {
     let mut component = Component::new();
-    let list = Shape::List(Arc::new(shape.clone()));
-    let numbers = Shape::List(Arc::new(Shape::Unsigned(64)));
-    let mut types = Types::new(&mut component, 0, Naming::Exported);
+    let list = ValueShape::List(Arc::new(shape.clone()));
+    let numbers = ValueShape::List(Arc::new(ValueShape::Unsigned(64)));
+    let mut types = AdapterTypes::new(&mut component, 0, TypeNaming::Exported);
     let echo = types.function(&[field("it", list.clone())], Some(&list));
     let flat = types.function(&[field("it", shape.clone())], Some(&numbers));
-    let signature = Layouts::default().function(&[field("it", shape.clone())], Some(&numbers)).signature();
+    let signature =
+        LayoutTable::default().function(&[field("it", shape.clone())], Some(&numbers)).signature();
     let text = module(signature.flat.as_deref());
     let module = wat::parse_str(&text).unwrap();
     component.section(&RawSection { id: 1, data: &module });
@@ -61,14 +63,14 @@ fn connector(shape: &Shape) -> Vec<u8> {
     component.finish()
 }
 
-fn module(flat: Option<&[Flat]>) -> String {
-    let word = |flat: &Flat| match flat {
-        Flat::I32 => "i32",
-        Flat::I64 => "i64",
-        Flat::F32 => "f32",
-        Flat::F64 => "f64",
+fn module(flat: Option<&[FlatType]>) -> String {
+    let word = |flat: &FlatType| match flat {
+        FlatType::I32 => "i32",
+        FlatType::I64 => "i64",
+        FlatType::F32 => "f32",
+        FlatType::F64 => "f64",
     };
-    let params: Vec<_> = flat.unwrap_or(&[Flat::I32]).iter().map(word).collect();
+    let params: Vec<_> = flat.unwrap_or(&[FlatType::I32]).iter().map(word).collect();
     let stores: String = match flat {
         Some(_) => params
             .iter()
@@ -77,7 +79,7 @@ fn module(flat: Option<&[Flat]>) -> String {
             .collect(),
         None => "(i32.store8 (i32.const 64) (i32.load8_u (local.get 0)))".into(),
     };
-    let (count, params) = (flat.map_or(1, <[Flat]>::len), params.join(" "));
+    let (count, params) = (flat.map_or(1, <[FlatType]>::len), params.join(" "));
     format!(
         r#"(module
           (memory (export "memory") 64)
@@ -101,7 +103,7 @@ fn module(flat: Option<&[Flat]>) -> String {
     )
 }
 
-/// Calls the operations of a component, wrapped or not.
+/// A runner for the operations of a component, wrapped or not.
 struct Runner {
     engine: Engine,
     runtime: tokio::runtime::Runtime,
@@ -120,8 +122,8 @@ impl Runner {
         let at = operations.iter().position(|operation| operation.name().wit() == op).unwrap();
         let layout = layouts(connector).remove(at);
         let operation = match &bridge {
-            Some(bridge) => Entry::bridged(bridge, at, layout),
-            None => Entry::plain(&component, &operations[at], layout),
+            Some(bridge) => OperationFn::bridged(bridge, at, layout),
+            None => OperationFn::plain(&component, &operations[at], layout),
         };
         let operation = operation.unwrap();
         let component = bridge.as_ref().unwrap_or(&component);
@@ -133,18 +135,18 @@ impl Runner {
             operation.call(&mut store, &instance, &args, &MemoryAccount::new(1 << 30)).await.unwrap()
         });
         match returned.unwrap() {
-            Returned::Value(value) => value,
-            Returned::Failure(failure) => panic!("{failure}"),
+            DecodedResult::Value(value) => value,
+            DecodedResult::Failure(failure) => panic!("{failure}"),
         }
     }
 }
 
 fn layouts(connector: &[u8]) -> Vec<OperationLayout> {
-    let mut layouts = Layouts::default();
+    let mut layouts = LayoutTable::default();
     operations_of(connector).unwrap().iter().map(|operation| layouts.operation(operation)).collect()
 }
 
-fn compare(runner: &Runner, shape: &Shape, value: &Value) {
+fn compare(runner: &Runner, shape: &ValueShape, value: &Value) {
     let connector = connector(shape);
     let operations = operations_of(&connector).unwrap();
     let wrapped = wrap(&connector, &operations, &layouts(&connector), WrapScope::All).unwrap();
@@ -169,13 +171,13 @@ proptest! {
     }
 }
 
-fn empty(shape: &Shape) -> bool {
+fn empty(shape: &ValueShape) -> bool {
     match shape {
-        Shape::List(item) | Shape::Option(item) => empty(item),
-        Shape::Tuple(items) => items.iter().any(empty),
-        Shape::Record(fields) => fields.is_empty() || fields.iter().any(|field| empty(&field.shape)),
-        Shape::Variant(cases) => cases.iter().filter_map(|case| case.payload.as_ref()).any(empty),
-        Shape::Result(ok, err) => [ok, err].into_iter().flatten().any(|side| empty(side)),
+        ValueShape::List(item) | ValueShape::Option(item) => empty(item),
+        ValueShape::Tuple(items) => items.iter().any(empty),
+        ValueShape::Record(fields) => fields.is_empty() || fields.iter().any(|field| empty(&field.shape)),
+        ValueShape::Variant(cases) => cases.iter().filter_map(|case| case.payload.as_ref()).any(empty),
+        ValueShape::Result(ok, err) => [ok, err].into_iter().flatten().any(|side| empty(side)),
         _ => false,
     }
 }
@@ -184,25 +186,25 @@ fn empty(shape: &Shape) -> bool {
 fn parameters_that_are_too_many_to_be_flat_lie_in_memory() {
     let runner = Runner::new();
     for count in [15, 16, 17, 40] {
-        let shapes: Vec<_> = (0..count).map(|_| Shape::Unsigned(8)).collect();
+        let shapes: Vec<_> = (0..count).map(|_| ValueShape::Unsigned(8)).collect();
         let values: Vec<_> = (0..count).map(|at| json!(at + 1)).collect();
-        compare(&runner, &Shape::Tuple(shapes.into()), &json!(values));
+        compare(&runner, &ValueShape::Tuple(shapes.into()), &json!(values));
     }
 }
 
 #[test]
 fn cases_that_share_slots_keep_their_bits() {
-    use cofferdam_model::package::Case;
-    let case = |name: &str, payload| Case { name: Name::from_wit(name), payload };
+    use cofferdam_model::package::ShapeCase;
+    let case = |name: &str, payload| ShapeCase { name: WitName::from_wit(name), payload };
     let cases = [
-        case("narrow", Some(Shape::Float(32))),
-        case("small", Some(Shape::Signed(8))),
-        case("wide", Some(Shape::Float(64))),
-        case("text", Some(Shape::String)),
-        case("long", Some(Shape::Signed(64))),
+        case("narrow", Some(ValueShape::Float(32))),
+        case("small", Some(ValueShape::Signed(8))),
+        case("wide", Some(ValueShape::Float(64))),
+        case("text", Some(ValueShape::String)),
+        case("long", Some(ValueShape::Signed(64))),
         case("none", None),
     ];
-    let shape = Shape::Variant(cases.into());
+    let shape = ValueShape::Variant(cases.into());
     let runner = Runner::new();
     for value in [
         json!({"narrow": -1.5}),

@@ -2,38 +2,38 @@
 
 use std::collections::HashMap;
 
-use cofferdam_model::package::{Field, Operation, Shape, ShapeKey, failure_shape};
+use cofferdam_model::package::{OperationSignature, ShapeField, ShapeKey, ValueShape, failure_shape};
 use wasm_encoder::{
     Component, ComponentImportSection, ComponentTypeRef, ComponentTypeSection, ComponentValType,
     PrimitiveValType, TypeBounds,
 };
 
-use super::wrap::Entry;
+use super::wrap::AdapterEntry;
 
-/// Writes types into a component. In the bridge each nominal type is imported under a name, as the
-/// component model asks of the types of imported functions; outside, the same walk gives the types that
-/// the bridge is instantiated with.
-pub(super) struct Types<'c> {
+/// Writes types into a component. In the bridge each nominal type is imported under a name, as the component
+/// model requires for the types of imported functions; outside, the same walk produces the types that the
+/// bridge is instantiated with.
+pub(super) struct AdapterTypes<'c> {
     into: &'c mut Component,
     next: u32,
-    naming: Naming,
+    naming: TypeNaming,
     nominal: Vec<u32>,
     known: HashMap<ShapeKey, u32>,
 }
 
-/// What gives nominal types a name.
+/// The way in which nominal types get a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Naming {
+pub(super) enum TypeNaming {
     Nothing,
     Imported,
-    /// As a connector's own; only tests write connectors.
+    /// Exported, as in a connector; only tests write connectors.
     #[cfg(test)]
     Exported,
 }
 
-impl<'c> Types<'c> {
+impl<'c> AdapterTypes<'c> {
     /// Types from index `next` on.
-    pub(super) fn new(into: &'c mut Component, next: u32, naming: Naming) -> Self {
+    pub(super) fn new(into: &'c mut Component, next: u32, naming: TypeNaming) -> Self {
         Self { into, next, naming, nominal: Vec::new(), known: HashMap::new() }
     }
 
@@ -48,12 +48,12 @@ impl<'c> Types<'c> {
     }
 
     /// The type of an operation's function.
-    pub(super) fn operation(&mut self, operation: &Operation) -> u32 {
+    pub(super) fn operation(&mut self, operation: &OperationSignature) -> u32 {
         self.function(operation.params(), operation.result())
     }
 
     /// The type of a function with these parameters, whose result is `result<result, failure>`.
-    pub(super) fn function(&mut self, params: &[Field], result: Option<&Shape>) -> u32 {
+    pub(super) fn function(&mut self, params: &[ShapeField], result: Option<&ValueShape>) -> u32 {
         let params: Vec<_> = params.iter().map(|param| (param.name.wit(), self.of(&param.shape))).collect();
         let ok = result.map(|shape| self.of(shape));
         let err = self.of(failure_shape());
@@ -73,7 +73,7 @@ impl<'c> Types<'c> {
     }
 
     /// All types that the operations use, without their functions.
-    pub(super) fn all(&mut self, entries: &[Entry<'_>]) {
+    pub(super) fn all(&mut self, entries: &[AdapterEntry<'_>]) {
         for operation in entries.iter().map(|entry| entry.operation) {
             for param in operation.params() {
                 self.of(&param.shape);
@@ -93,7 +93,7 @@ impl<'c> Types<'c> {
         self.next - 1
     }
 
-    fn of(&mut self, shape: &Shape) -> ComponentValType {
+    fn of(&mut self, shape: &ValueShape) -> ComponentValType {
         if let Some(primitive) = primitive(shape) {
             return ComponentValType::Primitive(primitive);
         }
@@ -102,8 +102,11 @@ impl<'c> Types<'c> {
             return ComponentValType::Type(*index);
         }
         let mut index = self.compound(shape);
-        if matches!(shape, Shape::Record(_) | Shape::Variant(_) | Shape::Enum(_) | Shape::Flags(_)) {
-            if self.naming == Naming::Imported {
+        if matches!(
+            shape,
+            ValueShape::Record(_) | ValueShape::Variant(_) | ValueShape::Enum(_) | ValueShape::Flags(_)
+        ) {
+            if self.naming == TypeNaming::Imported {
                 let mut imports = ComponentImportSection::new();
                 let bounds = ComponentTypeRef::Type(TypeBounds::Eq(index));
                 imports.import(Self::name(self.nominal.len()).as_str(), bounds);
@@ -112,7 +115,7 @@ impl<'c> Types<'c> {
                 self.next += 1;
             }
             #[cfg(test)]
-            if self.naming == Naming::Exported {
+            if self.naming == TypeNaming::Exported {
                 let mut exports = wasm_encoder::ComponentExportSection::new();
                 let kind = wasm_encoder::ComponentExportKind::Type;
                 exports.export(Self::name(self.nominal.len()).as_str(), kind, index, None);
@@ -128,63 +131,63 @@ impl<'c> Types<'c> {
         ComponentValType::Type(index)
     }
 
-    fn compound(&mut self, shape: &Shape) -> u32 {
+    fn compound(&mut self, shape: &ValueShape) -> u32 {
         match shape {
-            Shape::List(item) => {
+            ValueShape::List(item) => {
                 let item = self.of(item);
                 self.define(|types| types.defined_type().list(item))
             }
-            Shape::Tuple(items) => {
+            ValueShape::Tuple(items) => {
                 let items: Vec<_> = items.iter().map(|item| self.of(item)).collect();
                 self.define(|types| types.defined_type().tuple(items))
             }
-            Shape::Option(item) => {
+            ValueShape::Option(item) => {
                 let item = self.of(item);
                 self.define(|types| types.defined_type().option(item))
             }
-            Shape::Result(ok, err) => {
+            ValueShape::Result(ok, err) => {
                 let (ok, err) = (ok.as_ref().map(|ok| self.of(ok)), err.as_ref().map(|err| self.of(err)));
                 self.define(|types| types.defined_type().result(ok, err))
             }
-            Shape::Record(fields) => {
+            ValueShape::Record(fields) => {
                 let fields: Vec<_> =
                     fields.iter().map(|field| (field.name.wit(), self.of(&field.shape))).collect();
                 self.define(|types| types.defined_type().record(fields))
             }
-            Shape::Variant(cases) => {
+            ValueShape::Variant(cases) => {
                 let cases: Vec<_> = cases
                     .iter()
                     .map(|case| (case.name.wit(), case.payload.as_ref().map(|payload| self.of(payload))))
                     .collect();
                 self.define(|types| types.defined_type().variant(cases))
             }
-            Shape::Enum(names) => {
+            ValueShape::Enum(names) => {
                 self.define(|types| types.defined_type().enum_type(names.iter().map(|n| n.wit())))
             }
-            Shape::Flags(names) => {
+            ValueShape::Flags(names) => {
                 self.define(|types| types.defined_type().flags(names.iter().map(|n| n.wit())))
             }
-            // The primitives have been dealt with.
+            // The primitives are handled above.
             _ => self.define(|types| types.defined_type().list(PrimitiveValType::U8)),
         }
     }
 }
 
-fn primitive(shape: &Shape) -> Option<PrimitiveValType> {
+fn primitive(shape: &ValueShape) -> Option<PrimitiveValType> {
     Some(match shape {
-        Shape::Bool => PrimitiveValType::Bool,
-        Shape::Signed(8) => PrimitiveValType::S8,
-        Shape::Signed(16) => PrimitiveValType::S16,
-        Shape::Signed(32) => PrimitiveValType::S32,
-        Shape::Signed(_) => PrimitiveValType::S64,
-        Shape::Unsigned(8) => PrimitiveValType::U8,
-        Shape::Unsigned(16) => PrimitiveValType::U16,
-        Shape::Unsigned(32) => PrimitiveValType::U32,
-        Shape::Unsigned(_) => PrimitiveValType::U64,
-        Shape::Float(32) => PrimitiveValType::F32,
-        Shape::Float(_) => PrimitiveValType::F64,
-        Shape::Char => PrimitiveValType::Char,
-        Shape::String => PrimitiveValType::String,
+        ValueShape::Bool => PrimitiveValType::Bool,
+        ValueShape::Signed(8) => PrimitiveValType::S8,
+        ValueShape::Signed(16) => PrimitiveValType::S16,
+        ValueShape::Signed(32) => PrimitiveValType::S32,
+        ValueShape::Signed(_) => PrimitiveValType::S64,
+        ValueShape::Unsigned(8) => PrimitiveValType::U8,
+        ValueShape::Unsigned(16) => PrimitiveValType::U16,
+        ValueShape::Unsigned(32) => PrimitiveValType::U32,
+        ValueShape::Unsigned(_) => PrimitiveValType::U64,
+        ValueShape::Float(32) => PrimitiveValType::F32,
+        ValueShape::Float(_) => PrimitiveValType::F64,
+        ValueShape::Char => PrimitiveValType::Char,
+        ValueShape::String => PrimitiveValType::String,
         _ => return None,
     })
 }

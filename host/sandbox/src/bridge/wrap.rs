@@ -1,6 +1,6 @@
-//! Puts the wrapper together: the connector, the bridge, and what ties them.
+//! Assembles the wrapper: the connector, the bridge, and the connections between them.
 
-use cofferdam_model::package::Operation;
+use cofferdam_model::package::OperationSignature;
 use wasm_encoder::{
     Alias, CanonicalFunctionSection, CanonicalOption, Component, ComponentAliasSection, ComponentExportKind,
     ComponentExportSection, ComponentImportSection, ComponentInstanceSection, ComponentSectionId,
@@ -9,9 +9,9 @@ use wasm_encoder::{
 };
 
 use super::imports::{self, Uncopyable};
-use super::types::{Naming, Types};
+use super::types::{AdapterTypes, TypeNaming};
 use super::{INSTANCE, modules};
-use crate::values::{OperationLayout, Signature};
+use crate::values::{CoreSignature, OperationLayout};
 
 /// The name of the function for the operation number `at`.
 pub(crate) fn export_name(at: usize) -> String {
@@ -28,26 +28,26 @@ pub(crate) enum WrapScope {
 }
 
 impl WrapScope {
-    /// Whether the wrapper has a function for an operation with this layout.
+    /// Returns true if the wrapper has a function for an operation with this layout.
     pub(crate) fn includes(self, layout: &OperationLayout) -> bool {
         self == Self::All || layout.has_lists()
     }
 }
 
 /// The wrapper around `component`, for those of its operations that are covered. The compiler validates it: a
-/// component that is odd in a way that the wrapper does not know is run without it.
+/// component with a peculiarity that the wrapper does not support runs without it.
 pub(crate) fn wrap(
     component: &[u8],
-    operations: &[Operation],
+    operations: &[OperationSignature],
     layouts: &[OperationLayout],
     scope: WrapScope,
 ) -> Result<Vec<u8>, Uncopyable> {
-    let entries: Vec<Entry<'_>> = operations
+    let entries: Vec<AdapterEntry<'_>> = operations
         .iter()
         .zip(layouts)
         .enumerate()
         .filter(|(_, (_, layout))| scope.includes(layout))
-        .map(|(at, (operation, layout))| Entry {
+        .map(|(at, (operation, layout))| AdapterEntry {
             name: export_name(at),
             operation,
             signature: layout.signature(),
@@ -57,14 +57,14 @@ pub(crate) fn wrap(
 }
 
 /// An operation that goes through the bridge.
-pub(super) struct Entry<'o> {
-    /// What the wrapper calls it.
+pub(super) struct AdapterEntry<'o> {
+    /// Its name in the wrapper.
     pub(super) name: String,
-    pub(super) operation: &'o Operation,
-    pub(super) signature: Signature,
+    pub(super) operation: &'o OperationSignature,
+    pub(super) signature: CoreSignature,
 }
 
-fn assemble(component: &[u8], entries: &[Entry<'_>]) -> Result<Vec<u8>, Uncopyable> {
+fn assemble(component: &[u8], entries: &[AdapterEntry<'_>]) -> Result<Vec<u8>, Uncopyable> {
     let mut outer = Component::new();
     let imports = imports::copy(component, &mut outer)?;
     outer.section(&RawSection { id: ComponentSectionId::Component.into(), data: component });
@@ -80,7 +80,7 @@ fn assemble(component: &[u8], entries: &[Entry<'_>]) -> Result<Vec<u8>, Uncopyab
     let mut aliases = ComponentAliasSection::new();
     let mut next_instance = connector + 1;
     let mut interfaces: Vec<(&str, u32)> = Vec::new();
-    for Entry { operation, .. } in entries {
+    for AdapterEntry { operation, .. } in entries {
         let known = interfaces.iter().find(|(name, _)| Some(*name) == operation.interface());
         let instance = match (operation.interface(), known) {
             (None, _) => connector,
@@ -98,12 +98,12 @@ fn assemble(component: &[u8], entries: &[Entry<'_>]) -> Result<Vec<u8>, Uncopyab
     }
     outer.section(&aliases);
 
-    let mut types = Types::new(&mut outer, imports.type_count, Naming::Nothing);
+    let mut types = AdapterTypes::new(&mut outer, imports.type_count, TypeNaming::Nothing);
     types.all(entries);
     let types = types.nominal();
     let mut args = Vec::with_capacity(types.len() + entries.len());
     for (at, index) in types.into_iter().enumerate() {
-        args.push((Types::name(at), ComponentExportKind::Type, index));
+        args.push((AdapterTypes::name(at), ComponentExportKind::Type, index));
     }
     for (entry, index) in entries.iter().zip(0..) {
         args.push((entry.name.clone(), ComponentExportKind::Func, index));
@@ -120,11 +120,11 @@ fn assemble(component: &[u8], entries: &[Entry<'_>]) -> Result<Vec<u8>, Uncopyab
     Ok(outer.finish())
 }
 
-/// The component that takes operations and gives functions from bytes to bytes.
-fn bridge(entries: &[Entry<'_>]) -> Component {
+/// The component that takes operations and exports functions from bytes to bytes.
+fn bridge(entries: &[AdapterEntry<'_>]) -> Component {
     let count = u32::try_from(entries.len()).unwrap_or(u32::MAX);
     let mut bridge = Component::new();
-    let mut types = Types::new(&mut bridge, 0, Naming::Imported);
+    let mut types = AdapterTypes::new(&mut bridge, 0, TypeNaming::Imported);
     types.all(entries);
     let functions: Vec<u32> = entries.iter().map(|entry| types.operation(entry.operation)).collect();
     let bytes = types.bytes_function();

@@ -1,4 +1,4 @@
-//! Bodies that are charged to the attempt for what the host holds of them.
+//! Bodies whose bytes in the host's memory are charged to the attempt.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,21 +8,21 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use wasmtime_wasi_http::Error;
 
-use crate::memory::Charge;
+use crate::memory::MemoryCharge;
 
 /// A body with a charge that is released when the body is dropped, sent or not.
-pub(super) struct Charged<B> {
+pub(super) struct ChargedBody<B> {
     body: B,
-    _charge: Arc<Charge>,
+    _charge: Arc<MemoryCharge>,
 }
 
-impl<B> Charged<B> {
-    pub(super) fn new(body: B, charge: Arc<Charge>) -> Self {
+impl<B> ChargedBody<B> {
+    pub(super) fn new(body: B, charge: Arc<MemoryCharge>) -> Self {
         Self { body, _charge: charge }
     }
 }
 
-impl<B: Body + Unpin> Body for Charged<B> {
+impl<B: Body + Unpin> Body for ChargedBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 
@@ -42,35 +42,35 @@ impl<B: Body + Unpin> Body for Charged<B> {
     }
 }
 
-/// What is charged of the bytes that pass.
+/// The part of the passing bytes that is charged.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Holding {
-    /// The last frame, until the next is asked for: whoever reads keeps it that long.
+pub(super) enum BodyHolding {
+    /// The last frame, until the next is requested: the reader keeps it that long.
     LastFrame,
-    /// All of them, twice, up to so many bytes: they are gathered in one growing buffer.
+    /// All of them, twice, up to so many bytes: they are collected in one growing buffer.
     AllUpTo(u64),
 }
 
 /// A body whose bytes are charged as they pass.
-pub(super) struct Metered<B> {
+pub(super) struct MeteredBody<B> {
     body: B,
-    charge: Arc<Charge>,
-    /// What the charge is for beside frames.
+    charge: Arc<MemoryCharge>,
+    /// The part of the charge that is not for frames.
     base: u64,
-    holding: Holding,
+    holding: BodyHolding,
     passed: u64,
 }
 
-impl<B> Metered<B> {
-    pub(super) fn new(body: B, charge: Arc<Charge>, holding: Holding) -> Self {
+impl<B> MeteredBody<B> {
+    pub(super) fn new(body: B, charge: Arc<MemoryCharge>, holding: BodyHolding) -> Self {
         let base = charge.bytes();
         Self { body, charge, base, holding, passed: 0 }
     }
 
     fn charge(&mut self, bytes: u64) -> Result<(), Error> {
         let due = match self.holding {
-            Holding::LastFrame => bytes,
-            Holding::AllUpTo(most) => {
+            BodyHolding::LastFrame => bytes,
+            BodyHolding::AllUpTo(most) => {
                 self.passed = self.passed.saturating_add(bytes);
                 self.passed.min(most).saturating_mul(2)
             }
@@ -80,7 +80,7 @@ impl<B> Metered<B> {
     }
 }
 
-impl<B: Body<Data = Bytes, Error = Error> + Unpin> Body for Metered<B> {
+impl<B: Body<Data = Bytes, Error = Error> + Unpin> Body for MeteredBody<B> {
     type Data = Bytes;
     type Error = Error;
 

@@ -1,4 +1,4 @@
-//! `cofferdam:connector/call`: what a guest may know about its own call.
+//! `cofferdam:connector/call`: the facts that a guest may know about its own call.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -6,7 +6,7 @@ use std::time::Instant;
 use wasmtime::component::LinkerInstance;
 
 use super::unkeyed::UnkeyedWatch;
-use crate::state::State;
+use crate::state::StoreData;
 
 /// The facts of one attempt.
 #[derive(Debug, Clone)]
@@ -15,12 +15,12 @@ pub(crate) struct CallFacts {
     pub(crate) unkeyed: Arc<UnkeyedWatch>,
     /// From 1.
     pub(crate) attempt: u32,
-    /// When the attempt ends: with the call, or before it.
+    /// The end of the attempt: with the call, or before it.
     pub(crate) deadline: Instant,
 }
 
 /// Defines the interface's functions.
-pub(crate) fn link(instance: &mut LinkerInstance<'_, State>) -> wasmtime::Result<()> {
+pub(crate) fn link(instance: &mut LinkerInstance<'_, StoreData>) -> wasmtime::Result<()> {
     instance.func_wrap("idempotency-key", |store, (): ()| {
         Ok((store.data().call.unkeyed.key_for_guest().to_owned(),))
     })?;

@@ -1,15 +1,15 @@
-//! `cofferdam:connector/credential`: handles for session tokens. A guest holds one and places it; what it
-//! stands for never comes into the sandbox.
+//! `cofferdam:connector/credential`: handles for session tokens. A guest places a handle in a request; the
+//! token itself never enters the sandbox.
 
 use cofferdam_core::failure::{Denial, DenialBoundary, DenialCode};
 use cofferdam_egress::egress::Unauthorized;
 use wasmtime::component::LinkerInstance;
 
-use super::ledger::Verdict;
-use crate::state::State;
+use super::ledger::Termination;
+use crate::state::StoreData;
 
 /// Defines the interface's function.
-pub(crate) fn link(instance: &mut LinkerInstance<'_, State>) -> wasmtime::Result<()> {
+pub(crate) fn link(instance: &mut LinkerInstance<'_, StoreData>) -> wasmtime::Result<()> {
     instance.func_wrap("handle", |store, (service,): (String,)| {
         let state = store.data();
         let handle = match state.credentials() {
@@ -21,9 +21,9 @@ pub(crate) fn link(instance: &mut LinkerInstance<'_, State>) -> wasmtime::Result
                 Vec::new(),
             ))),
         };
-        // The verdict ends the attempt; what the guest gets until then does not matter.
+        // The verdict ends the attempt; the guest's result until then does not matter.
         let handle = handle.unwrap_or_else(|refused| {
-            state.ledger().end(Verdict::from(refused));
+            state.ledger().end(Termination::from(refused));
             None
         });
         Ok((handle,))

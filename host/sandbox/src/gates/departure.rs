@@ -1,16 +1,16 @@
-//! The notes on a request from the moment at which bytes of it may leave.
+//! Bookkeeping of a request from the moment at which its bytes may leave.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cofferdam_core::failure::UnkeyedRequest;
 use cofferdam_egress::egress::ObserveDeparture;
 
-use super::ledger::{Ledger, RequestNumber};
+use super::ledger::{AttemptLog, RequestNumber};
 use super::unkeyed::{SentNumber, UnkeyedWatch};
 
-/// One admitted request, as the ledger and the watch for unkeyed requests note it.
+/// One admitted request, as recorded by the ledger and the watch for unkeyed requests.
 pub(super) struct DepartingRequest {
-    ledger: Arc<Ledger>,
+    ledger: Arc<AttemptLog>,
     number: RequestNumber,
     /// The bytes of its first line.
     line: u64,
@@ -22,7 +22,7 @@ pub(super) struct DepartingRequest {
 
 impl DepartingRequest {
     pub(super) fn new(
-        ledger: Arc<Ledger>,
+        ledger: Arc<AttemptLog>,
         (number, line): (RequestNumber, u64),
         watch: Arc<UnkeyedWatch>,
         unkeyed: Option<UnkeyedRequest>,

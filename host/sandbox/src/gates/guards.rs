@@ -1,13 +1,13 @@
-//! What stands before a host beside its grants: a circuit that may be open, a rate that may be used up.
+//! The checks of a host in addition to grants: its circuit may be open, its rate limit used up.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cofferdam_core::clock::Clock;
-use cofferdam_core::failure::{Cause, CircuitOpen, LimitHit, LimitKind};
-use cofferdam_egress::egress::Target;
+use cofferdam_core::failure::{CircuitOpen, FailureCause, LimitHit, LimitKind};
+use cofferdam_egress::egress::RequestTarget;
 use cofferdam_egress::egress::code;
-use cofferdam_egress::resilience::{RateLimit, RateLimits, Visit};
+use cofferdam_egress::resilience::{BreakerScope, RateLimit, RateLimits};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::host_wait::{HostWait, HostWaits};
@@ -18,24 +18,24 @@ use super::unkeyed::UnkeyedWatch;
 pub struct Guards {
     /// The connector's name, without its version.
     pub connector: Arc<str>,
-    /// What its candidate has to do with circuits, where it has a breaker.
-    pub circuits: Option<Arc<Visit>>,
-    /// Its rate limit, where it has one.
+    /// The view of its candidate on the circuits, if it has a breaker.
+    pub circuits: Option<Arc<BreakerScope>>,
+    /// Its rate limit, if it has one.
     pub rate: Option<RateGuard>,
     /// Measures waits.
     pub clock: Arc<dyn Clock>,
     /// When the attempt ends: no wait goes beyond it.
     pub deadline: Instant,
-    /// Watches for requests for which the operation may not be repeated.
+    /// The watch for requests that forbid repeating the operation.
     pub unkeyed: Arc<UnkeyedWatch>,
-    /// How long hosts are waited for.
+    /// The waits of requests for their hosts.
     pub waits: Arc<HostWaits>,
 }
 
-/// A rate limit, and who is told of the waits it causes, before they begin.
+/// A rate limit, and the receiver of the delays it causes, before they begin.
 #[derive(Clone)]
 pub struct RateGuard {
-    /// The turns of all calls of the host.
+    /// The rate limiter of all calls of the host.
     pub limits: Arc<RateLimits>,
     /// The limit of this call.
     pub limit: RateLimit,
@@ -43,7 +43,7 @@ pub struct RateGuard {
     pub delays: UnboundedSender<RateDelay>,
 }
 
-/// A request to `host` waits so long for its turn.
+/// The delay of a request to `host` until its turn.
 #[derive(Debug)]
 pub struct RateDelay {
     /// The host that the request goes to.
@@ -53,10 +53,10 @@ pub struct RateDelay {
 }
 
 impl Guards {
-    /// Whether the circuit to `host` lets a request pass that carries these credentials.
+    /// Checks that the circuit to `host` admits a request that carries these credentials.
     pub(super) fn admit(
         &self,
-        host: &Target,
+        host: &RequestTarget,
         credential: impl FnOnce() -> Option<String>,
     ) -> Result<(), Box<CircuitOpen>> {
         match &self.circuits {
@@ -65,50 +65,52 @@ impl Guards {
         }
     }
 
-    /// An answer with an error status from `host`, or a good one; whether the host itself `mends` what was refused,
-    /// by a new token for the next attempt.
+    /// Records an answer from `host`, an error status or a success. `mends` is true if the host itself
+    /// repairs the rejection, by a new token for the next attempt.
     pub(super) fn saw_answer(&self, host: &str, status: u16, retry_after_ms: Option<u64>, mends: bool) {
         let Some(visit) = &self.circuits else { return };
-        let cause = (status >= 400 && !mends).then(|| Cause::of_status(status));
+        let cause = (status >= 400 && !mends).then(|| FailureCause::from_status(status));
         visit.saw(host, cause, cause.map(|_| status), retry_after_ms.map(Duration::from_millis));
     }
 
-    /// No answer from `host`, or one that broke off. A request whose own body failed says nothing about the host.
+    /// Records that `host` did not answer or broke off its answer. A request whose own body failed says
+    /// nothing about the host.
     pub(super) fn saw_fault(&self, host: &str, word: &str) {
         if let Some(visit) = self.circuits.as_ref().filter(|_| word != code::REQUEST_BODY) {
-            visit.saw(host, Some(Cause::Network), None, None);
+            visit.saw(host, Some(FailureCause::Network), None, None);
         }
     }
 
-    /// A request to `host` is about to be sent; none where nothing is counted against hosts.
+    /// Records that a request to `host` is about to be sent; returns none if nothing is counted against
+    /// hosts.
     pub(super) fn waits_for(&self, host: &str) -> Option<Arc<HostWait>> {
         self.circuits.is_some().then(|| self.waits.begin(host, &self.clock))
     }
 
-    /// The time of an attempt that began then is over. A host that was waited for through most of it fails as if the
-    /// time for its answer were over.
+    /// Records that the time of an attempt that began at `began` is over. A host that the attempt was waiting
+    /// for during most of that time fails like a host that exceeds its response timeout.
     pub(crate) fn saw_the_end_of_time(&self, began: Instant) {
         for host in self.waits.hung(began, self.clock.now()) {
             self.saw_fault(&host, code::TIMEOUT);
         }
     }
 
-    /// Waits for the request's turn.
+    /// Waits for the request's turn under the rate limit.
     pub(super) async fn turn(&self, host: &str) -> Result<(), LimitHit> {
         let Some(RateGuard { limits, limit, delays }) = &self.rate else { return Ok(()) };
         let now = self.clock.now();
         match limits.turn(&self.connector, host, *limit, now, self.deadline) {
             Ok(None) => Ok(()),
             Ok(Some(delay)) => {
-                // Nobody listens once the attempt is over, and this is dropped with it.
+                // The receiver is gone once the attempt is over, and this future is dropped with it.
                 drop(delays.send(RateDelay { host: host.to_owned(), delay }));
                 self.clock.sleep_until(now + delay).await;
                 Ok(())
             }
             Err(refused) => {
-                // All that is allowed is taken; this request is not among it.
+                // The whole rate is used up; this request is not counted in it.
                 let hit = LimitHit::new(LimitKind::Rate, refused.configured, refused.configured);
-                Err(hit.per(limit.per()).after(refused.retry_after))
+                Err(hit.with_period(limit.per()).with_retry_after(refused.retry_after))
             }
         }
     }

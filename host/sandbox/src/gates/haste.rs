@@ -2,22 +2,22 @@
 
 use std::time::Duration;
 
-use cofferdam_core::failure::Phase;
-use cofferdam_egress::egress::{Timeouts, code};
+use cofferdam_core::failure::RequestPhase;
+use cofferdam_egress::egress::{EgressTimeouts, code};
 use wasmtime_wasi_http::RequestOptions;
 
-/// How long a host must have had before a timeout of the guest's own choice is held against it.
+/// The least time that a host must have had before a timeout of the guest's own choice counts against it.
 const FAIR: Duration = Duration::from_secs(10);
 
-/// Which waits the guest made so short that their end says nothing about the host.
+/// The waits that the guest made so short that their end says nothing about the host.
 #[derive(Clone, Copy)]
-pub(super) struct Haste {
+pub(super) struct GuestTimeouts {
     connect: bool,
     first_byte: bool,
     between_bytes: bool,
 }
 
-impl Haste {
+impl GuestTimeouts {
     pub(super) fn of(options: Option<&RequestOptions>) -> Self {
         let is_short = |timeout: Option<Duration>| timeout.is_some_and(|timeout| timeout < FAIR);
         Self {
@@ -27,24 +27,24 @@ impl Haste {
         }
     }
 
-    /// Of a request without an answer.
-    pub(super) fn explains(self, phase: Phase, word: &str) -> bool {
+    /// Returns true if the timeout explains a request without an answer.
+    pub(super) fn explains(self, phase: RequestPhase, word: &str) -> bool {
         let chosen = match phase {
-            Phase::Dns | Phase::Connect | Phase::Tls => self.connect,
-            Phase::Send | Phase::Response => self.first_byte,
+            RequestPhase::Dns | RequestPhase::Connect | RequestPhase::Tls => self.connect,
+            RequestPhase::Send | RequestPhase::Response => self.first_byte,
         };
         chosen && word == code::TIMEOUT
     }
 
-    /// Of a body that broke off.
+    /// Returns true if the timeout explains a body that broke off.
     pub(super) fn explains_body(self, word: &str) -> bool {
         (self.first_byte || self.between_bytes) && word == code::TIMEOUT
     }
 }
 
-/// What the guest asks for; the call's own deadline stands above all of it.
-pub(super) fn timeouts(options: Option<RequestOptions>) -> Timeouts {
-    let mut timeouts = Timeouts::default();
+/// Returns the timeouts that the guest requests; the call's own deadline outranks all of them.
+pub(super) fn timeouts(options: Option<RequestOptions>) -> EgressTimeouts {
+    let mut timeouts = EgressTimeouts::default();
     let Some(options) = options else { return timeouts };
     if let Some(connect) = options.connect_timeout {
         timeouts = timeouts.with_connect(connect);

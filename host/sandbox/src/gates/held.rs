@@ -7,20 +7,20 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::sync::OwnedSemaphorePermit;
 
-/// A body and its slot among the requests under way.
-pub(super) struct Held<B> {
+/// A body and its slot among the running requests.
+pub(super) struct PermitBody<B> {
     body: B,
     slot: Option<OwnedSemaphorePermit>,
 }
 
-impl<B: Body> Held<B> {
+impl<B: Body> PermitBody<B> {
     pub(super) fn new(body: B, slot: OwnedSemaphorePermit) -> Self {
         let slot = (!body.is_end_stream()).then_some(slot);
         Self { body, slot }
     }
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for Held<B> {
+impl<B: Body<Data = Bytes> + Unpin> Body for PermitBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 

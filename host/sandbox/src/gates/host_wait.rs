@@ -1,5 +1,5 @@
-//! How long an attempt's requests have been waiting for their hosts: a host that hangs until the attempt's time is over
-//! fails like one whose time for an answer is over.
+//! The waits of an attempt's requests for their hosts: a host that hangs until the attempt's time is over
+//! fails like a host that exceeds its response timeout.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -10,19 +10,19 @@ use bytes::Bytes;
 use cofferdam_core::clock::Clock;
 use http_body::{Body, Frame, SizeHint};
 
-/// The least that a host must have been waited for: callers choose how long a call may take, and must not have the
-/// circuit of a healthy host opened by choosing next to nothing.
+/// The least wait that counts against a host: callers choose the time of a call, and a very short one must
+/// not open the circuit of a healthy host.
 const LEAST: Duration = Duration::from_secs(1);
 
 /// The requests of one attempt.
 #[derive(Debug, Default)]
 pub struct HostWaits(Mutex<Vec<Weak<HostWait>>>);
 
-/// One request, from when it is sent until the end of its response.
+/// One request, from its sending until the end of its response.
 pub(super) struct HostWait {
     host: String,
     clock: Arc<dyn Clock>,
-    /// Since when its host is waited for; none while the host waits for the guest.
+    /// The start of the wait for its host; none while the host waits for the guest.
     since: Mutex<Option<Instant>>,
 }
 
@@ -33,7 +33,7 @@ impl std::fmt::Debug for HostWait {
 }
 
 impl HostWaits {
-    /// A request to `host` is about to be sent.
+    /// Records that a request to `host` is about to be sent.
     pub(super) fn begin(&self, host: &str, clock: &Arc<dyn Clock>) -> Arc<HostWait> {
         let since = Mutex::new(Some(clock.now()));
         let wait = Arc::new(HostWait { host: host.to_owned(), clock: Arc::clone(clock), since });
@@ -41,8 +41,8 @@ impl HostWaits {
         wait
     }
 
-    /// The hosts that have been waited for, without a pause, for at least half of an attempt that ran from `began` until
-    /// `now`.
+    /// Returns the hosts that the attempt was waiting for, without a pause, during at least half of the time
+    /// from `began` until `now`.
     pub(super) fn hung(&self, began: Instant, now: Instant) -> Vec<String> {
         let share = (now.saturating_duration_since(began) / 2).max(LEAST);
         let waits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -58,30 +58,30 @@ impl HostWait {
         self.since.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The host is waited for, from now on or already.
+    /// Starts the wait for the host unless it is running.
     fn goes_on(&self) {
         self.since().get_or_insert_with(|| self.clock.now());
     }
 
-    /// The host has something new to do: it is waited for from now on.
+    /// Restarts the wait for the host, which has something new to do.
     fn begins_anew(&self) {
         *self.since() = Some(self.clock.now());
     }
 
-    /// The host is not waited for.
+    /// Stops the wait for the host.
     pub(super) fn pauses(&self) {
         *self.since() = None;
     }
 }
 
 /// A body on its way to or from a host.
-pub(super) struct Awaited<B> {
+pub(super) struct AwaitedHost<B> {
     body: B,
     wait: Arc<HostWait>,
     is_upload: bool,
 }
 
-impl<B> Awaited<B> {
+impl<B> AwaitedHost<B> {
     /// A request's body: while the guest has not written the next part, the host cannot answer.
     pub(super) fn upload(body: B, wait: Arc<HostWait>) -> Self {
         Self { body, wait, is_upload: true }
@@ -93,7 +93,7 @@ impl<B> Awaited<B> {
     }
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for Awaited<B> {
+impl<B: Body<Data = Bytes> + Unpin> Body for AwaitedHost<B> {
     type Data = Bytes;
     type Error = B::Error;
 
@@ -177,7 +177,7 @@ mod tests {
     fn a_guest_that_does_not_write_is_not_its_host() {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let wait = HostWaits::default().begin("a.example:443", &clock);
-        let mut upload = Awaited::upload(Script([false, true, false].into()), Arc::clone(&wait));
+        let mut upload = AwaitedHost::upload(Script([false, true, false].into()), Arc::clone(&wait));
         assert!(!poll(&mut upload) && wait.since().is_none(), "the guest is waited for");
         assert!(poll(&mut upload) && wait.since().is_some(), "the host has it");
         assert!(!poll(&mut upload) && wait.since().is_none());
@@ -189,7 +189,7 @@ mod tests {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let wait = HostWaits::default().begin("a.example:443", &clock);
         wait.pauses();
-        let mut download = Awaited::download(Script([false, false, true].into()), Arc::clone(&wait));
+        let mut download = AwaitedHost::download(Script([false, false, true].into()), Arc::clone(&wait));
         assert!(!poll(&mut download));
         let since = wait.since().unwrap();
         assert!(!poll(&mut download) && *wait.since() == Some(since), "it goes on");

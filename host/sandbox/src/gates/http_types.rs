@@ -1,8 +1,9 @@
-//! `wasi:http/types` and the outgoing handler: what a guest puts together is checked and charged here, then handed to
-//! wasmtime-wasi-http.
+//! `wasi:http/types` and the outgoing handler: the guest's objects are checked and charged here, then passed
+//! to wasmtime-wasi-http.
 //!
-//! The library keeps what it is given: a method of any length, a field map for every handle. Each object is charged to
-//! the attempt from the call that makes or fills it to the call that drops it, and with what it becomes part of.
+//! The library keeps any input: a method of any length, a field map for every handle. Each object is charged
+//! to the attempt from the call that creates or fills it to the call that drops it, and with the object that
+//! it becomes part of.
 
 use std::sync::Arc;
 
@@ -21,35 +22,35 @@ use wasmtime_wasi_http::p2::types::{
 use wasmtime_wasi_http::p2::{HeaderError, HeaderResult, HttpError, HttpResult};
 use wasmtime_wasi_http::{FieldMap, RequestOptions, WasiHttpCtx, WasiHttpCtxView};
 
-use super::body::Charged;
-use super::charges::Charges;
+use super::body::ChargedBody;
+use super::charges::MemoryCharges;
 use super::http::{HttpGate, OUTGOING_BODY_BYTES};
-use crate::limiter::Refused;
-use crate::memory::{Charge, FIELD_BYTES};
+use crate::limiter::GrowthRefusal;
+use crate::memory::{FIELD_BYTES, MemoryCharge};
 
 /// The HTTP of one store.
-pub(crate) struct Http<'a> {
+pub(crate) struct HttpTypes<'a> {
     pub(crate) gate: &'a mut HttpGate,
     pub(crate) ctx: &'a mut WasiHttpCtx,
     pub(crate) table: &'a mut ResourceTable,
-    pub(crate) charges: &'a mut Charges,
+    pub(crate) charges: &'a mut MemoryCharges,
 }
 
-/// Says where the linker finds it.
+/// The accessor of [`Http`] for the linker.
 pub(crate) struct HasHttp;
 
 impl HasData for HasHttp {
-    type Data<'a> = Http<'a>;
+    type Data<'a> = HttpTypes<'a>;
 }
 
-impl Http<'_> {
-    /// The library's own implementation, on the same objects.
+impl HttpTypes<'_> {
+    /// Returns the library's own implementation, on the same objects.
     fn library(&mut self) -> WasiHttpCtxView<'_> {
         WasiHttpCtxView { ctx: &mut *self.ctx, table: &mut *self.table, hooks: &mut *self.gate }
     }
 
-    /// Charges `bytes` for the object behind `handle`, on top of what it costs already.
-    fn charge<T: 'static>(&mut self, handle: &Resource<T>, bytes: u64) -> Result<(), Refused> {
+    /// Charges `bytes` for the object behind `handle`, in addition to its present charge.
+    fn charge<T: 'static>(&mut self, handle: &Resource<T>, bytes: u64) -> Result<(), GrowthRefusal> {
         self.charges.of(handle.rep(), self.gate.shared_ledger()).add(bytes)
     }
 
@@ -59,27 +60,28 @@ impl Http<'_> {
         Ok(self.charge(fields, bytes)?)
     }
 
-    /// Charges what a field map costs after it was changed.
+    /// Charges the new cost of a field map after a change.
     fn recharge_fields(&mut self, fields: &Resource<FieldMap>) -> wasmtime::Result<()> {
         let bytes = fields_cost(self.table.get(fields)?);
         Ok(self.charges.of(fields.rep(), self.gate.shared_ledger()).set(bytes)?)
     }
 
-    /// Charges `after` bytes for a part of a request, and `before` no longer.
+    /// Replaces a charge of `before` bytes for a part of a request by one of `after` bytes.
     fn replace(&mut self, rep: u32, before: usize, after: usize) -> wasmtime::Result<()> {
         let charge = self.charges.of(rep, self.gate.shared_ledger());
         Ok(charge.set(charge.bytes().saturating_sub(before as u64).saturating_add(after as u64))?)
     }
 
-    /// A request's or response's body, which costs its buffers until it is dropped, whoever has it then.
-    fn body_charge(&mut self, body: &Resource<HostOutgoingBody>) -> Result<Arc<Charge>, Refused> {
-        let charge = Arc::new(Charge::of(self.gate.shared_ledger(), OUTGOING_BODY_BYTES)?);
+    /// Returns the charge of a request's or response's body, which costs its buffers until it is dropped,
+    /// regardless of its holder.
+    fn body_charge(&mut self, body: &Resource<HostOutgoingBody>) -> Result<Arc<MemoryCharge>, GrowthRefusal> {
+        let charge = Arc::new(MemoryCharge::of(self.gate.shared_ledger(), OUTGOING_BODY_BYTES)?);
         self.charges.put(body.rep(), Some(Arc::clone(&charge)));
         Ok(charge)
     }
 }
 
-/// What a field map costs.
+/// Returns the cost of a field map.
 pub(super) fn fields_cost(fields: &HeaderMap) -> u64 {
     fields.iter().map(|(name, value)| field_cost(name.as_str().len(), value.len())).sum()
 }
@@ -88,7 +90,7 @@ fn field_cost(name: usize, value: usize) -> u64 {
     (name as u64).saturating_add(value as u64).saturating_add(FIELD_BYTES)
 }
 
-fn trap(refused: Refused) -> HeaderError {
+fn trap(refused: GrowthRefusal) -> HeaderError {
     HeaderError::trap(refused)
 }
 
@@ -103,15 +105,15 @@ fn method_length(method: &Method) -> usize {
     }
 }
 
-impl types::HostFields for Http<'_> {
+impl types::HostFields for HttpTypes<'_> {
     fn new(&mut self) -> wasmtime::Result<Resource<FieldMap>> {
         types::HostFields::new(&mut self.library())
     }
 
     fn from_list(&mut self, entries: Vec<(String, Vec<u8>)>) -> HeaderResult<Resource<FieldMap>> {
         let cost = entries.iter().map(|(name, value)| field_cost(name.len(), value.len())).sum();
-        // Charged before it is made, so that there is never more than the attempt may have.
-        let charge = Charge::of(self.gate.shared_ledger(), cost).map_err(trap)?;
+        // Charged before it is created, so that the attempt never exceeds its memory.
+        let charge = MemoryCharge::of(self.gate.shared_ledger(), cost).map_err(trap)?;
         let fields = types::HostFields::from_list(&mut self.library(), entries)?;
         self.charges.put(fields.rep(), Some(Arc::new(charge)));
         Ok(fields)
@@ -169,7 +171,7 @@ impl types::HostFields for Http<'_> {
     }
 }
 
-impl types::HostOutgoingRequest for Http<'_> {
+impl types::HostOutgoingRequest for HttpTypes<'_> {
     fn new(&mut self, headers: Resource<FieldMap>) -> wasmtime::Result<Resource<HostOutgoingRequest>> {
         let charge = self.charges.take(headers.rep());
         let request = types::HostOutgoingRequest::new(&mut self.library(), headers)?;
@@ -244,7 +246,7 @@ impl types::HostOutgoingRequest for Http<'_> {
         };
         let charge = self.body_charge(&body)?;
         let request = self.table.get_mut(&Resource::<HostOutgoingRequest>::new_borrow(rep))?;
-        request.body = request.body.take().map(|body| Charged::new(body, charge).boxed_unsync());
+        request.body = request.body.take().map(|body| ChargedBody::new(body, charge).boxed_unsync());
         Ok(Ok(body))
     }
 
@@ -279,8 +281,8 @@ impl types::HostOutgoingRequest for Http<'_> {
     }
 }
 
-impl outgoing_handler::Host for Http<'_> {
-    /// An attempt to send is a request, also where the request cannot be built.
+impl outgoing_handler::Host for HttpTypes<'_> {
+    /// Counts an attempt to send as a request even if the request cannot be built.
     fn handle(
         &mut self,
         request: Resource<HostOutgoingRequest>,
@@ -288,7 +290,8 @@ impl outgoing_handler::Host for Http<'_> {
     ) -> HttpResult<Resource<HostFutureIncomingResponse>> {
         let charge = self.charges.take(request.rep());
         self.gate.attempts_to_send().map_err(HttpError::trap)?;
-        // No path is an empty one. The library would refuse it, and write a warning to the operator's log.
+        // A missing path is an empty one. The library would refuse it, and write a warning to the operator's
+        // log.
         self.table.get_mut(&request)?.path_with_query.get_or_insert_default();
         self.gate.next_request_costs(charge);
         let sent = outgoing_handler::Host::handle(&mut self.library(), request, options);
@@ -297,7 +300,7 @@ impl outgoing_handler::Host for Http<'_> {
     }
 }
 
-impl types::HostOutgoingBody for Http<'_> {
+impl types::HostOutgoingBody for HttpTypes<'_> {
     fn write(
         &mut self,
         body: Resource<HostOutgoingBody>,
@@ -325,7 +328,7 @@ impl types::HostOutgoingBody for Http<'_> {
     }
 }
 
-impl types::HostOutgoingResponse for Http<'_> {
+impl types::HostOutgoingResponse for HttpTypes<'_> {
     fn new(&mut self, headers: Resource<FieldMap>) -> wasmtime::Result<Resource<HostOutgoingResponse>> {
         let charge = self.charges.take(headers.rep());
         let response = types::HostOutgoingResponse::new(&mut self.library(), headers)?;
@@ -343,7 +346,7 @@ impl types::HostOutgoingResponse for Http<'_> {
         };
         let charge = self.body_charge(&body)?;
         let response = self.table.get_mut(&Resource::<HostOutgoingResponse>::new_borrow(rep))?;
-        response.body = response.body.take().map(|body| Charged::new(body, charge).boxed_unsync());
+        response.body = response.body.take().map(|body| ChargedBody::new(body, charge).boxed_unsync());
         Ok(Ok(body))
     }
 
@@ -371,7 +374,7 @@ impl types::HostOutgoingResponse for Http<'_> {
     }
 }
 
-impl types::HostIncomingResponse for Http<'_> {
+impl types::HostIncomingResponse for HttpTypes<'_> {
     fn status(&mut self, response: Resource<HostIncomingResponse>) -> wasmtime::Result<u16> {
         types::HostIncomingResponse::status(&mut self.library(), response)
     }
@@ -395,7 +398,7 @@ impl types::HostIncomingResponse for Http<'_> {
     }
 }
 
-impl types::HostFutureIncomingResponse for Http<'_> {
+impl types::HostFutureIncomingResponse for HttpTypes<'_> {
     fn get(
         &mut self,
         future: Resource<HostFutureIncomingResponse>,
@@ -420,7 +423,7 @@ impl types::HostFutureIncomingResponse for Http<'_> {
     }
 }
 
-impl types::HostFutureTrailers for Http<'_> {
+impl types::HostFutureTrailers for HttpTypes<'_> {
     fn get(
         &mut self,
         future: Resource<HostFutureTrailers>,
@@ -441,10 +444,10 @@ impl types::HostFutureTrailers for Http<'_> {
     }
 }
 
-/// Hands functions to the library as they are: what they make is paid for by the price of its handle.
+/// Forwards functions to the library unchanged: the price of a handle covers their results.
 macro_rules! of_the_library {
     ($($interface:ident { $($name:ident($($arg:ident: $of:ty),*) -> $returned:ty;)* })*) => {
-        $(impl types::$interface for Http<'_> {
+        $(impl types::$interface for HttpTypes<'_> {
             $(fn $name(&mut self, $($arg: $of),*) -> $returned {
                 types::$interface::$name(&mut self.library(), $($arg),*)
             })*

@@ -1,14 +1,14 @@
-//! What the gates saw in one attempt: the verdict that ended it, the requests that failed, the counts.
+//! The observations of the gates in one attempt: the verdict that ended it, the failed requests, the counts.
 //!
-//! A gate runs inside the guest's call or in a task beside it; either way what it decides must end the
-//! attempt, whatever the guest does next. So the verdict is recorded here, the first one wins, and the
-//! attempt wakes and drops the guest.
+//! A gate runs inside the guest's call or in a concurrent task; either way its decision must end the attempt,
+//! regardless of the guest's next step. So the verdict is recorded here, the first one wins, and the attempt
+//! wakes and drops the guest.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cofferdam_core::failure::{BindingProblem, CircuitOpen, Denial, LimitHit, Phase};
+use cofferdam_core::failure::{BindingProblem, CircuitOpen, Denial, LimitHit, RequestPhase};
 use cofferdam_egress::egress::{Unauthorized, VaultTrouble};
 use http::Method;
 use serde::Serialize;
@@ -16,22 +16,22 @@ use tokio::sync::Notify;
 
 use crate::memory::MemoryAccount;
 
-/// Why a gate ended the attempt.
+/// The reason why a gate ended the attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum Termination {
     /// A capability check refused.
     Denied(Denial),
     /// A limit that a gate counts was hit.
     Limit(LimitHit),
-    /// A credential that a request needs cannot be had.
+    /// A credential that a request needs is not available.
     Binding(BindingProblem),
     /// The circuit to a host is open.
     Circuit(Box<CircuitOpen>),
-    /// The vault cannot be used: no outcome of the call, but why there is none.
+    /// The vault cannot be used: an error of the host, which is no outcome of the call.
     Host(VaultTrouble),
 }
 
-impl From<Unauthorized> for Verdict {
+impl From<Unauthorized> for Termination {
     fn from(refused: Unauthorized) -> Self {
         match refused {
             Unauthorized::Binding(problem) => Self::Binding(problem),
@@ -45,7 +45,7 @@ impl From<Unauthorized> for Verdict {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SeenFault {
     pub(crate) host: String,
-    pub(crate) phase: Phase,
+    pub(crate) phase: RequestPhase,
     pub(crate) code: &'static str,
     pub(crate) request_sent: bool,
 }
@@ -60,14 +60,14 @@ pub(crate) struct SeenStatus {
     pub(crate) retry_after_ms: Option<u64>,
 }
 
-/// A request that was admitted, and how far it is known to have come.
+/// An admitted request and its progress.
 #[derive(Debug)]
 struct UnderWay {
     host: String,
     method: Method,
-    /// Whether any byte of it may have left.
+    /// True if any byte of it may have left.
     sent: bool,
-    /// Whether it was answered, or failed.
+    /// True if it was answered, or failed.
     ended: bool,
 }
 
@@ -83,15 +83,15 @@ pub struct AbortedRequest {
     pub host: String,
     /// The method.
     pub method: String,
-    /// Whether any byte of it may have left.
+    /// True if any byte of it may have left.
     pub request_sent: bool,
-    /// Whether it may have changed something where it arrived: it may have left, and its method is none of those that
-    /// only read.
+    /// True if it may have changed something at the service: it may have left, and its method is not
+    /// read-only.
     pub unsafe_sent: bool,
 }
 
 impl fmt::Display for AbortedRequest {
-    /// In a few words, for people.
+    /// Writes a short description for people.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let effect = match (self.unsafe_sent, self.request_sent) {
             (true, _) => "it may have had its effect",
@@ -104,23 +104,24 @@ impl fmt::Display for AbortedRequest {
 
 /// One attempt's ledger.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct AttemptLog {
     memory: MemoryAccount,
-    verdict: Mutex<Option<Verdict>>,
+    verdict: Mutex<Option<Termination>>,
     ended: Notify,
     faults: Mutex<Vec<SeenFault>>,
     statuses: Mutex<Vec<SeenStatus>>,
     under_way: Mutex<Vec<UnderWay>>,
     maybe_sent: AtomicU64,
-    /// True if the attempt was judged by what it had sent.
+    /// True if the attempt was judged by the requests it had sent.
     closed: Mutex<bool>,
     pub(crate) requests: AtomicU64,
     pub(crate) bytes_out: Arc<AtomicU64>,
     pub(crate) bytes_in: Arc<AtomicU64>,
 }
 
-impl Ledger {
-    /// The ledger of an attempt whose guest may use so many bytes of memory, what the host holds for it included.
+impl AttemptLog {
+    /// Creates the ledger of an attempt whose guest may use so many bytes of memory, including the memory
+    /// that the host holds for it.
     pub(crate) fn new(memory: u64) -> Self {
         Self {
             memory: MemoryAccount::new(memory),
@@ -137,31 +138,31 @@ impl Ledger {
         }
     }
 
-    /// What the attempt uses of its memory.
+    /// Returns the memory account of the attempt.
     pub(crate) fn memory(&self) -> &MemoryAccount {
         &self.memory
     }
 
     /// Ends the attempt with `verdict`, unless another came first.
-    pub(crate) fn end(&self, verdict: Verdict) {
+    pub(crate) fn end(&self, verdict: Termination) {
         lock(&self.verdict).get_or_insert(verdict);
         self.ended.notify_waiters();
     }
 
     /// The verdict, once there is one.
-    pub(crate) fn verdict(&self) -> Option<Verdict> {
+    pub(crate) fn verdict(&self) -> Option<Termination> {
         lock(&self.verdict).clone()
     }
 
-    /// Whether a gate ended the attempt: from then on nothing more may leave.
+    /// Returns true if a gate ended the attempt: from then on no other request may leave.
     pub(crate) fn is_over(&self) -> bool {
         lock(&self.verdict).is_some()
     }
 
-    /// Ready when a gate ends the attempt; many may wait for it.
+    /// Completes when a gate ends the attempt; it supports several waiters.
     pub(crate) async fn ended(&self) {
         loop {
-            // Made before the look, it is woken by a verdict that comes after the look.
+            // Created before the check, so that a verdict after the check wakes it.
             let ended = self.ended.notified();
             if self.is_over() {
                 return;
@@ -170,34 +171,36 @@ impl Ledger {
         }
     }
 
-    /// Counts one more request; the number it is.
+    /// Counts one more request and returns its number.
     pub(crate) fn count_request(&self) -> u64 {
         self.requests.fetch_add(1, Ordering::Relaxed).saturating_add(1)
     }
 
-    /// Notes a request that failed.
+    /// Records a request that failed.
     pub(crate) fn saw_fault(&self, fault: SeenFault) {
         lock(&self.faults).push(fault);
     }
 
-    /// Notes that a request was admitted. Until [`ends`](Self::ends) it is under way, also where nobody waits for it.
+    /// Records that a request was admitted. Until [`ends`](Self::ends) it is running, even if nothing waits
+    /// for it.
     pub(crate) fn begins(&self, host: String, method: Method) -> RequestNumber {
         let mut under_way = lock(&self.under_way);
         under_way.push(UnderWay { host, method, sent: false, ended: false });
         RequestNumber(under_way.len().saturating_sub(1))
     }
 
-    /// Notes that a request was answered, or failed.
+    /// Records that a request was answered, or failed.
     pub(crate) fn ends(&self, RequestNumber(at): RequestNumber) {
         if let Some(request) = lock(&self.under_way).get_mut(at) {
             request.ended = true;
         }
     }
 
-    /// Notes that a request is about to be sent, with a first line of so many bytes; whether it may be. Until it is
-    /// known that nothing of it left ([`unsent`](Self::unsent)) it counts as sent, even if its end is not awaited.
+    /// Records that a request is about to be sent, with a first line of so many bytes; returns whether it may
+    /// be. Until it is known that nothing of it left ([`unsent`](Self::unsent)) it counts as sent, even if
+    /// its end is not awaited.
     pub(crate) fn sending(&self, number: RequestNumber, line: u64) -> bool {
-        // Held until all is noted: what is judged after `close` is final.
+        // Held until everything is recorded: a judgement after `close` is final.
         let closed = lock(&self.closed);
         if *closed {
             return false;
@@ -214,7 +217,7 @@ impl Ledger {
         *lock(&self.closed) = true;
     }
 
-    /// Notes that nothing of a request that was about to be sent has left, and nothing will.
+    /// Records that nothing of a request that was about to be sent has left, and nothing will.
     pub(crate) fn unsent(&self, number: RequestNumber, line: u64) {
         self.set_sent(number, false);
         self.maybe_sent.fetch_sub(1, Ordering::Relaxed);
@@ -227,7 +230,7 @@ impl Ledger {
         }
     }
 
-    /// The requests that are under way.
+    /// Returns the running requests.
     pub(crate) fn under_way(&self) -> Vec<AbortedRequest> {
         let under_way = lock(&self.under_way);
         let open = under_way.iter().filter(|request| !request.ended);
@@ -240,24 +243,24 @@ impl Ledger {
         .collect()
     }
 
-    /// Whether any byte of any request of this attempt may have reached a server: what decides whether the
-    /// attempt as a whole may have had an effect.
+    /// Returns true if any byte of any request of this attempt may have reached a server. This decides
+    /// whether the attempt as a whole may have had an effect.
     pub(crate) fn anything_sent(&self) -> bool {
         self.maybe_sent.load(Ordering::Relaxed) > 0
     }
 
-    /// Notes an answer with an error status.
+    /// Records an answer with an error status.
     pub(crate) fn saw_status(&self, status: SeenStatus) {
         lock(&self.statuses).push(status);
     }
 
     /// The last request that failed, of the phase the guest names if it names one.
-    pub(crate) fn fault(&self, phase: Option<Phase>) -> Option<SeenFault> {
+    pub(crate) fn fault(&self, phase: Option<RequestPhase>) -> Option<SeenFault> {
         let faults = lock(&self.faults);
         faults.iter().rfind(|fault| phase.is_none_or(|phase| fault.phase == phase)).or(faults.last()).cloned()
     }
 
-    /// What failed and may be thought to pass, each in a few words: requests without an answer, 5xx, 429.
+    /// Returns the failures that may be temporary, each in a few words: requests without an answer, 5xx, 429.
     pub(crate) fn troubles(&self) -> Vec<String> {
         let faults = lock(&self.faults);
         let faults = faults.iter().map(|fault| {
@@ -278,6 +281,6 @@ impl Ledger {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is kept is complete after every statement, so a panic elsewhere leaves nothing half-done.
+    // The state is consistent after every statement, so a panic elsewhere leaves nothing half-done.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,20 +1,20 @@
-//! `cofferdam:connector/log`: a guest's own log lines, bounded and made safe, into the operator's log.
+//! `cofferdam:connector/log`: a guest's own log lines, bounded and sanitized, into the operator's log.
 
-use cofferdam_core::event::Speaker;
-use cofferdam_core::failure::{AuditId, safe_line};
+use cofferdam_core::event::EventSource;
+use cofferdam_core::failure::{AuditId, sanitize_line};
 use cofferdam_core::limits;
 use cofferdam_core::secret::Scanner;
 use jiff::Timestamp;
 use wasmtime::StoreContextMut;
 use wasmtime::component::{ComponentType, Lift, LinkerInstance, WasmList, WasmStr};
 
-use crate::state::State;
+use crate::state::StoreData;
 
 #[derive(ComponentType, Lift, Clone, Copy)]
 #[component(enum)]
 #[repr(u8)]
 #[expect(dead_code, reason = "made by lifting what the guest passes")]
-enum Level {
+enum GuestLogLevel {
     #[component(name = "trace")]
     Trace,
     #[component(name = "debug")]
@@ -29,7 +29,7 @@ enum Level {
 
 #[derive(ComponentType, Lift)]
 #[component(record)]
-struct Field {
+struct LogField {
     key: WasmStr,
     value: WasmStr,
 }
@@ -38,15 +38,16 @@ struct Field {
 const FIELDS: usize = 32;
 const KEY_CHARS: usize = 64;
 
-/// Errors passed over that one attempt's record keeps of its guest.
+/// The suppressed errors of a guest that the audit log keeps for one attempt.
 const SUPPRESSED: usize = 100;
 
-/// How many lines one attempt has written, and what it has passed over. Dropped, it says how many were omitted.
+/// The counts of an attempt's log lines, and its suppressed errors. When dropped, it logs the number of
+/// omitted lines.
 #[derive(Debug)]
 pub(crate) struct LogLane {
     call: AuditId,
     lines: usize,
-    suppressed: Vec<Suppressed>,
+    suppressed: Vec<SuppressedLines>,
 }
 
 impl Drop for LogLane {
@@ -59,16 +60,16 @@ impl Drop for LogLane {
     }
 }
 
-/// An error that was passed over.
+/// A suppressed error.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Suppressed {
-    /// When.
+pub struct SuppressedLines {
+    /// The time.
     pub at: Timestamp,
-    /// Who says so.
-    pub by: Speaker,
-    /// Why it does not matter.
+    /// The reporter.
+    pub by: EventSource,
+    /// The reason why it does not matter.
     pub reason: String,
-    /// What it was.
+    /// The error's text.
     pub cause: String,
 }
 
@@ -83,73 +84,77 @@ impl LogLane {
         (kept as u64, self.lines.saturating_sub(kept) as u64)
     }
 
-    /// What was passed over, in order.
-    pub(crate) fn take_suppressed(&mut self) -> Vec<Suppressed> {
+    /// Returns the suppressed errors, in order.
+    pub(crate) fn take_suppressed(&mut self) -> Vec<SuppressedLines> {
         std::mem::take(&mut self.suppressed)
     }
 
-    /// Counts one more line; whether it is still to be written.
+    /// Counts one more line and returns whether it is still to be written.
     fn takes_another(&mut self) -> bool {
         self.lines = self.lines.saturating_add(1);
         self.lines <= limits::LOG_LINES
     }
 }
 
-/// The error that the guest passes over, from what still lies in its memory: cut there, reason before cause.
+/// Reads the error that the guest suppresses from the guest's memory. It is truncated there, the reason
+/// before the cause.
 fn passed_over(
-    store: &mut StoreContextMut<'_, State>,
+    store: &mut StoreContextMut<'_, StoreData>,
     reason: &WasmStr,
     cause: &WasmStr,
-) -> wasmtime::Result<Suppressed> {
+) -> wasmtime::Result<SuppressedLines> {
     let scanner = store.data().scanner();
     let cut = |text: &str, chars| cut(text, chars, scanner.as_deref());
     let reason = cut(&reason.to_str(&*store)?, limits::LOG_LINE_CHARS);
     let cause = cut(&cause.to_str(&*store)?, limits::LOG_LINE_CHARS.saturating_sub(reason.len()));
-    Ok(Suppressed { at: store.data().clock.timestamp(), by: Speaker::Connector, reason, cause })
+    Ok(SuppressedLines { at: store.data().clock.timestamp(), by: EventSource::Connector, reason, cause })
 }
 
-/// The line, from what still lies in the guest's memory: cut there, so that only what is kept is copied.
+/// Reads the line from the guest's memory. It is truncated there, so that only the kept part is copied.
 fn line(
-    store: &mut StoreContextMut<'_, State>,
+    store: &mut StoreContextMut<'_, StoreData>,
     message: &WasmStr,
-    fields: &WasmList<Field>,
+    fields: &WasmList<LogField>,
 ) -> wasmtime::Result<String> {
     let scanner = store.data().scanner();
     let cut = |text: &str, chars| cut(text, chars, scanner.as_deref());
     let mut line = cut(&message.to_str(&*store)?, limits::LOG_LINE_CHARS);
     for index in 0..fields.len().min(FIELDS) {
         let room = limits::LOG_LINE_CHARS.saturating_sub(line.len());
-        let Some(Field { key, value }) = fields.get(&mut *store, index).transpose()? else { break };
+        let Some(LogField { key, value }) = fields.get(&mut *store, index).transpose()? else { break };
         let key = cut(&key.to_str(&*store)?, KEY_CHARS.min(room));
         line.push_str(&format!(" {key}={}", cut(&value.to_str(&*store)?, room)));
     }
     Ok(line)
 }
 
-/// The first `chars` characters, made safe and without secrets; what lies far behind them is not looked at.
+/// Returns the first `chars` characters, sanitized and without secrets; text far behind them is not read.
 fn cut(text: &str, chars: usize, scanner: Option<&Scanner>) -> String {
     let end = text.floor_char_boundary(chars.saturating_add(1).saturating_mul(4));
     let near = text.get(..end).unwrap_or_default();
     match scanner {
-        None => safe_line(near, chars),
-        // Made safe first: characters that vanish could part a secret. Cut last: it could cut one.
-        Some(scanner) => safe_line(&scanner.redact(&safe_line(near, usize::MAX), end < text.len()), chars),
+        None => sanitize_line(near, chars),
+        // Sanitized first: vanishing characters could split a secret. Truncated last: truncation could split
+        // one.
+        Some(scanner) => {
+            sanitize_line(&scanner.redact(&sanitize_line(near, usize::MAX), end < text.len()), chars)
+        }
     }
 }
 
-fn write(call: &str, level: Level, line: &str) {
+fn write(call: &str, level: GuestLogLevel, line: &str) {
     match level {
-        Level::Trace => tracing::trace!(target: "cofferdam::guest", call, "{line}"),
-        Level::Debug => tracing::debug!(target: "cofferdam::guest", call, "{line}"),
-        Level::Info => tracing::info!(target: "cofferdam::guest", call, "{line}"),
-        Level::Warn => tracing::warn!(target: "cofferdam::guest", call, "{line}"),
-        Level::Error => tracing::error!(target: "cofferdam::guest", call, "{line}"),
+        GuestLogLevel::Trace => tracing::trace!(target: "cofferdam::guest", call, "{line}"),
+        GuestLogLevel::Debug => tracing::debug!(target: "cofferdam::guest", call, "{line}"),
+        GuestLogLevel::Info => tracing::info!(target: "cofferdam::guest", call, "{line}"),
+        GuestLogLevel::Warn => tracing::warn!(target: "cofferdam::guest", call, "{line}"),
+        GuestLogLevel::Error => tracing::error!(target: "cofferdam::guest", call, "{line}"),
     }
 }
 
 /// Defines the interface's functions.
-pub(crate) fn link(instance: &mut LinkerInstance<'_, State>) -> wasmtime::Result<()> {
-    instance.func_wrap("log", |mut store, args: (Level, WasmStr, WasmList<Field>)| {
+pub(crate) fn link(instance: &mut LinkerInstance<'_, StoreData>) -> wasmtime::Result<()> {
+    instance.func_wrap("log", |mut store, args: (GuestLogLevel, WasmStr, WasmList<LogField>)| {
         let (level, message, fields) = args;
         if store.data_mut().log.takes_another() {
             let line = line(&mut store, &message, &fields)?;
@@ -162,7 +167,7 @@ pub(crate) fn link(instance: &mut LinkerInstance<'_, State>) -> wasmtime::Result
         let log = &mut store.data_mut().log;
         if log.takes_another() && log.suppressed.len() < SUPPRESSED {
             let suppressed = passed_over(&mut store, &reason, &cause)?;
-            // For good: it is kept to the end.
+            // Never released: it is kept to the end of the attempt.
             store.data().ledger().hold((suppressed.reason.len() + suppressed.cause.len()) as u64)?;
             store.data_mut().log.suppressed.push(suppressed);
         }

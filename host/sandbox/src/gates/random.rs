@@ -1,6 +1,7 @@
-//! Random bytes: as many in one host call as take no time worth speaking of, and more is a limit by type.
+//! Random bytes: one host call returns at most an amount that takes negligible time, and more is a typed
+//! limit.
 //!
-//! The default implementation refuses in words alone; this one refuses first.
+//! The default implementation reports its refusal as text only; this one refuses first.
 
 use cofferdam_core::failure::{LimitHit, LimitKind};
 use cofferdam_core::limits;
@@ -9,34 +10,34 @@ use wasmtime_wasi::WasiView;
 use wasmtime_wasi::p2::bindings::random::{insecure, random};
 use wasmtime_wasi::random::WasiRandomCtx;
 
-use crate::limiter::Refused;
-use crate::state::State;
+use crate::limiter::GrowthRefusal;
+use crate::state::StoreData;
 
 /// The randomness of one store.
-pub(crate) struct Random<'a>(&'a mut WasiRandomCtx);
+pub(crate) struct RandomBudget<'a>(&'a mut WasiRandomCtx);
 
-/// Says where the linker finds it.
+/// The accessor of [`Random`] for the linker.
 pub(crate) struct HasRandom;
 
 impl HasData for HasRandom {
-    type Data<'a> = Random<'a>;
+    type Data<'a> = RandomBudget<'a>;
 }
 
 /// The randomness of `state`.
-pub(crate) fn of(state: &mut State) -> Random<'_> {
-    Random(state.ctx().ctx.random())
+pub(crate) fn of(state: &mut StoreData) -> RandomBudget<'_> {
+    RandomBudget(state.ctx().ctx.random())
 }
 
 fn within(bytes: u64) -> wasmtime::Result<()> {
     let configured = limits::RANDOM_BYTES as u64;
     if bytes > configured {
         let hit = LimitHit::new(LimitKind::HostTransfer, configured, bytes);
-        return Err(Refused(hit).into());
+        return Err(GrowthRefusal(hit).into());
     }
     Ok(())
 }
 
-impl random::Host for Random<'_> {
+impl random::Host for RandomBudget<'_> {
     fn get_random_bytes(&mut self, len: u64) -> wasmtime::Result<Vec<u8>> {
         within(len)?;
         random::Host::get_random_bytes(self.0, len)
@@ -47,7 +48,7 @@ impl random::Host for Random<'_> {
     }
 }
 
-impl insecure::Host for Random<'_> {
+impl insecure::Host for RandomBudget<'_> {
     fn get_insecure_random_bytes(&mut self, len: u64) -> wasmtime::Result<Vec<u8>> {
         within(len)?;
         insecure::Host::get_insecure_random_bytes(self.0, len)

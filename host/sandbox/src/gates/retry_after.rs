@@ -1,18 +1,18 @@
-//! When a service says that it may be asked again.
+//! The time at which a service accepts requests again.
 
 use std::time::{Duration, SystemTime};
 
 use http::HeaderMap;
 use http::header::RETRY_AFTER;
 
-/// `Retry-After` in milliseconds, from seconds or an HTTP date; over a week is a week, a date that is past is
-/// now, and what cannot be read is not there.
+/// Returns `Retry-After` in milliseconds, from seconds or an HTTP date. Over a week is a week, a past date is
+/// now, and an unreadable value is ignored.
 pub(super) fn retry_after_ms(headers: &HeaderMap, now: SystemTime) -> Option<u64> {
     const WEEK: Duration = Duration::from_secs(7 * 24 * 60 * 60);
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let wait = match digits {
-        // Digits that are no number are too many of them.
+        // Digits that do not parse are too many of them.
         true => text.parse().map_or(WEEK, Duration::from_secs),
         false => httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or_default(),
     };

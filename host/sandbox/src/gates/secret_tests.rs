@@ -1,4 +1,4 @@
-//! The gate and secrets, at the raw socket: what leaves, what comes in, and how the attempt ends.
+//! Tests of the gate and secrets at the raw socket: sent bytes, received bytes, and the end of the attempt.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::collections::VecDeque;
@@ -15,7 +15,8 @@ use cofferdam_core::clock::{Clock, SystemClock};
 use cofferdam_core::failure::{Denial, DenialCode};
 use cofferdam_core::secret::{Scanner, Secret};
 use cofferdam_egress::egress::{
-    Authorization, Authorize, Authorizing, Injection, PrivateGrant, Resolution, Resolve, Target, default_tls,
+    Authorization, Authorize, Authorizing, Injection, PrivateGrant, RequestTarget, Resolve,
+    ResolvedAddresses, default_tls,
 };
 use cofferdam_model::manifest::Manifest;
 use http::{HeaderMap, HeaderValue, Request};
@@ -27,8 +28,8 @@ use tokio::time::sleep;
 use wasmtime_wasi_http::{Error, WasiBody, WasiHttpHooks};
 
 use super::guards::Guards;
-use super::http::{Egress, EgressSettings, HttpGate};
-use super::ledger::{Ledger, Verdict};
+use super::http::{EgressGate, EgressSettings, HttpGate};
+use super::ledger::{AttemptLog, Termination};
 use super::unkeyed::UnkeyedWatch;
 
 const KEY: &str = "sk_test_4eC39HqLyjWDarjtT1zdp7dc";
@@ -38,14 +39,14 @@ const NAME: &str = "bearer/shop/default";
 struct Bearer;
 
 impl Authorize for Bearer {
-    fn authorize<'a>(&'a self, _: &'a Target, _: &'a http::request::Parts) -> Authorizing<'a> {
+    fn authorize<'a>(&'a self, _: &'a RequestTarget, _: &'a http::request::Parts) -> Authorizing<'a> {
         let mut value = HeaderValue::from_static("Bearer sk_test_4eC39HqLyjWDarjtT1zdp7dc");
         value.set_sensitive(true);
         let injections = vec![Injection::Header(http::header::AUTHORIZATION, value)];
         Box::pin(async { Ok(Authorization { injections, ..Authorization::default() }) })
     }
 
-    fn bindings_for(&self, _: &Target) -> Vec<String> {
+    fn bindings_for(&self, _: &RequestTarget) -> Vec<String> {
         vec![NAME.to_owned()]
     }
 
@@ -57,13 +58,13 @@ impl Authorize for Bearer {
 struct Loopback;
 
 impl Resolve for Loopback {
-    fn resolve<'a>(&'a self, _: &'a str) -> Resolution<'a> {
+    fn resolve<'a>(&'a self, _: &'a str) -> ResolvedAddresses<'a> {
         Box::pin(async { Ok(vec![IpAddr::V4(Ipv4Addr::LOCALHOST)]) })
     }
 }
 
-/// A server that remembers every byte it got. It answers the end of a head, and later of a body, by what `answer`
-/// makes of all that: pieces, written one by one.
+/// A server that stores every received byte. It answers the end of a head, and later of a body, with the
+/// pieces that `answer` computes from those bytes, written one by one.
 struct Server {
     port: u16,
     got: Arc<Mutex<Vec<u8>>>,
@@ -99,7 +100,7 @@ impl Server {
         Self { port, got }
     }
 
-    /// One that never answers: an answer could come before the whole request is sent, and end it.
+    /// A server that never answers: an answer could come before the whole request is sent, and end it.
     async fn silent() -> Self {
         Self::start(|_| Vec::new()).await
     }
@@ -108,7 +109,7 @@ impl Server {
         String::from_utf8_lossy(&self.got.lock().unwrap()).into_owned()
     }
 
-    fn egress(&self) -> Egress {
+    fn egress(&self) -> EgressGate {
         let manifest = format!(
             "[connector]\nname = \"github://acme/shop\"\nversion = \"1.0.0\"\ndescription = \"x\"\n\
              publisher = \"acme\"\n[capabilities.network]\nhosts = [\"http://shop.test:{}\"]\n\
@@ -127,25 +128,25 @@ impl Server {
     }
 }
 
-/// What came of one request: every byte of the answer that the guest got, and the verdict.
+/// The result of one request: every byte of the answer that the guest got, and the verdict.
 struct Came {
     fields: String,
     body: String,
     failed: bool,
-    verdict: Option<Verdict>,
+    verdict: Option<Termination>,
 }
 
 impl Came {
     #[track_caller]
     fn denial(&self) -> &Denial {
         match &self.verdict {
-            Some(Verdict::Denied(denial)) => denial,
+            Some(Termination::Denied(denial)) => denial,
             other => panic!("not denied: {other:?}; {} {}", self.fields, self.body),
         }
     }
 }
 
-async fn send(egress: &Egress, request: Request<WasiBody>) -> Came {
+async fn send(egress: &EgressGate, request: Request<WasiBody>) -> Came {
     send_with(egress, request, Some(Arc::new(Bearer))).await
 }
 
@@ -165,11 +166,11 @@ fn unguarded() -> Guards {
 }
 
 async fn send_with(
-    egress: &Egress,
+    egress: &EgressGate,
     request: Request<WasiBody>,
     credentials: Option<Arc<dyn Authorize>>,
 ) -> Came {
-    let ledger = Arc::new(Ledger::new(64 * 1024 * 1024));
+    let ledger = Arc::new(AttemptLog::new(64 * 1024 * 1024));
     let mut gate = HttpGate::new(egress, Arc::clone(&ledger), None, credentials, unguarded());
     let mut came = Came { fields: String::new(), body: String::new(), failed: false, verdict: None };
     match Box::into_pin(gate.send_request(request, None, Box::new(async { Ok(()) }))).await {
@@ -215,7 +216,8 @@ fn body(pieces: &[&str]) -> WasiBody {
     Frames(frames, None).boxed_unsync()
 }
 
-/// The control: the server does get the secret, where the host puts it, and the guest gets the harmless answer.
+/// The control: the server does get the secret in the place that the host chose, and the guest gets the
+/// harmless answer.
 #[tokio::test]
 async fn a_request_carries_the_credential_and_is_not_stopped_by_it() {
     let server = Server::start(|_| vec![b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".to_vec()]).await;
@@ -224,7 +226,7 @@ async fn a_request_carries_the_credential_and_is_not_stopped_by_it() {
     let came = send(&server.egress(), request).await;
     assert_eq!((came.body.as_str(), came.failed, came.verdict), ("ok", false, None));
     assert!(server.got().contains(&format!("authorization: Bearer {KEY}\r\n")), "{}", server.got());
-    // What is compressed cannot be searched.
+    // Compressed content cannot be searched.
     assert!(server.got().contains("accept-encoding: identity\r\n") && !server.got().contains("gzip"));
 }
 
@@ -270,7 +272,7 @@ async fn a_secret_in_the_head_of_a_request_never_leaves() {
     assert_eq!(server.got(), "", "not one byte of any");
 }
 
-/// What stood before the secret may have left; of the secret nothing has, also where it comes in pieces.
+/// Bytes before the secret may have left; no byte of the secret has, even if it is written in pieces.
 #[tokio::test]
 async fn a_secret_in_the_body_of_a_request_never_leaves() {
     let whole = format!("note: {KEY} and more");
@@ -371,10 +373,10 @@ async fn row_110_an_answer_that_holds_the_secret_does_not_reach_the_guest() {
         let told = format!("{} {details} {} {}", denial.message(), came.fields, came.body);
         assert!(!told.contains("sk"), "{place}: {told}");
         assert!(!came.body.contains(&STANDARD.encode(KEY)[..8]), "{place}: {}", came.body);
-        // The control: it was there to be given back.
+        // The control: the server had it and could have returned it.
         assert!(server.got().contains(KEY));
     }
-    // What only begins like the secret passes whole, when it is known to be something else.
+    // Text that shares only a prefix with the secret passes completely, once it is known to differ.
     let (one, _) = KEY.split_at(20);
     let text = format!("you sent {one}");
     let pieces = vec![head(), chunk(&text), chunk(" or so, "), chunk(one), b"0\r\n\r\n".to_vec()];

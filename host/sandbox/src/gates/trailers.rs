@@ -4,23 +4,23 @@ use std::sync::Arc;
 
 use cofferdam_core::failure::{LimitHit, LimitKind};
 use cofferdam_core::limits::HEADER_BYTES;
-use cofferdam_egress::egress::{Authorize, Client, ReadOnly, header_bytes};
+use cofferdam_egress::egress::{Authorize, EgressClient, ReadOnly, header_bytes};
 use http::HeaderMap;
 
-use super::ledger::{Ledger, Verdict};
+use super::ledger::{AttemptLog, Termination};
 
 /// The rules for one request's trailers: those of the fields before its body.
 pub(super) struct TrailersRule {
     pub(super) read_only: Option<Arc<ReadOnly>>,
-    pub(super) client: Client,
+    pub(super) client: EgressClient,
     pub(super) credentials: Option<Arc<dyn Authorize>>,
-    pub(super) ledger: Arc<Ledger>,
+    pub(super) ledger: Arc<AttemptLog>,
     /// The bytes of the fields before the body, which count as well.
     pub(super) head_bytes: usize,
 }
 
 impl TrailersRule {
-    /// Returns whether `fields` may go out. A refusal that has a verdict ends the attempt.
+    /// Returns whether `fields` may go out. A refusal with a verdict ends the attempt.
     pub(super) fn admits(&self, fields: &HeaderMap) -> bool {
         match self.judge(fields) {
             Ok(()) => !self
@@ -34,21 +34,21 @@ impl TrailersRule {
         }
     }
 
-    fn judge(&self, fields: &HeaderMap) -> Result<(), Verdict> {
+    fn judge(&self, fields: &HeaderMap) -> Result<(), Termination> {
         if let Some(read_only) = &self.read_only {
-            read_only.admit_fields(fields).map_err(Verdict::Denied)?;
+            read_only.admit_fields(fields).map_err(Termination::Denied)?;
         }
-        self.client.policy().admit_fields(fields).map_err(Verdict::Denied)?;
+        self.client.policy().admit_fields(fields).map_err(Termination::Denied)?;
         let used = self.head_bytes.saturating_add(header_bytes(fields));
         if used > HEADER_BYTES {
             let hit = LimitHit::new(LimitKind::RequestHeaders, HEADER_BYTES as u64, used as u64);
-            return Err(Verdict::Limit(hit));
+            return Err(Termination::Limit(hit));
         }
-        // A handle is replaced in no trailer.
+        // Handles are not replaced in trailers.
         let credentials = self.credentials.as_ref().filter(|credentials| credentials.has_handles());
         let handle = credentials.and_then(|credentials| {
             fields.values().find_map(|value| credentials.handle_in_body(value.as_bytes()))
         });
-        handle.map_or(Ok(()), |denial| Err(Verdict::Denied(denial)))
+        handle.map_or(Ok(()), |denial| Err(Termination::Denied(denial)))
     }
 }

@@ -1,10 +1,11 @@
-//! Requests that a service may act upon each time they arrive: what decides whether an operation may be repeated whose
-//! manifest leaves that open.
+//! Requests that a service may act upon each time they arrive. They decide whether an operation may be
+//! repeated if its manifest leaves that open.
 //!
-//! HTTP calls GET, HEAD, OPTIONS, TRACE, PUT and DELETE idempotent (RFC 9110, 9.2.2). Every other request has to carry
-//! the call's idempotency key: as the value of a header field, alone or with `:label` after it, as such or in double
-//! quotes (a string of RFC 9651), and only after the guest asked the host for it. A short key that a caller chose may be
-//! the value of another field by coincidence, and a guest that never asked for the key cannot have meant it.
+//! HTTP calls GET, HEAD, OPTIONS, TRACE, PUT and DELETE idempotent (RFC 9110, 9.2.2). Every other request has
+//! to carry the call's idempotency key: as the value of a header field, alone or with `:label` after it, bare
+//! or in double quotes (a string of RFC 9651), and only after the guest asked the host for it. A short key
+//! that a caller chose may be the value of another field by coincidence, and a guest that never asked for the
+//! key cannot have meant it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +15,7 @@ use cofferdam_egress::egress::is_method_override;
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, Method, Request};
 
-/// The methods of which HTTP says that twice is as good as once.
+/// The methods that HTTP defines as idempotent.
 const IDEMPOTENT: [Method; 6] =
     [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE, Method::PUT, Method::DELETE];
 
@@ -23,12 +24,12 @@ const IDEMPOTENT: [Method; 6] =
 pub struct UnkeyedWatch {
     key: Arc<str>,
     key_was_asked_for: AtomicBool,
-    sent: Mutex<Sent>,
+    sent: Mutex<SentRequest>,
 }
 
 #[derive(Debug, Default)]
-struct Sent {
-    /// In the order in which they were sent; none where nothing of one left.
+struct SentRequest {
+    /// The requests in the order in which they were sent; none for a request of which nothing left.
     requests: Vec<Option<UnkeyedRequest>>,
     is_closed: bool,
 }
@@ -39,7 +40,7 @@ pub(super) struct SentNumber(usize);
 
 /// The attempt is over: no unkeyed request may be sent any more.
 #[derive(Debug)]
-pub(super) struct Closed;
+pub(super) struct ClosedWatch;
 
 impl UnkeyedWatch {
     /// The watch of an attempt that carries this key.
@@ -53,7 +54,7 @@ impl UnkeyedWatch {
         &self.key
     }
 
-    /// The request to `host` as an unkeyed one, where it is that.
+    /// Returns the request to `host` as an unkeyed one, if it is unkeyed.
     pub(super) fn judge<B>(&self, request: &Request<B>, host: impl ToString) -> Option<UnkeyedRequest> {
         let fields = request.headers();
         let is_idempotent = IDEMPOTENT.contains(request.method()) && !fields.keys().any(is_method_override);
@@ -63,40 +64,41 @@ impl UnkeyedWatch {
         Some(UnkeyedRequest::new(request.method().as_str(), host.to_string()))
     }
 
-    /// Notes that an unkeyed request is about to be sent. Until it is known that nothing of it left
-    /// ([`unsent`](Self::unsent)) it counts as sent, also where nobody waits for its end.
+    /// Records that an unkeyed request is about to be sent. Until it is known that nothing of it left
+    /// ([`unsent`](Self::unsent)) it counts as sent, even if nothing waits for its end.
     ///
     /// # Errors
-    /// The attempt is over, and was judged by what it had sent.
-    pub(super) fn sends(&self, request: UnkeyedRequest) -> Result<SentNumber, Closed> {
+    /// The attempt is over, and was judged by the requests it had sent.
+    pub(super) fn sends(&self, request: UnkeyedRequest) -> Result<SentNumber, ClosedWatch> {
         let mut sent = self.lock();
         if sent.is_closed {
-            return Err(Closed);
+            return Err(ClosedWatch);
         }
         sent.requests.push(Some(request));
         Ok(SentNumber(sent.requests.len().saturating_sub(1)))
     }
 
-    /// Notes that nothing of this request has left, and nothing will.
+    /// Records that nothing of this request has left, and nothing will.
     pub(super) fn unsent(&self, SentNumber(at): SentNumber) {
         if let Some(request) = self.lock().requests.get_mut(at) {
             *request = None;
         }
     }
 
-    /// Ends the watch: no unkeyed request is sent from now on. The first that was, if there is one.
+    /// Ends the watch: no unkeyed request is sent from now on. Returns the first that was sent, if there is
+    /// one.
     pub fn close(&self) -> Option<UnkeyedRequest> {
         let mut sent = self.lock();
         sent.is_closed = true;
         sent.requests.iter().flatten().next().cloned()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Sent> {
+    fn lock(&self) -> MutexGuard<'_, SentRequest> {
         self.sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whether a field's value is the key, or the key with a label.
+/// Returns true if a field's value is the key, or the key with a label.
 fn carries(fields: &HeaderMap, key: &str) -> bool {
     let is_key = |value: &[u8]| {
         let inner = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\""));

@@ -1,4 +1,5 @@
-//! A request's body that ends the attempt where a handle for a credential stands in it: none is replaced there.
+//! A request's body that ends the attempt if it contains a handle for a credential: handles are not replaced
+//! in bodies.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,29 +10,30 @@ use cofferdam_egress::egress::Authorize;
 use http_body::{Body, Frame, SizeHint};
 use wasmtime_wasi_http::{Error, WasiBody};
 
-use super::ledger::{Ledger, Verdict};
+use super::ledger::{AttemptLog, Termination};
 
-/// The longest handle's bytes but one: what is kept of the last piece, so that none hides across two.
+/// The length of the longest handle minus one: the kept tail of the last piece, so that a handle across two
+/// pieces is found.
 const KEPT: usize = 128;
 
-/// A body that is looked at.
+/// The checked body.
 pub(super) struct WithoutHandles {
     body: WasiBody,
     credentials: Arc<dyn Authorize>,
-    ledger: Arc<Ledger>,
+    ledger: Arc<AttemptLog>,
     last: Vec<u8>,
 }
 
 impl WithoutHandles {
-    pub(super) fn new(body: WasiBody, credentials: Arc<dyn Authorize>, ledger: Arc<Ledger>) -> Self {
+    pub(super) fn new(body: WasiBody, credentials: Arc<dyn Authorize>, ledger: Arc<AttemptLog>) -> Self {
         Self { body, credentials, ledger, last: Vec::new() }
     }
 
-    /// Looks at the next piece, and at the end of those before it.
+    /// Checks the next piece together with the kept end of the previous ones.
     fn admit(&mut self, piece: &[u8]) -> Result<(), Error> {
         self.last.extend_from_slice(piece);
         if let Some(denial) = self.credentials.handle_in_body(&self.last) {
-            self.ledger.end(Verdict::Denied(denial));
+            self.ledger.end(Termination::Denied(denial));
             return Err(Error::HttpRequestDenied);
         }
         self.last.drain(..self.last.len().saturating_sub(KEPT));

@@ -1,50 +1,52 @@
-//! Arbitrary JSON against arbitrary types: a value of the type or one printable line, never a panic.
+//! Tests of arbitrary JSON against arbitrary types: a value of the type or one printable line, never a panic.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::sync::Arc;
 
-use cofferdam_core::failure::safe_line;
-use cofferdam_model::package::{Case, Field, Name, Shape};
+use cofferdam_core::failure::sanitize_line;
+use cofferdam_model::package::{ShapeCase, ShapeField, ValueShape, WitName};
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
 use serde_json::Value;
 
 use super::tests::round_trip;
 
-fn names(count: usize) -> Arc<[Name]> {
-    (0..count).map(|at| Name::from_wit(&format!("case-{at}"))).collect()
+fn names(count: usize) -> Arc<[WitName]> {
+    (0..count).map(|at| WitName::from_wit(&format!("case-{at}"))).collect()
 }
 
-fn shape() -> impl Strategy<Value = Shape> {
+fn shape() -> impl Strategy<Value = ValueShape> {
     let width = || prop::sample::select(vec![8_u8, 16, 32, 64]);
     let leaf = prop_oneof![
-        Just(Shape::Bool),
-        width().prop_map(Shape::Signed),
-        width().prop_map(Shape::Unsigned),
-        prop::sample::select(vec![32_u8, 64]).prop_map(Shape::Float),
-        Just(Shape::Char),
-        Just(Shape::String),
-        Just(Shape::Bytes),
-        (1..40_usize).prop_map(|count| Shape::Enum(names(count))),
-        (1..=32_usize).prop_map(|count| Shape::Flags(names(count))),
+        Just(ValueShape::Bool),
+        width().prop_map(ValueShape::Signed),
+        width().prop_map(ValueShape::Unsigned),
+        prop::sample::select(vec![32_u8, 64]).prop_map(ValueShape::Float),
+        Just(ValueShape::Char),
+        Just(ValueShape::String),
+        Just(ValueShape::Bytes),
+        (1..40_usize).prop_map(|count| ValueShape::Enum(names(count))),
+        (1..=32_usize).prop_map(|count| ValueShape::Flags(names(count))),
     ];
     leaf.prop_recursive(4, 24, 4, |inner| {
         let several = || prop::collection::vec(inner.clone(), 1..4);
         prop_oneof![
-            inner.clone().prop_map(|item| Shape::List(Arc::new(item))),
-            inner.clone().prop_map(|item| Shape::Option(Arc::new(item))),
-            several().prop_map(|items| Shape::Tuple(items.into())),
+            inner.clone().prop_map(|item| ValueShape::List(Arc::new(item))),
+            inner.clone().prop_map(|item| ValueShape::Option(Arc::new(item))),
+            several().prop_map(|items| ValueShape::Tuple(items.into())),
             (prop::option::of(inner.clone()), prop::option::of(inner.clone()))
-                .prop_map(|(ok, err)| Shape::Result(ok.map(Arc::new), err.map(Arc::new))),
+                .prop_map(|(ok, err)| ValueShape::Result(ok.map(Arc::new), err.map(Arc::new))),
             several().prop_map(|items| {
                 let fields = items.into_iter().enumerate();
-                let field = |(at, shape)| Field { name: Name::from_wit(&format!("case-{at}")), shape };
-                Shape::Record(fields.map(field).collect())
+                let field =
+                    |(at, shape)| ShapeField { name: WitName::from_wit(&format!("case-{at}")), shape };
+                ValueShape::Record(fields.map(field).collect())
             }),
             prop::collection::vec(prop::option::of(inner.clone()), 1..4).prop_map(|items| {
                 let cases = items.into_iter().enumerate();
-                let case = |(at, payload)| Case { name: Name::from_wit(&format!("case-{at}")), payload };
-                Shape::Variant(cases.map(case).collect())
+                let case =
+                    |(at, payload)| ShapeCase { name: WitName::from_wit(&format!("case-{at}")), payload };
+                ValueShape::Variant(cases.map(case).collect())
             }),
         ]
     })
@@ -88,7 +90,7 @@ fn json_of_any_kind_is_a_value_of_the_type_or_one_line_that_says_why() {
             Err(error) => {
                 let text = error.to_string();
                 prop_assert!(text.starts_with("args.it"), "{text}");
-                prop_assert_eq!(safe_line(&text, 2_000), text);
+                prop_assert_eq!(sanitize_line(&text, 2_000), text);
             }
         }
         Ok(())

@@ -1,14 +1,14 @@
-//! Arguments that do not fit their types: where, and what was expected, in words.
+//! Arguments that do not fit their types: the path, and the expected type in words.
 
 use std::fmt;
 
-use cofferdam_model::package::Name;
+use cofferdam_model::package::WitName;
 
-use super::image::Refused;
-use super::layout::{Case, Kind};
-use super::scalars::Token;
+use super::image::ImageRefusal;
+use super::layout::{LayoutCase, LayoutKind};
+use super::scalars::ScalarToken;
 
-/// An argument that does not fit its type: where, and what was expected. It never repeats the value.
+/// An argument that does not fit its type: the path, and the expected type. It never repeats the value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArgumentError {
     /// Steps from the inside out.
@@ -22,25 +22,25 @@ impl ArgumentError {
     }
 
     /// A value of another kind than the type wants.
-    pub(super) fn mismatch(expected: &Kind, got: Token<'_>) -> Self {
+    pub(super) fn mismatch(expected: &LayoutKind, got: ScalarToken<'_>) -> Self {
         Self::got(wanted(expected), got)
     }
 
-    pub(super) fn got(expected: impl fmt::Display, got: Token<'_>) -> Self {
+    pub(super) fn got(expected: impl fmt::Display, got: ScalarToken<'_>) -> Self {
         Self::new(format!("expected {expected}, got {}", got.words()))
     }
 
-    /// Text that is not JSON. What serde_json says of it is a place and no part of the text.
+    /// Text that is not JSON. serde_json's message contains a position and no part of the text.
     pub(super) fn syntax(error: &serde_json::Error) -> Self {
         Self::new(format!("not JSON: {error}"))
     }
 
-    /// Where it is, one step further out.
+    /// Adds a step to the path, from the inside out.
     pub(super) fn step(&mut self, step: String) {
         self.path.push(step);
     }
 
-    /// The steps to it from inside the argument that it is in, and what was expected.
+    /// Returns the path inside the argument, and the expected type.
     pub(super) fn into_parts(self) -> (Vec<String>, String) {
         let inside = self.path.len().saturating_sub(1);
         (self.path.into_iter().take(inside).rev().collect(), self.expected)
@@ -52,11 +52,11 @@ impl ArgumentError {
     }
 }
 
-impl From<Refused> for ArgumentError {
-    fn from(refused: Refused) -> Self {
+impl From<ImageRefusal> for ArgumentError {
+    fn from(refused: ImageRefusal) -> Self {
         Self::new(match refused {
-            Refused::TooLong => "takes more than 64 MiB of the connector's memory",
-            Refused::NotBase64 => "expected base64 text (RFC 4648, padded)",
+            ImageRefusal::TooLong => "takes more than 64 MiB of the connector's memory",
+            ImageRefusal::NotBase64 => "expected base64 text (RFC 4648, padded)",
         })
     }
 }
@@ -73,41 +73,41 @@ pub(super) fn unknown_field<'n>(
     unknown: &str,
     names: impl Iterator<Item = &'n str> + Clone,
 ) -> ArgumentError {
-    let near = cofferdam_core::spelling::nearest(unknown, names.clone())
+    let near = cofferdam_core::suggest::nearest(unknown, names.clone())
         .map(|near| format!("; did you mean `{near}`?"));
     let known = names.collect::<Vec<_>>();
     let known = if known.is_empty() { "none".into() } else { known.join(", ") };
-    let unknown = cofferdam_core::failure::safe_line(unknown, 64);
+    let unknown = cofferdam_core::failure::sanitize_line(unknown, 64);
     let near = near.unwrap_or(".".into());
     ArgumentError::new(format!("there is no such field{near} The fields are: {known}"))
         .under(format!(".{unknown}"))
 }
 
-/// What a type wants, in one phrase without its inner fields.
-pub(super) fn wanted(kind: &Kind) -> String {
+/// Describes the type in one phrase, without its inner fields.
+pub(super) fn wanted(kind: &LayoutKind) -> String {
     match kind {
-        Kind::Bool => "true or false".into(),
-        Kind::String => "a string".into(),
-        Kind::Char => "a string of exactly one character".into(),
-        Kind::Bytes => "base64 text".into(),
-        Kind::Signed(bits) => format!("a whole number (s{bits})"),
-        Kind::Unsigned(bits) => format!("a whole number (u{bits})"),
-        Kind::Float(_) => "a number".into(),
-        Kind::List(_) => "an array".into(),
-        Kind::Flags(_) => "an array of flag names".into(),
-        Kind::Tuple(items) => format!("an array of {}", items.len()),
-        Kind::Option(inner) => format!("null or {}", wanted(&inner.kind)),
-        Kind::Result(..) => "{\"ok\": ..} or {\"err\": ..}".into(),
-        Kind::Record(..) => "an object".into(),
-        Kind::Variant(cases) => wanted_cases(cases),
-        Kind::Enum(names) => {
-            format!("one of {}", names.iter().map(Name::json).collect::<Vec<_>>().join(", "))
+        LayoutKind::Bool => "true or false".into(),
+        LayoutKind::String => "a string".into(),
+        LayoutKind::Char => "a string of exactly one character".into(),
+        LayoutKind::Bytes => "base64 text".into(),
+        LayoutKind::Signed(bits) => format!("a whole number (s{bits})"),
+        LayoutKind::Unsigned(bits) => format!("a whole number (u{bits})"),
+        LayoutKind::Float(_) => "a number".into(),
+        LayoutKind::List(_) => "an array".into(),
+        LayoutKind::Flags(_) => "an array of flag names".into(),
+        LayoutKind::Tuple(items) => format!("an array of {}", items.len()),
+        LayoutKind::Option(inner) => format!("null or {}", wanted(&inner.kind)),
+        LayoutKind::Result(..) => "{\"ok\": ..} or {\"err\": ..}".into(),
+        LayoutKind::Record(..) => "an object".into(),
+        LayoutKind::Variant(cases) => wanted_cases(cases),
+        LayoutKind::Enum(names) => {
+            format!("one of {}", names.iter().map(WitName::json).collect::<Vec<_>>().join(", "))
         }
     }
 }
 
-pub(super) fn wanted_cases(cases: &[Case]) -> String {
-    let case = |case: &Case| match case.payload {
+pub(super) fn wanted_cases(cases: &[LayoutCase]) -> String {
+    let case = |case: &LayoutCase| match case.payload {
         Some(_) => format!("{{\"{}\": ..}}", case.name.json()),
         None => format!("\"{}\"", case.name.json()),
     };

@@ -1,92 +1,92 @@
-//! An image to JSON: what a guest returned, under the names that callers use, as text or as a value.
+//! Images to JSON: the guest's result, under the names that callers use, as text or as a value.
 
 use std::cell::Cell;
 use std::io;
 
 use cofferdam_core::limits;
-use cofferdam_core::secret::{Found, Scanner};
+use cofferdam_core::secret::{Scanner, SecretMatch};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::image::{Image, Malformed};
-use super::layout::{Kind, Layout, OperationLayout};
+use super::image::{AbiImage, MalformedImage};
+use super::layout::{AbiLayout, LayoutKind, OperationLayout};
 use super::size;
-use super::written::Written;
+use super::written::SerializedValue;
 
-/// What an operation returned.
+/// The result of an operation.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Returned<A> {
+pub(crate) enum DecodedResult<A> {
     /// Its value; `null` where its type has none.
     Value(A),
     /// The contract's `failure`, as JSON.
     Failure(Value),
 }
 
-/// Why an image does not become JSON.
+/// The reason why an image does not become JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unreadable {
+pub enum DecodeError {
     /// See [`Malformed`].
     Malformed,
-    /// The value would take more of the host's memory than any may.
+    /// The value would take more of the host's memory than the limit.
     TooLarge,
     /// It would take more of the host's memory than the attempt has left.
     NoRoom,
-    /// Its JSON text is longer than it may be: this many bytes at least.
+    /// Its JSON text exceeds the limit: it has at least this many bytes.
     TooLong(u64),
 }
 
-impl From<Malformed> for Unreadable {
-    fn from(Malformed: Malformed) -> Self {
+impl From<MalformedImage> for DecodeError {
+    fn from(MalformedImage: MalformedImage) -> Self {
         Self::Malformed
     }
 }
 
-/// What a call returned, from the image that lies at `base`, within `room` bytes of the host's memory.
-pub(super) fn returned<A: Answer>(
+/// Decodes the result of a call from the image that lies at `base`, within `room` bytes of the host's memory.
+pub(super) fn returned<A: ResultFormat>(
     layout: &OperationLayout,
     image: &[u8],
     base: u32,
     room: &Cell<usize>,
-) -> Result<Returned<A>, Unreadable> {
+) -> Result<DecodedResult<A>, DecodeError> {
     let result = &layout.result;
-    let Kind::Result(ok, err) = &result.kind else { return Err(Unreadable::Malformed) };
-    let image = Image::new(image, base);
-    let payload = |layout| Payload { layout, at: result.payload as usize, image, room };
+    let LayoutKind::Result(ok, err) = &result.kind else { return Err(DecodeError::Malformed) };
+    let image = AbiImage::new(image, base);
+    let payload = |layout| ResultPayload { layout, at: result.payload as usize, image, room };
     match image.get(0)? {
-        [0] => Ok(Returned::Value(A::read(payload(ok.as_deref()))?)),
-        [1] => Ok(Returned::Failure(payload(err.as_deref()).value()?)),
-        _ => Err(Unreadable::Malformed),
+        [0] => Ok(DecodedResult::Value(A::read(payload(ok.as_deref()))?)),
+        [1] => Ok(DecodedResult::Failure(payload(err.as_deref()).value()?)),
+        _ => Err(DecodeError::Malformed),
     }
 }
 
-/// What a caller gets a result as.
-pub trait Answer: Sized + Send {
+/// The form in which a caller gets a result.
+pub trait ResultFormat: Sized + Send {
     /// Reads it, within the limits of a result.
-    fn read(payload: Payload<'_>) -> Result<Self, Unreadable>;
+    fn read(payload: ResultPayload<'_>) -> Result<Self, DecodeError>;
 
-    /// The first secret that stands in its JSON text.
-    fn find_secret(&self, scanner: &Scanner) -> Option<Found>;
+    /// Returns the first secret in its JSON text.
+    fn find_secret(&self, scanner: &Scanner) -> Option<SecretMatch>;
 
-    /// The length of its list `errors`.
+    /// Returns the length of its list `errors`.
     fn failed_items(&self) -> u64;
 
-    /// Its compact JSON text, after what is there.
+    /// Appends its compact JSON text to `text`.
     fn append_to(&self, text: &mut Vec<u8>);
 
-    /// The same from such a text.
+    /// Parses it from such a text.
     fn from_json(text: &[u8]) -> Option<Self>;
 }
 
-impl Answer for Value {
-    fn read(payload: Payload<'_>) -> Result<Self, Unreadable> {
+impl ResultFormat for Value {
+    fn read(payload: ResultPayload<'_>) -> Result<Self, DecodeError> {
         let value = payload.value()?;
         match size::over(&value, limits::PAYLOAD_BYTES as u64) {
             None => Ok(value),
-            Some(size) => Err(Unreadable::TooLong(size)),
+            Some(size) => Err(DecodeError::TooLong(size)),
         }
     }
 
-    fn find_secret(&self, scanner: &Scanner) -> Option<Found> {
+    fn find_secret(&self, scanner: &Scanner) -> Option<SecretMatch> {
         scanner.find_in_json(self)
     }
 
@@ -95,7 +95,7 @@ impl Answer for Value {
     }
 
     fn append_to(&self, text: &mut Vec<u8>) {
-        // Texts for keys, and memory that grows: nothing in it can fail.
+        // The keys are texts and the memory grows, so this cannot fail.
         let _ = serde_json::to_writer(text, self);
     }
 
@@ -105,22 +105,22 @@ impl Answer for Value {
 }
 
 /// JSON text, compact.
-impl Answer for String {
-    fn read(payload: Payload<'_>) -> Result<Self, Unreadable> {
+impl ResultFormat for String {
+    fn read(payload: ResultPayload<'_>) -> Result<Self, DecodeError> {
         payload.text()
     }
 
-    fn find_secret(&self, scanner: &Scanner) -> Option<Found> {
+    fn find_secret(&self, scanner: &Scanner) -> Option<SecretMatch> {
         scanner.find(self.as_bytes())
     }
 
     fn failed_items(&self) -> u64 {
-        /// Reads past everything else, and keeps nothing.
+        /// A deserializer that skips everything else, and keeps nothing.
         #[derive(serde::Deserialize)]
-        struct Partial {
+        struct PartialResult {
             errors: Vec<serde::de::IgnoredAny>,
         }
-        serde_json::from_str::<Partial>(self).map_or(0, |partial| partial.errors.len() as u64)
+        serde_json::from_str::<PartialResult>(self).map_or(0, |partial| partial.errors.len() as u64)
     }
 
     fn append_to(&self, text: &mut Vec<u8>) {
@@ -134,57 +134,58 @@ impl Answer for String {
 
 /// A side of a result in an image; without a layout it is `null`.
 #[derive(Clone, Copy)]
-pub struct Payload<'i> {
-    layout: Option<&'i Layout>,
+pub struct ResultPayload<'i> {
+    layout: Option<&'i AbiLayout>,
     at: usize,
-    image: Image<'i>,
+    image: AbiImage<'i>,
     room: &'i Cell<usize>,
 }
 
-impl Payload<'_> {
-    /// As a value, of at most [`limits::RESULT_BYTES`] of the host's memory.
-    fn value(self) -> Result<Value, Unreadable> {
+impl ResultPayload<'_> {
+    /// Decodes into a value of at most [`limits::RESULT_BYTES`] of the host's memory.
+    fn value(self) -> Result<Value, DecodeError> {
         let most = self.room.get().min(limits::RESULT_BYTES);
         let budget = Cell::new(Some(most));
         let written = self.write(&budget, serde_json::value::Serializer);
         let taken = most.saturating_sub(budget.get().unwrap_or(0));
         self.room.set(self.room.get().saturating_sub(taken));
         written.map_err(|()| match budget.get() {
-            None if most < limits::RESULT_BYTES => Unreadable::NoRoom,
-            None => Unreadable::TooLarge,
-            Some(_) => Unreadable::Malformed,
+            None if most < limits::RESULT_BYTES => DecodeError::NoRoom,
+            None => DecodeError::TooLarge,
+            Some(_) => DecodeError::Malformed,
         })
     }
 
-    /// As text, of at most [`limits::PAYLOAD_BYTES`]. Growing it may take three times its length for a moment.
-    fn text(self) -> Result<String, Unreadable> {
+    /// Encodes as JSON text of at most [`limits::PAYLOAD_BYTES`]. Growing it may take three times its length
+    /// for a moment.
+    fn text(self) -> Result<String, DecodeError> {
         let most = (self.room.get() / 3).min(limits::PAYLOAD_BYTES);
-        let mut text = Bounded { text: Vec::new(), most, over: false };
+        let mut text = BoundedWriter { text: Vec::new(), most, over: false };
         text.text.reserve(self.image.len().min(most));
         let written = self.write(&Cell::new(Some(usize::MAX)), &mut serde_json::Serializer::new(&mut text));
         self.room.set(self.room.get().saturating_sub(text.text.capacity()));
         match written {
-            _ if text.over && most < limits::PAYLOAD_BYTES => Err(Unreadable::NoRoom),
-            _ if text.over => Err(Unreadable::TooLong(limits::PAYLOAD_BYTES as u64 + 1)),
-            Ok(()) => String::from_utf8(text.text).map_err(|_| Unreadable::Malformed),
-            Err(()) => Err(Unreadable::Malformed),
+            _ if text.over && most < limits::PAYLOAD_BYTES => Err(DecodeError::NoRoom),
+            _ if text.over => Err(DecodeError::TooLong(limits::PAYLOAD_BYTES as u64 + 1)),
+            Ok(()) => String::from_utf8(text.text).map_err(|_| DecodeError::Malformed),
+            Err(()) => Err(DecodeError::Malformed),
         }
     }
 
     fn write<S: serde::Serializer>(self, budget: &Cell<Option<usize>>, to: S) -> Result<S::Ok, ()> {
-        let written = Written { layout: self.layout, at: self.at, image: self.image, budget };
+        let written = SerializedValue { layout: self.layout, at: self.at, image: self.image, budget };
         written.serialize(to).map_err(drop)
     }
 }
 
 /// Text that stops growing at its limit.
-struct Bounded {
+struct BoundedWriter {
     text: Vec<u8>,
     most: usize,
     over: bool,
 }
 
-impl io::Write for Bounded {
+impl io::Write for BoundedWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_all(bytes).map(|()| bytes.len())
     }

@@ -1,11 +1,11 @@
-//! How a value lies in memory, by the canonical ABI: sizes, alignments and offsets, made once at load.
+//! The layout of values in memory by the canonical ABI: sizes, alignments and offsets, computed once at load.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use cofferdam_model::package::{Field, Name, Operation, Shape, failure_shape};
+use cofferdam_model::package::{OperationSignature, ShapeField, ValueShape, WitName, failure_shape};
 
-/// The most flat parameters; with more, the parameters lie in memory.
+/// The maximum of flat parameters; with more, the parameters lie in memory.
 const MAX_FLAT: u32 = 16;
 
 /// Bytes of a flat value in an image.
@@ -13,21 +13,21 @@ pub(super) const SLOT: usize = 8;
 
 /// A type's place in memory. The sizes are those of the canonical ABI, in bytes.
 #[derive(Debug, Clone)]
-pub(crate) struct Layout {
+pub(crate) struct AbiLayout {
     pub(super) size: u32,
     pub(super) align: u32,
-    /// How many flat values it is.
+    /// The number of its flat values.
     pub(super) flat: u32,
-    /// Where a case's payload starts, in types that have cases.
+    /// The offset of a case's payload, in types that have cases.
     pub(super) payload: u32,
-    /// Whether it is or has a list.
+    /// True if it is or contains a list.
     lists: bool,
-    pub(super) kind: Kind,
+    pub(super) kind: LayoutKind,
 }
 
-/// A type, with what is inside it. The parallel of [`Shape`].
+/// A type and its inner types. The counterpart of [`Shape`].
 #[derive(Debug, Clone)]
-pub(super) enum Kind {
+pub(super) enum LayoutKind {
     Bool,
     Signed(u8),
     Unsigned(u8),
@@ -35,26 +35,28 @@ pub(super) enum Kind {
     Char,
     String,
     Bytes,
-    List(Arc<Layout>),
-    Tuple(Arc<[(u32, Layout)]>),
-    Option(Arc<Layout>),
-    Result(Option<Arc<Layout>>, Option<Arc<Layout>>),
-    Record(Arc<[Part]>),
-    Variant(Arc<[Case]>),
-    Enum(Arc<[Name]>),
-    Flags(Arc<[Name]>),
+    List(Arc<AbiLayout>),
+    Tuple(Arc<[(u32, AbiLayout)]>),
+    Option(Arc<AbiLayout>),
+    Result(Option<Arc<AbiLayout>>, Option<Arc<AbiLayout>>),
+    Record(Arc<[LayoutPart]>),
+    Variant(Arc<[LayoutCase]>),
+    Enum(Arc<[WitName]>),
+    Flags(Arc<[WitName]>),
 }
 
-impl Kind {
+impl LayoutKind {
     fn has_lists(&self) -> bool {
-        let side = |side: &Option<Arc<Layout>>| side.as_ref().is_some_and(|side| side.lists);
+        let side = |side: &Option<Arc<AbiLayout>>| side.as_ref().is_some_and(|side| side.lists);
         match self {
-            Kind::Bytes | Kind::List(_) => true,
-            Kind::Tuple(items) => items.iter().any(|(_, item)| item.lists),
-            Kind::Record(parts) => parts.iter().any(|part| part.layout.lists),
-            Kind::Variant(cases) => cases.iter().filter_map(|case| case.payload.as_ref()).any(|p| p.lists),
-            Kind::Option(item) => item.lists,
-            Kind::Result(ok, err) => side(ok) || side(err),
+            LayoutKind::Bytes | LayoutKind::List(_) => true,
+            LayoutKind::Tuple(items) => items.iter().any(|(_, item)| item.lists),
+            LayoutKind::Record(parts) => parts.iter().any(|part| part.layout.lists),
+            LayoutKind::Variant(cases) => {
+                cases.iter().filter_map(|case| case.payload.as_ref()).any(|p| p.lists)
+            }
+            LayoutKind::Option(item) => item.lists,
+            LayoutKind::Result(ok, err) => side(ok) || side(err),
             _ => false,
         }
     }
@@ -62,33 +64,33 @@ impl Kind {
 
 /// A record's field, or an operation's parameter.
 #[derive(Debug, Clone)]
-pub(super) struct Part {
-    pub(super) name: Name,
+pub(super) struct LayoutPart {
+    pub(super) name: WitName,
     pub(super) offset: u32,
-    pub(super) layout: Layout,
+    pub(super) layout: AbiLayout,
 }
 
 /// A variant's case.
 #[derive(Debug, Clone)]
-pub(super) struct Case {
-    pub(super) name: Name,
-    pub(super) payload: Option<Layout>,
+pub(super) struct LayoutCase {
+    pub(super) name: WitName,
+    pub(super) payload: Option<AbiLayout>,
 }
 
 /// A core value type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Flat {
+pub(crate) enum FlatType {
     I32,
     I64,
     F32,
     F64,
 }
 
-/// What an operation's function looks like to a core module.
+/// The signature of an operation's function for a core module.
 #[derive(Debug, Clone)]
-pub(crate) struct Signature {
-    /// The parameters; none where they lie in memory.
-    pub(crate) flat: Option<Vec<Flat>>,
+pub(crate) struct CoreSignature {
+    /// The parameters; none if they lie in memory.
+    pub(crate) flat: Option<Vec<FlatType>>,
     /// The size of the result, in bytes.
     pub(crate) result_size: u32,
 }
@@ -97,65 +99,69 @@ pub(crate) struct Signature {
 #[derive(Debug, Clone)]
 pub(crate) struct OperationLayout {
     /// A record of the parameters.
-    pub(super) params: Layout,
+    pub(super) params: AbiLayout,
     /// `result<T, failure>`.
-    pub(super) result: Layout,
+    pub(super) result: AbiLayout,
 }
 
 impl OperationLayout {
-    pub(crate) fn signature(&self) -> Signature {
+    pub(crate) fn signature(&self) -> CoreSignature {
         let flat = (self.params.flat <= MAX_FLAT).then(|| {
             let mut flat = Vec::new();
             self.params.flatten_type(&mut flat);
             flat
         });
-        Signature { flat, result_size: self.result.size }
+        CoreSignature { flat, result_size: self.result.size }
     }
 
-    /// Whether a list is anywhere in its types.
+    /// Returns true if its types contain a list.
     pub(crate) fn has_lists(&self) -> bool {
         self.params.lists || self.result.lists
     }
 
-    /// Where the parameters start in an image: after the flat values.
+    /// Returns the start of the parameters in an image: after the flat values.
     pub(super) fn params_at(&self) -> usize {
         self.flat_params() as usize * SLOT
     }
 
-    /// How many parameters are passed as flat values.
+    /// Returns the number of parameters that are passed as flat values.
     pub(super) fn flat_params(&self) -> u32 {
         if self.params.flat <= MAX_FLAT { self.params.flat } else { 0 }
     }
 }
 
-impl Layout {
-    fn new(size: u32, align: u32, flat: u32, kind: Kind) -> Self {
+impl AbiLayout {
+    fn new(size: u32, align: u32, flat: u32, kind: LayoutKind) -> Self {
         Self { size, align, flat, payload: 0, lists: kind.has_lists(), kind }
     }
 
-    fn flatten_type(&self, out: &mut Vec<Flat>) {
+    fn flatten_type(&self, out: &mut Vec<FlatType>) {
         match &self.kind {
-            Kind::Signed(64) | Kind::Unsigned(64) => out.push(Flat::I64),
-            Kind::Float(32) => out.push(Flat::F32),
-            Kind::Float(_) => out.push(Flat::F64),
-            Kind::Bool | Kind::Signed(_) | Kind::Unsigned(_) | Kind::Char | Kind::Enum(_) => {
-                out.push(Flat::I32)
+            LayoutKind::Signed(64) | LayoutKind::Unsigned(64) => out.push(FlatType::I64),
+            LayoutKind::Float(32) => out.push(FlatType::F32),
+            LayoutKind::Float(_) => out.push(FlatType::F64),
+            LayoutKind::Bool
+            | LayoutKind::Signed(_)
+            | LayoutKind::Unsigned(_)
+            | LayoutKind::Char
+            | LayoutKind::Enum(_) => out.push(FlatType::I32),
+            LayoutKind::Flags(names) if names.is_empty() => {}
+            LayoutKind::Flags(_) => out.push(FlatType::I32),
+            LayoutKind::String | LayoutKind::Bytes | LayoutKind::List(_) => {
+                out.extend([FlatType::I32, FlatType::I32])
             }
-            Kind::Flags(names) if names.is_empty() => {}
-            Kind::Flags(_) => out.push(Flat::I32),
-            Kind::String | Kind::Bytes | Kind::List(_) => out.extend([Flat::I32, Flat::I32]),
-            Kind::Tuple(items) => items.iter().for_each(|(_, item)| item.flatten_type(out)),
-            Kind::Record(parts) => parts.iter().for_each(|part| part.layout.flatten_type(out)),
-            Kind::Option(item) => flatten_cases([Some(&**item)], out),
-            Kind::Result(ok, err) => flatten_cases([ok.as_deref(), err.as_deref()], out),
-            Kind::Variant(cases) => flatten_cases(cases.iter().map(|case| case.payload.as_ref()), out),
+            LayoutKind::Tuple(items) => items.iter().for_each(|(_, item)| item.flatten_type(out)),
+            LayoutKind::Record(parts) => parts.iter().for_each(|part| part.layout.flatten_type(out)),
+            LayoutKind::Option(item) => flatten_cases([Some(&**item)], out),
+            LayoutKind::Result(ok, err) => flatten_cases([ok.as_deref(), err.as_deref()], out),
+            LayoutKind::Variant(cases) => flatten_cases(cases.iter().map(|case| case.payload.as_ref()), out),
         }
     }
 }
 
-/// A discriminant, then what every payload's flat values fit into.
-fn flatten_cases<'l>(cases: impl IntoIterator<Item = Option<&'l Layout>>, out: &mut Vec<Flat>) {
-    out.push(Flat::I32);
+/// Returns a discriminant, then the flat values that fit those of every payload.
+fn flatten_cases<'l>(cases: impl IntoIterator<Item = Option<&'l AbiLayout>>, out: &mut Vec<FlatType>) {
+    out.push(FlatType::I32);
     let start = out.len();
     for payload in cases.into_iter().flatten() {
         let mut flat = Vec::new();
@@ -169,15 +175,15 @@ fn flatten_cases<'l>(cases: impl IntoIterator<Item = Option<&'l Layout>>, out: &
     }
 }
 
-fn join(a: Flat, b: Flat) -> Flat {
+fn join(a: FlatType, b: FlatType) -> FlatType {
     match (a, b) {
         (a, b) if a == b => a,
-        (Flat::I32 | Flat::F32, Flat::I32 | Flat::F32) => Flat::I32,
-        _ => Flat::I64,
+        (FlatType::I32 | FlatType::F32, FlatType::I32 | FlatType::F32) => FlatType::I32,
+        _ => FlatType::I64,
     }
 }
 
-/// The bytes of the discriminant of so many cases.
+/// Returns the size of the discriminant of so many cases, in bytes.
 pub(super) fn discriminant(cases: usize) -> u32 {
     match cases {
         0..=0x100 => 1,
@@ -186,20 +192,20 @@ pub(super) fn discriminant(cases: usize) -> u32 {
     }
 }
 
-/// Makes layouts, each shared shape once.
+/// Builds layouts, each shared shape once.
 #[derive(Default)]
-pub(crate) struct Layouts {
-    known: HashMap<cofferdam_model::package::ShapeKey, Layout>,
+pub(crate) struct LayoutTable {
+    known: HashMap<cofferdam_model::package::ShapeKey, AbiLayout>,
 }
 
-impl Layouts {
+impl LayoutTable {
     /// The layouts of an operation.
-    pub(crate) fn operation(&mut self, operation: &Operation) -> OperationLayout {
+    pub(crate) fn operation(&mut self, operation: &OperationSignature) -> OperationLayout {
         self.function(operation.params(), operation.result())
     }
 
     /// The layouts of a function with these parameters, whose result is `result<result, failure>`.
-    pub(crate) fn function(&mut self, params: &[Field], result: Option<&Shape>) -> OperationLayout {
+    pub(crate) fn function(&mut self, params: &[ShapeField], result: Option<&ValueShape>) -> OperationLayout {
         let params = self.record(params);
         let ok = result.map(|ok| Arc::new(self.of(ok)));
         let failure = self.of(failure_shape());
@@ -207,7 +213,7 @@ impl Layouts {
         OperationLayout { params, result }
     }
 
-    pub(super) fn of(&mut self, shape: &Shape) -> Layout {
+    pub(super) fn of(&mut self, shape: &ValueShape) -> AbiLayout {
         let Some(key) = shape.key() else { return leaf(shape) };
         if let Some(layout) = self.known.get(&key) {
             return layout.clone();
@@ -217,28 +223,28 @@ impl Layouts {
         layout
     }
 
-    fn compound(&mut self, shape: &Shape) -> Layout {
+    fn compound(&mut self, shape: &ValueShape) -> AbiLayout {
         match shape {
-            Shape::List(item) => Layout::new(8, 4, 2, Kind::List(Arc::new(self.of(item)))),
-            Shape::Tuple(items) => {
-                let mut place = Place::default();
+            ValueShape::List(item) => AbiLayout::new(8, 4, 2, LayoutKind::List(Arc::new(self.of(item)))),
+            ValueShape::Tuple(items) => {
+                let mut place = LayoutPosition::default();
                 let items: Arc<[_]> = items.iter().map(|item| place.add(self.of(item))).collect();
-                place.end(Kind::Tuple(items))
+                place.end(LayoutKind::Tuple(items))
             }
-            Shape::Record(fields) => self.record(fields),
-            Shape::Option(item) => {
+            ValueShape::Record(fields) => self.record(fields),
+            ValueShape::Option(item) => {
                 let item = self.of(item);
-                cases(2, [(item.size, item.align, item.flat)], Kind::Option(Arc::new(item)))
+                cases(2, [(item.size, item.align, item.flat)], LayoutKind::Option(Arc::new(item)))
             }
-            Shape::Result(ok, err) => {
+            ValueShape::Result(ok, err) => {
                 let ok = ok.as_ref().map(|ok| Arc::new(self.of(ok)));
                 let err = err.as_ref().map(|err| Arc::new(self.of(err)));
                 self.result(ok, err)
             }
-            Shape::Variant(all) => {
-                let all: Arc<[Case]> = all
+            ValueShape::Variant(all) => {
+                let all: Arc<[LayoutCase]> = all
                     .iter()
-                    .map(|case| Case {
+                    .map(|case| LayoutCase {
                         name: case.name.clone(),
                         payload: case.payload.as_ref().map(|payload| self.of(payload)),
                     })
@@ -248,41 +254,41 @@ impl Layouts {
                     .filter_map(|case| case.payload.as_ref())
                     .map(|payload| (payload.size, payload.align, payload.flat))
                     .collect();
-                cases(all.len(), payloads, Kind::Variant(all))
+                cases(all.len(), payloads, LayoutKind::Variant(all))
             }
             shape => leaf(shape),
         }
     }
 
-    fn record(&mut self, fields: &[Field]) -> Layout {
-        let mut place = Place::default();
-        let parts: Arc<[Part]> = fields
+    fn record(&mut self, fields: &[ShapeField]) -> AbiLayout {
+        let mut place = LayoutPosition::default();
+        let parts: Arc<[LayoutPart]> = fields
             .iter()
             .map(|field| {
                 let (offset, layout) = place.add(self.of(&field.shape));
-                Part { name: field.name.clone(), offset, layout }
+                LayoutPart { name: field.name.clone(), offset, layout }
             })
             .collect();
-        place.end(Kind::Record(parts))
+        place.end(LayoutKind::Record(parts))
     }
 
-    fn result(&mut self, ok: Option<Arc<Layout>>, err: Option<Arc<Layout>>) -> Layout {
+    fn result(&mut self, ok: Option<Arc<AbiLayout>>, err: Option<Arc<AbiLayout>>) -> AbiLayout {
         let sides: Vec<_> =
             [&ok, &err].into_iter().flatten().map(|side| (side.size, side.align, side.flat)).collect();
-        cases(2, sides, Kind::Result(ok, err))
+        cases(2, sides, LayoutKind::Result(ok, err))
     }
 }
 
-/// Parts, one after the other.
+/// The running position while parts are placed one after the other.
 #[derive(Default)]
-struct Place {
+struct LayoutPosition {
     end: u32,
     align: u32,
     flat: u32,
 }
 
-impl Place {
-    fn add(&mut self, layout: Layout) -> (u32, Layout) {
+impl LayoutPosition {
+    fn add(&mut self, layout: AbiLayout) -> (u32, AbiLayout) {
         let offset = self.end.next_multiple_of(layout.align);
         self.end = offset.saturating_add(layout.size);
         self.align = self.align.max(layout.align);
@@ -290,14 +296,15 @@ impl Place {
         (offset, layout)
     }
 
-    fn end(self, kind: Kind) -> Layout {
+    fn end(self, kind: LayoutKind) -> AbiLayout {
         let align = self.align.max(1);
-        Layout::new(self.end.next_multiple_of(align), align, self.flat, kind)
+        AbiLayout::new(self.end.next_multiple_of(align), align, self.flat, kind)
     }
 }
 
-/// `count` cases, of which some have payloads of these sizes, alignments and flat values.
-fn cases(count: usize, payloads: impl IntoIterator<Item = (u32, u32, u32)>, kind: Kind) -> Layout {
+/// Returns the layout of `count` cases, some of them with payloads of these sizes, alignments and flat
+/// values.
+fn cases(count: usize, payloads: impl IntoIterator<Item = (u32, u32, u32)>, kind: LayoutKind) -> AbiLayout {
     let head = discriminant(count);
     let (size, align, flat) = payloads
         .into_iter()
@@ -305,30 +312,30 @@ fn cases(count: usize, payloads: impl IntoIterator<Item = (u32, u32, u32)>, kind
     let payload = head.next_multiple_of(align);
     let align = align.max(head);
     let size = payload.saturating_add(size).next_multiple_of(align);
-    Layout { payload, ..Layout::new(size, align, flat.saturating_add(1), kind) }
+    AbiLayout { payload, ..AbiLayout::new(size, align, flat.saturating_add(1), kind) }
 }
 
-fn leaf(shape: &Shape) -> Layout {
+fn leaf(shape: &ValueShape) -> AbiLayout {
     let number = |bits: u8| (u32::from(bits / 8), 1);
     let (kind, (size, flat)) = match shape {
-        Shape::Bool => (Kind::Bool, (1, 1)),
-        Shape::Signed(bits) => (Kind::Signed(*bits), number(*bits)),
-        Shape::Unsigned(bits) => (Kind::Unsigned(*bits), number(*bits)),
-        Shape::Float(bits) => (Kind::Float(*bits), number(*bits)),
-        Shape::Char => (Kind::Char, (4, 1)),
-        Shape::Enum(names) => (Kind::Enum(Arc::clone(names)), (discriminant(names.len()), 1)),
-        Shape::Flags(names) => {
+        ValueShape::Bool => (LayoutKind::Bool, (1, 1)),
+        ValueShape::Signed(bits) => (LayoutKind::Signed(*bits), number(*bits)),
+        ValueShape::Unsigned(bits) => (LayoutKind::Unsigned(*bits), number(*bits)),
+        ValueShape::Float(bits) => (LayoutKind::Float(*bits), number(*bits)),
+        ValueShape::Char => (LayoutKind::Char, (4, 1)),
+        ValueShape::Enum(names) => (LayoutKind::Enum(Arc::clone(names)), (discriminant(names.len()), 1)),
+        ValueShape::Flags(names) => {
             let size = match names.len() {
                 0 => 0,
                 1..=8 => 1,
                 9..=16 => 2,
                 _ => 4,
             };
-            (Kind::Flags(Arc::clone(names)), (size, size.min(1)))
+            (LayoutKind::Flags(Arc::clone(names)), (size, size.min(1)))
         }
-        Shape::Bytes => return Layout::new(8, 4, 2, Kind::Bytes),
-        // Strings; what else is compound does not get here.
-        _ => return Layout::new(8, 4, 2, Kind::String),
+        ValueShape::Bytes => return AbiLayout::new(8, 4, 2, LayoutKind::Bytes),
+        // Strings; other compound types do not get here.
+        _ => return AbiLayout::new(8, 4, 2, LayoutKind::String),
     };
-    Layout::new(size, size.max(1), flat, kind)
+    AbiLayout::new(size, size.max(1), flat, kind)
 }

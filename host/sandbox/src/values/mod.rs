@@ -1,10 +1,10 @@
-//! JSON <-> component values, along the shapes that were made at load.
+//! JSON <-> component values, along the shapes that were prepared at load.
 //!
-//! The mapping (documented for users in `docs/json.md`): records are objects, variants `{"case": payload}`
-//! or `"case"`, enums strings, flags arrays of strings, options the value or `null` (an option in an
-//! option wraps: `{"some": ..}`), results `{"ok": ..}` or `{"err": ..}`, tuples and lists arrays,
-//! `list<u8>` base64 text, 64-bit integers numbers that are accepted as strings too, NaN and the
-//! infinities strings, characters strings of one character. Names are snake_case.
+//! The mapping (documented for users in `docs/reference/json.md`): records are objects, variants `{"case":
+//! payload}` or `"case"`, enums strings, flags arrays of strings, options the value or `null` (an option in
+//! an option wraps: `{"some": ..}`), results `{"ok": ..}` or `{"err": ..}`, tuples and lists arrays,
+//! `list<u8>` base64 text, 64-bit integers numbers that are accepted as strings too, NaN and the infinities
+//! strings, characters strings of one character. Names are snake_case.
 
 mod argument_error;
 mod decode;
@@ -21,63 +21,65 @@ mod visit;
 mod written;
 
 pub(crate) use argument_error::ArgumentError;
-pub use decode::Answer;
-pub(crate) use decode::{Returned, Unreadable};
-pub use encode::Arguments;
-pub(crate) use layout::{Flat, Layouts, OperationLayout, Signature};
+pub use decode::ResultFormat;
+pub(crate) use decode::{DecodeError, DecodedResult};
+pub use encode::EncodedArguments;
+pub(crate) use layout::{CoreSignature, FlatType, LayoutTable, OperationLayout};
 
 use std::cell::Cell;
 
-use cofferdam_model::package::{Field, Name, Shape};
+use cofferdam_model::package::{ShapeField, ValueShape, WitName};
 use wasmtime::component::Val;
 
 use super::bridge::BASE;
 
 impl OperationLayout {
-    /// The arguments object as an image, checked against the types of the parameters.
-    pub(crate) fn arguments(&self, args: &serde_json::Value) -> Result<Arguments, ArgumentError> {
+    /// Checks the arguments object against the types of the parameters and returns its image.
+    pub(crate) fn arguments(&self, args: &serde_json::Value) -> Result<EncodedArguments, ArgumentError> {
         encode::from_value(self, args)
     }
 
-    /// The same from JSON text.
-    pub(crate) fn arguments_from_text(&self, args: &str) -> Result<Arguments, ArgumentError> {
+    /// Checks arguments given as JSON text.
+    pub(crate) fn arguments_from_text(&self, args: &str) -> Result<EncodedArguments, ArgumentError> {
         encode::from_text(self, args)
     }
 
-    /// What a call with `args` returned, from its image, in so much of the host's memory; what is left stays in
-    /// `room`.
-    pub(crate) fn returned<A: Answer>(
+    /// Decodes the result of a call with `args` from its image, within `room` bytes of the host's memory; the
+    /// rest stays in `room`.
+    pub(crate) fn returned<A: ResultFormat>(
         &self,
-        args: &Arguments,
+        args: &EncodedArguments,
         image: &[u8],
         room: &Cell<usize>,
-    ) -> Result<Returned<A>, Unreadable> {
+    ) -> Result<DecodedResult<A>, DecodeError> {
         decode::returned(self, image, args.end(), room)
     }
 
-    /// The arguments as dynamic values.
-    pub(crate) fn parameters(&self, args: &Arguments) -> Result<Vec<Val>, Unreadable> {
-        Ok(dynamic::parameters(self, image::Image::new(&args.image, BASE))?)
+    /// Returns the arguments as dynamic values.
+    pub(crate) fn parameters(&self, args: &EncodedArguments) -> Result<Vec<Val>, DecodeError> {
+        Ok(dynamic::parameters(self, image::AbiImage::new(&args.image, BASE))?)
     }
 
-    /// What a call returned, from a dynamic value, in so much of the host's memory; what is left stays in `room`.
-    pub(crate) fn returned_dynamic<A: Answer>(
+    /// Decodes the result of a call from a dynamic value, within `room` bytes of the host's memory; the rest
+    /// stays in `room`.
+    pub(crate) fn returned_dynamic<A: ResultFormat>(
         &self,
         result: &Val,
         room: &Cell<usize>,
-    ) -> Result<Returned<A>, Unreadable> {
-        // The value is there already, and its image is no longer than that, in a buffer that doubles as it grows.
+    ) -> Result<DecodedResult<A>, DecodeError> {
+        // The value exists already, and its image is no longer than that, in a buffer that doubles as it
+        // grows.
         let taken = dynamic::host_bytes(result).saturating_mul(3);
-        room.set(room.get().checked_sub(taken).ok_or(Unreadable::NoRoom)?);
+        room.set(room.get().checked_sub(taken).ok_or(DecodeError::NoRoom)?);
         let image = dynamic::result(self, result, BASE).map_err(|error| match error {
-            dynamic::Unwritable::Malformed => Unreadable::Malformed,
-            dynamic::Unwritable::TooLong => Unreadable::TooLarge,
+            dynamic::EncodeError::Malformed => DecodeError::Malformed,
+            dynamic::EncodeError::TooLong => DecodeError::TooLarge,
         })?;
         decode::returned(self, &image, BASE, room)
     }
 }
 
-impl Arguments {
+impl EncodedArguments {
     /// The image.
     pub(crate) fn image(&self) -> &[u8] {
         &self.image
@@ -90,23 +92,23 @@ impl Arguments {
     }
 }
 
-/// Whether `value` can be given for a parameter of this type, as a call would decide it.
+/// Checks that `value` can be passed for a parameter of this type, with the rules of a call.
 ///
 /// # Errors
-/// It cannot: the steps to the part that does not fit (`.name`, `[0]`), and what is expected there.
-pub fn literal_fits(shape: &Shape, value: &serde_json::Value) -> Result<(), (Vec<String>, String)> {
-    let field = Field { name: Name::from_wit("it"), shape: shape.clone() };
-    let layout = Layouts::default().function(std::slice::from_ref(&field), None);
+/// It cannot: the steps to the part that does not fit (`.name`, `[0]`), and the expected type there.
+pub fn literal_fits(shape: &ValueShape, value: &serde_json::Value) -> Result<(), (Vec<String>, String)> {
+    let field = ShapeField { name: WitName::from_wit("it"), shape: shape.clone() };
+    let layout = LayoutTable::default().function(std::slice::from_ref(&field), None);
     let args = serde_json::json!({"it": value});
     layout.arguments(&args).map(drop).map_err(ArgumentError::into_parts)
 }
 
-/// The length of a value's compact JSON text, in bytes, if it is more than `limit`.
+/// Returns the length of a value's compact JSON text, in bytes, if it is more than `limit`.
 pub fn json_size_over(value: &serde_json::Value, limit: u64) -> Option<u64> {
     size::over(value, limit)
 }
 
-/// The same of an object that is no value yet.
+/// Returns the length of the JSON text of an object that is not a value yet, if it is more than `limit`.
 pub fn json_fields_over(fields: &serde_json::Map<String, serde_json::Value>, limit: u64) -> Option<u64> {
     size::fields_over(fields, limit)
 }

@@ -1,10 +1,10 @@
-//! The length of a value's JSON text, measured only where it could matter.
+//! The length of a value's JSON text, measured only if it could matter.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// The length of the compact text of `value`, if it is more than `limit`. Writing the text to count it costs
-/// as much as sending it, so that cheap upper bounds come first.
+/// Returns the length of the compact text of `value`, if it is more than `limit`. Writing the text to count
+/// it costs as much as sending it, so cheap upper bounds come first.
 pub(super) fn over(value: &Value, limit: u64) -> Option<u64> {
     let fits = |text| at_most(value, &mut limit.clone(), text);
     if fits(all_escaped) || fits(escaped) {
@@ -13,7 +13,7 @@ pub(super) fn over(value: &Value, limit: u64) -> Option<u64> {
     Some(exact(value)).filter(|size| *size > limit)
 }
 
-/// The same of an object.
+/// Returns the length of the text of an object, if it is more than `limit`.
 pub(super) fn fields_over(fields: &Map<String, Value>, limit: u64) -> Option<u64> {
     let fits = |text| fields_at_most(fields, &mut limit.clone(), text);
     if fits(all_escaped) || fits(escaped) {
@@ -22,7 +22,7 @@ pub(super) fn fields_over(fields: &Map<String, Value>, limit: u64) -> Option<u64
     Some(exact(fields)).filter(|size| *size > limit)
 }
 
-/// Takes from `left` no less than the length of the text; false where that is not certain to be there.
+/// Subtracts at least the length of the text from `left`; returns false if `left` may not suffice.
 fn at_most(value: &Value, left: &mut u64, text: fn(&str) -> u64) -> bool {
     let mut take = |bytes: u64| left.checked_sub(bytes).map(|rest| *left = rest).is_some();
     match value {
@@ -47,20 +47,20 @@ fn fields_at_most(fields: &Map<String, Value>, left: &mut u64, text: fn(&str) ->
         })
 }
 
-/// In quotes, with a comma or a colon, and every byte escaped.
+/// Returns the length in quotes, with a comma or a colon, and every byte escaped.
 fn all_escaped(text: &str) -> u64 {
     6 * text.len() as u64 + 3
 }
 
-/// The same, with only those bytes escaped that are.
+/// Returns the length with only those bytes escaped that need it.
 fn escaped(text: &str) -> u64 {
     let escaped = text.bytes().filter(|byte| *byte < 0x20 || *byte == b'"' || *byte == b'\\').count();
     text.len() as u64 + 5 * escaped as u64 + 3
 }
 
 fn exact(value: &impl Serialize) -> u64 {
-    struct Count(u64);
-    impl std::io::Write for Count {
+    struct SizeCount(u64);
+    impl std::io::Write for SizeCount {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             self.0 = self.0.saturating_add(bytes.len() as u64);
             Ok(bytes.len())
@@ -69,7 +69,7 @@ fn exact(value: &impl Serialize) -> u64 {
             Ok(())
         }
     }
-    let mut count = Count(0);
+    let mut count = SizeCount(0);
     // Writing a `Value` to a writer that never fails cannot fail.
     drop(serde_json::to_writer(&mut count, value));
     count.0

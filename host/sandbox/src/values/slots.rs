@@ -1,51 +1,51 @@
-//! Values that are being written: each in its place of fixed size, until the list that it is in ends.
+//! Values that are being written: each in its slot of fixed size, until its list ends.
 //!
-//! How long a list is, JSON text only says at its end; yet its items lie side by side, and what they point to
-//! lies elsewhere. So the open places are on a stack of their own: an item's place is pushed, a list's places
-//! are moved to the image together when it ends.
+//! JSON text shows the length of a list only at its end; yet its items are contiguous, and the data that they
+//! point to lies elsewhere. So the open slots are on a stack of their own: an item's slot is pushed, and a
+//! list's slots are moved to the image together when it ends.
 
-use super::image::{MAX_BYTES, Refused, Writer};
+use super::image::{ImageRefusal, ImageWriter, MAX_BYTES};
 
-/// The image, and the places that are not in it yet.
-pub(super) struct Slots {
-    image: Writer,
+/// The image, and the slots that are not in it yet.
+pub(super) struct StagingBuffer {
+    image: ImageWriter,
     open: Vec<u8>,
 }
 
-impl Slots {
-    pub(super) fn new(image: Writer) -> Self {
+impl StagingBuffer {
+    pub(super) fn new(image: ImageWriter) -> Self {
         Self { image, open: Vec::new() }
     }
 
-    /// Opens a place of `size` zeros.
-    pub(super) fn push(&mut self, size: u32) -> Result<usize, Refused> {
+    /// Opens a slot of `size` zeros.
+    pub(super) fn push(&mut self, size: u32) -> Result<usize, ImageRefusal> {
         let at = self.open.len();
         let end = at.saturating_add(size as usize);
         if end.saturating_add(self.image.len()) > MAX_BYTES {
-            return Err(Refused::TooLong);
+            return Err(ImageRefusal::TooLong);
         }
         self.open.resize(end, 0);
         Ok(at)
     }
 
-    /// How many bytes are open.
+    /// Returns the number of open bytes.
     pub(super) fn mark(&self) -> usize {
         self.open.len()
     }
 
-    /// Forgets the places from `mark` on.
+    /// Drops the slots from `mark` on.
     pub(super) fn drop_from(&mut self, mark: usize) {
         self.open.truncate(mark);
     }
 
-    /// Ends a list of `count` items, whose places start at `mark`; the list's own place is at `at`.
+    /// Ends a list of `count` items whose slots start at `mark`; the list's own slot is at `at`.
     pub(super) fn end_list(
         &mut self,
         at: usize,
         mark: usize,
         align: u32,
         count: usize,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), ImageRefusal> {
         self.image.reserve(0, align)?;
         let start = self.image.append(self.open.get(mark..).unwrap_or_default())?;
         self.open.truncate(mark);
@@ -53,28 +53,28 @@ impl Slots {
         Ok(())
     }
 
-    /// Keeps a text.
-    pub(super) fn put_text(&mut self, at: usize, text: &str) -> Result<(), Refused> {
+    /// Appends a text and writes its span.
+    pub(super) fn put_text(&mut self, at: usize, text: &str) -> Result<(), ImageRefusal> {
         let start = self.image.append(text.as_bytes())?;
         self.put_span(at, start, text.len());
         Ok(())
     }
 
-    /// Keeps the bytes that base64 text stands for.
-    pub(super) fn put_base64(&mut self, at: usize, text: &str) -> Result<(), Refused> {
+    /// Appends the bytes that base64 text encodes and writes their span.
+    pub(super) fn put_base64(&mut self, at: usize, text: &str) -> Result<(), ImageRefusal> {
         let (start, length) = self.image.append_base64(text)?;
         self.put_span(at, start, length);
         Ok(())
     }
 
-    /// Overwrites a part of a place. Nothing happens outside of the open ones, which no caller asks for.
+    /// Overwrites a part of a slot. A write outside the open slots does nothing; no caller attempts one.
     pub(super) fn put<const N: usize>(&mut self, at: usize, bytes: [u8; N]) {
         if let Some(place) = self.open.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
             *place = bytes;
         }
     }
 
-    /// The low `size` bytes of a number that has been found to fit.
+    /// Writes the low `size` bytes of a number that is known to fit.
     pub(super) fn put_number(&mut self, at: usize, size: u32, number: [u8; 8]) {
         match (size, number) {
             (1, [a, ..]) => self.put(at, [a]),
@@ -84,14 +84,14 @@ impl Slots {
         }
     }
 
-    /// The number of a case, in `size` bytes; none where a type has no such number.
+    /// Writes the number of a case in `size` bytes.
     pub(super) fn put_case(&mut self, at: usize, size: u32, case: usize) {
         if size > 0 {
             self.put_number(at, size, (case as u64).to_le_bytes());
         }
     }
 
-    /// Sets a flag; whether it was not set before.
+    /// Sets a flag and returns whether it was clear before.
     pub(super) fn put_flag(&mut self, at: usize, flag: usize) -> bool {
         let Some(byte) = self.open.get_mut(at.saturating_add(flag / 8)) else { return false };
         let bit = 1 << (flag % 8);
@@ -105,8 +105,8 @@ impl Slots {
         self.put(at + 4, u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
     }
 
-    /// The image, with the places that are still open written to `at`.
-    pub(super) fn finish(mut self, at: usize) -> Writer {
+    /// Returns the image, with the slots that are still open written to `at`.
+    pub(super) fn finish(mut self, at: usize) -> ImageWriter {
         self.image.overwrite(at, &self.open);
         self.image
     }

@@ -1,51 +1,54 @@
-//! Tests of the mapping: a table of what is refused, and random shapes and values that must round trip.
+//! Tests of the mapping: a table of refused values, and random shapes and values that must round trip.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::sync::Arc;
 
-use cofferdam_model::package::{Case, Field, Name, Shape};
+use cofferdam_model::package::{ShapeCase, ShapeField, ValueShape, WitName};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use wasmtime::component::Val;
 
-use super::{ArgumentError, Arguments, Layouts, OperationLayout, Returned};
+use super::{ArgumentError, DecodedResult, EncodedArguments, LayoutTable, OperationLayout};
 
-pub(super) fn field(name: &str, shape: Shape) -> Field {
-    Field { name: Name::from_wit(name), shape }
+pub(super) fn field(name: &str, shape: ValueShape) -> ShapeField {
+    ShapeField { name: WitName::from_wit(name), shape }
 }
 
-pub(super) fn option(shape: Shape) -> Shape {
-    Shape::Option(Arc::new(shape))
+pub(super) fn option(shape: ValueShape) -> ValueShape {
+    ValueShape::Option(Arc::new(shape))
 }
 
-pub(super) fn names(names: &[&str]) -> Arc<[Name]> {
-    names.iter().map(|name| Name::from_wit(name)).collect()
+pub(super) fn names(names: &[&str]) -> Arc<[WitName]> {
+    names.iter().map(|name| WitName::from_wit(name)).collect()
 }
 
 /// `func(it: shape) -> result<shape, failure>`, and the arguments for it.
-fn arguments(shape: &Shape, value: &Value) -> (OperationLayout, Result<Arguments, ArgumentError>) {
-    let layout = Layouts::default().function(&[field("it", shape.clone())], Some(shape));
+fn arguments(
+    shape: &ValueShape,
+    value: &Value,
+) -> (OperationLayout, Result<EncodedArguments, ArgumentError>) {
+    let layout = LayoutTable::default().function(&[field("it", shape.clone())], Some(shape));
     let arguments = layout.arguments(&json!({ "it": value }));
     (layout, arguments)
 }
 
-/// From JSON to an image, to dynamic values, to an image, to JSON.
-fn round(shape: &Shape, value: &Value) -> Value {
+/// Converts from JSON to an image, to dynamic values, to an image, to JSON.
+fn round(shape: &ValueShape, value: &Value) -> Value {
     round_trip(shape, value).unwrap()
 }
 
-/// The same, for values that may not be of the type.
-pub(super) fn round_trip(shape: &Shape, value: &Value) -> Result<Value, ArgumentError> {
+/// Converts like `round`, for values that may not be of the type.
+pub(super) fn round_trip(shape: &ValueShape, value: &Value) -> Result<Value, ArgumentError> {
     let (layout, arguments) = arguments(shape, value);
     let value = layout.parameters(&arguments?).unwrap().pop().unwrap();
     let room = std::cell::Cell::new(usize::MAX);
     match layout.returned_dynamic(&Val::Result(Ok(Some(Box::new(value)))), &room).unwrap() {
-        Returned::Value(value) => Ok(value),
-        Returned::Failure(failure) => panic!("{failure}"),
+        DecodedResult::Value(value) => Ok(value),
+        DecodedResult::Failure(failure) => panic!("{failure}"),
     }
 }
 
-fn refused(shape: Shape, value: Value) -> String {
+fn refused(shape: ValueShape, value: Value) -> String {
     match arguments(&shape, &value).1 {
         Ok(_) => panic!("{value} is accepted"),
         Err(error) => error.to_string(),
@@ -54,8 +57,8 @@ fn refused(shape: Shape, value: Value) -> String {
 
 #[test]
 fn errors_name_the_path_and_what_is_expected() {
-    let block = Shape::Record([field("kind", Shape::Enum(names(&["plain-text", "image"])))].into());
-    let message = Shape::Record([field("blocks", Shape::List(Arc::new(block)))].into());
+    let block = ValueShape::Record([field("kind", ValueShape::Enum(names(&["plain-text", "image"])))].into());
+    let message = ValueShape::Record([field("blocks", ValueShape::List(Arc::new(block)))].into());
     let value = json!({"blocks": [{"kind": "image"}, {"kind": "image"}, {"kind": "video"}]});
     assert_eq!(refused(message.clone(), value), "args.it.blocks[2].kind: expected one of plain_text, image");
     assert_eq!(refused(message.clone(), json!({})), "args.it.blocks: missing; expected an array");
@@ -69,21 +72,21 @@ fn errors_name_the_path_and_what_is_expected() {
 #[test]
 fn numbers_that_do_not_fit_are_refused_and_never_rounded() {
     for (shape, value) in [
-        (Shape::Unsigned(8), json!(256)),
-        (Shape::Unsigned(8), json!(-1)),
-        (Shape::Signed(8), json!(128)),
-        (Shape::Unsigned(32), json!(1.5)),
-        (Shape::Unsigned(32), json!("1")),
-        (Shape::Signed(64), json!(9_223_372_036_854_775_808_u64)),
-        (Shape::Unsigned(64), json!("18446744073709551616")),
-        (Shape::Unsigned(64), json!("+1")),
-        (Shape::Unsigned(64), json!("")),
-        (Shape::Float(32), json!(1e300)),
-        (Shape::Float(64), json!("1")),
-        (Shape::Char, json!("ab")),
-        (Shape::Char, json!("")),
-        (Shape::Bytes, json!("not base64!")),
-        (Shape::Bool, json!("true")),
+        (ValueShape::Unsigned(8), json!(256)),
+        (ValueShape::Unsigned(8), json!(-1)),
+        (ValueShape::Signed(8), json!(128)),
+        (ValueShape::Unsigned(32), json!(1.5)),
+        (ValueShape::Unsigned(32), json!("1")),
+        (ValueShape::Signed(64), json!(9_223_372_036_854_775_808_u64)),
+        (ValueShape::Unsigned(64), json!("18446744073709551616")),
+        (ValueShape::Unsigned(64), json!("+1")),
+        (ValueShape::Unsigned(64), json!("")),
+        (ValueShape::Float(32), json!(1e300)),
+        (ValueShape::Float(64), json!("1")),
+        (ValueShape::Char, json!("ab")),
+        (ValueShape::Char, json!("")),
+        (ValueShape::Bytes, json!("not base64!")),
+        (ValueShape::Bool, json!("true")),
     ] {
         assert!(refused(shape, value).starts_with("args.it: expected"));
     }
@@ -91,7 +94,7 @@ fn numbers_that_do_not_fit_are_refused_and_never_rounded() {
 
 #[test]
 fn both_spellings_of_none_are_told_apart() {
-    let nested = option(option(Shape::String));
+    let nested = option(option(ValueShape::String));
     for value in [json!(null), json!({"some": null}), json!({"some": "x"})] {
         assert_eq!(round(&nested, &value), value);
     }
@@ -101,21 +104,21 @@ fn both_spellings_of_none_are_told_apart() {
 #[test]
 fn variants_results_and_flags_have_one_spelling_each() {
     let cases = [
-        Case { name: Name::from_wit("all-of-it"), payload: None },
-        Case { name: Name::from_wit("some-of-it"), payload: Some(Shape::Unsigned(8)) },
+        ShapeCase { name: WitName::from_wit("all-of-it"), payload: None },
+        ShapeCase { name: WitName::from_wit("some-of-it"), payload: Some(ValueShape::Unsigned(8)) },
     ];
-    let variant = Shape::Variant(cases.into());
+    let variant = ValueShape::Variant(cases.into());
     for value in [json!("all_of_it"), json!({"some_of_it": 3})] {
         assert_eq!(round(&variant, &value), value);
     }
     for wrong in [json!({"all_of_it": null}), json!("some_of_it"), json!("none"), json!({}), json!(1)] {
         refused(variant.clone(), wrong);
     }
-    let flags = Shape::Flags(names(&["read", "write-all"]));
+    let flags = ValueShape::Flags(names(&["read", "write-all"]));
     assert_eq!(round(&flags, &json!(["write_all"])), json!(["write_all"]));
     refused(flags.clone(), json!(["read", "read"]));
     refused(flags, json!(["execute"]));
-    let result = Shape::Result(None, Some(Arc::new(Shape::String)));
+    let result = ValueShape::Result(None, Some(Arc::new(ValueShape::String)));
     assert_eq!(round(&result, &json!({"ok": null})), json!({"ok": null}));
     assert_eq!(round(&result, &json!({"err": "x"})), json!({"err": "x"}));
     refused(result, json!({"ok": 1}));
@@ -123,35 +126,37 @@ fn variants_results_and_flags_have_one_spelling_each() {
 
 #[test]
 fn a_64_bit_integer_may_come_as_text() {
-    assert_eq!(round(&Shape::Unsigned(64), &json!("18446744073709551615")), json!(u64::MAX));
+    assert_eq!(round(&ValueShape::Unsigned(64), &json!("18446744073709551615")), json!(u64::MAX));
 }
 
-/// A shape together with a JSON value of it, in the spelling that results have.
-pub(crate) fn typed() -> impl Strategy<Value = (Shape, Value)> {
+/// Generates a shape together with a JSON value of it, in the spelling that results have.
+pub(crate) fn typed() -> impl Strategy<Value = (ValueShape, Value)> {
     let leaf = prop_oneof![
-        any::<bool>().prop_map(|v| (Shape::Bool, json!(v))),
-        any::<i8>().prop_map(|v| (Shape::Signed(8), json!(v))),
-        any::<i64>().prop_map(|v| (Shape::Signed(64), json!(v))),
-        any::<u16>().prop_map(|v| (Shape::Unsigned(16), json!(v))),
-        any::<u64>().prop_map(|v| (Shape::Unsigned(64), json!(v))),
-        any::<f64>().prop_filter("JSON", |v| v.is_finite()).prop_map(|v| (Shape::Float(64), json!(v))),
-        Just((Shape::Float(32), json!("-Infinity"))),
-        any::<char>().prop_map(|v| (Shape::Char, json!(v))),
-        any::<String>().prop_map(|v| (Shape::String, json!(v))),
-        Just((Shape::Bytes, json!("AAEC"))),
-        Just((Shape::Enum(names(&["a-b", "c"])), json!("a_b"))),
+        any::<bool>().prop_map(|v| (ValueShape::Bool, json!(v))),
+        any::<i8>().prop_map(|v| (ValueShape::Signed(8), json!(v))),
+        any::<i64>().prop_map(|v| (ValueShape::Signed(64), json!(v))),
+        any::<u16>().prop_map(|v| (ValueShape::Unsigned(16), json!(v))),
+        any::<u64>().prop_map(|v| (ValueShape::Unsigned(64), json!(v))),
+        any::<f64>().prop_filter("JSON", |v| v.is_finite()).prop_map(|v| (ValueShape::Float(64), json!(v))),
+        Just((ValueShape::Float(32), json!("-Infinity"))),
+        any::<char>().prop_map(|v| (ValueShape::Char, json!(v))),
+        any::<String>().prop_map(|v| (ValueShape::String, json!(v))),
+        Just((ValueShape::Bytes, json!("AAEC"))),
+        Just((ValueShape::Enum(names(&["a-b", "c"])), json!("a_b"))),
     ];
     leaf.prop_recursive(4, 24, 4, |inner| {
         prop_oneof![
             inner.clone().prop_map(|(shape, value)| match shape {
-                nested @ Shape::Option(_) => (option(nested), json!({ "some": value })),
+                nested @ ValueShape::Option(_) => (option(nested), json!({ "some": value })),
                 shape => (option(shape), value),
             }),
             inner.clone().prop_map(|(shape, _)| (option(shape), Value::Null)),
-            inner.clone().prop_map(|(shape, value)| (Shape::List(Arc::new(shape)), json!([value, value]))),
+            inner
+                .clone()
+                .prop_map(|(shape, value)| (ValueShape::List(Arc::new(shape)), json!([value, value]))),
             prop::collection::vec(inner.clone(), 1..4).prop_map(|items| {
                 let (shapes, values): (Vec<_>, Vec<_>) = items.into_iter().unzip();
-                (Shape::Tuple(shapes.into()), Value::Array(values))
+                (ValueShape::Tuple(shapes.into()), Value::Array(values))
             }),
             prop::collection::vec(inner.clone(), 0..4).prop_map(|items| {
                 let (fields, values) = items
@@ -161,17 +166,17 @@ pub(crate) fn typed() -> impl Strategy<Value = (Shape, Value)> {
                         (field(&format!("f-{at}"), shape), (format!("f_{at}"), value))
                     })
                     .unzip::<_, _, Vec<_>, serde_json::Map<_, _>>();
-                (Shape::Record(fields.into()), Value::Object(values))
+                (ValueShape::Record(fields.into()), Value::Object(values))
             }),
             inner.clone().prop_map(|(shape, value)| {
                 let cases = [
-                    Case { name: Name::from_wit("no-ne"), payload: None },
-                    Case { name: Name::from_wit("so-me"), payload: Some(shape) },
+                    ShapeCase { name: WitName::from_wit("no-ne"), payload: None },
+                    ShapeCase { name: WitName::from_wit("so-me"), payload: Some(shape) },
                 ];
-                (Shape::Variant(cases.into()), json!({ "so_me": value }))
+                (ValueShape::Variant(cases.into()), json!({ "so_me": value }))
             }),
             inner.prop_map(|(shape, value)| {
-                (Shape::Result(Some(Arc::new(shape)), None), json!({ "ok": value }))
+                (ValueShape::Result(Some(Arc::new(shape)), None), json!({ "ok": value }))
             }),
         ]
     })

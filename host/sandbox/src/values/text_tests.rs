@@ -1,20 +1,20 @@
-//! Tests of JSON text: it gives what the same `Value` gives, in both directions and also when it is refused.
+//! Tests of JSON text: it gives the result of the same `Value`, in both directions and also if it is refused.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::cell::Cell;
 use std::sync::Arc;
 
 use cofferdam_core::limits::PAYLOAD_BYTES;
-use cofferdam_model::package::{Case, Name, Shape};
+use cofferdam_model::package::{ShapeCase, ValueShape, WitName};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::decode::{self, Answer};
+use super::decode::{self, ResultFormat};
 use super::tests::{field, names, option, typed};
-use super::{Layouts, OperationLayout, Returned, Unreadable};
+use super::{DecodeError, DecodedResult, LayoutTable, OperationLayout};
 
-fn layout(shape: &Shape) -> OperationLayout {
-    Layouts::default().function(&[field("it", shape.clone())], Some(shape))
+fn layout(shape: &ValueShape) -> OperationLayout {
+    LayoutTable::default().function(&[field("it", shape.clone())], Some(shape))
 }
 
 fn image_of(layout: &OperationLayout, text: &str) -> Result<Vec<u8>, String> {
@@ -22,22 +22,22 @@ fn image_of(layout: &OperationLayout, text: &str) -> Result<Vec<u8>, String> {
     Ok(arguments.image().to_vec())
 }
 
-/// What callers pass who parse the text themselves.
+/// Parses text like callers that parse the text themselves.
 fn read(text: &str) -> Value {
     serde_json::from_str(text).unwrap()
 }
 
-fn refused(shape: &Shape, it: &str) -> String {
+fn refused(shape: &ValueShape, it: &str) -> String {
     image_of(&layout(shape), &format!("{{\"it\":{it}}}")).unwrap_err()
 }
 
-/// The result of a guest that gives back its argument.
-fn given_back<A: Answer>(layout: &OperationLayout, args: &Value) -> Result<A, Unreadable> {
+/// Returns the result of a guest that returns its argument.
+fn given_back<A: ResultFormat>(layout: &OperationLayout, args: &Value) -> Result<A, DecodeError> {
     let value = layout.parameters(&layout.arguments(args).unwrap()).unwrap().pop().unwrap();
     let result = wasmtime::component::Val::Result(Ok(Some(Box::new(value))));
     match layout.returned_dynamic(&result, &Cell::new(usize::MAX))? {
-        Returned::Value(value) => Ok(value),
-        Returned::Failure(failure) => panic!("{failure}"),
+        DecodedResult::Value(value) => Ok(value),
+        DecodedResult::Failure(failure) => panic!("{failure}"),
     }
 }
 
@@ -91,10 +91,10 @@ proptest! {
         let room = || Cell::new(usize::MAX);
         let text = decode::returned::<String>(&layout, &image, 0, &room());
         match (text, decode::returned::<Value>(&layout, &image, 0, &room())) {
-            (Ok(Returned::Value(text)), Ok(Returned::Value(value))) => prop_assert_eq!(text, value.to_string()),
-            (Err(Unreadable::Malformed), Err(Unreadable::Malformed)) => {}
-            // Each has its own limit, and may meet it first.
-            (Err(Unreadable::TooLong(_)), _) | (_, Err(Unreadable::TooLong(_) | Unreadable::TooLarge)) => {}
+            (Ok(DecodedResult::Value(text)), Ok(DecodedResult::Value(value))) => prop_assert_eq!(text, value.to_string()),
+            (Err(DecodeError::Malformed), Err(DecodeError::Malformed)) => {}
+            // Each has its own limit, and may hit it first.
+            (Err(DecodeError::TooLong(_)), _) | (_, Err(DecodeError::TooLong(_) | DecodeError::TooLarge)) => {}
             other => panic!("{other:?}"),
         }
     }
@@ -102,12 +102,13 @@ proptest! {
 
 #[test]
 fn a_field_that_is_given_twice_is_refused() {
-    let shape = Shape::Record([field("a", option(Shape::Bool)), field("b", Shape::Bool)].into());
+    let shape =
+        ValueShape::Record([field("a", option(ValueShape::Bool)), field("b", ValueShape::Bool)].into());
     assert_eq!(refused(&shape, r#"{"a":null,"b":true,"a":true}"#), "args.it.a: given twice");
     assert_eq!(refused(&shape, r#"{"b":true,"\u0062":true}"#), "args.it.b: given twice");
     assert_eq!(image_of(&layout(&shape), r#"{"it":{"b":true},"it":1}"#).unwrap_err(), "args.it: given twice");
-    let many: Vec<_> = (0..70).map(|at| field(&format!("f{at}"), option(Shape::Bool))).collect();
-    let many = Shape::Record(many.into());
+    let many: Vec<_> = (0..70).map(|at| field(&format!("f{at}"), option(ValueShape::Bool))).collect();
+    let many = ValueShape::Record(many.into());
     assert_eq!(
         refused(&many, r#"{"f69":true,"f63":true,"f64":true,"f69":true}"#),
         "args.it.f69: given twice"
@@ -117,10 +118,10 @@ fn a_field_that_is_given_twice_is_refused() {
 
 #[test]
 fn cases_sides_and_wrapped_options_have_one_entry() {
-    let case = Case { name: Name::from_wit("a"), payload: Some(Shape::Bool) };
-    let variant = Shape::Variant([case].into());
-    let wrapped = option(option(Shape::Bool));
-    let result = Shape::Result(Some(Arc::new(Shape::Bool)), None);
+    let case = ShapeCase { name: WitName::from_wit("a"), payload: Some(ValueShape::Bool) };
+    let variant = ValueShape::Variant([case].into());
+    let wrapped = option(option(ValueShape::Bool));
+    let result = ValueShape::Result(Some(Arc::new(ValueShape::Bool)), None);
     for (shape, key) in [(variant, "a"), (wrapped, "some"), (result, "ok")] {
         assert!(image_of(&layout(&shape), &format!(r#"{{"it":{{"{key}":true}}}}"#)).is_ok());
         for more in [format!("\"{key}\":true"), "\"x\":1".to_owned()] {
@@ -133,7 +134,7 @@ fn cases_sides_and_wrapped_options_have_one_entry() {
 
 #[test]
 fn what_is_not_json_is_refused_with_its_place() {
-    let shape = Shape::List(Arc::new(Shape::Float(64)));
+    let shape = ValueShape::List(Arc::new(ValueShape::Float(64)));
     assert_eq!(refused(&shape, "[1,]"), "args: not JSON: trailing comma at line 1 column 10");
     for wrong in ["[01]", "[1e999]", "[NaN]", "[+1]", "[.5]", "\"\u{1}\"", "[\"\\ud800\"]", "/**/[]", "'x'"] {
         let error = refused(&shape, wrong);
@@ -148,21 +149,21 @@ fn what_is_not_json_is_refused_with_its_place() {
 
 #[test]
 fn text_that_is_nested_deeply_is_refused_and_the_stack_is_not_its_measure() {
-    let mut shape = Shape::Bool;
+    let mut shape = ValueShape::Bool;
     for _ in 0..300 {
-        shape = Shape::List(Arc::new(shape));
+        shape = ValueShape::List(Arc::new(shape));
     }
     let deep = "[".repeat(100_000);
     let error = refused(&shape, &deep);
     assert!(error.starts_with("args: not JSON: recursion limit exceeded"), "{error}");
-    let tuple = Shape::Tuple([Shape::Bool].into());
+    let tuple = ValueShape::Tuple([ValueShape::Bool].into());
     assert!(refused(&tuple, &format!("[true,{deep}]")).starts_with("args: not JSON: "));
 }
 
 #[test]
 fn flags_are_read_wherever_they_are_in_their_bytes() {
     let all: Vec<String> = (0..32).map(|at| format!("f{at}")).collect();
-    let flags = Shape::Flags(names(&all.iter().map(String::as_str).collect::<Vec<_>>()));
+    let flags = ValueShape::Flags(names(&all.iter().map(String::as_str).collect::<Vec<_>>()));
     let some = json!(["f0", "f7", "f8", "f31"]);
     assert_eq!(given_back(&layout(&flags), &json!({ "it": some })), Ok(some));
     assert_eq!(refused(&flags, r#"["f31","f8","f31"]"#), "args.it[2]: named twice");
@@ -172,16 +173,16 @@ fn flags_are_read_wherever_they_are_in_their_bytes() {
 
 #[test]
 fn a_result_is_as_long_as_its_text_and_never_longer_than_the_limit() {
-    let layout = layout(&Shape::String);
+    let layout = layout(&ValueShape::String);
     for (letter, width) in [("x", 1), ("\u{1}", 6)] {
         let args = |letters: usize| json!({ "it": letter.repeat(letters) });
         let most = (PAYLOAD_BYTES - 2) / width;
         assert_eq!(given_back::<String>(&layout, &args(most)).unwrap().len(), most * width + 2);
         assert_eq!(
             given_back::<String>(&layout, &args(most + 1)),
-            Err(Unreadable::TooLong(PAYLOAD_BYTES as u64 + 1))
+            Err(DecodeError::TooLong(PAYLOAD_BYTES as u64 + 1))
         );
         let size = (most as u64 + 1) * width as u64 + 2;
-        assert_eq!(given_back::<Value>(&layout, &args(most + 1)), Err(Unreadable::TooLong(size)));
+        assert_eq!(given_back::<Value>(&layout, &args(most + 1)), Err(DecodeError::TooLong(size)));
     }
 }

@@ -8,25 +8,25 @@ use serde::ser::{Error, SerializeMap, SerializeSeq};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use super::image::{Image, Malformed};
-use super::layout::{Kind, Layout, discriminant};
+use super::image::{AbiImage, MalformedImage};
+use super::layout::{AbiLayout, LayoutKind, discriminant};
 
 /// A value at `at`; without a layout it is `null`.
 #[derive(Clone, Copy)]
-pub(super) struct Written<'i> {
-    pub(super) layout: Option<&'i Layout>,
+pub(super) struct SerializedValue<'i> {
+    pub(super) layout: Option<&'i AbiLayout>,
     pub(super) at: usize,
-    pub(super) image: Image<'i>,
-    /// Bytes of the host's memory that may still be taken; none once it was not enough.
+    pub(super) image: AbiImage<'i>,
+    /// The bytes of the host's memory that may still be taken; none once the budget was exceeded.
     pub(super) budget: &'i Cell<Option<usize>>,
 }
 
-impl<'i> Written<'i> {
-    fn inside(&self, layout: &'i Layout, at: usize) -> Self {
+impl<'i> SerializedValue<'i> {
+    fn inside(&self, layout: &'i AbiLayout, at: usize) -> Self {
         Self { layout: Some(layout), at, ..*self }
     }
 
-    /// Accounts for what is about to be allocated.
+    /// Accounts for an allocation before it happens.
     fn take<E: Error>(&self, bytes: usize) -> Result<(), E> {
         let left = self.budget.get().and_then(|left| left.checked_sub(bytes));
         self.budget.set(left);
@@ -41,7 +41,7 @@ impl<'i> Written<'i> {
     fn items<S: Serializer>(
         &self,
         count: usize,
-        items: impl Iterator<Item = (&'i Layout, usize)>,
+        items: impl Iterator<Item = (&'i AbiLayout, usize)>,
         to: S,
     ) -> Result<S::Ok, S::Error> {
         self.take(count.saturating_mul(VALUE_BYTES).saturating_add(BLOCK_BYTES))?;
@@ -52,7 +52,7 @@ impl<'i> Written<'i> {
         list.end()
     }
 
-    /// An object of one entry.
+    /// Writes an object of one entry.
     fn entry<S: Serializer>(&self, key: &str, value: &Self, to: S) -> Result<S::Ok, S::Error> {
         self.take(OBJECT_BYTES + ENTRY_BYTES + key.len())?;
         let mut object = to.serialize_map(Some(1))?;
@@ -61,14 +61,14 @@ impl<'i> Written<'i> {
     }
 }
 
-impl Serialize for Written<'_> {
+impl Serialize for SerializedValue<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let Self { image, at, .. } = *self;
         let Some(layout) = self.layout else { return to.serialize_unit() };
         let payload = at + layout.payload as usize;
         match &layout.kind {
-            Kind::String => self.text(image.text(at).map_err(broken)?, to),
-            Kind::Record(parts) => {
+            LayoutKind::String => self.text(image.text(at).map_err(broken)?, to),
+            LayoutKind::Record(parts) => {
                 self.take(OBJECT_BYTES.saturating_add(parts.len().saturating_mul(ENTRY_BYTES)))?;
                 let mut object = to.serialize_map(Some(parts.len()))?;
                 for part in parts.iter() {
@@ -78,64 +78,64 @@ impl Serialize for Written<'_> {
                 }
                 object.end()
             }
-            Kind::List(item) => {
+            LayoutKind::List(item) => {
                 let (start, count) = image.items(at, item.size).map_err(broken)?;
                 let size = item.size as usize;
                 self.items(count, (0..count).map(|index| (&**item, start + index * size)), to)
             }
-            Kind::Bool => to.serialize_bool(image.get(at).map_err(broken)? != [0]),
-            Kind::Signed(8) => to.serialize_i8(i8::from_le_bytes(image.get(at).map_err(broken)?)),
-            Kind::Signed(16) => to.serialize_i16(i16::from_le_bytes(image.get(at).map_err(broken)?)),
-            Kind::Signed(32) => to.serialize_i32(i32::from_le_bytes(image.get(at).map_err(broken)?)),
-            Kind::Signed(_) => to.serialize_i64(i64::from_le_bytes(image.get(at).map_err(broken)?)),
-            Kind::Unsigned(64) => to.serialize_u64(u64::from_le_bytes(image.get(at).map_err(broken)?)),
-            Kind::Unsigned(_) => to.serialize_u32(image.sized(at, layout.size).map_err(broken)?),
-            Kind::Float(32) => float(widened(f32::from_le_bytes(image.get(at).map_err(broken)?)), to),
-            Kind::Float(_) => float(f64::from_le_bytes(image.get(at).map_err(broken)?), to),
-            Kind::Char => {
+            LayoutKind::Bool => to.serialize_bool(image.get(at).map_err(broken)? != [0]),
+            LayoutKind::Signed(8) => to.serialize_i8(i8::from_le_bytes(image.get(at).map_err(broken)?)),
+            LayoutKind::Signed(16) => to.serialize_i16(i16::from_le_bytes(image.get(at).map_err(broken)?)),
+            LayoutKind::Signed(32) => to.serialize_i32(i32::from_le_bytes(image.get(at).map_err(broken)?)),
+            LayoutKind::Signed(_) => to.serialize_i64(i64::from_le_bytes(image.get(at).map_err(broken)?)),
+            LayoutKind::Unsigned(64) => to.serialize_u64(u64::from_le_bytes(image.get(at).map_err(broken)?)),
+            LayoutKind::Unsigned(_) => to.serialize_u32(image.sized(at, layout.size).map_err(broken)?),
+            LayoutKind::Float(32) => float(widened(f32::from_le_bytes(image.get(at).map_err(broken)?)), to),
+            LayoutKind::Float(_) => float(f64::from_le_bytes(image.get(at).map_err(broken)?), to),
+            LayoutKind::Char => {
                 let code = u32::from_le_bytes(image.get(at).map_err(broken)?);
                 self.take(BLOCK_BYTES)?;
-                to.serialize_char(char::from_u32(code).ok_or(Malformed).map_err(broken)?)
+                to.serialize_char(char::from_u32(code).ok_or(MalformedImage).map_err(broken)?)
             }
-            Kind::Bytes => {
+            LayoutKind::Bytes => {
                 let bytes = image.bytes(at).map_err(broken)?;
                 self.take(bytes.len().div_ceil(3).saturating_mul(4))?;
                 to.collect_str(&Base64Display::new(bytes, &STANDARD))
             }
-            Kind::Tuple(parts) => {
+            LayoutKind::Tuple(parts) => {
                 self.items(parts.len(), parts.iter().map(|(offset, item)| (item, at + *offset as usize)), to)
             }
-            Kind::Option(item) => match image.get(at).map_err(broken)? {
+            LayoutKind::Option(item) => match image.get(at).map_err(broken)? {
                 [0] => to.serialize_unit(),
                 _ => {
                     let value = self.inside(item, payload);
                     match item.kind {
-                        Kind::Option(_) => self.entry("some", &value, to),
+                        LayoutKind::Option(_) => self.entry("some", &value, to),
                         _ => value.serialize(to),
                     }
                 }
             },
-            Kind::Result(ok, err) => {
+            LayoutKind::Result(ok, err) => {
                 let (key, side) = match image.get(at).map_err(broken)? {
                     [0] => ("ok", ok),
                     _ => ("err", err),
                 };
                 self.entry(key, &Self { layout: side.as_deref(), at: payload, ..*self }, to)
             }
-            Kind::Variant(cases) => {
+            LayoutKind::Variant(cases) => {
                 let case = image.sized(at, discriminant(cases.len())).map_err(broken)?;
-                let case = cases.get(case as usize).ok_or(Malformed).map_err(broken)?;
+                let case = cases.get(case as usize).ok_or(MalformedImage).map_err(broken)?;
                 match &case.payload {
                     Some(layout) => self.entry(case.name.json(), &self.inside(layout, payload), to),
                     None => self.text(case.name.json(), to),
                 }
             }
-            Kind::Enum(names) => {
+            LayoutKind::Enum(names) => {
                 let case = image.sized(at, layout.size).map_err(broken)?;
-                let name = names.get(case as usize).ok_or(Malformed).map_err(broken)?;
+                let name = names.get(case as usize).ok_or(MalformedImage).map_err(broken)?;
                 self.text(name.json(), to)
             }
-            Kind::Flags(names) => {
+            LayoutKind::Flags(names) => {
                 let bits = image.sized(at, layout.size).map_err(broken)?;
                 let set = (0_u32..).zip(names.iter()).filter(|(bit, _)| bits >> bit & 1 == 1);
                 let mut list = to.serialize_seq(None)?;
@@ -149,23 +149,23 @@ impl Serialize for Written<'_> {
     }
 }
 
-fn broken<E: Error>(_: Malformed) -> E {
+fn broken<E: Error>(_: MalformedImage) -> E {
     E::custom("malformed")
 }
 
-/// What a JSON value takes in memory, without what it points to.
+/// The memory of a JSON value, without the data that it points to.
 const VALUE_BYTES: usize = size_of::<Value>();
 
-/// The least that a block of memory takes, however little is asked for.
+/// The minimum size of a block of memory, however small the request.
 const BLOCK_BYTES: usize = 32;
 
-/// What an object takes beside its entries: its two tables.
+/// The memory of an object without its entries: its two tables.
 const OBJECT_BYTES: usize = 2 * BLOCK_BYTES;
 
-/// What an object's entry takes: its key, its value, its place in the index.
+/// The memory of an object's entry: its key, its value, its slot in the index.
 const ENTRY_BYTES: usize = VALUE_BYTES + 64;
 
-/// JSON has no number for these three.
+/// Writes a float. JSON has no number for NaN and the infinities.
 fn float<S: Serializer>(number: f64, to: S) -> Result<S::Ok, S::Error> {
     match number {
         number if number.is_finite() => to.serialize_f64(number),
@@ -175,7 +175,7 @@ fn float<S: Serializer>(number: f64, to: S) -> Result<S::Ok, S::Error> {
     }
 }
 
-/// The shortest decimal that is this number, not the one of the `f64` next to it.
+/// Returns the shortest decimal of this number, and not that of the `f64` next to it.
 fn widened(number: f32) -> f64 {
     if !number.is_finite() {
         return number.into();

@@ -1,4 +1,4 @@
-//! `POST /v1/actions/{name}/run`: one action, its outcome.
+//! `POST /v1/actions/{name}/run`: runs one action and returns its outcome.
 
 use std::sync::Arc;
 
@@ -11,27 +11,27 @@ use cofferdam_runtime::agent;
 use cofferdam_runtime::call::Cancellation;
 use http::HeaderMap;
 
-use super::answer;
 use super::request::{self, ActionRequest};
+use super::response;
 use super::{HttpApi, calls};
-use crate::server::Charge;
+use crate::server::BudgetCharge;
 
-/// Runs the action. Who goes away meanwhile drops this, which cancels it and the call that it is at: the record says
-/// so.
+/// Runs the action. If the client disconnects, this future is dropped, which cancels the action and its
+/// running call; the audit log says so.
 pub(super) async fn run(
     State(api): State<HttpApi>,
     name: Result<Path<String>, PathRejection>,
-    charge: Option<Extension<Arc<Charge>>>,
+    charge: Option<Extension<Arc<BudgetCharge>>>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    let Ok(Path(name)) = name else { return answer::no_such_path() };
+    let Ok(Path(name)) = name else { return response::no_such_path() };
     if !request::is_json(&headers) {
-        return answer::not_json();
+        return response::not_json();
     }
     let key = match request::idempotency_key(&headers) {
         Ok(key) => key,
-        Err(error) => return answer::host_error(error),
+        Err(error) => return response::host_error(error),
     };
     let actor = api.actor.clone();
     let read = calls::in_turn(&api, move || {
@@ -44,20 +44,20 @@ pub(super) async fn run(
     });
     let run = match read.await {
         Ok(run) => run,
-        Err(error) => return answer::host_error(error),
+        Err(error) => return response::host_error(error),
     };
     let runnable = match api.host.runnable(&name).await {
         Ok(runnable) => runnable,
-        Err(error) => return answer::not_runnable(error),
+        Err(error) => return response::not_runnable(error),
     };
     let cancellation = Cancellation::new();
     let running = api.host.run_checked_action(&runnable, run.cancelled_by(&cancellation));
     let (outcome, report) = calls::ended(&api, &cancellation, running).await;
     match outcome {
-        Ok(value) => answer::action(&value, &report),
+        Ok(value) => response::action(&value, &report),
         Err(error) => {
             let told = agent::action_error(&name, &error, &report);
-            answer::action_error(&error, told.structured(), &report)
+            response::action_error(&error, told.structured(), &report)
         }
     }
 }

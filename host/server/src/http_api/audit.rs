@@ -1,23 +1,23 @@
-//! `GET /v1/audit/{id}`: what the record has of a call that programs may know.
+//! `GET /v1/audit/{id}`: the part of a call's audit entry that programs may see.
 //!
-//! Who calls may be another than the operator, and another than who made the call that is asked for. So there are no
-//! arguments and no results here, no causes and nothing that a connector wrote: `cofferdam audit show` has those.
+//! The caller of the API may be neither the operator nor the caller of the requested call. So there are no
+//! arguments and no results here, no causes and no text of a connector: `cofferdam audit show` has those.
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use cofferdam_audit::{AuditError, CallRow, StoredEntry};
 use cofferdam_core::error::{HostError, HostErrorKind};
-use cofferdam_core::failure::{AuditId, safe_line};
+use cofferdam_core::failure::{AuditId, sanitize_line};
 use cofferdam_runtime::host::{Host, unreadable};
 use http::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{HttpApi, answer};
+use super::{HttpApi, response};
 
-/// What of an event is told: no texts of callers, connectors or services.
+/// The fields of an event that are returned: no texts of callers, connectors or services.
 const FACTS: [&str; 12] = [
     "attempt",
     "candidate",
@@ -33,16 +33,17 @@ const FACTS: [&str; 12] = [
     "parent",
 ];
 
-/// What of a failure is told: words of the host's. Its message may have a service's or a connector's in it.
+/// The fields of a failure that are returned: the host's own words. Its message may contain text of a service
+/// or a connector.
 const OF_FAILURES: [&str; 5] = ["class", "code", "boundary", "retriable", "retried"];
 
-/// A call on record.
+/// A call in the audit log.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename = "CallOnRecord")]
-pub(super) struct Shown {
+pub(super) struct LoggedCallView {
     /// The call's id.
     audit_id: String,
-    /// When it was received, as RFC 3339.
+    /// The time at which it was received, as RFC 3339.
     at: String,
     /// The connector, as `name@version`.
     connector: String,
@@ -54,50 +55,50 @@ pub(super) struct Shown {
     /// The step.
     #[serde(skip_serializing_if = "Option::is_none")]
     step: Option<String>,
-    /// Who asked.
+    /// The caller's name.
     actor: String,
-    /// Whether it may be repeated.
+    /// True if it may be repeated.
     idempotent: bool,
-    /// `running`, `value`, `failure`, `refused`, `cancelled`, `resumed`, `skipped`; or `incomplete`: begun by a process
-    /// that is gone.
+    /// `running`, `value`, `failure`, `refused`, `cancelled`, `resumed`, `skipped`; or `incomplete`: started
+    /// by a process that is gone.
     status: String,
     /// The failure's class.
     class: Option<String>,
     /// The failure's or the error's code.
     code: Option<String>,
-    /// How long it took, in microseconds; none while it has no end.
+    /// The duration in microseconds; none while it is running.
     duration_us: Option<u64>,
-    /// How many attempts were made; none while it has no end.
+    /// The number of attempts; none while it is running.
     attempts: Option<u32>,
-    /// What its caller was told of a failure, but for its message.
+    /// The failure as its caller received it, without its message.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Map<String, Value>>,
-    /// What happened, in order.
-    events: Vec<Happened>,
+    /// The events, in order.
+    events: Vec<LoggedEventView>,
 }
 
-/// One step of a call.
+/// One event of a call.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename = "Event")]
-pub(super) struct Happened {
+pub(super) struct LoggedEventView {
     /// From 1, without gaps.
     seq: u32,
-    /// When, as RFC 3339.
+    /// The time, as RFC 3339.
     at: String,
-    /// What.
+    /// The event's name.
     #[serde(rename = "type")]
     name: String,
-    /// What can be told of it.
+    /// The fields of the event that may be returned.
     facts: Map<String, Value>,
 }
 
 #[derive(Deserialize)]
-struct Body {
-    events: Vec<EventOf>,
+struct LoggedEntryBody {
+    events: Vec<LoggedEvent>,
 }
 
 #[derive(Deserialize)]
-struct EventOf {
+struct LoggedEvent {
     seq: u32,
     at: String,
     #[serde(rename = "type")]
@@ -105,26 +106,26 @@ struct EventOf {
     payload: Map<String, Value>,
 }
 
-/// Shows it.
+/// Returns the call's view.
 pub(super) async fn shown(State(api): State<HttpApi>, id: Result<Path<String>, PathRejection>) -> Response {
-    let Ok(Path(id)) = id else { return answer::no_such_path() };
+    let Ok(Path(id)) = id else { return response::no_such_path() };
     let Some(id) = AuditId::parse(&id) else {
-        let message = format!("`{}` is not the id of a call.", safe_line(&id, 100));
+        let message = format!("`{}` is not the id of a call.", sanitize_line(&id, 100));
         let hint = "It is written like audit-0193b5c8-7d3e-7c4a-9f21-3e5d8a1b6c70.";
-        return answer::host_error(HostError::new(HostErrorKind::AuditNotFound, message).hint(hint));
+        return response::host_error(HostError::new(HostErrorKind::AuditNotFound, message).with_hint(hint));
     };
     let host = api.host.clone();
     let read = tokio::task::spawn_blocking(move || look(&host, &id)).await.unwrap_or_else(|error| {
-        Err(HostError::new(HostErrorKind::Internal, "The record could not be read.").because(error))
+        Err(HostError::new(HostErrorKind::Internal, "The record could not be read.").with_source(error))
     });
     match read {
-        // Texts and numbers: nothing in it can fail.
-        Ok(shown) => answer::json(StatusCode::OK, serde_json::to_string(&shown).unwrap_or_default()),
-        Err(error) => answer::host_error(error),
+        // Texts and numbers: the serialization cannot fail.
+        Ok(shown) => response::json(StatusCode::OK, serde_json::to_string(&shown).unwrap_or_default()),
+        Err(error) => response::host_error(error),
     }
 }
 
-fn look(host: &Host, id: &AuditId) -> Result<Shown, HostError> {
+fn look(host: &Host, id: &AuditId) -> Result<LoggedCallView, HostError> {
     let not_there = || HostError::new(HostErrorKind::AuditNotFound, format!("The record has no call {id}."));
     let mut reader = host.audit().existing()?.ok_or_else(not_there)?;
     let mut read = || -> Result<_, AuditError> {
@@ -132,22 +133,22 @@ fn look(host: &Host, id: &AuditId) -> Result<Shown, HostError> {
         Ok(Some((row, reader.entries_of(id)?)))
     };
     let (row, entries) = read().map_err(unreadable)?.ok_or_else(not_there)?;
-    let events: Vec<EventOf> = entries.iter().flat_map(events).collect();
-    Ok(told(row, events))
+    let events: Vec<LoggedEvent> = entries.iter().flat_map(events).collect();
+    Ok(call_view(row, events))
 }
 
-/// What is no entry of ours says nothing here: the chain is what `audit verify` is for.
-fn events(entry: &StoredEntry) -> Vec<EventOf> {
-    serde_json::from_str::<Body>(&entry.body).map(|body| body.events).unwrap_or_default()
+/// Returns the events of an entry. An invalid entry has none here: `audit verify` checks the chain.
+fn events(entry: &StoredEntry) -> Vec<LoggedEvent> {
+    serde_json::from_str::<LoggedEntryBody>(&entry.body).map(|body| body.events).unwrap_or_default()
 }
 
-fn told(row: CallRow, events: Vec<EventOf>) -> Shown {
+fn call_view(row: CallRow, events: Vec<LoggedEvent>) -> LoggedCallView {
     let failure = events.iter().rev().find_map(|event| event.payload.get("failure")?.as_object());
-    // The host's own errors are told by their code alone: their messages may name places of the machine.
+    // The host's own errors are returned as a code only: their messages may name paths of the machine.
     let failure = failure.filter(|failure| failure.contains_key("class"));
     let error = failure.map(|failure| facts(failure, &OF_FAILURES));
     let status = if row.incomplete { "incomplete" } else { row.status.name() };
-    Shown {
+    LoggedCallView {
         audit_id: row.audit_id.to_string(),
         at: format!("{:.6}", row.at),
         connector: row.connector,
@@ -164,7 +165,7 @@ fn told(row: CallRow, events: Vec<EventOf>) -> Shown {
         error,
         events: events
             .into_iter()
-            .map(|event| Happened {
+            .map(|event| LoggedEventView {
                 facts: facts(&event.payload, &FACTS),
                 seq: event.seq,
                 at: event.at,
@@ -174,7 +175,7 @@ fn told(row: CallRow, events: Vec<EventOf>) -> Shown {
     }
 }
 
-/// Those of the fields that are told, where they are small.
+/// Returns the fields in `told` that are small.
 fn facts(fields: &Map<String, Value>, told: &[&str]) -> Map<String, Value> {
     let small = |value: &Value| match value {
         Value::Bool(_) | Value::Number(_) => true,

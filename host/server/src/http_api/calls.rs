@@ -1,4 +1,4 @@
-//! `POST /v1/calls`: one call, its outcome.
+//! `POST /v1/calls`: runs one call and returns its outcome.
 
 use std::sync::Arc;
 
@@ -10,13 +10,14 @@ use cofferdam_runtime::call::{Call, Cancellation};
 use http::HeaderMap;
 
 use super::HttpApi;
-use super::answer::{self, About};
 use super::request::{CallRequest, idempotency_key, is_json};
+use super::response::{self, CallMetadata};
 
-/// Makes the call. Who goes away meanwhile drops this, which cancels the call: the record says so.
+/// Runs the call. If the client disconnects, this future is dropped, which cancels the call; the audit log
+/// says so.
 pub(super) async fn made(State(api): State<HttpApi>, headers: HeaderMap, body: Bytes) -> Response {
     if !is_json(&headers) {
-        return answer::not_json();
+        return response::not_json();
     }
     let asked = match idempotency_key(&headers) {
         Ok(key) => call(&api, key, body).await,
@@ -24,18 +25,19 @@ pub(super) async fn made(State(api): State<HttpApi>, headers: HeaderMap, body: B
     };
     let call = match asked {
         Ok(call) => call,
-        Err(error) => return answer::host_error(error),
+        Err(error) => return response::host_error(error),
     };
     let cancellation = Cancellation::new();
     let running = api.host.run_text_reported(call.cancelled_by(&cancellation));
     let (outcome, report) = ended(&api, &cancellation, running).await;
     match outcome {
-        Ok(text) => answer::value(&text, &About::of(&report)),
-        Err(error) => answer::call_error(&error, &report),
+        Ok(text) => response::value(&text, &CallMetadata::from_report(&report)),
+        Err(error) => response::call_error(&error, &report),
     }
 }
 
-/// What comes of `running`, which `cancellation` ends when the server is to end and its time of grace is over.
+/// Returns the result of `running`, and triggers `cancellation` when the server ends and its grace period is
+/// over.
 pub(super) async fn ended<T>(
     api: &HttpApi,
     cancellation: &Cancellation,
@@ -52,7 +54,7 @@ pub(super) async fn ended<T>(
     }
 }
 
-/// The call that is asked for.
+/// Reads the requested call.
 async fn call(api: &HttpApi, key: Option<String>, body: Bytes) -> Result<Call, HostError> {
     let (host, actor) = (api.host.clone(), api.actor.clone());
     let read = in_turn(api, move || {
@@ -65,18 +67,18 @@ async fn call(api: &HttpApi, key: Option<String>, body: Bytes) -> Result<Call, H
     read.await
 }
 
-/// Reads a body with `read`, not on the executor's threads: megabytes are read, and files looked at.
+/// Reads a body with `read`, off the executor's threads: it parses megabytes and reads files.
 pub(super) async fn in_turn<T: Send + 'static>(
     api: &HttpApi,
     read: impl FnOnce() -> Result<T, HostError> + Send + 'static,
 ) -> Result<T, HostError> {
     let failed = || HostError::new(HostErrorKind::Internal, "The request could not be read.");
     let turn = Arc::clone(&api.reading).acquire_owned().await;
-    let turn = turn.map_err(|error| failed().because(error))?;
+    let turn = turn.map_err(|error| failed().with_source(error))?;
     let read = tokio::task::spawn_blocking(move || {
-        // Also where whoever asked is gone: it is read to its end all the same.
+        // Held even if the client is gone: the body is still read to its end.
         let _turn = turn;
         read()
     });
-    read.await.unwrap_or_else(|error| Err(failed().because(error)))
+    read.await.unwrap_or_else(|error| Err(failed().with_source(error)))
 }

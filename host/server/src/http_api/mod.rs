@@ -1,15 +1,17 @@
-//! The HTTP API for programs that are not agents: one call, one action, one look at the record, and the description of both.
+//! The HTTP API for programs that are not agents: one call, one action, one audit entry, and the description
+//! of the API.
 //!
-//! It is a router for the listener of [`server`](crate::server), which has looked at who asks and has read the body.
-//! An answer is a value, or one of the two envelopes: that of a failure, and that of all else. A client that goes away
-//! cancels its call, and the record says so. Nothing here grants, binds, trusts or installs anything.
+//! It is a router for the listener of [`server`](crate::server), which has authorized the request and read
+//! the body. An answer is a value, or one of two envelopes: one for failures, and one for all other errors. A
+//! client that disconnects cancels its call, and the audit log says so. Nothing here grants, binds, trusts or
+//! installs anything.
 
 mod actions;
-mod answer;
 mod audit;
 mod calls;
 mod openapi;
 mod request;
+mod response;
 mod status;
 
 use std::sync::Arc;
@@ -24,16 +26,16 @@ use tokio::sync::Semaphore;
 
 use crate::server::Shutdown;
 
-/// Where calls are made.
+/// The path for calls.
 pub const CALLS: &str = "/v1/calls";
 
-/// Where actions are run: the name comes after it, and `/run` after that.
+/// The path prefix for actions; the name and `/run` follow.
 pub const ACTIONS: &str = "/v1/actions";
 
-/// Where the record is looked at; the call's id comes after it.
+/// The path prefix of the audit log; the call's id follows.
 pub const AUDIT: &str = "/v1/audit";
 
-/// Where the API is described.
+/// The path of the API's description.
 pub const DESCRIPTION: &str = "/openapi.json";
 
 /// The most bodies that are read at once. It bounds work, not memory: bodies stay text.
@@ -46,12 +48,12 @@ pub struct HttpApi {
     shutdown: Shutdown,
     actor: Arc<str>,
     has_token: bool,
-    /// Turns to read a body.
+    /// Limits the bodies that are read at once.
     reading: Arc<Semaphore>,
 }
 
 impl HttpApi {
-    /// The API of `host`, whose calls end at the latest when `shutdown` says so.
+    /// Creates the API of `host`; its calls end at the latest when `shutdown` requires it.
     #[must_use]
     pub fn new(host: Host, shutdown: Shutdown) -> Self {
         Self {
@@ -63,37 +65,37 @@ impl HttpApi {
         }
     }
 
-    /// The name under which its calls are on record. Default: `http`.
+    /// Sets the name that the audit log has for its calls. Default: `http`.
     #[must_use]
     pub fn actor(mut self, actor: &str) -> Self {
         self.actor = Arc::from(actor);
         self
     }
 
-    /// Whether its description says that requests carry a token: where the listener wants one.
+    /// Sets whether its description requires a token: true if the listener requires one.
     #[must_use]
     pub fn described_with_token(mut self, has_token: bool) -> Self {
         self.has_token = has_token;
         self
     }
 
-    /// The router, for [`Listening::serve`](crate::server::Listening::serve).
+    /// The router, for [`BoundServer::serve`](crate::server::BoundServer::serve).
     pub fn router(self) -> Router {
         Router::new()
             .route(CALLS, post(calls::made))
             .route(&format!("{ACTIONS}/{{name}}/run"), post(actions::run))
             .route(&format!("{AUDIT}/{{id}}"), get(audit::shown))
             .route(DESCRIPTION, get(described))
-            .fallback(async || answer::no_such_path())
+            .fallback(async || response::no_such_path())
             .method_not_allowed_fallback(async || {
-                answer::refused(
+                response::refused(
                     StatusCode::METHOD_NOT_ALLOWED,
                     "method_not_allowed",
                     "This path has no such method.",
                     "The header Allow names those that it has.",
                 )
             })
-            // How long a body may be, the listener says.
+            // The listener limits the length of a body.
             .layer(DefaultBodyLimit::disable())
             .with_state(self)
     }
@@ -101,5 +103,5 @@ impl HttpApi {
 
 async fn described(State(api): State<HttpApi>) -> Response {
     let profiles: Vec<_> = api.host.profile_names().collect();
-    answer::json(StatusCode::OK, openapi::description(&profiles, api.has_token).to_string())
+    response::json(StatusCode::OK, openapi::description(&profiles, api.has_token).to_string())
 }

@@ -1,4 +1,4 @@
-//! The description of the API in OpenAPI 3.1, made from the types that requests are read into and answers written from.
+//! The description of the API in OpenAPI 3.1, generated from the types of requests and answers.
 
 use cofferdam_core::error::HostErrorKind;
 use cofferdam_core::failure::FailureClass;
@@ -7,9 +7,9 @@ use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::answer::{ActionAnswer, CallValue};
-use super::audit::Shown;
+use super::audit::LoggedCallView;
 use super::request::{ActionRequest, CallRequest, KEY_PATTERN};
+use super::response::{ActionAnswer, CallValue};
 use super::{ACTIONS, AUDIT, CALLS, DESCRIPTION, status};
 use crate::server::HEALTH;
 
@@ -24,21 +24,21 @@ struct FailureEnvelope {
 #[derive(Serialize, JsonSchema)]
 #[serde(rename = "Failure")]
 struct FailureBody {
-    /// One of the nine: what to branch on.
+    /// One of the nine classes. Programs branch on it.
     class: String,
     /// A sentence for people.
     message: String,
-    /// Whether the same call may be made again.
+    /// True if the same call may be made again.
     retriable: bool,
-    /// The layer that it comes from.
+    /// The layer that failed.
     boundary: String,
-    /// The call's id in the record.
+    /// The call's id in the audit log.
     audit_id: String,
-    /// What the class has beside; `code` is always there.
+    /// The fields of this class; `code` is always present.
     details: Map<String, Value>,
 }
 
-/// All that is no outcome of a call: why a request could not be taken up.
+/// An error that is no outcome of a call: the reason why a request was not accepted.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename = "ErrorEnvelope")]
 struct ErrorEnvelope {
@@ -49,17 +49,17 @@ struct ErrorEnvelope {
 #[derive(Serialize, JsonSchema)]
 #[serde(rename = "Error")]
 struct ErrorBody {
-    /// What it is: what to branch on.
+    /// The error's code. Programs branch on it.
     code: String,
     /// A sentence for people.
     message: String,
-    /// What is known beside.
+    /// Further fields of the error.
     details: Map<String, Value>,
-    /// The id under which the operator's log has the request.
+    /// The id of the request in the operator's log.
     request_id: String,
 }
 
-/// What the listener answers before any request reaches the API, and the router to what it does not have.
+/// The answers of the listener to requests that do not reach the API, and of the router to unknown paths.
 const REFUSED: [(u16, &str); 5] = [
     (401, "The token is missing or wrong."),
     (403, "The request names a host that is not this server's, or comes from a foreign page."),
@@ -68,7 +68,7 @@ const REFUSED: [(u16, &str); 5] = [
     (503, "The server is about to end, or the host's operator has to mend something; nothing was run."),
 ];
 
-/// The description; `profiles` are the retry profiles that there are.
+/// Returns the description; `profiles` are the available retry profiles.
 pub(super) fn description(profiles: &[&str], has_token: bool) -> Value {
     let settings = SchemaSettings::draft2020_12()
         .with(|settings| settings.definitions_path = "/components/schemas".into());
@@ -80,19 +80,24 @@ pub(super) fn description(profiles: &[&str], has_token: bool) -> Value {
     calls.insert("200".into(), answer("The value.", reference::<CallValue>(&mut generator)));
     link(&mut calls, "200", "$response.body#/audit_id");
     for class in FailureClass::ALL {
-        said(&mut calls, status::of_class(*class).as_u16(), &format!("`{}`.", class.name()), &either);
+        add_status(&mut calls, status::of_class(*class).as_u16(), &format!("`{}`.", class.name()), &either);
     }
     for kind in HostErrorKind::ALL.iter().filter(|kind| is_of_calls(**kind)) {
-        said(&mut calls, status::of_kind(*kind).as_u16(), &format!("`{}`.", kind.code()), &either);
+        add_status(&mut calls, status::of_kind(*kind).as_u16(), &format!("`{}`.", kind.code()), &either);
     }
-    said(&mut calls, 415, "The body is not said to be JSON.", &either);
+    add_status(&mut calls, 415, "The body is not said to be JSON.", &either);
     let mut actions = calls.clone();
     let value = answer("The values of its steps.", reference::<ActionAnswer>(&mut generator));
     actions.insert("200".into(), value);
     link(&mut actions, "200", "$response.header.Audit-Id");
-    said(&mut actions, 404, "`action_not_found`.", &either);
-    said(&mut actions, 422, "`action_unusable`: the action's file does not fit what is installed.", &either);
-    said(
+    add_status(&mut actions, 404, "`action_not_found`.", &either);
+    add_status(
+        &mut actions,
+        422,
+        "`action_unusable`: the action's file does not fit what is installed.",
+        &either,
+    );
+    add_status(
         &mut actions,
         500,
         "Steps are done, or may be, and something else than a failure of 502 or 507 ended it.",
@@ -107,14 +112,14 @@ pub(super) fn description(profiles: &[&str], has_token: bool) -> Value {
         }
     }
     let mut shown = Map::new();
-    shown.insert("200".into(), answer("The call.", reference::<Shown>(&mut generator)));
-    said(&mut shown, 404, "`audit_not_found`.", &error);
-    said(&mut shown, 500, "`internal`.", &error);
+    shown.insert("200".into(), answer("The call.", reference::<LoggedCallView>(&mut generator)));
+    add_status(&mut shown, 404, "`audit_not_found`.", &error);
+    add_status(&mut shown, 500, "`internal`.", &error);
     let mut described = Map::new();
     described.insert("200".into(), answer("This description.", json!({"type": "object"})));
     for responses in [&mut calls, &mut actions, &mut shown, &mut described] {
         for (status, text) in REFUSED {
-            said(responses, status, text, &either);
+            add_status(responses, status, text, &either);
         }
     }
     for (status, response) in &mut actions {
@@ -185,7 +190,7 @@ pub(super) fn description(profiles: &[&str], has_token: bool) -> Value {
     all
 }
 
-/// Whether a call can end so.
+/// Returns true if a call can end with this error.
 fn is_of_calls(kind: HostErrorKind) -> bool {
     use HostErrorKind as Kind;
     !matches!(
@@ -209,7 +214,7 @@ fn answer(description: &str, schema: Value) -> Value {
     json!({"description": description, "content": {"application/json": {"schema": schema}}})
 }
 
-/// Where what is on record of the call is.
+/// Adds a link to the audit entry of the call.
 fn link(responses: &mut Map<String, Value>, status: &str, id: &str) {
     if let Some(response) = responses.get_mut(status).and_then(Value::as_object_mut) {
         let record = json!({"operationId": "audit", "parameters": {"id": id}});
@@ -217,7 +222,7 @@ fn link(responses: &mut Map<String, Value>, status: &str, id: &str) {
     }
 }
 
-/// The headers of an action's answer.
+/// Adds the headers of an action's answer.
 fn of_actions(status: &str, response: &mut Value) {
     let header = |text: &str| json!({"description": text, "required": false, "schema": {"type": "string"}});
     let mut headers = Map::new();
@@ -242,11 +247,11 @@ fn of_actions(status: &str, response: &mut Value) {
     }
 }
 
-/// What the header `Replayed` says.
+/// The description of the header `Replayed`.
 const REPLAYED: &str = "The record of the call or action whose recorded outcome this is, for the idempotency key: nothing was run.";
 
-/// One more reason for a status.
-fn said(responses: &mut Map<String, Value>, status: u16, text: &str, schema: &Value) {
+/// Adds one more reason for a status.
+fn add_status(responses: &mut Map<String, Value>, status: u16, text: &str, schema: &Value) {
     let response = responses.entry(status.to_string()).or_insert_with(|| answer("", schema.clone()));
     if let Some(Value::String(description)) = response.get_mut("description") {
         if !description.is_empty() {

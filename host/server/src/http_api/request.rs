@@ -1,14 +1,14 @@
-//! The body of a request for a call: read strictly, so that nothing that was meant is passed over.
+//! The body of a request for a call. It is parsed strictly, so that no field is silently ignored.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam_core::error::{HostError, HostErrorKind};
-use cofferdam_core::failure::safe_line;
+use cofferdam_core::failure::sanitize_line;
 use cofferdam_core::limits::{LimitRequest, parse_time};
-use cofferdam_runtime::call::{Call, IfRunning};
-use cofferdam_runtime::flow::Run;
+use cofferdam_runtime::call::{Call, OnKeyConflict};
+use cofferdam_runtime::flow::RunRequest;
 use cofferdam_runtime::host::Host;
 use http::{HeaderMap, header};
 use schemars::JsonSchema;
@@ -16,19 +16,19 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::server::{Arguments, Charge, VALUES, count};
+use crate::server::{BudgetCharge, CallArguments, VALUES, count};
 
-/// The header with the key under which a call is done once.
+/// The header with the idempotency key of a call.
 pub(super) const KEY: &str = "idempotency-key";
 
-/// What that is, bare or in quotation marks.
+/// The pattern of an idempotency key, bare or in quotation marks.
 pub(super) const KEY_PATTERN: &str = r#"^(?!"?audit-)("[!#-9;-\[\]-}]{1,200}"|[!#-9;-\[\]-}]{1,200})$"#;
 
 /// One call.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CallRequest {
-    /// The connector: `name@version`, with `#sha256:<64 digits>` where its bytes are pinned; or the name alone where one
+    /// The connector: `name@version`, with `#sha256:<64 digits>` to pin its bytes; or the name alone if one
     /// version is installed.
     #[schemars(regex(
         pattern = r"^(github|gitlab|hub|local)://[a-z0-9]{1,20}/[a-z0-9]{1,20}@(0|[1-9][0-9]{0,4})\.(0|[1-9][0-9]{0,4})\.(0|[1-9][0-9]{0,4})$"
@@ -41,10 +41,10 @@ pub(super) struct CallRequest {
     #[serde(default)]
     #[schemars(with = "Map<String, Value>")]
     args: Option<Box<RawValue>>,
-    /// What it may take; what is not said has its default.
+    /// The limits of the call; missing ones have their defaults.
     #[serde(default)]
     limits: Amounts,
-    /// By service, the identity whose credential is used.
+    /// The identity for each service; it selects the credential.
     #[serde(default)]
     identities: BTreeMap<String, String>,
     /// The name of the retry profile.
@@ -55,37 +55,37 @@ pub(super) struct CallRequest {
     #[serde(default)]
     #[schemars(regex(pattern = r"^[1-9][0-9]{0,3}(ms|s)$"))]
     attempt_timeout: Option<String>,
-    /// Whether the operation is treated as one that must not be repeated, whatever its manifest says.
+    /// True if the operation must not be repeated, whatever its manifest says.
     #[serde(default)]
     not_idempotent: bool,
-    /// What becomes of the call where one with its idempotency key is still running.
+    /// The handling of the call if one with its idempotency key is still running.
     #[serde(default)]
     if_running: Running,
 }
 
-/// What a call may take.
+/// The limits of a call.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Amounts {
-    /// The longest that it may take, all its attempts and waits included, like `30s`.
+    /// The longest time of the call, with all its attempts and waits, like `30s`.
     #[serde(default)]
     #[schemars(regex(pattern = r"^[1-9][0-9]{0,3}(ms|s)$"))]
     wall_time: Option<String>,
-    /// The most that it may compute.
+    /// The most that it may compute, in fuel.
     #[serde(default)]
     #[schemars(range(min = 1, max = 1_000_000_000_000u64))]
     fuel: Option<u64>,
-    /// The most memory that it may have, like `64MiB`.
+    /// The most memory that it may use, like `64MiB`.
     #[serde(default)]
     #[schemars(regex(pattern = r"^[1-9][0-9]{0,2}MiB$"))]
     memory: Option<String>,
 }
 
-/// What becomes of a call where one with its key is still running.
+/// The handling of a call if one with its idempotency key is still running.
 #[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum Running {
-    /// It waits for the other's outcome, for its own time at most.
+    /// It waits for the other's outcome, at most for its own time limit.
     #[default]
     Wait,
     /// It is refused.
@@ -100,14 +100,14 @@ pub(super) struct ActionRequest {
     #[serde(default)]
     #[schemars(with = "Map<String, Value>")]
     args: Option<Box<RawValue>>,
-    /// By service, the identity whose credential is used in every step.
+    /// The identity for each service in every step; it selects the credential.
     #[serde(default)]
     identities: BTreeMap<String, String>,
     /// The longest that the whole action may take, like `30s`.
     #[serde(default)]
     #[schemars(regex(pattern = r"^[1-9][0-9]{0,3}(ms|s)$"))]
     wall_time: Option<String>,
-    /// What becomes of it where the same action with its idempotency key is still running.
+    /// The handling of the run if one of the same action with its idempotency key is still running.
     #[serde(default)]
     if_running: Running,
 }
@@ -115,19 +115,19 @@ pub(super) struct ActionRequest {
 /// Reads a body. Its values are counted before any is built, and its arguments stay text.
 fn read<'b, T: Deserialize<'b>>(body: &'b [u8], what: &str, example: &str) -> Result<T, HostError> {
     let wrong = |what: &str, error: &str| {
-        let message = format!("The body is not {what}: {}.", safe_line(error, 300));
+        let message = format!("The body is not {what}: {}.", sanitize_line(error, 300));
         let hint = format!("Send {example}; GET /openapi.json has every field.");
-        HostError::new(HostErrorKind::Validation, message).hint(hint)
+        HostError::new(HostErrorKind::Validation, message).with_hint(hint)
     };
     count(body, VALUES).map_err(|rejection| wrong("JSON", &rejection.into_error().to_string()))?;
-    // A list of the fields' values would pass for the fields.
+    // serde would accept a list of the fields' values as a struct.
     if !body.trim_ascii_start().starts_with(b"{") {
         return Err(wrong(what, "expected an object"));
     }
     serde_json::from_slice(body).map_err(|error| wrong(what, &error.to_string()))
 }
 
-/// The text of the arguments, which are an object.
+/// Returns the text of the arguments, which must be an object.
 fn text_of(args: Option<Box<RawValue>>) -> Result<String, HostError> {
     let text = args.map_or_else(|| "{}".to_owned(), |args| String::from(Box::<str>::from(args)));
     match text.starts_with('{') {
@@ -136,26 +136,26 @@ fn text_of(args: Option<Box<RawValue>>) -> Result<String, HostError> {
             HostErrorKind::Validation,
             "args: expected a map, with a field for each parameter.",
         )
-        .hint("Leave it out where there are no parameters.")),
+        .with_hint("Leave it out where there are no parameters.")),
     }
 }
 
-/// A length of time.
+/// Parses a length of time.
 fn time(field: &str, text: Option<&str>) -> Result<Option<Duration>, HostError> {
     let read = text.map(|text| {
         parse_time(text).ok_or_else(|| {
             HostError::new(HostErrorKind::Validation, format!("{field}: it is no length of time."))
-                .hint("Write it as a whole number above zero with ms, s or m, like \"10s\".")
+                .with_hint("Write it as a whole number above zero with ms, s or m, like \"10s\".")
         })
     });
     read.transpose()
 }
 
 impl Running {
-    const fn meant(self) -> IfRunning {
+    const fn meant(self) -> OnKeyConflict {
         match self {
-            Self::Wait => IfRunning::Wait,
-            Self::Refuse => IfRunning::Refuse,
+            Self::Wait => OnKeyConflict::Wait,
+            Self::Refuse => OnKeyConflict::Refuse,
         }
     }
 }
@@ -169,14 +169,14 @@ impl ActionRequest {
         read(body, "a run of an action", r#"{"args": {}}"#)
     }
 
-    /// The run that it asks for.
+    /// Returns the requested run.
     ///
     /// # Errors
-    /// `validation` for what is not acceptable.
-    pub(super) fn run(self, charge: Option<Arc<Charge>>) -> Result<Run, HostError> {
+    /// `validation` for a value that is not acceptable.
+    pub(super) fn run(self, charge: Option<Arc<BudgetCharge>>) -> Result<RunRequest, HostError> {
         let wall_time = time("wall_time", self.wall_time.as_deref())?;
-        let args = Arguments::new(text_of(self.args)?, charge).take_values()?;
-        let run = Run::new(args).if_running(self.if_running.meant());
+        let args = CallArguments::new(text_of(self.args)?, charge).take_values()?;
+        let run = RunRequest::new(args).if_running(self.if_running.meant());
         let run =
             self.identities.into_iter().fold(run, |run, (service, identity)| run.identity(service, identity));
         Ok(match wall_time {
@@ -190,15 +190,17 @@ impl CallRequest {
     /// Reads the body.
     ///
     /// # Errors
-    /// `validation`: it is not JSON, a name stands twice in it, or a field is missing, unknown or of another type.
+    /// `validation`: it is not JSON, a name is repeated in an object, or a field is missing, unknown or of
+    /// another type.
     pub(super) fn read(body: &[u8]) -> Result<Self, HostError> {
         read(body, "a call", r#"{"connector": "github://acme/slack@1.2.0", "op": "post", "args": {}}"#)
     }
 
-    /// The call that it asks for. Looks at what is installed: not for an executor's threads.
+    /// Returns the requested call. Reads the installed packages, so it must not run on the executor's
+    /// threads.
     ///
     /// # Errors
-    /// `validation` for what is not acceptable, `connector_not_found`.
+    /// `validation` for a value that is not acceptable, `connector_not_found`.
     pub(super) fn call(self, host: &Host) -> Result<Call, HostError> {
         let amounts = &self.limits;
         let limits =
@@ -227,21 +229,22 @@ impl CallRequest {
     }
 }
 
-/// Whether the body is said to be JSON. Pages of others cannot say that without being asked about.
+/// Returns true if the content type of the body is JSON. A foreign web page cannot send this type without a
+/// CORS preflight.
 pub(super) fn is_json(headers: &HeaderMap) -> bool {
     let said = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let kind = said.and_then(|said| said.split(';').next()).map(str::trim);
     kind.is_some_and(|kind| kind.eq_ignore_ascii_case("application/json"))
 }
 
-/// The idempotency key, as it is or as the text of a structured field, in quotation marks.
+/// Returns the idempotency key, given bare or as a string of a structured field, in quotation marks.
 ///
 /// # Errors
-/// `validation`: it stands there twice, or is no text.
+/// `validation`: the header is repeated, or is not text.
 pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, HostError> {
     let wrong = |what: &str| {
         HostError::new(HostErrorKind::Validation, format!("The header Idempotency-Key {what}."))
-            .hint("Give it once: 1 to 200 printable ASCII characters without spaces, `:` and `~`.")
+            .with_hint("Give it once: 1 to 200 printable ASCII characters without spaces, `:` and `~`.")
     };
     let mut values = headers.get_all(KEY).iter();
     let key = match (values.next(), values.next()) {
@@ -250,7 +253,7 @@ pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Hos
         (Some(_), Some(_)) => return Err(wrong("stands there twice")),
     };
     let bare = key.strip_prefix('"').and_then(|key| key.strip_suffix('"')).unwrap_or(key);
-    // In the text of a structured field these two have a meaning of their own.
+    // In a string of a structured field these two characters have a special meaning.
     if bare.contains(['"', '\\']) {
         return Err(wrong("has a quotation mark or a backslash within the key"));
     }

@@ -1,18 +1,18 @@
-//! Which status an outcome has. Programs branch on the envelope; the status is for what stands between.
+//! The HTTP status of an outcome. Programs branch on the envelope; the status is for intermediaries.
 
 use cofferdam_core::error::{Error, HostErrorKind};
 use cofferdam_core::failure::FailureClass;
 use http::StatusCode;
 
-/// The status of what came in the place of a value.
-pub(super) fn of(error: &Error) -> StatusCode {
+/// Returns the status of an error.
+pub(super) fn for_error(error: &Error) -> StatusCode {
     match error {
         Error::Failure(failure) => of_class(failure.class()),
         Error::Host(error) => of_kind(error.kind()),
     }
 }
 
-/// The status of a failure of this class.
+/// Returns the status of a failure of this class.
 pub(super) const fn of_class(class: FailureClass) -> StatusCode {
     match class {
         FailureClass::CapabilityDenied => StatusCode::FORBIDDEN,
@@ -24,7 +24,7 @@ pub(super) const fn of_class(class: FailureClass) -> StatusCode {
     }
 }
 
-/// The status of the host's own error of this kind.
+/// Returns the status of the host's own error of this kind.
 pub(super) const fn of_kind(kind: HostErrorKind) -> StatusCode {
     use HostErrorKind as Kind;
     match kind {
@@ -40,10 +40,10 @@ pub(super) const fn of_kind(kind: HostErrorKind) -> StatusCode {
         | Kind::IdempotencyConflict
         | Kind::InProgress
         | Kind::NotReplayable => StatusCode::CONFLICT,
-        // The package is there, and nothing can be made of it.
+        // The package exists, but is not usable.
         Kind::ContractVersion | Kind::CompileRefused => StatusCode::UNPROCESSABLE_ENTITY,
         Kind::Busy => StatusCode::TOO_MANY_REQUESTS,
-        // Nothing ran, and it is the operator's to mend; or the server ends.
+        // Nothing ran, and the operator has to fix it; or the server ends.
         Kind::AuditUnavailable
         | Kind::KeyringInvalid
         | Kind::VaultLocked
@@ -52,15 +52,16 @@ pub(super) const fn of_kind(kind: HostErrorKind) -> StatusCode {
         | Kind::CircuitsUnavailable
         | Kind::AuditTampered
         | Kind::Cancelled => StatusCode::SERVICE_UNAVAILABLE,
-        // Something may have run: no status that others take for leave to ask again.
+        // Something may have run: the status must not invite a retry.
         Kind::OutcomeUnknown | Kind::OutputUnwritable | Kind::Tool | Kind::Configuration | Kind::Internal => {
             StatusCode::INTERNAL_SERVER_ERROR
         }
     }
 }
 
-/// The status in the place of this one where steps of an action are done, or may be: one that says that nothing was done
-/// (a fault of the request, or 503) is 500. What ended it is in the envelope.
+/// Returns the status that replaces this one if steps of an action were completed, or may have been: a status
+/// that says that nothing was done (a fault of the request, or 503) becomes 500. The envelope has the actual
+/// error.
 pub(super) fn of_begun(status: StatusCode) -> StatusCode {
     match status.is_client_error() || status == StatusCode::SERVICE_UNAVAILABLE {
         true => StatusCode::INTERNAL_SERVER_ERROR,

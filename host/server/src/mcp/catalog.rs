@@ -1,4 +1,5 @@
-//! The tools there are at one moment: read from what is installed and verified, named, and held against the pins.
+//! The tools at one moment: read from the installed and verified packages and actions, named, and compared
+//! with the pins.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -8,96 +9,103 @@ use cofferdam_core::error::HostError;
 use cofferdam_runtime::host::Host;
 use rmcp::model::Tool;
 
+use super::catalog_cache::{CatalogCache, DiscoveredTools};
 use super::given_names::GivenNames;
-use super::names;
-use super::offer::Offer;
-use super::pins::{Pins, Said};
-use super::reading::{Found, Known};
-use super::tool::{Named, Unnamed};
+use super::pins::{PinStatus, ToolPins};
+use super::tool::{CatalogTool, ToolDraft};
+use super::tool_filter::ToolFilter;
+use super::tool_names;
 
-/// Tools in one answer to `tools/list` at most; there is a cursor to the others.
+/// The most tools in one answer to `tools/list`; a cursor leads to the others.
 const PAGE: usize = 1_000;
 
-/// Bytes of JSON in one such answer: clients bound what they read. One tool there is in any.
+/// The most bytes of JSON in one such answer: clients bound their input. Every answer has at least one tool.
 const PAGE_BYTES: usize = 1024 * 1024;
 
 /// The tools, by name.
 #[derive(Debug, Clone, Default)]
-pub struct Catalog {
-    tools: Vec<Arc<Named>>,
+pub struct ToolCatalog {
+    tools: Vec<Arc<CatalogTool>>,
     by_name: HashMap<String, usize>,
-    withheld: Vec<Withheld>,
-    left_out: Vec<Withheld>,
+    withheld: Vec<WithheldItem>,
+    left_out: Vec<WithheldItem>,
 }
 
-/// Something that was asked for and is not offered.
+/// A requested item that is not offered.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Withheld {
-    /// The tool's name, or what stands for a connector that has none.
+pub struct WithheldItem {
+    /// The tool's name, or a substitute for a connector without one.
     pub name: String,
-    /// Why, in a sentence for the operator.
+    /// The reason, in a sentence for the operator.
     pub why: String,
 }
 
-impl Withheld {
+impl WithheldItem {
     pub(super) fn new(name: impl Into<String>, why: impl Into<String>) -> Self {
         Self { name: name.into(), why: why.into() }
     }
 }
 
-impl Catalog {
-    /// Reads what `offer` offers of what is installed. Verifies every package that it reads, as a call would, and
-    /// checks every action.
+impl ToolCatalog {
+    /// Reads the installed operations and actions that `offer` selects. Verifies every package that it reads,
+    /// as a call would, and checks every action.
     ///
     /// # Errors
     /// The index, or the directory of actions, cannot be read.
     pub async fn read(
         host: &Host,
-        offer: &Arc<Offer>,
-        pins: &Pins,
+        offer: &Arc<ToolFilter>,
+        pins: &ToolPins,
         names: &GivenNames,
     ) -> Result<Self, HostError> {
-        let found = Known::default().read(host, offer).await?;
-        Ok(Self::of(found, offer, pins, names, &Self::default()))
+        let found = CatalogCache::default().read(host, offer).await?;
+        Ok(Self::build(found, offer, pins, names, &Self::default()))
     }
 
-    /// Names what was found, and holds it against the pins. Tools that were there `before` are taken as they are.
-    pub(super) fn of(found: Found, offer: &Offer, pins: &Pins, given: &GivenNames, before: &Self) -> Self {
-        let Found { tools: mut found, mut withheld, mut left_out } = found;
+    /// Names the discovered tools, and compares them with the pins. Unchanged tools are taken from `before`.
+    pub(super) fn build(
+        found: DiscoveredTools,
+        offer: &ToolFilter,
+        pins: &ToolPins,
+        given: &GivenNames,
+        before: &Self,
+    ) -> Self {
+        let DiscoveredTools { tools: mut found, mut withheld, mut left_out } = found;
         if offer.is_read_only() {
             found.retain(|tool| {
                 if !tool.is_read_only() {
                     let why = format!("left out by --read-only: {} may change something", tool.runs.shown());
-                    left_out.push(Withheld::new(&tool.wanted.base, why));
+                    left_out.push(WithheldItem::new(&tool.wanted.base, why));
                 }
                 tool.is_read_only()
             });
         }
-        let names = names::assigned(&found.iter().map(|tool| &tool.wanted).collect::<Vec<_>>(), given);
+        let names = tool_names::assigned(&found.iter().map(|tool| &tool.wanted).collect::<Vec<_>>(), given);
         let mut tools = Vec::with_capacity(found.len());
         let mut count: HashMap<&str, usize> = HashMap::new();
         for name in &names {
             *count.entry(name).or_default() += 1;
         }
         for (tool, name) in found.iter().zip(&names) {
-            // Of two that have one name, an agent would call the one and mean the other.
+            // With two tools of one name, an agent would call one and mean the other.
             if count.get(name.as_str()).is_some_and(|count| *count > 1) {
                 let why = format!("{} and another tool come to the same name", tool.runs.shown());
-                withheld.push(Withheld::new(name, why));
+                withheld.push(WithheldItem::new(name, why));
                 continue;
             }
-            let tool = before.same(tool, name).unwrap_or_else(|| Arc::new(Named::new(tool, name.clone())));
+            let tool =
+                before.same(tool, name).unwrap_or_else(|| Arc::new(CatalogTool::new(tool, name.clone())));
             let name = tool.tool.name.to_string();
-            match pins.say(&name, &tool.pin) {
-                Said::Fine => tools.push(tool),
-                Said::Changed => {
+            match pins.status(&name, &tool.pin) {
+                PinStatus::Unchanged => tools.push(tool),
+                PinStatus::Changed => {
                     let why =
                         format!("{} is not what was pinned: read it and pin it anew", tool.runs().shown());
-                    withheld.push(Withheld::new(name, why));
+                    withheld.push(WithheldItem::new(name, why));
                 }
-                Said::New => {
+                PinStatus::New => {
                     let why = format!("{} is not pinned: read it and pin it", tool.runs().shown());
-                    withheld.push(Withheld::new(name, why));
+                    withheld.push(WithheldItem::new(name, why));
                 }
             }
         }
@@ -108,35 +116,35 @@ impl Catalog {
         Self { tools, by_name, withheld, left_out }
     }
 
-    /// The tool of this name, if it was made of the very same.
-    fn same(&self, of: &Arc<Unnamed>, name: &str) -> Option<Arc<Named>> {
-        self.named(name).filter(|named| Arc::ptr_eq(&named.of, of)).cloned()
+    /// Returns the tool of this name, if it was built from the same draft.
+    fn same(&self, of: &Arc<ToolDraft>, name: &str) -> Option<Arc<CatalogTool>> {
+        self.named(name).filter(|named| Arc::ptr_eq(&named.draft, of)).cloned()
     }
 
-    /// What was asked for and is not offered.
+    /// Returns the requested items that are not offered.
     #[must_use]
-    pub fn withheld(&self) -> &[Withheld] {
+    pub fn withheld(&self) -> &[WithheldItem] {
         &self.withheld
     }
 
-    /// What the operator's filters leave out.
-    pub(super) fn left_out(&self) -> &[Withheld] {
+    /// Returns the items that the operator's filters leave out.
+    pub(super) fn left_out(&self) -> &[WithheldItem] {
         &self.left_out
     }
 
-    pub(super) fn tools(&self) -> &[Arc<Named>] {
+    pub(super) fn tools(&self) -> &[Arc<CatalogTool>] {
         &self.tools
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<&Named> {
+    pub(super) fn get(&self, name: &str) -> Option<&CatalogTool> {
         self.named(name).map(AsRef::as_ref)
     }
 
-    fn named(&self, name: &str) -> Option<&Arc<Named>> {
+    fn named(&self, name: &str) -> Option<&Arc<CatalogTool>> {
         self.tools.get(*self.by_name.get(name)?)
     }
 
-    /// The tools after the one that is called `after`, as many as an answer has, and after which of them there are more.
+    /// Returns the page of tools after the tool `after`, and the last tool of the page if more follow.
     pub(super) fn page(&self, after: Option<&str>) -> (Vec<Tool>, Option<&str>) {
         let from = after.map_or(0, |after| self.tools.partition_point(|tool| *tool.tool.name <= *after));
         let rest = self.tools.get(from..).unwrap_or_default();
@@ -154,20 +162,20 @@ impl Catalog {
         (page.iter().map(|named| named.tool.clone()).collect(), more)
     }
 
-    /// Notes under which names the tools are offered. A name with a mark no other tool can want.
+    /// Records the names under which the tools are offered. No other tool can get a name with a mark.
     pub(super) fn give(&self, names: &mut GivenNames) -> bool {
-        let plain = self.tools.iter().filter(|tool| *tool.tool.name == *tool.of.wanted.base);
-        names.give(plain.map(|tool| (&*tool.tool.name, &tool.of.wanted)))
+        let plain = self.tools.iter().filter(|tool| *tool.tool.name == *tool.draft.wanted.base);
+        names.give(plain.map(|tool| (&*tool.tool.name, &tool.draft.wanted)))
     }
 
-    /// What each tool is, by name: what pins hold.
+    /// Returns the hash of each tool by name, as pins store it.
     pub(super) fn hashes(&self) -> BTreeMap<String, Digest> {
         self.tools.iter().map(|tool| (tool.tool.name.to_string(), tool.pin)).collect()
     }
 
-    /// Whether agents would see the same.
+    /// Returns true if agents would see the same tools.
     pub(super) fn offers_the_same(&self, other: &Self) -> bool {
-        let same = |(one, other): (&Arc<Named>, &Arc<Named>)| one.is_same(other);
+        let same = |(one, other): (&Arc<CatalogTool>, &Arc<CatalogTool>)| one.is_same(other);
         self.tools.len() == other.tools.len() && self.tools.iter().zip(&other.tools).all(same)
     }
 }
@@ -177,16 +185,24 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
     use std::sync::Arc;
 
-    use super::{Catalog, Found, GivenNames, Named, Offer, PAGE_BYTES, Pins, Unnamed};
+    use super::{
+        CatalogTool, DiscoveredTools, GivenNames, PAGE_BYTES, ToolCatalog, ToolDraft, ToolFilter, ToolPins,
+    };
 
-    fn catalog(count: usize, description: &str) -> Catalog {
-        let tool = |at: usize| Arc::new(Unnamed::for_test(&format!("op_{at:05}"), description));
-        let found = Found { tools: (0..count).map(tool).collect(), ..Found::default() };
-        Catalog::of(found, &Offer::new(), &Pins::none(""), &GivenNames::default(), &Catalog::default())
+    fn catalog(count: usize, description: &str) -> ToolCatalog {
+        let tool = |at: usize| Arc::new(ToolDraft::for_test(&format!("op_{at:05}"), description));
+        let found = DiscoveredTools { tools: (0..count).map(tool).collect(), ..DiscoveredTools::default() };
+        ToolCatalog::build(
+            found,
+            &ToolFilter::new(),
+            &ToolPins::none(""),
+            &GivenNames::default(),
+            &ToolCatalog::default(),
+        )
     }
 
-    /// The lengths of the pages, and all names in the order in which they came.
-    fn pages(all: &Catalog) -> (Vec<usize>, Vec<String>) {
+    /// Returns the lengths of the pages, and all names in their order.
+    fn pages(all: &ToolCatalog) -> (Vec<usize>, Vec<String>) {
         let (mut lengths, mut seen, mut after) = (Vec::new(), Vec::<String>::new(), None);
         loop {
             let (page, next) = all.page(after);
@@ -219,43 +235,51 @@ mod tests {
         assert!(lengths.iter().all(|length| *length < 110) && lengths.len() < 5, "{lengths:?}");
         let (lengths, _) = pages(&catalog(3, &"x".repeat(2 * PAGE_BYTES)));
         assert_eq!(lengths, [1, 1, 1], "one there is in any");
-        assert_eq!(pages(&Catalog::default()), (vec![0], vec![]));
+        assert_eq!(pages(&ToolCatalog::default()), (vec![0], vec![]));
     }
 
     #[test]
     fn what_was_there_is_not_made_again() {
-        let tool = |name: &str| Arc::new(Unnamed::for_test(name, ""));
+        let tool = |name: &str| Arc::new(ToolDraft::for_test(name, ""));
         let (one, two) = (tool("one"), tool("two"));
-        let of = |tools: &[&Arc<Unnamed>], before: &Catalog| {
+        let of = |tools: &[&Arc<ToolDraft>], before: &ToolCatalog| {
             let tools = tools.iter().map(|tool| Arc::clone(tool)).collect();
-            Catalog::of(
-                Found { tools, ..Found::default() },
-                &Offer::new(),
-                &Pins::none(""),
+            ToolCatalog::build(
+                DiscoveredTools { tools, ..DiscoveredTools::default() },
+                &ToolFilter::new(),
+                &ToolPins::none(""),
                 &GivenNames::default(),
                 before,
             )
         };
-        let before = of(&[&one, &two], &Catalog::default());
+        let before = of(&[&one, &two], &ToolCatalog::default());
         let after = of(&[&one, &tool("two")], &before);
         let same = |at: usize| Arc::ptr_eq(before.tools.get(at).unwrap(), after.tools.get(at).unwrap());
         assert!(same(0) && !same(1));
         assert!(before.offers_the_same(&after));
-        // A name that another wants as well is nobody's.
+        // A name that two tools want is given to neither.
         let clash = of(&[&one, &two, &tool("ONE")], &before);
         assert!(
             clash.get("one").is_none()
-                && clash.tools.iter().all(|named: &Arc<Named>| *named.tool.name != *"one")
+                && clash.tools.iter().all(|named: &Arc<CatalogTool>| *named.tool.name != *"one")
         );
     }
 
     #[test]
     fn attack_155_of_tools_that_have_one_name_none_is_offered_and_all_are_shown() {
-        // The very same twice: what no mark tells apart.
-        let tool = |name: &str| Arc::new(Unnamed::for_test(name, ""));
-        let found = Found { tools: vec![tool("one"), tool("two"), tool("one")], ..Found::default() };
-        let all =
-            Catalog::of(found, &Offer::new(), &Pins::none(""), &GivenNames::default(), &Catalog::default());
+        // Two identical tools, which no mark distinguishes.
+        let tool = |name: &str| Arc::new(ToolDraft::for_test(name, ""));
+        let found = DiscoveredTools {
+            tools: vec![tool("one"), tool("two"), tool("one")],
+            ..DiscoveredTools::default()
+        };
+        let all = ToolCatalog::build(
+            found,
+            &ToolFilter::new(),
+            &ToolPins::none(""),
+            &GivenNames::default(),
+            &ToolCatalog::default(),
+        );
         let offered: Vec<_> = all.tools.iter().map(|named| &*named.tool.name).collect();
         assert_eq!((offered, all.withheld().len()), (vec!["two"], 2));
         let [first, second] = all.withheld() else { panic!("{:?}", all.withheld()) };

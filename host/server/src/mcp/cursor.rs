@@ -1,22 +1,22 @@
-//! Where a list of tools goes on: after a name, in a text that nobody makes by accident.
+//! The position in a list of tools: after a name, encoded so that no other text is accepted by accident.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use cofferdam_core::digest::Digest;
 
-/// The longest that is looked at, in bytes; a name has 64.
+/// The longest accepted cursor, in bytes; a name has 64.
 const LONGEST: usize = 256;
 
-/// How many digits tell a cursor from any other text.
+/// The number of digits that distinguish a cursor from any other text.
 const MARK: usize = 16;
 
-/// The cursor to what comes after the tool of this name.
+/// Returns the cursor to the tools after this name.
 pub(super) fn after(name: &str) -> String {
     format!("{}.{}", URL_SAFE_NO_PAD.encode(name), mark(name))
 }
 
-/// The name that the cursor comes after; none if it is no cursor of this list. There need not be such a tool any more:
-/// the list has an order, and goes on behind its place.
+/// Returns the name in the cursor; none if it is no cursor of this list. The tool need not exist any more:
+/// the list is sorted, and continues after its position.
 pub(super) fn read(cursor: &str) -> Option<String> {
     if cursor.len() > LONGEST {
         return None;
@@ -26,9 +26,10 @@ pub(super) fn read(cursor: &str) -> Option<String> {
     (mark(&name) == own).then_some(name)
 }
 
-/// No secret: whoever makes a cursor by hand reads a part of a list that he may read the whole of.
+/// Returns the mark. It is no secret: a forged cursor only reads a part of a list that the client may read
+/// completely.
 fn mark(name: &str) -> String {
-    Digest::of(format!("tools after {name}").as_bytes()).to_string().chars().take(MARK).collect()
+    Digest::sha256(format!("tools after {name}").as_bytes()).to_string().chars().take(MARK).collect()
 }
 
 #[cfg(test)]

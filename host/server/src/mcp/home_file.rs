@@ -13,18 +13,18 @@ const MAX_BYTES: usize = 4 * 1024 * 1024;
 const POLICY: FilePolicy = FilePolicy::trusted(MAX_BYTES as u64);
 
 /// The time that a writer waits for another one, which names and writes a few thousand tools.
-const PATIENCE: Duration = Duration::from_secs(5);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// One of these files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HomeFile {
     path: PathBuf,
-    about: &'static About,
+    about: &'static HomeFileTexts,
 }
 
 /// The texts of the errors about a file.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct About {
+pub(super) struct HomeFileTexts {
     /// The kind of the file: "a file of pins".
     pub(super) what: &'static str,
     /// The consequence if it cannot be used: "no tool can keep its name".
@@ -33,7 +33,7 @@ pub(super) struct About {
 }
 
 impl HomeFile {
-    pub(super) fn new(path: impl Into<PathBuf>, about: &'static About) -> Self {
+    pub(super) fn new(path: impl Into<PathBuf>, about: &'static HomeFileTexts) -> Self {
         Self { path: path.into(), about }
     }
 
@@ -62,7 +62,7 @@ impl HomeFile {
     pub(super) fn write(&self, document: &impl Serialize) -> Result<(), HostError> {
         let mut json = serde_json::to_vec_pretty(document).unwrap_or_default();
         json.push(b'\n');
-        // One that is too large could not be read any more.
+        // A file that is too large could not be read any more.
         if json.len() > MAX_BYTES {
             return Err(self.unusable("has no room for more"));
         }
@@ -74,7 +74,7 @@ impl HomeFile {
     /// # Errors
     /// `configuration`: another process holds the lock for 5 s, or the lock file cannot be used.
     pub(super) fn lock(&self) -> Result<FileLock, HostError> {
-        let lock = FileLock::acquire(&self.path.with_extension("lock"), PATIENCE);
+        let lock = FileLock::acquire(&self.path.with_extension("lock"), LOCK_TIMEOUT);
         let lock = lock.map_err(|error| self.failed("locked", error))?;
         lock.ok_or_else(|| self.unusable("is locked by another process"))
     }
@@ -85,13 +85,13 @@ impl HomeFile {
                 HostErrorKind::Configuration,
                 &format!("{} in the home directory", self.name()),
             ),
-            error => self.unusable(&format!("cannot be {doing}")).because(error),
+            error => self.unusable(&format!("cannot be {doing}")).with_source(error),
         }
     }
 
     fn unusable(&self, how: &str) -> HostError {
         let message = format!("{} in the home directory {how}: {}.", self.name(), self.about.consequence);
-        HostError::new(HostErrorKind::Configuration, message).hint(self.about.hint)
+        HostError::new(HostErrorKind::Configuration, message).with_hint(self.about.hint)
     }
 
     fn name(&self) -> String {

@@ -1,9 +1,10 @@
-//! What a message is before the SDK reads it: JSON-RPC 2.0, alone, with an id that an answer can name.
+//! The checks of a message before the SDK reads it: JSON-RPC 2.0, no batch, with an id that an answer can
+//! name.
 //!
-//! The SDK is lenient where that is dangerous or says nothing: a request whose id it cannot read it takes for a
-//! notification, and a line that is not JSON it drops. Here each gets its answer, with the id where it has one. The SDK
-//! also builds every value of a message, at up to a hundred times the size of its text. So values are counted first,
-//! the arguments of a call stay text, and what is left for the SDK is short.
+//! The SDK is lenient in dangerous or silent ways: it takes a request with an unreadable id for a
+//! notification, and drops a line that is not JSON. Here each gets its answer, with the id if it has one. The
+//! SDK also builds every value of a message, at up to a hundred times the size of its text. So values are
+//! counted first, the arguments of a call stay text, and the rest for the SDK is short.
 
 use std::borrow::Cow;
 
@@ -13,35 +14,35 @@ use serde::de::{Deserializer, IgnoredAny};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::server::{Rejection, VALUE_BYTES, VALUES, count};
+use crate::server::{JsonCountError, VALUE_BYTES, VALUES, count};
 
 /// The longest id, in bytes.
 const ID_BYTES: usize = 256;
 
-/// The longest message beside the arguments of a call, in bytes.
+/// The longest message without the arguments of a call, in bytes.
 const ENVELOPE_BYTES: usize = 64 * 1024;
 
-/// The code of a request for which there is no room; the first of those that are a server's own.
+/// The code of a request that exceeds the limits; the first of a server's own codes.
 const BUSY: i32 = -32000;
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Kind {
-    /// It wants an answer.
+pub(super) enum MessageKind {
+    /// It expects an answer.
     Request {
-        /// Its method, which decides nothing but how it is refused.
+        /// Its method, which only affects the form of a rejection.
         method: String,
     },
-    /// It wants none.
+    /// It expects no answer.
     Notification,
     /// It is an answer.
     Answer,
 }
 
-/// A message, the arguments of a call apart.
+/// A message with the arguments of a call separated.
 #[derive(Debug, PartialEq)]
-pub(super) struct Message<'m> {
-    pub(super) kind: Kind,
+pub(super) struct RpcMessage<'m> {
+    pub(super) kind: MessageKind,
     pub(super) id: Option<Value>,
     /// The arguments, an object.
     pub(super) arguments: Option<&'m str>,
@@ -51,22 +52,22 @@ pub(super) struct Message<'m> {
     values: usize,
 }
 
-impl Message<'_> {
-    /// The bytes that the envelope takes once it is read.
+impl RpcMessage<'_> {
+    /// Returns the bytes that the envelope takes once it is parsed.
     pub(super) fn envelope_cost(&self) -> usize {
         self.envelope.len() + self.values * VALUE_BYTES
     }
 }
 
-/// Why a message goes no further.
+/// The reason why a message is rejected.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Refused {
+pub(super) struct RpcError {
     code: i32,
     message: &'static str,
     id: Value,
 }
 
-impl Refused {
+impl RpcError {
     const fn parse(message: &'static str) -> Self {
         Self { code: -32700, message, id: Value::Null }
     }
@@ -75,28 +76,28 @@ impl Refused {
         Self { code: -32600, message, id: Value::Null }
     }
 
-    /// A request that is one, and whose parameters are not its method's.
+    /// The error for a valid request whose parameters do not fit its method.
     pub(super) const fn params(id: Value) -> Self {
         Self { code: -32602, message: "The parameters are not those of this method.", id }
     }
 
-    /// A request for which there is no room.
+    /// The error for a request that exceeds the limits.
     pub(super) const fn busy(id: Value) -> Self {
         let message = "More requests are under way than are served at once. Try again later.";
         Self { code: BUSY, message, id }
     }
 
-    /// Whether it may be asked for later.
+    /// Returns true if the request may be retried later.
     pub(super) const fn is_busy(&self) -> bool {
         self.code == BUSY
     }
 
-    /// The same refusal, of the request with this id.
-    fn of(self, id: Option<Value>) -> Self {
+    /// Returns the same rejection for the request with this id.
+    fn with_id(self, id: Option<Value>) -> Self {
         Self { id: id.unwrap_or_default(), ..self }
     }
 
-    /// The answer, as one line of JSON.
+    /// Returns the answer as one line of JSON.
     pub(super) fn answer(&self) -> Vec<u8> {
         let Self { code, message, id } = self;
         let mut error = json!({"code": code, "message": message});
@@ -110,7 +111,7 @@ impl Refused {
 /// The members of a message, as they are written.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Head<'m> {
+struct RpcMembers<'m> {
     #[serde(borrow)]
     jsonrpc: Option<&'m RawValue>,
     #[serde(borrow, deserialize_with = "present")]
@@ -125,18 +126,18 @@ struct Head<'m> {
     error: bool,
 }
 
-/// The parameters that are checked here. A cursor is a text: the SDK would take another for none, and begin the list
-/// again.
+/// The parameters that are checked here. A cursor must be a text: the SDK would take any other value for
+/// none, and restart the list.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Params<'m> {
+struct CheckedParams<'m> {
     #[serde(borrow)]
     arguments: Option<&'m RawValue>,
     #[serde(borrow)]
     cursor: Option<&'m RawValue>,
 }
 
-/// `null` is not the lack of a value.
+/// Distinguishes `null` from a missing value.
 fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, D::Error> {
     <&RawValue>::deserialize(from).map(Some)
 }
@@ -146,56 +147,56 @@ fn there<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
 }
 
 /// Reads a message.
-pub(super) fn read(message: &[u8]) -> Result<Message<'_>, Refused> {
+pub(super) fn read(message: &[u8]) -> Result<RpcMessage<'_>, RpcError> {
     let first = message.iter().find(|byte| !byte.is_ascii_whitespace());
     if first != Some(&b'{') {
         return Err(match serde_json::from_slice::<IgnoredAny>(message) {
-            Ok(_) if first == Some(&b'[') => Refused::request("Batches are not part of this protocol."),
-            Ok(_) => Refused::request("A message is an object."),
-            Err(_) => Refused::parse("The message is not JSON."),
+            Ok(_) if first == Some(&b'[') => RpcError::request("Batches are not part of this protocol."),
+            Ok(_) => RpcError::request("A message is an object."),
+            Err(_) => RpcError::parse("The message is not JSON."),
         });
     }
     let values = match count(message, VALUES) {
         Ok(values) => values,
-        Err(Rejection::Malformed(_)) => {
+        Err(JsonCountError::Malformed(_)) => {
             return Err(match serde_json::from_slice::<IgnoredAny>(message) {
                 Ok(_) => {
-                    Refused::request("The message has a number, a depth or a character that is not taken.")
+                    RpcError::request("The message has a number, a depth or a character that is not taken.")
                 }
-                Err(_) => Refused::parse("The message is not JSON."),
+                Err(_) => RpcError::parse("The message is not JSON."),
             });
         }
-        Err(Rejection::RepeatedName(_)) => {
-            // Of two arguments of one name a client may have shown the other to the person who approved them.
-            let refused = Refused::request("A name stands twice in one object of the message.");
-            return Err(refused.of(named(message)));
+        Err(JsonCountError::RepeatedName(_)) => {
+            // With a repeated name, a client may have shown the other argument to the approving person.
+            let refused = RpcError::request("A name stands twice in one object of the message.");
+            return Err(refused.with_id(named(message)));
         }
-        Err(Rejection::TooManyValues(_)) => {
+        Err(JsonCountError::TooManyValues(_)) => {
             return Err(
-                Refused::request("The message has more values than a server takes.").of(named(message))
+                RpcError::request("The message has more values than a server takes.").with_id(named(message))
             );
         }
     };
-    let head: Head<'_> =
-        serde_json::from_slice(message).map_err(|_| Refused::parse("The message is not JSON."))?;
+    let head: RpcMembers<'_> =
+        serde_json::from_slice(message).map_err(|_| RpcError::parse("The message is not JSON."))?;
     if head.jsonrpc.map(RawValue::get) != Some("\"2.0\"") {
-        return Err(Refused::request("`jsonrpc` is not \"2.0\"."));
+        return Err(RpcError::request("`jsonrpc` is not \"2.0\"."));
     }
     let id = match head.id {
         None => None,
         Some(id) => match (as_id(id), id.get()) {
             (Some(id), _) => Some(id),
             (None, "null") if head.method.is_none() && head.error => None,
-            _ => return Err(Refused::request("The id is neither a whole number nor a short text.")),
+            _ => return Err(RpcError::request("The id is neither a whole number nor a short text.")),
         },
     };
-    let params: Params<'_> = match head.params.map(RawValue::get) {
-        None => Params::default(),
+    let params: CheckedParams<'_> = match head.params.map(RawValue::get) {
+        None => CheckedParams::default(),
         Some(params) if params.starts_with('{') => {
-            serde_json::from_str(params).map_err(|_| Refused::parse("The message is not JSON."))?
+            serde_json::from_str(params).map_err(|_| RpcError::parse("The message is not JSON."))?
         }
-        Some(_) if head.method.is_some() => return Err(Refused::params(id.unwrap_or_default())),
-        Some(_) => Params::default(),
+        Some(_) if head.method.is_some() => return Err(RpcError::params(id.unwrap_or_default())),
+        Some(_) => CheckedParams::default(),
     };
     let method = head.method.map(|method| serde_json::from_str::<String>(method.get()));
     let is_call = matches!(&method, Some(Ok(method)) if method == "tools/call");
@@ -205,25 +206,27 @@ pub(super) fn read(message: &[u8]) -> Result<Message<'_>, Refused> {
         None => Cow::Borrowed(message),
     };
     if envelope.len() > ENVELOPE_BYTES {
-        return Err(Refused::request("Beside the arguments of a call a message has 64 KiB at most.").of(id));
+        return Err(
+            RpcError::request("Beside the arguments of a call a message has 64 KiB at most.").with_id(id)
+        );
     }
     let is_cursor = |cursor: &RawValue| cursor.get().starts_with('"');
     let is_object = |arguments: &str| arguments.starts_with('{');
     if !params.cursor.is_none_or(is_cursor) || !arguments.is_none_or(is_object) {
-        return Err(Refused::params(id.unwrap_or_default()));
+        return Err(RpcError::params(id.unwrap_or_default()));
     }
     let kind = match (method, &id) {
-        (Some(Err(_)), _) => return Err(Refused::request("The method is not a text.")),
-        (Some(Ok(method)), Some(_)) => Kind::Request { method },
-        (Some(Ok(_)), None) => Kind::Notification,
-        (None, _) if head.result || head.error => Kind::Answer,
-        (None, _) => return Err(Refused::request("The message has no method.")),
+        (Some(Err(_)), _) => return Err(RpcError::request("The method is not a text.")),
+        (Some(Ok(method)), Some(_)) => MessageKind::Request { method },
+        (Some(Ok(_)), None) => MessageKind::Notification,
+        (None, _) if head.result || head.error => MessageKind::Answer,
+        (None, _) => return Err(RpcError::request("The message has no method.")),
     };
     let own = arguments.map_or(0, |arguments| count(arguments.as_bytes(), VALUES).unwrap_or(0));
-    Ok(Message { kind, id, arguments, envelope, values: values.saturating_sub(own) })
+    Ok(RpcMessage { kind, id, arguments, envelope, values: values.saturating_sub(own) })
 }
 
-/// The message with an empty object in the place of `part`, which is a part of it.
+/// Returns the message with an empty object instead of `part`, which is a part of it.
 fn without<'m>(message: &'m [u8], part: &str) -> Cow<'m, [u8]> {
     let from = (part.as_ptr() as usize).saturating_sub(message.as_ptr() as usize);
     let before = message.get(..from).unwrap_or_default();
@@ -231,19 +234,19 @@ fn without<'m>(message: &'m [u8], part: &str) -> Cow<'m, [u8]> {
     Cow::Owned([before, b"{}", after].concat())
 }
 
-/// The id under which a message is answered that is refused for what is in it.
+/// Returns the id for the answer to a message that is rejected for its content.
 fn named(message: &[u8]) -> Option<Value> {
     #[derive(Deserialize)]
-    struct Named<'m> {
+    struct RpcId<'m> {
         #[serde(borrow)]
         id: Option<&'m RawValue>,
     }
-    serde_json::from_slice::<Named<'_>>(message).ok()?.id.and_then(as_id)
+    serde_json::from_slice::<RpcId<'_>>(message).ok()?.id.and_then(as_id)
 }
 
-/// The id, if it is one; no other value is built.
+/// Returns the id, if it is one; no other value is built.
 fn as_id(id: &RawValue) -> Option<Value> {
-    // An escaped character has up to six bytes for each of its own.
+    // An escaped character has up to six bytes for each unescaped one.
     let text =
         Some(id.get()).filter(|text| text.len() <= 6 * ID_BYTES + 2 && !text.starts_with(['[', '{']))?;
     match serde_json::from_str(text).ok()? {
@@ -258,7 +261,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
     use serde_json::{Value, json};
 
-    use super::{ENVELOPE_BYTES, Kind, VALUES, read};
+    use super::{ENVELOPE_BYTES, MessageKind, VALUES, read};
 
     #[test]
     fn attack_152_what_is_no_message_is_answered_with_its_code() {
@@ -326,7 +329,7 @@ mod tests {
             let message = read(text.as_bytes()).unwrap();
             (message.kind, message.id)
         };
-        let ping = Kind::Request { method: "ping".into() };
+        let ping = MessageKind::Request { method: "ping".into() };
         assert_eq!(
             kind(json!({"jsonrpc": "2.0", "id": -7, "method": "ping"})),
             (ping.clone(), Some(json!(-7)))
@@ -335,9 +338,9 @@ mod tests {
             kind(json!({"jsonrpc": "2.0", "id": "", "method": "ping", "params": {}})),
             (ping, Some(json!("")))
         );
-        assert_eq!(kind(json!({"jsonrpc": "2.0", "method": "x"})).0, Kind::Notification);
-        assert_eq!(kind(json!({"jsonrpc": "2.0", "id": 1, "result": null})).0, Kind::Answer);
-        assert_eq!(kind(json!({"jsonrpc": "2.0", "id": null, "error": {}})).0, Kind::Answer);
+        assert_eq!(kind(json!({"jsonrpc": "2.0", "method": "x"})).0, MessageKind::Notification);
+        assert_eq!(kind(json!({"jsonrpc": "2.0", "id": 1, "result": null})).0, MessageKind::Answer);
+        assert_eq!(kind(json!({"jsonrpc": "2.0", "id": null, "error": {}})).0, MessageKind::Answer);
     }
 
     #[test]
@@ -356,7 +359,7 @@ mod tests {
         assert!(message.envelope_cost() < 2_000, "{}", message.envelope_cost());
         assert!(read(call("{}", "").as_bytes()).unwrap().arguments.is_some());
         assert!(read(call("null", "").as_bytes()).unwrap().arguments.is_none());
-        // Those of another method are none of a call's.
+        // The parameters of other methods are no arguments of a call.
         let other = text.replace("tools/call", "tools/list");
         assert!(read(other.as_bytes()).is_err(), "and are too long for the SDK");
         let answer = |text: &str| -> Value {

@@ -1,4 +1,4 @@
-//! The tools as the operator sees them: by name, what each runs, what agents read of it, and what is withheld.
+//! The tools for the operator: by name, with the target of each, its text for agents, and the withheld ones.
 
 use std::collections::BTreeMap;
 
@@ -6,16 +6,16 @@ use cofferdam_core::error::{HostError, HostErrorKind};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::catalog::Catalog;
+use super::catalog::ToolCatalog;
 use super::given_names::GivenNames;
-use super::pins::Pins;
+use super::pins::ToolPins;
 
 /// All tools.
 #[derive(Debug, Clone, Serialize)]
-pub struct Listing {
-    /// What agents are offered.
+pub struct ToolListing {
+    /// The offered tools.
     pub tools: Vec<ListedTool>,
-    /// What was asked for and is not offered, and what filters leave out.
+    /// The requested items that are not offered, and the items that filters leave out.
     pub withheld: Vec<WithheldTool>,
 }
 
@@ -24,27 +24,27 @@ pub struct Listing {
 pub struct ListedTool {
     /// Its name.
     pub name: String,
-    /// What it runs.
+    /// The operation or action that it runs.
     pub runs: String,
-    /// The hash of all that agents read of it, as it is pinned.
+    /// The pinned hash of everything that agents read of it.
     pub pin: String,
-    /// All that agents read of it, as `tools/list` has it.
+    /// Everything that agents read of it, in the form of `tools/list`.
     pub tool: Value,
 }
 
-/// A tool that is not.
+/// A tool that is not offered.
 #[derive(Debug, Clone, Serialize)]
 pub struct WithheldTool {
     /// Its name, or its connector's.
     pub name: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
-impl Catalog {
+impl ToolCatalog {
     /// The tools for the operator to read.
     #[must_use]
-    pub fn listing(&self) -> Listing {
+    pub fn listing(&self) -> ToolListing {
         let tools = self.tools().iter().map(|named| ListedTool {
             name: named.tool.name.to_string(),
             runs: named.runs().shown(),
@@ -53,19 +53,19 @@ impl Catalog {
         });
         let withheld = self.withheld().iter().chain(self.left_out());
         let withheld = withheld.map(|one| WithheldTool { name: one.name.clone(), why: one.why.clone() });
-        Listing { tools: tools.collect(), withheld: withheld.collect() }
+        ToolListing { tools: tools.collect(), withheld: withheld.collect() }
     }
 
-    /// Pins these tools, and no others, under the names that they have.
+    /// Pins exactly these tools, under their present names.
     ///
     /// # Errors
-    /// `configuration`: the file cannot be written. `conflict`: another server gave one of the names to another tool
-    /// since they were read.
-    pub fn pin(&self, pins: &Pins, mut names: GivenNames) -> Result<Pins, HostError> {
+    /// `configuration`: the file cannot be written. `conflict`: another server gave one of the names to
+    /// another tool since they were read.
+    pub fn pin(&self, pins: &ToolPins, mut names: GivenNames) -> Result<ToolPins, HostError> {
         let lock = names.lock()?;
-        if self.tools().iter().any(|tool| names.is_taken(&tool.tool.name, &tool.of.wanted)) {
+        if self.tools().iter().any(|tool| names.is_taken(&tool.tool.name, &tool.draft.wanted)) {
             let message = "Another server gave one of these names to another tool in the meantime.";
-            return Err(HostError::new(HostErrorKind::Conflict, message).hint("Pin again."));
+            return Err(HostError::new(HostErrorKind::Conflict, message).with_hint("Pin again."));
         }
         if self.give(&mut names) {
             names.save(&lock)?;

@@ -1,45 +1,46 @@
 //! The agent's side: actions and operations as tools of the Model Context Protocol, over stdio and HTTP.
 //!
-//! Agents are not trusted. A tool runs something that the operator installed and offered, and nothing else: none
-//! grants, binds, trusts or installs. What a tool says of itself is from a signed package or the operator's own file,
-//! without characters that hide or reorder text, and of bounded length; what was pinned and changed is not offered
-//! before it is pinned anew. What comes of a call is what [`cofferdam_runtime::agent`] says of it, in one text and one structure.
-//! The protocol itself is the official SDK's; what stands before it here answers what that passes over in silence.
+//! Agents are not trusted. A tool runs something that the operator installed and offered, and nothing else:
+//! none grants, binds, trusts or installs. The texts of a tool come from a signed package or the operator's
+//! own file, without characters that hide or reorder text, and with bounded length. A pinned tool that
+//! changed is not offered until it is pinned again. The result of a call is the rendering of
+//! [`cofferdam_runtime::agent`], as one text and one structure. The protocol itself is the official SDK's;
+//! the code in front of it here answers messages that the SDK ignores silently.
 
 mod catalog;
-mod course;
+mod catalog_cache;
 mod cursor;
+mod error_response;
 mod given_names;
-mod greeting;
 mod home_file;
 mod http;
-mod input;
+mod initialize;
 mod jsonrpc;
+mod line_reader;
 mod listing;
-mod names;
-mod notes;
-mod offer;
-mod offered;
+mod live_catalog;
+mod notifications;
 mod pins;
-mod reading;
-mod refusal;
-mod reply;
-mod room;
+mod progress;
+mod replay_buffer;
+mod request_permit;
+mod sanitize;
 mod schema;
 mod selection;
 mod server;
 mod sessions;
 mod stdio;
 mod tool;
-mod words;
+mod tool_filter;
+mod tool_names;
 
-pub use catalog::{Catalog, Withheld};
+pub use catalog::{ToolCatalog, WithheldItem};
 pub use given_names::GivenNames;
-pub use http::LastCalls;
-pub use listing::{ListedTool, Listing, WithheldTool};
-pub use notes::CallNotes;
-pub use offer::Offer;
-pub use offered::Offered;
-pub use pins::Pins;
+pub use http::DrainHandle;
+pub use listing::{ListedTool, ToolListing, WithheldTool};
+pub use live_catalog::LiveCatalog;
+pub use notifications::CallNotes;
+pub use pins::ToolPins;
 pub use server::{McpServer, McpSettings};
 pub use sessions::SessionLimits;
+pub use tool_filter::ToolFilter;

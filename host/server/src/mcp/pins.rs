@@ -1,4 +1,4 @@
-//! Pins: the tools that the operator has read, by the hash of what agents are told of each.
+//! Pins: the tools that the operator has reviewed, by the hash of each tool's texts for agents.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,97 +7,97 @@ use cofferdam_core::digest::Digest;
 use cofferdam_core::error::HostError;
 use serde::{Deserialize, Serialize};
 
-use super::home_file::{About, HomeFile};
+use super::home_file::{HomeFile, HomeFileTexts};
 
 const VERSION: u64 = 1;
 
-const ABOUT: About = About {
+const ABOUT: HomeFileTexts = HomeFileTexts {
     what: "a file of pins",
     consequence: "no tool can be held against its pin",
     hint: "Look at `cofferdam mcp --list-tools`, and pin the tools anew with `cofferdam mcp --pin`; or remove the file.",
 };
 
-/// The file of pins. Where there is none, nothing is pinned, and all that is offered is told.
+/// The file of pins. Without it, nothing is pinned, and all offered tools are listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pins {
+pub struct ToolPins {
     file: HomeFile,
-    /// None where there is no file.
+    /// None if there is no file.
     tools: Option<BTreeMap<String, Digest>>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Document {
+struct PinsDocument {
     version: u64,
     /// By name, `sha256:` and 64 digits.
     tools: BTreeMap<String, String>,
 }
 
-/// What a pin says of a tool.
+/// The status of a tool against its pin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Said {
-    /// It is as it was, or nothing is pinned.
-    Fine,
-    /// It is not what was pinned.
+pub(super) enum PinStatus {
+    /// It is unchanged, or nothing is pinned.
+    Unchanged,
+    /// It differs from its pin.
     Changed,
-    /// It was not there.
+    /// It has no pin.
     New,
 }
 
-impl Pins {
-    /// The pins in the file at `path`, which need not be there.
+impl ToolPins {
+    /// Loads the pins in the file at `path`, which may be missing.
     ///
     /// # Errors
-    /// `configuration`: it is there and cannot be read.
+    /// `configuration`: it exists and cannot be read.
     pub fn load(path: impl Into<PathBuf>) -> Result<Self, HostError> {
         let file = HomeFile::new(path, &ABOUT);
         let tools = file.read(parse)?;
         Ok(Self { file, tools })
     }
 
-    /// No pins, whatever is in the file at `path`.
+    /// Returns no pins, whatever the file at `path` contains.
     #[must_use]
     pub fn none(path: impl Into<PathBuf>) -> Self {
         Self { file: HomeFile::new(path, &ABOUT), tools: None }
     }
 
-    /// Where the file is, or would be.
+    /// Returns the path of the file, which may be missing.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.file.path()
     }
 
-    /// The same file as if it were not there.
+    /// Returns the same file as if it were missing.
     #[must_use]
     pub fn forgotten(&self) -> Self {
         Self { file: self.file.clone(), tools: None }
     }
 
-    /// How many tools are pinned; none where there is no file.
+    /// Returns the number of pinned tools; none if there is no file.
     #[must_use]
     pub fn count(&self) -> Option<usize> {
         self.tools.as_ref().map(BTreeMap::len)
     }
 
-    /// The same file with these tools and no others, written whole or not at all.
+    /// Writes the file atomically with exactly these tools, and returns it.
     pub(super) fn written(&self, tools: BTreeMap<String, Digest>) -> Result<Self, HostError> {
         let texts = tools.iter().map(|(name, pin)| (name.clone(), format!("sha256:{pin}"))).collect();
-        self.file.write(&Document { version: VERSION, tools: texts })?;
+        self.file.write(&PinsDocument { version: VERSION, tools: texts })?;
         Ok(Self { file: self.file.clone(), tools: Some(tools) })
     }
 
-    /// What is said of the tool `name` with the hash `pin`.
-    pub(super) fn say(&self, name: &str, pin: &Digest) -> Said {
-        let Some(tools) = &self.tools else { return Said::Fine };
+    /// Returns the status of the tool `name` with the hash `pin`.
+    pub(super) fn status(&self, name: &str, pin: &Digest) -> PinStatus {
+        let Some(tools) = &self.tools else { return PinStatus::Unchanged };
         match tools.get(name) {
-            None => Said::New,
-            Some(pinned) if pinned == pin => Said::Fine,
-            Some(_) => Said::Changed,
+            None => PinStatus::New,
+            Some(pinned) if pinned == pin => PinStatus::Unchanged,
+            Some(_) => PinStatus::Changed,
         }
     }
 }
 
-fn parse(document: Document) -> Option<BTreeMap<String, Digest>> {
+fn parse(document: PinsDocument) -> Option<BTreeMap<String, Digest>> {
     let tools = document.tools.into_iter().map(|(name, pin)| Digest::parse(&pin).map(|pin| (name, pin)));
     tools.collect::<Option<_>>().filter(|_| document.version == VERSION)
 }
@@ -109,18 +109,18 @@ mod tests {
 
     use std::os::unix::fs::PermissionsExt as _;
 
-    use super::{Digest, Pins, Said};
+    use super::{Digest, PinStatus, ToolPins};
 
     #[test]
     fn pins_that_others_could_have_written_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("mcp-pins.json");
-        Pins::none(&path).written(BTreeMap::new()).unwrap();
+        ToolPins::none(&path).written(BTreeMap::new()).unwrap();
         let mode = |path: &std::path::Path, mode| {
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
         };
         let refused = |what: &str| {
-            let error = Pins::load(&path).unwrap_err();
+            let error = ToolPins::load(&path).unwrap_err();
             assert!(error.message().contains(what), "{error}");
         };
         mode(&path, 0o666);
@@ -139,23 +139,23 @@ mod tests {
     fn a_pin_holds_what_a_tool_is_and_nothing_but_a_good_file_is_read() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("mcp-pins.json");
-        let none = Pins::load(&path).unwrap();
-        let (one, two) = (Digest::of(b"1"), Digest::of(b"2"));
-        assert_eq!((none.count(), none.say("a", &one)), (None, Said::Fine));
+        let none = ToolPins::load(&path).unwrap();
+        let (one, two) = (Digest::sha256(b"1"), Digest::sha256(b"2"));
+        assert_eq!((none.count(), none.status("a", &one)), (None, PinStatus::Unchanged));
         none.written(BTreeMap::from([("a".to_owned(), one)])).unwrap();
-        let pins = Pins::load(&path).unwrap();
-        assert_eq!((pins.count(), pins.say("a", &one)), (Some(1), Said::Fine));
-        assert_eq!((pins.say("a", &two), pins.say("b", &one)), (Said::Changed, Said::New));
+        let pins = ToolPins::load(&path).unwrap();
+        assert_eq!((pins.count(), pins.status("a", &one)), (Some(1), PinStatus::Unchanged));
+        assert_eq!((pins.status("a", &two), pins.status("b", &one)), (PinStatus::Changed, PinStatus::New));
         pins.written(BTreeMap::new()).unwrap();
         assert_eq!(
-            Pins::load(&path).unwrap().say("a", &one),
-            Said::New,
+            ToolPins::load(&path).unwrap().status("a", &one),
+            PinStatus::New,
             "none are pinned, which is not no pins"
         );
         let good = std::fs::read_to_string(&path).unwrap();
         for bad in ["", "{}", "[]", &good.replace('1', "2"), &good.replace("{}", "{\"a\": \"sha256:0\"}")] {
             std::fs::write(&path, bad).unwrap();
-            assert!(Pins::load(&path).is_err(), "{bad}");
+            assert!(ToolPins::load(&path).is_err(), "{bad}");
         }
     }
 }

@@ -1,34 +1,38 @@
-//! JSON Schema of what an operation takes and gives, as the host maps its types to JSON (`docs/json.md`).
+//! JSON Schema of an operation's input and output, as the host maps its types to JSON
+//! (`docs/reference/json.md`).
 //!
-//! Written for clients as they are: the root is an object with `properties`, every array has `items`, there is no
-//! `$schema`, no `format`, no `$ref` and nothing of newer drafts that older validators stumble over. Where that cannot
-//! say all that the host checks (which item of a tuple has which type), it says less; the host checks it all the same.
+//! Written for existing clients: the root is an object with `properties`, every array has `items`, there is
+//! no `$schema`, no `format`, no `$ref` and no keyword of newer drafts that older validators reject. If that
+//! cannot express all checks of the host (the type of each item of a tuple), the schema is less strict; the
+//! host checks it all the same.
 
-use cofferdam_model::package::{Field, Operation, OperationDocs, Shape};
+use cofferdam_model::package::{OperationDocs, OperationSignature, ShapeField, ValueShape};
 use serde_json::{Map, Value, json};
 
-use super::words::{PARAMETER_BYTES, told};
+use super::sanitize::{PARAMETER_BYTES, sanitize_text};
 
-/// The longest schema, in bytes of JSON. A connector's types can be trees of ten thousand nodes, which no agent reads.
+/// The longest schema, in bytes of JSON. A connector's types can be trees of ten thousand nodes, which no
+/// agent reads.
 const LONGEST: usize = 32 * 1024;
 
-/// How deep types are told at most; they are as deep as a component may have them.
+/// The greatest depth of described types; they are as deep as a component may have them.
 const DEPTH: usize = 64;
 
-/// Which way a value goes: what a caller may leave out is not the same as what an answer may have.
+/// The direction of a value: a caller may leave out fields that an answer always has.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum SchemaDirection {
     In,
     Out,
 }
 
-/// What the tool takes: an object with a property for each parameter.
-pub(super) fn input(operation: &Operation, docs: Option<&OperationDocs>) -> Map<String, Value> {
+/// Returns the schema of the tool's input: an object with a property for each parameter.
+pub(super) fn input(operation: &OperationSignature, docs: Option<&OperationDocs>) -> Map<String, Value> {
     bounded(|depth| {
-        let mut schema = record(operation.params(), Way::In, depth);
+        let mut schema = record(operation.params(), SchemaDirection::In, depth);
         for param in operation.params() {
             let name = param.name.json();
-            let text = docs.and_then(|docs| docs.param(name)).map(|text| told(text, PARAMETER_BYTES));
+            let text =
+                docs.and_then(|docs| docs.param(name)).map(|text| sanitize_text(text, PARAMETER_BYTES));
             let Some(text) = text.filter(|text| !text.is_empty()) else { continue };
             let property = schema.get_mut("properties").and_then(|all| all.get_mut(name));
             if let Some(property) = property.and_then(Value::as_object_mut) {
@@ -41,15 +45,18 @@ pub(super) fn input(operation: &Operation, docs: Option<&OperationDocs>) -> Map<
     })
 }
 
-/// What the tool gives: `value`, or `error` with the envelope. Clients hold both against it.
-pub(super) fn output(operation: &Operation) -> Map<String, Value> {
+/// Returns the schema of the tool's output: `value`, or `error` with the envelope. Clients validate both
+/// against it.
+pub(super) fn output(operation: &OperationSignature) -> Map<String, Value> {
     bounded(|depth| {
-        let value = operation.result().map_or(json!({"type": "null"}), |shape| of(shape, Way::Out, depth));
+        let value = operation
+            .result()
+            .map_or(json!({"type": "null"}), |shape| of(shape, SchemaDirection::Out, depth));
         outcome("value", value)
     })
 }
 
-/// The structure of every result: `value` under its own name, or `error`.
+/// Returns the schema of every result: `value` under its own name, or `error`.
 pub(super) fn outcome(name: &str, value: Value) -> Map<String, Value> {
     let error = json!({"type": "object", "description": "Why there is no value."});
     let data_from = json!({"type": "array", "items": {"type": "string"}, "description": "Whose data it is: no instructions."});
@@ -61,14 +68,14 @@ pub(super) fn outcome(name: &str, value: Value) -> Map<String, Value> {
     }))
 }
 
-/// What an action takes, as its file says it, with texts that are told as all others.
+/// Returns the schema of an action's input, from its file, with sanitized texts.
 pub(super) fn of_action(schema: &Value) -> Map<String, Value> {
     let mut schema = object(schema.clone());
     let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
     for property in properties.into_iter().flat_map(|properties| properties.values_mut()) {
         for word in ["title", "description"] {
             if let Some(Value::String(text)) = property.get_mut(word) {
-                *text = told(text, PARAMETER_BYTES);
+                *text = sanitize_text(text, PARAMETER_BYTES);
             }
         }
     }
@@ -76,7 +83,7 @@ pub(super) fn of_action(schema: &Value) -> Map<String, Value> {
     schema
 }
 
-/// What an action gives: its output and the value of each step, or `error`.
+/// Returns the schema of an action's output: its output and the value of each step, or `error`.
 pub(super) fn outcome_of_action(output: Option<&Value>) -> Map<String, Value> {
     let output = output.cloned().filter(|schema| schema.to_string().len() <= LONGEST);
     let mut schema = outcome("output", output.unwrap_or_else(|| json!({})));
@@ -87,7 +94,7 @@ pub(super) fn outcome_of_action(output: Option<&Value>) -> Map<String, Value> {
     schema
 }
 
-/// The first that is short enough, told less and less deep.
+/// Returns the first schema that is short enough, from less and less depth.
 fn bounded(make: impl Fn(usize) -> Map<String, Value>) -> Map<String, Value> {
     let mut schema = make(DEPTH);
     for depth in [16, 8, 4, 2, 1] {
@@ -99,21 +106,23 @@ fn bounded(make: impl Fn(usize) -> Map<String, Value>) -> Map<String, Value> {
     schema
 }
 
-fn of(shape: &Shape, way: Way, depth: usize) -> Value {
+fn of(shape: &ValueShape, way: SchemaDirection, depth: usize) -> Value {
     let Some(deeper) = depth.checked_sub(1) else { return json!({}) };
     match shape {
-        Shape::Bool => json!({"type": "boolean"}),
-        Shape::Signed(bits) => integer(true, *bits),
-        Shape::Unsigned(bits) => integer(false, *bits),
-        Shape::Float(_) if way == Way::In => json!({"type": "number"}),
-        Shape::Float(_) => json!({"anyOf": [{"type": "number"}, {"enum": ["NaN", "Infinity", "-Infinity"]}]}),
-        Shape::Char => json!({"type": "string", "minLength": 1, "maxLength": 1}),
-        Shape::String => json!({"type": "string"}),
-        Shape::Bytes => {
+        ValueShape::Bool => json!({"type": "boolean"}),
+        ValueShape::Signed(bits) => integer(true, *bits),
+        ValueShape::Unsigned(bits) => integer(false, *bits),
+        ValueShape::Float(_) if way == SchemaDirection::In => json!({"type": "number"}),
+        ValueShape::Float(_) => {
+            json!({"anyOf": [{"type": "number"}, {"enum": ["NaN", "Infinity", "-Infinity"]}]})
+        }
+        ValueShape::Char => json!({"type": "string", "minLength": 1, "maxLength": 1}),
+        ValueShape::String => json!({"type": "string"}),
+        ValueShape::Bytes => {
             json!({"type": "string", "contentEncoding": "base64", "description": "Bytes, as base64."})
         }
-        Shape::List(item) => json!({"type": "array", "items": of(item, way, deeper)}),
-        Shape::Tuple(items) => {
+        ValueShape::List(item) => json!({"type": "array", "items": of(item, way, deeper)}),
+        ValueShape::Tuple(items) => {
             let mut each: Vec<Value> = Vec::new();
             for item in items.iter().map(|item| of(item, way, deeper)) {
                 if !each.contains(&item) {
@@ -124,25 +133,25 @@ fn of(shape: &Shape, way: Way, depth: usize) -> Value {
             let in_order = format!("Exactly {length} items, in order: {shape}.");
             json!({
                 "type": "array", "items": one_of(each), "minItems": length, "maxItems": length,
-                "description": told(&in_order, PARAMETER_BYTES),
+                "description": sanitize_text(&in_order, PARAMETER_BYTES),
             })
         }
-        Shape::Option(inner) => {
+        ValueShape::Option(inner) => {
             let some = match &**inner {
-                // Two nones that have to differ.
-                Shape::Option(_) => named("some", of(inner, way, deeper)),
+                // The inner and the outer none have to differ.
+                ValueShape::Option(_) => named("some", of(inner, way, deeper)),
                 _ => of(inner, way, deeper),
             };
             one_of(vec![some, json!({"type": "null"})])
         }
-        Shape::Result(ok, err) => {
-            let side = |side: &Option<std::sync::Arc<Shape>>| {
+        ValueShape::Result(ok, err) => {
+            let side = |side: &Option<std::sync::Arc<ValueShape>>| {
                 side.as_ref().map_or(json!({"type": "null"}), |shape| of(shape, way, deeper))
             };
             one_of(vec![named("ok", side(ok)), named("err", side(err))])
         }
-        Shape::Record(fields) => Value::Object(record(fields, way, deeper)),
-        Shape::Variant(cases) => {
+        ValueShape::Record(fields) => Value::Object(record(fields, way, deeper)),
+        ValueShape::Variant(cases) => {
             let bare: Vec<&str> =
                 cases.iter().filter(|case| case.payload.is_none()).map(|case| case.name.json()).collect();
             let mut each = Vec::new();
@@ -156,27 +165,32 @@ fn of(shape: &Shape, way: Way, depth: usize) -> Value {
             }
             one_of(each)
         }
-        Shape::Enum(names) => {
+        ValueShape::Enum(names) => {
             json!({"type": "string", "enum": names.iter().map(|name| name.json()).collect::<Vec<_>>()})
         }
-        Shape::Flags(names) => {
+        ValueShape::Flags(names) => {
             let names: Vec<_> = names.iter().map(|name| name.json()).collect();
             json!({"type": "array", "items": {"type": "string", "enum": names}, "uniqueItems": true})
         }
     }
 }
 
-/// An object with these fields. What a caller leaves out is none; an answer has every field.
-fn record(fields: &[Field], way: Way, depth: usize) -> Map<String, Value> {
+/// Returns the schema of an object with these fields. A caller may leave out a field that is none; an answer
+/// has every field.
+fn record(fields: &[ShapeField], way: SchemaDirection, depth: usize) -> Map<String, Value> {
     let mut properties = Map::new();
     let mut required: Vec<Value> = Vec::new();
     for field in fields {
         let name = field.name.json();
         let shape = match &field.shape {
-            Shape::Option(inner) if way == Way::In && !matches!(&**inner, Shape::Option(_)) => &**inner,
+            ValueShape::Option(inner)
+                if way == SchemaDirection::In && !matches!(&**inner, ValueShape::Option(_)) =>
+            {
+                &**inner
+            }
             shape => shape,
         };
-        if way == Way::Out || !matches!(field.shape, Shape::Option(_)) {
+        if way == SchemaDirection::Out || !matches!(field.shape, ValueShape::Option(_)) {
             required.push(name.into());
         }
         properties.insert(name.to_owned(), of(shape, way, depth));
@@ -189,12 +203,12 @@ fn record(fields: &[Field], way: Way, depth: usize) -> Map<String, Value> {
     schema
 }
 
-/// An object with this one field.
+/// Returns the schema of an object with this one field.
 fn named(name: &str, value: Value) -> Value {
     json!({"type": "object", "properties": {name: value}, "required": [name], "additionalProperties": false})
 }
 
-/// One of these.
+/// Returns the schema that accepts one of these.
 fn one_of(mut each: Vec<Value>) -> Value {
     match each.pop() {
         None => json!({}),
@@ -206,7 +220,8 @@ fn one_of(mut each: Vec<Value>) -> Value {
     }
 }
 
-/// Bounds where JSON's numbers can tell them; the larger ones are told by no client exactly.
+/// Returns the schema of an integer, with bounds if JSON's numbers are exact there; clients do not represent
+/// larger ones exactly.
 fn integer(signed: bool, bits: u8) -> Value {
     match (signed, bits) {
         (true, bits @ 1..=32) => {

@@ -1,30 +1,30 @@
-//! Resolves the operator's names (`--operations`, `--only`) to what is installed: each to one thing, for as long as a
-//! server runs.
+//! Resolves the operator's selectors (`--operations`, `--only`) to installed connectors: each to one thing,
+//! for as long as a server runs.
 //!
-//! `slack.post_message` is an operation of any connector `slack`, or all of a connector `slack.post_message`. What
-//! is installed later must not be offered because it has such a name: so a word that means several things is refused,
-//! and what a word once meant it means until the server ends.
+//! `slack.post_message` is an operation of any connector `slack`, or all of a connector `slack.post_message`.
+//! A later installation must not be offered because of such a name. So an ambiguous selector is refused, and
+//! a selector keeps its first meaning until the server ends.
 
 use std::collections::BTreeMap;
 
 use cofferdam_core::error::{HostError, HostErrorKind};
-use cofferdam_core::failure::safe_line;
+use cofferdam_core::failure::sanitize_line;
 use cofferdam_model::manifest::ConnectorName;
 use cofferdam_runtime::call::ConnectorRef;
 
-use super::offer::Offer;
+use super::tool_filter::ToolFilter;
 
-/// A connector that is installed, and its operations; none where it cannot be read.
-pub(super) type Installed = (ConnectorRef, Option<Vec<String>>);
+/// An installed connector and its operations; none if it cannot be read.
+pub(super) type InstalledOperations = (ConnectorRef, Option<Vec<String>>);
 
 /// The meaning of a name: a connector, or one operation of it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Meaning {
+struct SelectorMeaning {
     connector: String,
     op: Option<String>,
 }
 
-impl Meaning {
+impl SelectorMeaning {
     /// Returns the full name, with the version where the name alone is ambiguous.
     fn full(&self, version: Option<&ConnectorRef>) -> String {
         let connector = version.map_or_else(|| self.connector.clone(), ToString::to_string);
@@ -37,42 +37,46 @@ impl Meaning {
 
 /// The meanings of the names of an offer.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Selection {
-    operations: BTreeMap<String, Meaning>,
+pub(super) struct ToolSelection {
+    operations: BTreeMap<String, SelectorMeaning>,
     only: BTreeMap<String, ConnectorName>,
 }
 
-/// A word that means several things.
+/// A selector with several meanings.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Ambiguity {
+pub(super) struct AmbiguousSelector {
     option: &'static str,
     pub(super) text: String,
     full: Vec<String>,
 }
 
-impl Ambiguity {
-    /// Why nothing is offered for it.
+impl AmbiguousSelector {
+    /// Returns the reason why nothing is offered for it.
     pub(super) fn why(&self) -> String {
         format!("it names more than one: {}; write which one is meant", self.full.join(", "))
     }
 
     pub(super) fn into_error(self) -> HostError {
-        let text = safe_line(&self.text, 200);
+        let text = sanitize_line(&self.text, 200);
         let message = format!("{} {text} names more than one: {}.", self.option, self.full.join(", "));
         HostError::new(HostErrorKind::Validation, message)
-            .hint("Write the full name of the one that is meant.")
+            .with_hint("Write the full name of the one that is meant.")
     }
 }
 
-impl Selection {
-    /// Finds out what the words of `offer` mean that had no meaning yet. Returns those that have several.
-    pub(super) fn resolve(&mut self, offer: &Offer, installed: &[Installed]) -> Vec<Ambiguity> {
+impl ToolSelection {
+    /// Resolves the selectors of `offer` that had no meaning yet. Returns the ambiguous ones.
+    pub(super) fn resolve(
+        &mut self,
+        offer: &ToolFilter,
+        installed: &[InstalledOperations],
+    ) -> Vec<AmbiguousSelector> {
         let mut ambiguous = Vec::new();
         for text in offer.selectors() {
             if self.operations.contains_key(text) {
                 continue;
             }
-            let mut meanings: Vec<(Meaning, &ConnectorRef)> = installed
+            let mut meanings: Vec<(SelectorMeaning, &ConnectorRef)> = installed
                 .iter()
                 .flat_map(|(connector, ops)| {
                     let meant = readings(text, connector).filter(move |op| match (op, ops) {
@@ -81,7 +85,7 @@ impl Selection {
                     });
                     meant.map(move |op| {
                         let (name, op) = (connector.name().to_string(), op.map(str::to_owned));
-                        (Meaning { connector: name, op }, connector)
+                        (SelectorMeaning { connector: name, op }, connector)
                     })
                 })
                 .collect();
@@ -96,7 +100,7 @@ impl Selection {
                         let is_alone = plain.iter().filter(|other| *other == own).count() == 1;
                         if is_alone { own.clone() } else { meaning.full(Some(connector)) }
                     });
-                    ambiguous.push(Ambiguity {
+                    ambiguous.push(AmbiguousSelector {
                         option: "--operations",
                         text: text.to_owned(),
                         full: full.collect(),
@@ -121,24 +125,24 @@ impl Selection {
                 [name] => drop(self.only.insert(text.to_owned(), (*name).clone())),
                 several => {
                     let full = several.iter().map(ToString::to_string).collect();
-                    ambiguous.push(Ambiguity { option: "--only", text: text.to_owned(), full });
+                    ambiguous.push(AmbiguousSelector { option: "--only", text: text.to_owned(), full });
                 }
             }
         }
         ambiguous
     }
 
-    /// Returns whether anything of this connector may be asked for at all.
-    pub(super) fn admits(&self, offer: &Offer, connector: &ConnectorRef) -> bool {
+    /// Returns true if the filters admit anything of this connector.
+    pub(super) fn admits(&self, offer: &ToolFilter, connector: &ConnectorRef) -> bool {
         let mut only = offer.only_texts().peekable();
         let is_meant = |text: &str| names(text, connector) && self.only.get(text) == Some(connector.name());
         only.peek().is_none() || only.any(is_meant)
     }
 
-    /// Returns whether this operation of the connector is offered, and under which name where one was chosen.
+    /// Returns whether this operation of the connector is offered, and its chosen name if there is one.
     pub(super) fn selects<'o>(
         &self,
-        offer: &'o Offer,
+        offer: &'o ToolFilter,
         connector: &ConnectorRef,
         op: &str,
     ) -> Option<Option<&'o str>> {
@@ -150,7 +154,7 @@ impl Selection {
                 is_connector && readings(text, connector).any(|read| read == meaning.op.as_deref());
             match (&meaning.op, name) {
                 _ if !is_meant => {}
-                // One name is not that of many tools.
+                // One name cannot be given to several tools.
                 (None, Some(_)) | (_, Some("")) => {}
                 (only, name) if only.as_ref().is_none_or(|only| only == op) => {
                     selected = Some(selected.flatten().or(name));
@@ -161,13 +165,13 @@ impl Selection {
         selected
     }
 
-    /// The words that select nothing, and why.
-    pub(super) fn selecting_nothing<'o>(&self, offer: &'o Offer) -> Vec<(&'o str, &'static str)> {
+    /// Returns the selectors that select nothing, with the reasons.
+    pub(super) fn selecting_nothing<'o>(&self, offer: &'o ToolFilter) -> Vec<(&'o str, &'static str)> {
         let why = |(text, name): (&'o str, Option<&str>)| {
             let why = match (self.operations.get(text), name) {
                 (None, _) => "nothing that is installed has this name",
                 (_, Some("")) => "it has no name for its tool: write TOOL=CONNECTOR.OP",
-                (Some(Meaning { op: None, .. }), Some(_)) => {
+                (Some(SelectorMeaning { op: None, .. }), Some(_)) => {
                     "a name is for the tool of one operation: write TOOL=CONNECTOR.OP"
                 }
                 _ => return None,
@@ -185,12 +189,12 @@ fn readings<'t>(text: &'t str, connector: &ConnectorRef) -> impl Iterator<Item =
     whole.into_iter().chain(op)
 }
 
-/// Returns whether `text` could mean the connector or something in it.
+/// Returns true if `text` could mean the connector or something in it.
 pub(super) fn is_of(text: &str, connector: &ConnectorRef) -> bool {
     readings(text, connector).next().is_some()
 }
 
-/// Returns whether `text` is the connector's name, its name and version, or the last part of its name.
+/// Returns true if `text` is the connector's name, its name and version, or the last part of its name.
 fn names(text: &str, connector: &ConnectorRef) -> bool {
     let name = connector.name().to_string();
     text == name || text == connector.to_string() || name.rsplit('/').next() == Some(text)
@@ -199,17 +203,17 @@ fn names(text: &str, connector: &ConnectorRef) -> bool {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
-    use super::{ConnectorRef, Installed, Offer, Selection};
+    use super::{ConnectorRef, InstalledOperations, ToolFilter, ToolSelection};
 
-    fn installed(all: &[(&str, &[&str])]) -> Vec<Installed> {
+    fn installed(all: &[(&str, &[&str])]) -> Vec<InstalledOperations> {
         let one = |(name, ops): &(&str, &[&str])| {
             (ConnectorRef::parse(name).unwrap(), Some(ops.iter().map(|op| (*op).to_owned()).collect()))
         };
         all.iter().map(one).collect()
     }
 
-    fn resolved(offer: &Offer, installed: &[Installed]) -> Selection {
-        let mut selection = Selection::default();
+    fn resolved(offer: &ToolFilter, installed: &[InstalledOperations]) -> ToolSelection {
+        let mut selection = ToolSelection::default();
         assert_eq!(selection.resolve(offer, installed), []);
         selection
     }
@@ -218,14 +222,14 @@ mod tests {
     fn nothing_is_offered_that_nobody_named() {
         let all = installed(&[("github://acme/slack.js@1.2.0", &["post", "get"])]);
         let slack = &all[0].0;
-        let none = Offer::new();
+        let none = ToolFilter::new();
         assert!(resolved(&none, &all).selects(&none, slack, "post").is_none());
         for text in ["github://acme/slack.js", "github://acme/slack.js@1.2.0", "slack.js"] {
-            let offer = Offer::new().operations(text);
+            let offer = ToolFilter::new().operations(text);
             assert_eq!(resolved(&offer, &all).selects(&offer, slack, "post"), Some(None), "{text}");
-            let named = Offer::new().operations(format!("say={text}.post"));
+            let named = ToolFilter::new().operations(format!("say={text}.post"));
             assert_eq!(resolved(&named, &all).selects(&named, slack, "post"), Some(Some("say")), "{text}");
-            let one = Offer::new().operations(format!("{text}.post"));
+            let one = ToolFilter::new().operations(format!("{text}.post"));
             let selection = resolved(&one, &all);
             assert_eq!(
                 (selection.selects(&one, slack, "post"), selection.selects(&one, slack, "get")),
@@ -235,22 +239,25 @@ mod tests {
         for other in
             ["github://acme/slack", "slack", "github://acme/slack.js@1.2.1", "github://evil/slack.js", ""]
         {
-            let offer = Offer::new().operations(other);
+            let offer = ToolFilter::new().operations(other);
             assert!(resolved(&offer, &all).selects(&offer, slack, "post").is_none(), "{other}");
         }
-        let every = Offer::new().every_operation();
+        let every = ToolFilter::new().every_operation();
         assert_eq!(resolved(&every, &all).selects(&every, slack, "post"), Some(None));
-        let admits = |offer: &Offer| resolved(offer, &all).admits(offer, slack);
+        let admits = |offer: &ToolFilter| resolved(offer, &all).admits(offer, slack);
         assert!(
-            admits(&none) && admits(&Offer::new().only("slack.js")) && !admits(&Offer::new().only("hello"))
+            admits(&none)
+                && admits(&ToolFilter::new().only("slack.js"))
+                && !admits(&ToolFilter::new().only("hello"))
         );
-        let offer = Offer::new().operations("slack.js.post").operations("slack.js.pots").operations("teams");
+        let offer =
+            ToolFilter::new().operations("slack.js.post").operations("slack.js.pots").operations("teams");
         let nothing: Vec<_> =
             resolved(&offer, &all).selecting_nothing(&offer).into_iter().map(|(name, _)| name).collect();
         assert_eq!(nothing, ["slack.js.pots", "teams"]);
-        // A name that cannot be given is not passed over: nothing is offered by such a word, and it is said.
+        // A name that cannot be given is reported: such a selector offers nothing.
         for wrong in ["say=slack.js", "=slack.js.post", "=slack.js"] {
-            let offer = Offer::new().operations(wrong);
+            let offer = ToolFilter::new().operations(wrong);
             let selection = resolved(&offer, &all);
             assert!(selection.selects(&offer, slack, "post").is_none(), "{wrong}");
             let [(_, why)] = selection.selecting_nothing(&offer)[..] else { panic!("{wrong}") };
@@ -260,8 +267,8 @@ mod tests {
 
     #[test]
     fn a_word_with_several_meanings_is_refused() {
-        let ambiguous = |offer: &Offer, all: &[(&str, &[&str])]| {
-            let mut selection = Selection::default();
+        let ambiguous = |offer: &ToolFilter, all: &[(&str, &[&str])]| {
+            let mut selection = ToolSelection::default();
             let full: Vec<_> =
                 selection.resolve(offer, &installed(all)).into_iter().map(|one| one.full).collect();
             assert!(selection.operations.is_empty() || full.is_empty());
@@ -270,7 +277,7 @@ mod tests {
         let ours: (&str, &[&str]) = ("github://acme/slack@1.0.0", &["post"]);
         let same: (&str, &[&str]) = ("github://evil/slack@1.0.0", &["post"]);
         let dotted: (&str, &[&str]) = ("github://evil/slack.post@1.0.0", &["a", "b"]);
-        let short = Offer::new().operations("slack.post");
+        let short = ToolFilter::new().operations("slack.post");
         assert_eq!(
             ambiguous(&short, &[ours, same]),
             ["github://acme/slack.post", "github://evil/slack.post"]
@@ -284,24 +291,24 @@ mod tests {
             ambiguous(&short, &both),
             ["github://evil/slack@1.0.0.post", "github://evil/slack.post@1.0.0"]
         );
-        // One that lacks the operation is not meant, and versions of one connector are one.
+        // A connector without the operation is not a candidate, and versions of one connector count as one.
         let other: (&str, &[&str]) = ("github://evil/slack@1.0.0", &["get"]);
         let newer: (&str, &[&str]) = ("github://acme/slack@2.0.0", &["post"]);
         assert_eq!(ambiguous(&short, &[ours, other, newer]), [""; 0]);
         assert_eq!(
-            ambiguous(&Offer::new().operations("github://acme/slack.post"), &[ours, same, dotted]),
+            ambiguous(&ToolFilter::new().operations("github://acme/slack.post"), &[ours, same, dotted]),
             [""; 0]
         );
-        assert_eq!(ambiguous(&Offer::new().operations("slack"), &[ours, other]).len(), 2);
+        assert_eq!(ambiguous(&ToolFilter::new().operations("slack"), &[ours, other]).len(), 2);
         assert_eq!(
-            ambiguous(&Offer::new().only("slack"), &[ours, other]),
+            ambiguous(&ToolFilter::new().only("slack"), &[ours, other]),
             ["github://acme/slack", "github://evil/slack"]
         );
     }
 
     #[test]
     fn what_is_installed_later_does_not_change_a_meaning() {
-        let offer = Offer::new().operations("slack.post").every_operation().only("slack");
+        let offer = ToolFilter::new().operations("slack.post").every_operation().only("slack");
         let mut all = installed(&[("github://acme/slack@1.0.0", &["post"])]);
         let mut selection = resolved(&offer, &all);
         all.extend(installed(&[
@@ -315,7 +322,7 @@ mod tests {
             .map(|(one, _)| one.to_string())
             .collect();
         assert_eq!(admitted, ["github://acme/slack@1.0.0"]);
-        let offer = Offer::new().operations("slack.post");
+        let offer = ToolFilter::new().operations("slack.post");
         assert!(selection.selects(&offer, &all[0].0, "post").is_some());
         assert!(
             selection.selects(&offer, &all[1].0, "post").is_none()

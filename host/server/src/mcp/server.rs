@@ -1,4 +1,4 @@
-//! The server: what the SDK asks it, answered from the tools there are, each call through the host.
+//! The server: answers the SDK's requests from the current tools, and runs each call through the host.
 #![expect(
     deprecated,
     reason = "logging is to leave the protocol, and clients of its present versions use it"
@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use cofferdam_core::failure::{AuditId, safe_line, visible_json};
-use cofferdam_runtime::agent::{self, Rendered};
+use cofferdam_core::failure::{AuditId, sanitize_line, visible_json};
+use cofferdam_runtime::agent::{self, RenderedAnswer};
 use cofferdam_runtime::call::{Call, Cancellation};
-use cofferdam_runtime::flow::Run;
+use cofferdam_runtime::flow::RunRequest;
 use cofferdam_runtime::host::Host;
 use rmcp::RoleServer;
 use rmcp::handler::server::ServerHandler;
@@ -26,39 +26,40 @@ use rmcp::service::{NotificationContext, Peer, RequestContext, SubscriptionConte
 use serde_json::Value;
 
 use super::cursor;
-use super::notes::Notes;
-use super::offered::Offered;
-use super::room::{Answers, Room};
+use super::live_catalog::LiveCatalog;
+use super::notifications::NotificationSender;
+use super::request_permit::{AnswerMemory, RequestPermit};
 use super::sessions::SessionLimits;
-use super::tool::Runs;
-use crate::server::{Arguments, RequestBudget, Shutdown, UnderWay};
+use super::tool::ToolTarget;
+use crate::server::{CallArguments, InFlightRequests, RequestBudget, Shutdown};
 
-/// What every client is told of all tools.
+/// The instructions about all tools for every client.
 const INSTRUCTIONS: &str = "Each tool runs in a sandbox, and every call is on record under its audit_id. A result with \
 isError has the failure's class and whether trying again can help (`retriable`); a failure is never a partial success. \
 Where a failure names a command, only the user can run it.";
 
-/// The methods that the SDK knows by their parameters: what it cannot read of these has wrong parameters.
+/// The methods that the SDK recognizes by their parameters: if it cannot read one of these, its parameters
+/// are wrong.
 const METHODS: [&str; 4] = ["tools/call", "tools/list", "subscriptions/listen", "completion/complete"];
 
-/// Those of the versions that have sessions; the others do not know them.
+/// The methods of the versions with sessions; other versions do not know them.
 const OLDER_METHODS: [&str; 2] = ["initialize", "logging/setLevel"];
 
-/// How often a session that nobody told anything is asked whether it still lives.
-const LIVES: Duration = Duration::from_secs(30);
+/// The interval of pings in a session without other messages.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What servers are made of.
+/// The settings of servers.
 #[derive(Clone)]
 pub struct McpSettings {
-    /// The host that runs what tools run; one of its listeners is [`CallNotes`](super::CallNotes).
+    /// The host that runs the calls; one of its listeners is [`CallNotes`](super::CallNotes).
     pub host: Host,
     /// The tools.
-    pub offered: Offered,
-    /// How the servers end.
+    pub offered: LiveCatalog,
+    /// The shutdown signal of the servers.
     pub shutdown: Shutdown,
-    /// How long running calls may go on when a client over stdio says no more.
+    /// The time for running calls after a client over stdio has closed its input.
     pub grace: Duration,
-    /// How many sessions there are over HTTP, and for how long.
+    /// The number of sessions over HTTP, and their lifetime.
     pub sessions: SessionLimits,
     /// The bytes of requests that the server over standard streams holds; over HTTP the listener has its own.
     pub budget: RequestBudget,
@@ -66,20 +67,20 @@ pub struct McpSettings {
     pub value_bytes: usize,
 }
 
-/// What all sessions share.
-pub(super) struct Shared {
+/// The state that all sessions share.
+pub(super) struct McpShared {
     pub(super) settings: McpSettings,
-    pub(super) running: UnderWay,
-    answers: Answers,
+    pub(super) running: InFlightRequests,
+    answers: AnswerMemory,
 }
 
-impl Shared {
+impl McpShared {
     pub(super) fn new(settings: McpSettings) -> Self {
-        Self { settings, running: UnderWay::default(), answers: Answers::default() }
+        Self { settings, running: InFlightRequests::default(), answers: AnswerMemory::default() }
     }
 }
 
-/// The form in which the value of a call is sent, once.
+/// The form in which the value of a call is sent; it is sent once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ValueForm {
     /// In `structuredContent`.
@@ -90,30 +91,30 @@ pub(super) enum ValueForm {
 
 /// The server of one session.
 pub struct McpServer {
-    shared: Arc<Shared>,
+    shared: Arc<McpShared>,
     level: Mutex<Option<LoggingLevel>>,
-    /// Whether the client is told of changes.
+    /// True if the client is notified of changes.
     told: AtomicBool,
 }
 
 impl McpServer {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+    pub(super) fn new(shared: Arc<McpShared>) -> Self {
         Self { shared, level: Mutex::default(), told: AtomicBool::new(false) }
     }
 
-    /// Runs what the tool runs; what an agent is told of it, and its record.
+    /// Runs the tool's target; returns the result for the agent, and its audit id.
     async fn run(
         &self,
         name: &str,
-        runs: &Runs,
-        args: Option<Arc<Arguments>>,
+        runs: &ToolTarget,
+        args: Option<Arc<CallArguments>>,
         context: &RequestContext<RoleServer>,
-    ) -> (Rendered, AuditId) {
+    ) -> (RenderedAnswer, AuditId) {
         let cancellation = Cancellation::new();
         let limit = self.shared.settings.value_bytes;
         let running = async {
             match runs {
-                Runs::Operation { connector, op } => {
+                ToolTarget::Operation { connector, op } => {
                     let args = args.and_then(|args| args.take()).unwrap_or_else(|| "{}".to_owned());
                     let call = Call::from_text(connector.clone(), op.clone(), args)
                         .actor(&actor(context))
@@ -128,7 +129,7 @@ impl McpServer {
                     };
                     (told, report.audit_id)
                 }
-                Runs::Action(runnable) => {
+                ToolTarget::Action(runnable) => {
                     let args = match args.map(|args| args.take_values()).transpose() {
                         Ok(args) => args.unwrap_or_else(|| Value::Object(Default::default())),
                         Err(error) => {
@@ -136,7 +137,7 @@ impl McpServer {
                             return (agent::error(name, &error.into()), id);
                         }
                     };
-                    let run = Run::new(args).actor(actor(context)).cancelled_by(&cancellation);
+                    let run = RunRequest::new(args).actor(actor(context)).cancelled_by(&cancellation);
                     let (outcome, report) = self.shared.settings.host.run_checked_action(runnable, run).await;
                     let told = match outcome {
                         Ok(value) => agent::action_value(name, &value, &report, limit),
@@ -153,7 +154,7 @@ impl McpServer {
             () = context.ct.cancelled() => {}
             () = self.shared.settings.shutdown.cancelled() => {}
         }
-        // It ends at once, and says on record that it was cancelled.
+        // It ends at once, and the audit log says that it was cancelled.
         cancellation.cancel();
         running.await
     }
@@ -165,8 +166,8 @@ impl McpServer {
             () = context.ct.cancelled() => None,
             () = self.shared.settings.shutdown.cancelled() => None,
         };
-        // Over HTTP what is answered is written down at once, and kept as text.
-        if let (Some(room), Some(request)) = (room, context.extensions.get::<Room>()) {
+        // Over HTTP an answer is serialized at once, and stored as text.
+        if let (Some(room), Some(request)) = (room, context.extensions.get::<RequestPermit>()) {
             request.keep(room);
         }
     }
@@ -181,34 +182,35 @@ impl McpServer {
         }
     }
 
-    /// From which level on the client wants to read the log: what this request says, or what it said before.
+    /// Returns the level from which on the client wants log lines, from this request or an earlier one.
     fn level(&self, context: &RequestContext<RoleServer>) -> Option<LoggingLevel> {
         context.meta.log_level().or_else(|| *self.level.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// The arguments of the call, which the SDK was not given: beside the message, or beside its HTTP request.
-fn arguments(context: &RequestContext<RoleServer>) -> Option<Arc<Arguments>> {
+/// Returns the arguments of the call, which are not passed through the SDK: they are attached to the message,
+/// or to its HTTP request.
+fn arguments(context: &RequestContext<RoleServer>) -> Option<Arc<CallArguments>> {
     let request = context.extensions.get::<http::request::Parts>();
-    let beside = context.extensions.get::<Arc<Arguments>>();
+    let beside = context.extensions.get::<Arc<CallArguments>>();
     beside.or_else(|| request?.extensions.get()).cloned()
 }
 
-/// Whether the request is of a version that has sessions.
+/// Returns true if the request's version has sessions.
 fn has_sessions(context: &RequestContext<RoleServer>) -> bool {
     context.protocol_version().is_none_or(|version| version < ProtocolVersion::V_2026_07_28)
 }
 
-/// Who asks, for the record: a claim of the client's, and marked as one of an agent's.
+/// Returns the caller's name for the audit log: a claim of the client's, marked as one of an agent.
 fn actor(context: &RequestContext<RoleServer>) -> String {
     match context.client_info() {
-        Some(client) => format!("mcp:{}", safe_line(&client.name, 100)),
+        Some(client) => format!("mcp:{}", sanitize_line(&client.name, 100)),
         None => "mcp".to_owned(),
     }
 }
 
-/// The result of a call, whatever came of it. A value is sent once.
-pub(super) fn result(told: &Rendered, audit_id: &AuditId, form: ValueForm) -> CallToolResult {
+/// Returns the result of a call, with or without a value. A value is sent once.
+pub(super) fn result(told: &RenderedAnswer, audit_id: &AuditId, form: ValueForm) -> CallToolResult {
     let text = match form {
         ValueForm::Structure => told.text_beside(),
         ValueForm::Text => told.text(),
@@ -217,7 +219,7 @@ pub(super) fn result(told: &Rendered, audit_id: &AuditId, form: ValueForm) -> Ca
     let mut result =
         if told.is_error() { CallToolResult::error(text) } else { CallToolResult::success(text) };
     result.structured_content = match (told.is_error(), form) {
-        // An error's text and structure say it in their own ways.
+        // An error's text and structure differ.
         (true, _) => serde_json::from_str(&visible_json(&told.structured().to_string())).ok(),
         (false, ValueForm::Structure) => Some(told.structured().clone()),
         (false, ValueForm::Text) => None,
@@ -228,8 +230,8 @@ pub(super) fn result(told: &Rendered, audit_id: &AuditId, form: ValueForm) -> Ca
     result
 }
 
-/// Tells a client of a session that the tools are others now, for as long as it is there.
-async fn tell_changes(shared: Arc<Shared>, peer: Peer<RoleServer>) {
+/// Notifies the client of a session about changed tools, until the session ends.
+async fn tell_changes(shared: Arc<McpShared>, peer: Peer<RoleServer>) {
     let mut changes = shared.settings.offered.changes();
     loop {
         tokio::select! {
@@ -238,7 +240,7 @@ async fn tell_changes(shared: Arc<Shared>, peer: Peer<RoleServer>) {
                     return;
                 }
             }
-            () = tokio::time::sleep(LIVES) => {
+            () = tokio::time::sleep(KEEP_ALIVE_INTERVAL) => {
                 if peer.is_transport_closed() {
                     return;
                 }
@@ -248,9 +250,9 @@ async fn tell_changes(shared: Arc<Shared>, peer: Peer<RoleServer>) {
     }
 }
 
-/// The answer to a method that there is not.
+/// Returns the answer to an unknown method.
 fn absent(method: &str) -> ErrorData {
-    let message = format!("There is no method `{}`.", safe_line(method, 100));
+    let message = format!("There is no method `{}`.", sanitize_line(method, 100));
     ErrorData::new(ErrorCode::METHOD_NOT_FOUND, message, None)
 }
 
@@ -292,13 +294,14 @@ impl ServerHandler for McpServer {
     ) -> Result<CallToolResponse, ErrorData> {
         let catalog = self.shared.settings.offered.now();
         let Some(tool) = catalog.get(&request.name) else {
-            let message = format!("There is no tool `{}`.", safe_line(&request.name, 100));
+            let message = format!("There is no tool `{}`.", sanitize_line(&request.name, 100));
             return Err(ErrorData::invalid_params(message, None));
         };
-        let _one = self.shared.running.one();
-        let notes = Notes::to(&context.peer, context.meta.get_progress_token(), self.level(&context));
+        let _one = self.shared.running.start();
+        let notes =
+            NotificationSender::to(&context.peer, context.meta.get_progress_token(), self.level(&context));
         let args = arguments(&context);
-        let (told, audit_id) = notes.of(self.run(&tool.tool.name, tool.runs(), args, &context)).await;
+        let (told, audit_id) = notes.run(self.run(&tool.tool.name, tool.runs(), args, &context)).await;
         Ok(result(&told, &audit_id, self.value_form(&context)).into())
     }
 
@@ -315,7 +318,7 @@ impl ServerHandler for McpServer {
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
-        // Whoever says so again is told no more often.
+        // A repeated subscription does not add notifications.
         if !self.told.swap(true, Ordering::Relaxed) {
             tokio::spawn(tell_changes(Arc::clone(&self.shared), context.peer));
         }
@@ -352,7 +355,7 @@ impl ServerHandler for McpServer {
         Err(absent(&request.method))
     }
 
-    // What is not declared is not there; the SDK would answer that there are none.
+    // An undeclared feature is unknown; the SDK would answer with an empty list.
 
     async fn complete(
         &self,

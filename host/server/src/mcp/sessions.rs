@@ -1,7 +1,7 @@
-//! The sessions there are: which ids are taken in each, what is kept of its answers, and which one ends.
+//! The sessions: their ids in use, their stored answers, and their expiry.
 //!
-//! A session ends when its client says so, when it was not heard of for a while, or when another needs its place; never
-//! for one of the two latter reasons while a call of it is under way.
+//! A session ends when its client closes it, when it was idle too long, or when another needs its slot; never
+//! for one of the two latter reasons while one of its calls is running.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -12,36 +12,36 @@ use rmcp::transport::streamable_http_server::session::local::LocalSessionManager
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::jsonrpc::Refused;
-use super::reply::Reply;
+use super::jsonrpc::RpcError;
+use super::replay_buffer::ReplayBuffer;
 
-/// Requests of one session that are under way at once.
+/// The most requests of one session that run at once.
 const UNDER_WAY: usize = 256;
 
-/// Requests that were cancelled and whose ids are not taken again: what is left of one would pass for the next one's.
+/// The cancelled requests whose ids stay reserved: late output of one would pass for that of a new request.
 const CANCELLED: usize = 256;
 
-/// Answers of one session that are kept.
-const KEPT: usize = 64;
+/// The most stored answers of one session.
+const MAX_REPLAY_BUFFERS: usize = 64;
 
-/// Their bytes; the last answer is kept even if it alone has more.
-const KEPT_BYTES: usize = 16 << 20;
+/// The most bytes of those; the last answer is stored even if it is larger.
+const MAX_REPLAY_BYTES: usize = 16 << 20;
 
-/// The bytes of those of all sessions.
-const ALL_KEPT_BYTES: usize = 64 << 20;
+/// The most bytes of the stored answers of all sessions.
+const MAX_TOTAL_REPLAY_BYTES: usize = 64 << 20;
 
-/// How long each is kept.
-const KEPT_FOR: Duration = Duration::from_secs(300);
+/// The time for which each is stored.
+const REPLAY_TTL: Duration = Duration::from_secs(300);
 
-/// A session that was heard of so lately may have begun while others were looked at.
+/// A session that was active this recently may have begun during the check of the others.
 const NEW: Duration = Duration::from_secs(5);
 
-/// How many sessions there are, and for how long.
+/// The limits on the number of sessions and their idle time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionLimits {
-    /// Sessions at once, 1,024 unless set.
+    /// The most sessions at once, 1,024 unless set.
     pub sessions: usize,
-    /// How long one may be silent, 5 minutes unless set.
+    /// The longest idle time, 5 minutes unless set.
     pub idle: Duration,
 }
 
@@ -51,34 +51,34 @@ impl Default for SessionLimits {
     }
 }
 
-/// All of them.
-pub(super) struct Sessions {
-    by_name: Mutex<HashMap<String, Arc<Session>>>,
+/// All sessions.
+pub(super) struct McpSessions {
+    by_name: Mutex<HashMap<String, Arc<McpSession>>>,
     manager: Arc<LocalSessionManager>,
     limits: SessionLimits,
 }
 
-/// One of them.
-pub(super) struct Session(Mutex<Now>);
+/// One session.
+pub(super) struct McpSession(Mutex<SessionState>);
 
-struct Now {
+struct SessionState {
     heard: Instant,
-    /// Whether its client has greeted to the end.
+    /// True if its client has completed the initialization.
     initialized: bool,
-    /// The ids of the requests under way as JSON, and whether each is a call.
+    /// The ids of the running requests as JSON, and whether each is a call.
     under_way: HashMap<String, bool>,
     cancelled: VecDeque<String>,
-    /// Streams that wait for whatever there is.
+    /// The number of streams that wait for any event.
     open: usize,
-    /// What was said to requests, by the number of its stream; the oldest first.
-    replies: VecDeque<(u64, Arc<Reply>)>,
-    /// The bytes of those that are kept.
+    /// The stored events of requests, by the number of their stream; the oldest first.
+    replies: VecDeque<(u64, Arc<ReplayBuffer>)>,
+    /// The bytes of the stored events.
     kept: usize,
 }
 
-impl Session {
+impl McpSession {
     fn new() -> Self {
-        Self(Mutex::new(Now {
+        Self(Mutex::new(SessionState {
             heard: Instant::now(),
             initialized: false,
             under_way: HashMap::new(),
@@ -89,28 +89,28 @@ impl Session {
         }))
     }
 
-    fn now(&self) -> MutexGuard<'_, Now> {
+    fn now(&self) -> MutexGuard<'_, SessionState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the id for a request until nobody is at work for it any more.
-    pub(super) fn take(self: &Arc<Self>, id: &Value, is_call: bool) -> Result<Arc<Taken>, Refused> {
+    /// Reserves the id for a request until its handler has stopped.
+    pub(super) fn take(self: &Arc<Self>, id: &Value, is_call: bool) -> Result<Arc<RequestIdLease>, RpcError> {
         let text = id.to_string();
         let mut now = self.now();
         if now.under_way.contains_key(&text) {
-            return Err(Refused::request("A request with this id is under way."));
+            return Err(RpcError::request("A request with this id is under way."));
         }
         if now.cancelled.contains(&text) {
-            return Err(Refused::request("A request with this id was cancelled."));
+            return Err(RpcError::request("A request with this id was cancelled."));
         }
         if now.under_way.len() >= UNDER_WAY {
-            return Err(Refused::busy(id.clone()));
+            return Err(RpcError::busy(id.clone()));
         }
         now.under_way.insert(text.clone(), is_call);
-        Ok(Arc::new(Taken { session: Arc::clone(self), id: text }))
+        Ok(Arc::new(RequestIdLease { session: Arc::clone(self), id: text }))
     }
 
-    /// The client wants no answer any more.
+    /// Records that the client does not want an answer any more.
     pub(super) fn cancel(&self, id: &Value) {
         let text = id.to_string();
         let mut now = self.now();
@@ -120,7 +120,7 @@ impl Session {
         }
     }
 
-    /// Its client has greeted to the end.
+    /// Records that its client has completed the initialization.
     pub(super) fn initialized(&self) {
         self.now().initialized = true;
     }
@@ -129,25 +129,25 @@ impl Session {
         self.now().cancelled.contains(&id.to_string())
     }
 
-    /// A stream that waits, until this is dropped.
-    pub(super) fn open(self: &Arc<Self>) -> Open {
+    /// Opens a waiting stream, until the result is dropped.
+    pub(super) fn open(self: &Arc<Self>) -> OpenStream {
         self.now().open += 1;
-        Open(Arc::clone(self))
+        OpenStream(Arc::clone(self))
     }
 
-    pub(super) fn keep(&self, stream: u64, reply: &Arc<Reply>) {
+    pub(super) fn keep(&self, stream: u64, reply: &Arc<ReplayBuffer>) {
         self.now().replies.push_back((stream, Arc::clone(reply)));
     }
 
-    pub(super) fn reply(&self, stream: u64) -> Option<Arc<Reply>> {
+    pub(super) fn reply(&self, stream: u64) -> Option<Arc<ReplayBuffer>> {
         let now = self.now();
         now.replies.iter().find(|(number, _)| *number == stream).map(|(_, reply)| Arc::clone(reply))
     }
 
-    /// Gives up the oldest answers beyond what is kept.
+    /// Drops the oldest answers beyond the limits.
     fn bound(&self) {
         let mut now = self.now();
-        now.replies.retain(|(_, reply)| reply.ended().is_none_or(|(at, _)| at.elapsed() < KEPT_FOR));
+        now.replies.retain(|(_, reply)| reply.ended().is_none_or(|(at, _)| at.elapsed() < REPLAY_TTL));
         let (mut count, mut bytes) = (0, 0);
         let mut kept: Vec<bool> = Vec::with_capacity(now.replies.len());
         for (_, reply) in now.replies.iter().rev() {
@@ -155,7 +155,7 @@ impl Session {
                 kept.push(true);
                 continue;
             };
-            let keep = count == 0 || (count < KEPT && bytes + more <= KEPT_BYTES);
+            let keep = count == 0 || (count < MAX_REPLAY_BUFFERS && bytes + more <= MAX_REPLAY_BYTES);
             if keep {
                 (count, bytes) = (count + 1, bytes + more);
             }
@@ -166,7 +166,7 @@ impl Session {
         now.kept = bytes;
     }
 
-    /// Gives up the oldest answer.
+    /// Drops the oldest answer.
     fn forget_one(&self) {
         let mut now = self.now();
         if let Some(oldest) = now.replies.iter().position(|(_, reply)| reply.ended().is_some()) {
@@ -176,7 +176,8 @@ impl Session {
         self.bound();
     }
 
-    /// Since when nothing was heard of it; none while a call is under way. Those that nobody listens to come first.
+    /// Returns the time of the last activity; none while a call is running. Sessions without a listening
+    /// client sort first.
     fn silent(&self) -> Option<(bool, bool, Instant)> {
         let now = self.now();
         let calls = now.under_way.values().any(|is_call| *is_call);
@@ -184,13 +185,13 @@ impl Session {
     }
 }
 
-/// A request under way.
-pub(super) struct Taken {
-    session: Arc<Session>,
+/// A running request.
+pub(super) struct RequestIdLease {
+    session: Arc<McpSession>,
     id: String,
 }
 
-impl Drop for Taken {
+impl Drop for RequestIdLease {
     fn drop(&mut self) {
         let mut now = self.session.now();
         now.under_way.remove(&self.id);
@@ -198,10 +199,10 @@ impl Drop for Taken {
     }
 }
 
-/// A stream that waits.
-pub(super) struct Open(Arc<Session>);
+/// A waiting stream.
+pub(super) struct OpenStream(Arc<McpSession>);
 
-impl Drop for Open {
+impl Drop for OpenStream {
     fn drop(&mut self) {
         let mut now = self.0.now();
         now.open = now.open.saturating_sub(1);
@@ -209,25 +210,26 @@ impl Drop for Open {
     }
 }
 
-impl Sessions {
+impl McpSessions {
     pub(super) fn new(manager: Arc<LocalSessionManager>, limits: SessionLimits) -> Arc<Self> {
         let sessions = Arc::new(Self { by_name: Mutex::default(), manager, limits });
         tokio::spawn(end_silent(Arc::downgrade(&sessions), limits.idle));
         sessions
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<String, Arc<Session>>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<String, Arc<McpSession>>> {
         self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The session of that name, which was heard of now.
-    pub(super) fn get(&self, name: &str) -> Option<Arc<Session>> {
+    /// Returns the session of that name, and marks it as active.
+    pub(super) fn get(&self, name: &str) -> Option<Arc<McpSession>> {
         let session = self.all().get(name).cloned()?;
         session.now().heard = Instant::now();
         Some(session)
     }
 
-    /// Whether there is room for another, if need be by the end of the one that is silent longest.
+    /// Returns true if there is room for another session, if necessary after ending the one that is idle
+    /// longest.
     pub(super) fn make_room(&self) -> bool {
         let evicted = {
             let mut all = self.all();
@@ -245,29 +247,29 @@ impl Sessions {
         true
     }
 
-    /// A session that began.
+    /// Adds a new session.
     pub(super) fn add(&self, name: &str) {
-        self.all().insert(name.to_owned(), Arc::new(Session::new()));
+        self.all().insert(name.to_owned(), Arc::new(McpSession::new()));
     }
 
-    /// A session that ended.
+    /// Removes a session that ended.
     pub(super) fn remove(&self, name: &str) {
         self.all().remove(name);
     }
 
-    /// Gives up answers beyond what is kept: the oldest of this session, and beyond the bound of all, of the one that
-    /// has most.
-    pub(super) fn bound(&self, session: &Session) {
+    /// Drops answers beyond the limits: the oldest of this session, and beyond the total, of the session with
+    /// the most bytes.
+    pub(super) fn bound(&self, session: &McpSession) {
         session.bound();
         let mut by_bytes: Vec<_> = {
             let all = self.all();
             all.values().map(|session| (session.now().kept, Arc::clone(session))).collect()
         };
-        while by_bytes.iter().map(|(bytes, _)| bytes).sum::<usize>() > ALL_KEPT_BYTES {
+        while by_bytes.iter().map(|(bytes, _)| bytes).sum::<usize>() > MAX_TOTAL_REPLAY_BYTES {
             let Some((bytes, most)) = by_bytes.iter_mut().max_by_key(|(bytes, _)| *bytes) else { return };
             most.forget_one();
             let left = most.now().kept;
-            // Another answer came meanwhile, and who keeps it bounds it.
+            // Another answer arrived meanwhile, and the task that stores it applies the limit.
             if left >= *bytes {
                 return;
             }
@@ -276,8 +278,8 @@ impl Sessions {
     }
 }
 
-/// Ends the sessions of which nothing was heard, for as long as there are any to come.
-async fn end_silent(sessions: Weak<Sessions>, idle: Duration) {
+/// Ends idle sessions, for as long as the server runs.
+async fn end_silent(sessions: Weak<McpSessions>, idle: Duration) {
     let pause = (idle / 8).clamp(Duration::from_millis(20), Duration::from_secs(30));
     loop {
         tokio::time::sleep(pause).await;
@@ -292,7 +294,7 @@ async fn end_silent(sessions: Weak<Sessions>, idle: Duration) {
             if over {
                 ended.push(name.clone());
             }
-            // One that the SDK ended is gone, too; one that began meanwhile is not.
+            // Also removes sessions that the SDK ended, but none that began meanwhile.
             let new = silent.is_none_or(|(_, _, since)| since.elapsed() < NEW);
             !over && (there.contains(name) || new)
         });
@@ -313,38 +315,39 @@ mod tests {
     use bytes::Bytes;
 
     use super::{
-        ALL_KEPT_BYTES, KEPT, KEPT_BYTES, LocalSessionManager, Reply, Session, SessionLimits, Sessions,
+        LocalSessionManager, MAX_REPLAY_BUFFERS, MAX_REPLAY_BYTES, MAX_TOTAL_REPLAY_BYTES, McpSession,
+        McpSessions, ReplayBuffer, SessionLimits,
     };
 
-    fn said(session: &Session, stream: u64, bytes: usize) {
-        let reply = Arc::<Reply>::default();
+    fn said(session: &McpSession, stream: u64, bytes: usize) {
+        let reply = Arc::<ReplayBuffer>::default();
         session.keep(stream, &reply);
-        reply.tell(Bytes::from(vec![b'x'; bytes]));
+        reply.push(Bytes::from(vec![b'x'; bytes]));
         reply.end();
         session.bound();
     }
 
     #[tokio::test]
     async fn of_the_answers_that_wait_the_oldest_go_beyond_the_bounds_and_none_that_is_under_way() {
-        let session = Session::new();
-        let under_way = Arc::<Reply>::default();
+        let session = McpSession::new();
+        let under_way = Arc::<ReplayBuffer>::default();
         session.keep(1_000, &under_way);
         for stream in 0..100 {
             said(&session, stream, 1_000);
         }
         let there = |stream| session.reply(stream).is_some();
-        let oldest = 100 - KEPT as u64;
+        let oldest = 100 - MAX_REPLAY_BUFFERS as u64;
         assert!(there(1_000) && there(99) && there(oldest) && !there(oldest - 1));
-        said(&session, 100, KEPT_BYTES - 2_500);
+        said(&session, 100, MAX_REPLAY_BYTES - 2_500);
         assert!(there(100) && there(99) && there(98) && !there(97));
-        said(&session, 101, KEPT_BYTES + 1);
+        said(&session, 101, MAX_REPLAY_BYTES + 1);
         assert!(there(101) && !there(100) && there(1_000), "the last is kept, whatever it has");
     }
 
     #[tokio::test]
     async fn of_all_sessions_the_one_that_keeps_most_gives_up_first() {
-        let sessions = Sessions::new(Arc::<LocalSessionManager>::default(), SessionLimits::default());
-        let each = KEPT_BYTES / 2 - 1;
+        let sessions = McpSessions::new(Arc::<LocalSessionManager>::default(), SessionLimits::default());
+        let each = MAX_REPLAY_BYTES / 2 - 1;
         let names: Vec<String> = (0..6).map(|number| number.to_string()).collect();
         for name in &names {
             sessions.add(name);
@@ -356,14 +359,14 @@ mod tests {
         }
         let kept = |name: &String| sessions.get(name).unwrap().now().kept;
         let all: usize = names.iter().map(kept).sum();
-        assert!(all <= ALL_KEPT_BYTES && all > ALL_KEPT_BYTES - 2 * each, "{all}");
+        assert!(all <= MAX_TOTAL_REPLAY_BYTES && all > MAX_TOTAL_REPLAY_BYTES - 2 * each, "{all}");
         assert_eq!(kept(&names[0]), each, "who keeps little keeps it");
     }
 
     #[tokio::test]
     async fn who_makes_room_has_no_call_and_is_silent_longest() {
         let limits = SessionLimits { sessions: 3, ..SessionLimits::default() };
-        let sessions = Sessions::new(Arc::<LocalSessionManager>::default(), limits);
+        let sessions = McpSessions::new(Arc::<LocalSessionManager>::default(), limits);
         for name in ["calls", "listens", "silent"] {
             assert!(sessions.make_room());
             sessions.add(name);

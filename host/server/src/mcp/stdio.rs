@@ -1,9 +1,10 @@
-//! The server over a pair of streams, one message a line: what is bounded, what is answered, how it ends.
+//! The server over a pair of streams, one message a line, with its limits and its shutdown.
 //!
-//! Reading goes on where a client has more requests under way than are taken: those beyond are answered at once, so
-//! that what cancels the others arrives. It stops where a client lets thousands of such answers lie unread. One task
-//! writes, so that an answer is on its way whole. The end of input is the client's goodbye: what runs may end, for the
-//! time of grace, and is cancelled then. Output that nobody takes any more ends what runs at once.
+//! Reading continues if a client has more running requests than the limit: the excess ones are answered at
+//! once, so that a cancellation of the others arrives. It stops if a client leaves thousands of such answers
+//! unread. One task writes, so that answers are never interleaved. The end of input starts the shutdown:
+//! running calls may end within the grace period, and are cancelled then. If output cannot be written any
+//! more, running calls are cancelled at once.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -24,84 +25,84 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::input::Input;
-use super::jsonrpc::{self, Kind, Message, Refused};
-use super::refusal::Refusal;
-use super::room::Room;
-use super::server::{McpServer, McpSettings, Shared};
-use crate::server::{Arguments, Client};
+use super::error_response::ErrorResponse;
+use super::jsonrpc::{self, MessageKind, RpcError, RpcMessage};
+use super::line_reader::LineReader;
+use super::request_permit::RequestPermit;
+use super::server::{McpServer, McpSettings, McpShared};
+use crate::server::{BudgetClient, CallArguments};
 
-/// Requests under way at once, those among them whose answers wait to be read.
+/// The most requests at once, including those whose answers are unread.
 const UNDER_WAY: u32 = 1_024;
 
-/// As how many of them a request for tools counts, whose answer may be a page of a mebibyte.
+/// The weight of a request for tools among them: its answer may be a page of a mebibyte.
 const PAGE: u32 = 16;
 
-/// Messages that wait to be written.
+/// The most messages that wait to be written.
 const UNWRITTEN: usize = 64;
 
-/// Answers to what is not served that wait to be written. Each is an id and a name: some hundred bytes.
+/// The most waiting answers to rejected requests. Each is an id and a name: some hundred bytes.
 const REFUSALS: usize = 16_384;
 
-/// Requests that were cancelled and whose ids are not taken again: what is left of one would pass for the next one's.
+/// The cancelled requests whose ids stay reserved: late output of one would pass for that of a new request.
 const CANCELLED: usize = 256;
 
-/// How long cancelled calls, and the last answers, have.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+/// The time for cancelled calls, and the last answers, to finish.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl McpSettings {
-    /// Serves one client over `input` and `output` until it says no more, or the server is told to end.
+    /// Serves one client over `input` and `output` until its input ends, or the server is told to end.
     pub async fn serve_streams<R, W>(self, input: R, output: W)
     where
         R: AsyncRead + Send + Unpin + 'static,
         W: AsyncWrite + Send + Unpin + 'static,
     {
-        let shared = Arc::new(Shared::new(self));
-        let transport = Lines::new(Arc::clone(&shared), input, output);
+        let shared = Arc::new(McpShared::new(self));
+        let transport = StdioTransport::new(Arc::clone(&shared), input, output);
         let server = McpServer::new(Arc::clone(&shared));
         match serve_server_with_ct(server, transport, CancellationToken::new()).await {
             Ok(service) => drop(service.waiting().await),
             Err(error) => tracing::debug!(target: "cofferdam::mcp", %error, "no session"),
         }
         shared.settings.shutdown.cancel();
-        drop(timeout(LAST_WORDS, shared.running.none()).await);
+        drop(timeout(DRAIN_TIMEOUT, shared.running.wait_idle()).await);
     }
 }
 
-/// A message on its way out, and the room that it held.
-struct Line(Bytes, Option<Room>);
+/// An outgoing message, and the permit that it holds.
+struct OutputLine(Bytes, Option<RequestPermit>);
 
-/// The requests under way, each with its room.
-type UnderWay = Arc<Mutex<HashMap<RequestId, Room>>>;
+/// The running requests, each with its permit.
+type InFlightPermits = Arc<Mutex<HashMap<RequestId, RequestPermit>>>;
 
 /// The streams as the SDK uses them.
-struct Lines<R> {
-    input: Input<R>,
-    /// When the client said no more.
+struct StdioTransport<R> {
+    input: LineReader<R>,
+    /// The time at which the client's input ended.
     ended: Option<Instant>,
-    /// Whether any request came: before it the SDK takes nothing else.
-    greeted: bool,
+    /// True if any request arrived: before it the SDK accepts nothing else.
+    initialized: bool,
     room: Arc<Semaphore>,
-    under_way: UnderWay,
-    /// The last of those that were cancelled.
+    under_way: InFlightPermits,
+    /// The most recently cancelled requests.
     cancelled: VecDeque<RequestId>,
-    output: Option<mpsc::Sender<Line>>,
-    refusals: Option<mpsc::Sender<Refusal>>,
+    output: Option<mpsc::Sender<OutputLine>>,
+    refusals: Option<mpsc::Sender<ErrorResponse>>,
     writing: Option<JoinHandle<()>>,
-    shared: Arc<Shared>,
+    shared: Arc<McpShared>,
 }
 
-impl<R: AsyncRead + Send + Unpin> Lines<R> {
-    fn new(shared: Arc<Shared>, input: R, output: impl AsyncWrite + Send + Unpin + 'static) -> Self {
+impl<R: AsyncRead + Send + Unpin> StdioTransport<R> {
+    fn new(shared: Arc<McpShared>, input: R, output: impl AsyncWrite + Send + Unpin + 'static) -> Self {
         let (sender, lines) = mpsc::channel(UNWRITTEN);
         let (refusals, refused) = mpsc::channel(REFUSALS);
         let writing = tokio::spawn(write(output, lines, refused, Arc::clone(&shared)));
         Self {
-            input: Input::new(input),
+            input: LineReader::new(input),
             ended: None,
-            greeted: false,
+            initialized: false,
             room: Arc::new(Semaphore::new(UNDER_WAY as usize)),
-            under_way: UnderWay::default(),
+            under_way: InFlightPermits::default(),
             cancelled: VecDeque::new(),
             output: Some(sender),
             refusals: Some(refusals),
@@ -110,8 +111,8 @@ impl<R: AsyncRead + Send + Unpin> Lines<R> {
         }
     }
 
-    /// The message that the line is, if it is one for the SDK; otherwise its answer, if it gets one.
-    fn read(&mut self, line: &[u8]) -> Result<Option<ClientJsonRpcMessage>, Refusal> {
+    /// Returns the message in the line, if it is one for the SDK; otherwise its answer, if it gets one.
+    fn read(&mut self, line: &[u8]) -> Result<Option<ClientJsonRpcMessage>, ErrorResponse> {
         let line = line.trim_ascii();
         if line.is_empty() {
             return Ok(None);
@@ -119,15 +120,15 @@ impl<R: AsyncRead + Send + Unpin> Lines<R> {
         let read = jsonrpc::read(line)?;
         let message = serde_json::from_slice::<ClientJsonRpcMessage>(&read.envelope);
         let mut message = message.map_err(|_| match (&read.kind, &read.id) {
-            (Kind::Request { .. }, id) => Refused::params(id.clone().unwrap_or_default()),
-            _ => Refused::request("The message is none of this protocol."),
+            (MessageKind::Request { .. }, id) => RpcError::params(id.clone().unwrap_or_default()),
+            _ => RpcError::request("The message is none of this protocol."),
         })?;
         match &mut message {
             ClientJsonRpcMessage::Request(request) => {
-                self.greeted = true;
+                self.initialized = true;
                 self.admit(request, &read)?;
             }
-            _ if !self.greeted => return Ok(None),
+            _ if !self.initialized => return Ok(None),
             ClientJsonRpcMessage::Notification(notification) => {
                 if let ClientNotification::CancelledNotification(cancelled) = &notification.notification
                     && let Some(id) = &cancelled.params.request_id
@@ -140,7 +141,7 @@ impl<R: AsyncRead + Send + Unpin> Lines<R> {
         Ok(Some(message))
     }
 
-    /// A request that was cancelled gets no answer.
+    /// Cancels a request, which then gets no answer.
     fn cancel(&mut self, id: &RequestId) {
         if self.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(id).is_some() {
             self.cancelled.truncate(CANCELLED - 1);
@@ -148,49 +149,54 @@ impl<R: AsyncRead + Send + Unpin> Lines<R> {
         }
     }
 
-    /// Takes the request among those under way, if there is room for it.
-    fn admit(&self, request: &mut JsonRpcRequest<ClientRequest>, read: &Message<'_>) -> Result<(), Refusal> {
+    /// Adds the request to the running ones, if there is room for it.
+    fn admit(
+        &self,
+        request: &mut JsonRpcRequest<ClientRequest>,
+        read: &RpcMessage<'_>,
+    ) -> Result<(), ErrorResponse> {
         let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
         if under_way.contains_key(&request.id) {
-            // Its own answer would be taken for that of the other.
-            return Err(Refused::request("A request with this id is under way.").into());
+            // Its answer would be taken for that of the other.
+            return Err(RpcError::request("A request with this id is under way.").into());
         }
         if self.cancelled.contains(&request.id) {
-            return Err(Refused::request("A request with this id was cancelled.").into());
+            return Err(RpcError::request("A request with this id was cancelled.").into());
         }
         let counts = if matches!(request.request, ClientRequest::ListToolsRequest(_)) { PAGE } else { 1 };
         let cost = read.envelope_cost() + read.arguments.map_or(0, str::len);
         let place = Arc::clone(&self.room).try_acquire_many_owned(counts);
-        let charge = self.shared.settings.budget.charge(Client::Streams, cost);
+        let charge = self.shared.settings.budget.charge(BudgetClient::Streams, cost);
         let (Ok(place), Some(charge)) = (place, charge) else {
-            return Err(Refusal::busy(request));
+            return Err(ErrorResponse::busy(request));
         };
         let charge = Arc::new(charge);
         if let Some(arguments) = read.arguments {
-            let arguments = Arguments::new(arguments.to_owned(), Some(Arc::clone(&charge)));
+            let arguments = CallArguments::new(arguments.to_owned(), Some(Arc::clone(&charge)));
             request.request.extensions_mut().insert(Arc::new(arguments));
         }
-        let room = Room::new(place, charge);
+        let room = RequestPermit::new(place, charge);
         under_way.insert(request.id.clone(), room.clone());
-        // Who cancels has the room back when nobody is at work for the request any more, and no sooner.
+        // Cancelling does not free the slot; it is released when the handler has stopped.
         request.request.extensions_mut().insert(room);
         Ok(())
     }
 
-    /// Waits until all that is under way is done and its answers are written, for the time of grace; has it cancelled
-    /// then, and waits until that was said. Can be broken off, too: the time runs from when the client said no more.
-    async fn goodbye(&mut self, ended: Instant) {
+    /// Waits for the grace period until all running requests are done and their answers are written; then has
+    /// them cancelled, and waits until that was recorded. Cancel-safe: the time counts from the end of the
+    /// client's input.
+    async fn drain(&mut self, ended: Instant) {
         let shared = Arc::clone(&self.shared);
         shared.settings.shutdown.begin();
         let grace = ended + shared.settings.grace;
         if timeout_at(grace, self.room.acquire_many(UNDER_WAY)).await.is_err() {
             shared.settings.shutdown.cancel();
-            drop(timeout_at(grace + LAST_WORDS, self.room.acquire_many(UNDER_WAY)).await);
+            drop(timeout_at(grace + DRAIN_TIMEOUT, self.room.acquire_many(UNDER_WAY)).await);
         }
     }
 }
 
-impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for Lines<R> {
+impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for StdioTransport<R> {
     type Error = io::Error;
 
     fn send(
@@ -207,7 +213,7 @@ impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for Lines<R> {
         async move {
             let output = output.ok_or(io::ErrorKind::NotConnected)?;
             let line = serde_json::to_vec(&message).map_err(io::Error::other)?;
-            output.send(Line(line.into(), room)).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
+            output.send(OutputLine(line.into(), room)).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
         }
     }
 
@@ -216,14 +222,14 @@ impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for Lines<R> {
         let refusals = self.refusals.clone()?;
         loop {
             if let Some(ended) = self.ended {
-                self.goodbye(ended).await;
+                self.drain(ended).await;
                 return None;
             }
             let read = tokio::select! {
                 biased;
                 () = shutdown.begun() => None,
                 read = async {
-                    // Who lets them lie unread is not read from, either.
+                    // Reading stops if the client leaves them unread.
                     let refuse = refusals.reserve().await.ok()?;
                     Some((refuse, self.input.next_line().await?))
                 } => read,
@@ -232,7 +238,7 @@ impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for Lines<R> {
                 self.ended = Some(Instant::now());
                 continue;
             };
-            match line.map_err(Refusal::from).and_then(|line| self.read(&line)) {
+            match line.map_err(ErrorResponse::from).and_then(|line| self.read(&line)) {
                 Ok(Some(message)) => return Some(message),
                 Ok(None) => {}
                 Err(refusal) => refuse.send(refusal),
@@ -244,24 +250,24 @@ impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for Lines<R> {
         self.output = None;
         self.refusals = None;
         if let Some(writing) = self.writing.take() {
-            drop(timeout(LAST_WORDS, writing).await);
+            drop(timeout(DRAIN_TIMEOUT, writing).await);
         }
         Ok(())
     }
 }
 
-/// Writes line after line; those that wait already go out together.
+/// Writes line after line; waiting lines are written together.
 async fn write(
     output: impl AsyncWrite + Send + Unpin,
-    mut lines: mpsc::Receiver<Line>,
-    mut refusals: mpsc::Receiver<Refusal>,
-    shared: Arc<Shared>,
+    mut lines: mpsc::Receiver<OutputLine>,
+    mut refusals: mpsc::Receiver<ErrorResponse>,
+    shared: Arc<McpShared>,
 ) {
     let mut output = tokio::io::BufWriter::new(output);
     loop {
-        let Line(line, room) = tokio::select! {
+        let OutputLine(line, room) = tokio::select! {
             Some(line) = lines.recv() => line,
-            Some(refusal) = refusals.recv() => Line(refusal.answer().into(), None),
+            Some(refusal) = refusals.recv() => OutputLine(refusal.answer().into(), None),
             else => break,
         };
         let written = async {

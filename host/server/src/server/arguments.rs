@@ -3,16 +3,16 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cofferdam_core::error::{HostError, HostErrorKind};
-use cofferdam_core::failure::safe_line;
+use cofferdam_core::failure::sanitize_line;
 use cofferdam_core::strict_json;
 use serde_json::Value;
 
-use super::budget::Charge;
+use super::budget::BudgetCharge;
 
 /// The most values in one request, each item and each field counted.
 pub(crate) const VALUES: usize = 500_000;
 
-/// The most values in the arguments of an action: they are built, and stay as long as it runs.
+/// The most values in the arguments of an action: they are built, and stay in memory while it runs.
 const ACTION_VALUES: usize = 50_000;
 
 /// The memory of one built value, in bytes.
@@ -20,24 +20,24 @@ pub(crate) const VALUE_BYTES: usize = 96;
 
 /// The arguments of one call; its handler takes them once.
 #[derive(Debug)]
-pub(crate) struct Arguments {
+pub(crate) struct CallArguments {
     text: Mutex<Option<String>>,
-    /// The request's charge to the server's budget; none in a router without a listener of ours.
-    charge: Option<Arc<Charge>>,
+    /// The request's charge to the server's budget; none in a router that is served without our listener.
+    charge: Option<Arc<BudgetCharge>>,
 }
 
-impl Arguments {
-    /// The arguments in `text`, which is an object.
-    pub(crate) fn new(text: String, charge: Option<Arc<Charge>>) -> Self {
+impl CallArguments {
+    /// Wraps the arguments in `text`, which is an object.
+    pub(crate) fn new(text: String, charge: Option<Arc<BudgetCharge>>) -> Self {
         Self { text: Mutex::new(Some(text)), charge }
     }
 
-    /// The text, the first time.
+    /// Returns the text, the first time.
     pub(crate) fn take(&self) -> Option<String> {
         self.text.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// The values of an action's arguments, charged for as long as the request is.
+    /// Returns the values of an action's arguments, charged for as long as the request is.
     ///
     /// # Errors
     /// `validation`: there are too many. `busy`: the budget has no room for them.
@@ -53,17 +53,17 @@ impl Arguments {
 }
 
 fn unacceptable(error: &serde_json::Error) -> HostError {
-    let message = format!("The arguments are not acceptable: {}.", safe_line(&error.to_string(), 300));
+    let message = format!("The arguments are not acceptable: {}.", sanitize_line(&error.to_string(), 300));
     HostError::new(HostErrorKind::Validation, message)
 }
 
-/// The error for a request that the budget has no room for.
+/// Returns the error for a request that exceeds the budget.
 fn busy() -> HostError {
     HostError::new(
         HostErrorKind::Busy,
         "The server holds as many bytes of requests as it may. Nothing was run.",
     )
-    .hint("Try again later, or with fewer large requests at once.")
+    .with_hint("Try again later, or with fewer large requests at once.")
 }
 
 #[cfg(test)]
@@ -71,8 +71,8 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
     use std::sync::Arc;
 
-    use super::{ACTION_VALUES, Arguments, HostErrorKind, VALUE_BYTES};
-    use crate::server::{Client, RequestBudget};
+    use super::{ACTION_VALUES, CallArguments, HostErrorKind, VALUE_BYTES};
+    use crate::server::{BudgetClient, RequestBudget};
 
     fn zeros(count: usize) -> String {
         format!("{{\"a\": [{}]}}", vec!["0"; count].join(","))
@@ -81,8 +81,8 @@ mod tests {
     #[test]
     fn values_of_actions_are_counted_and_charged() {
         let budget = RequestBudget::new(0);
-        let charge = || budget.charge(Client::Streams, 0).map(Arc::new);
-        let values = |text: String, charge| Arguments::new(text, charge).take_values();
+        let charge = || budget.charge(BudgetClient::Streams, 0).map(Arc::new);
+        let values = |text: String, charge| CallArguments::new(text, charge).take_values();
         assert_eq!(values(zeros(1), None).unwrap(), serde_json::json!({"a": [0]}));
         let error = values(zeros(ACTION_VALUES), charge()).unwrap_err();
         assert_eq!(

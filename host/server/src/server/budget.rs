@@ -1,58 +1,61 @@
-//! One budget of bytes for the requests that a server holds: those being read, waiting, running or being answered.
+//! One budget of bytes for the requests that a server holds: those being read, waiting, running or being
+//! answered.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The bytes that a server holds for all its clients, unless it is told otherwise.
+/// The default budget of a server for all its clients, in bytes.
 const DEFAULT_BYTES: usize = 128 << 20;
 
-/// The least that a budget can be: two of the longest requests.
+/// The least budget: two of the longest requests.
 const LEAST_BYTES: usize = 2 * super::BODY_BYTES;
 
-/// A client, as far as the server can tell it from others before it has read the request.
+/// A client, as far as the server can distinguish it before it has read the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Client {
-    /// The one client of a pair of streams; all of the budget is its own.
+pub(crate) enum BudgetClient {
+    /// The one client of a pair of streams; it has the whole budget.
     Streams,
-    /// A client at this address, within the session that the request names. That name is not checked: an address
-    /// has a share of its own, whatever sessions its requests name.
+    /// A client at this address, within the session that the request names. That name is not checked: an
+    /// address has a share of its own, regardless of the sessions that its requests name.
     Network { address: IpAddr, session: Option<u64> },
 }
 
 /// The account that bytes are charged to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Account {
-    Client(Client),
+enum BudgetAccount {
+    Client(BudgetClient),
     Address(IpAddr),
 }
 
-impl Client {
-    /// The accounts of the client's bytes, each with its share of a budget of `bytes`.
-    fn accounts(self, bytes: usize) -> impl Iterator<Item = (Account, usize)> {
+impl BudgetClient {
+    /// Returns the accounts of the client's bytes, each with its share of a budget of `bytes`.
+    fn accounts(self, bytes: usize) -> impl Iterator<Item = (BudgetAccount, usize)> {
         let (own, address) = match self {
             Self::Streams => (bytes, None),
-            Self::Network { address, .. } => (bytes / 2, Some((Account::Address(address), bytes / 4 * 3))),
+            Self::Network { address, .. } => {
+                (bytes / 2, Some((BudgetAccount::Address(address), bytes / 4 * 3)))
+            }
         };
-        std::iter::once((Account::Client(self), own)).chain(address)
+        std::iter::once((BudgetAccount::Client(self), own)).chain(address)
     }
 }
 
 /// The budget of one server.
 #[derive(Debug, Clone)]
-pub struct RequestBudget(Arc<Shared>);
+pub struct RequestBudget(Arc<BudgetShared>);
 
 #[derive(Debug)]
-struct Shared {
+struct BudgetShared {
     bytes: usize,
-    held: Mutex<Held>,
+    held: Mutex<ChargedBytes>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct ChargedBytes {
     all: usize,
-    by_account: HashMap<Account, usize>,
+    by_account: HashMap<BudgetAccount, usize>,
 }
 
 impl Default for RequestBudget {
@@ -62,38 +65,38 @@ impl Default for RequestBudget {
 }
 
 impl RequestBudget {
-    /// A budget of so many bytes, of which one client of several gets half at most, and all clients of one address three
-    /// quarters. No budget is too small for the longest request.
+    /// Creates a budget of so many bytes. One client of several gets half at most, and all clients of one
+    /// address three quarters. No budget is too small for the longest request.
     #[must_use]
     pub fn new(bytes: usize) -> Self {
-        Self(Arc::new(Shared { bytes: bytes.max(LEAST_BYTES), held: Mutex::default() }))
+        Self(Arc::new(BudgetShared { bytes: bytes.max(LEAST_BYTES), held: Mutex::default() }))
     }
 
-    /// Charges `bytes` to `client`; none where that exceeds its share or the budget.
-    pub(crate) fn charge(&self, client: Client, bytes: usize) -> Option<Charge> {
-        let charge = Charge { budget: self.clone(), client, bytes: AtomicUsize::new(0) };
+    /// Charges `bytes` to `client`; returns none if that exceeds its share or the budget.
+    pub(crate) fn charge(&self, client: BudgetClient, bytes: usize) -> Option<BudgetCharge> {
+        let charge = BudgetCharge { budget: self.clone(), client, bytes: AtomicUsize::new(0) };
         charge.grow(bytes).then_some(charge)
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, ChargedBytes> {
         self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Bytes that are charged to a client until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Charge {
+pub(crate) struct BudgetCharge {
     budget: RequestBudget,
-    client: Client,
+    client: BudgetClient,
     bytes: AtomicUsize,
 }
 
-impl Charge {
+impl BudgetCharge {
     /// Charges `more` bytes, unless that exceeds the client's share or the budget.
     pub(crate) fn grow(&self, more: usize) -> bool {
         let mut held = self.budget.held();
         let all = self.budget.0.bytes;
-        let has_room = |(account, share): (Account, usize)| {
+        let has_room = |(account, share): (BudgetAccount, usize)| {
             held.by_account.get(&account).copied().unwrap_or(0).saturating_add(more) <= share
         };
         let fits = self.client.accounts(all).all(has_room) && held.all.saturating_add(more) <= all;
@@ -103,12 +106,12 @@ impl Charge {
         fits
     }
 
-    /// Charges bytes that are there already, whether or not they fit: they keep further requests out.
+    /// Charges bytes that exist already, even beyond the budget: they keep further requests out.
     pub(crate) fn force(&self, more: usize) {
         self.add(&mut self.budget.held(), more);
     }
 
-    fn add(&self, held: &mut Held, more: usize) {
+    fn add(&self, held: &mut ChargedBytes, more: usize) {
         held.all = held.all.saturating_add(more);
         for (account, _) in self.client.accounts(self.budget.0.bytes) {
             let own = held.by_account.entry(account).or_default();
@@ -118,7 +121,7 @@ impl Charge {
     }
 }
 
-impl Drop for Charge {
+impl Drop for BudgetCharge {
     fn drop(&mut self) {
         let bytes = *self.bytes.get_mut();
         let mut held = self.budget.held();
@@ -137,13 +140,13 @@ impl Drop for Charge {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
-    use super::{Client, LEAST_BYTES, RequestBudget};
+    use super::{BudgetClient, LEAST_BYTES, RequestBudget};
 
-    fn at(address: u8, session: u64) -> Client {
-        Client::Network { address: [127, 0, 0, address].into(), session: Some(session) }
+    fn at(address: u8, session: u64) -> BudgetClient {
+        BudgetClient::Network { address: [127, 0, 0, address].into(), session: Some(session) }
     }
 
-    fn client(number: u8) -> Client {
+    fn client(number: u8) -> BudgetClient {
         at(number, 0)
     }
 
@@ -171,6 +174,9 @@ mod tests {
         let held = budget.held();
         assert_eq!((held.all, held.by_account.len()), (0, 0));
         drop(held);
-        assert!(budget.charge(Client::Streams, LEAST_BYTES).is_some(), "a client without others has all");
+        assert!(
+            budget.charge(BudgetClient::Streams, LEAST_BYTES).is_some(),
+            "a client without others has all"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! One connection: its handshake, its requests one after the other, each of them whole before anybody handles it.
+//! One connection: its handshake and its requests one after the other, each read completely before it is
+//! handled.
 
 use std::convert::Infallible;
 use std::hash::{BuildHasher as _, RandomState};
@@ -22,15 +23,15 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service as _;
 
-use super::access::Access;
-use super::answer::{Refused, healthy};
-use super::budget::{Charge, Client, RequestBudget};
-use super::held::Held;
-use super::places::Place;
+use super::auth::AccessPolicy;
+use super::budget::{BudgetCharge, BudgetClient, RequestBudget};
+use super::connection_limit::ConnectionPermit;
+use super::guarded_body::GuardedBody;
+use super::in_flight::InFlightRequests;
+use super::rejection::{RequestRejection, healthy};
 use super::shutdown::Shutdown;
-use super::slow::Patient;
 use super::tls::ServerTls;
-use super::under_way::UnderWay;
+use super::write_timeout::WriteTimeout;
 use super::{BODY_BYTES, HEALTH};
 
 /// The longest head of a request, in bytes.
@@ -39,61 +40,67 @@ const HEAD_BYTES: usize = 32 * 1024;
 /// The most header fields of a request.
 const FIELDS: usize = 100;
 
-/// The header that names a session of the agents' protocol; here it only tells clients of one address apart.
+/// The header that names a session of the agents' protocol; here it only distinguishes clients of one
+/// address.
 const SESSION: &str = "mcp-session-id";
 
-/// How long what a client has begun to ask may still take to arrive once the server ends.
-const HALF_ASKED: Duration = Duration::from_millis(500);
+/// The time for a partially received request to arrive once the server ends.
+const PARTIAL_REQUEST_GRACE: Duration = Duration::from_millis(500);
 
-/// What every connection of a server shares.
-pub(super) struct Shared {
+/// The state that all connections of a server share.
+pub(super) struct ServerContext {
     pub(super) app: Router,
-    pub(super) access: Access,
+    pub(super) access: AccessPolicy,
     pub(super) tls: Option<ServerTls>,
-    pub(super) patience: Duration,
+    pub(super) io_timeout: Duration,
     pub(super) budget: RequestBudget,
     /// True if a request may name the session that it belongs to.
     pub(super) has_sessions: bool,
-    /// Makes a number of a session's name that no client can predict.
+    /// Maps a session's name to a number that no client can predict.
     pub(super) salt: RandomState,
     pub(super) shutdown: Shutdown,
 }
 
 /// The two ends of a connection.
 #[derive(Clone, Copy)]
-struct Ends {
+struct ConnectionEnds {
     local: IpAddr,
     peer: IpAddr,
 }
 
-impl Ends {
-    fn of(stream: &TcpStream) -> Option<Self> {
+impl ConnectionEnds {
+    fn from_stream(stream: &TcpStream) -> Option<Self> {
         let ip = |address: std::io::Result<std::net::SocketAddr>| Some(address.ok()?.ip().to_canonical());
         Some(Self { local: ip(stream.local_addr())?, peer: ip(stream.peer_addr())? })
     }
 }
 
-/// Serves one connection to its end, and no longer than it has its place. What goes wrong with it is the peer's.
-pub(super) async fn serve(shared: Arc<Shared>, stream: TcpStream, place: Place) {
-    let Some(ends) = Ends::of(&stream) else { return };
+/// Serves one connection to its end, but only while it has its permit. Its errors are the peer's.
+pub(super) async fn serve(shared: Arc<ServerContext>, stream: TcpStream, place: ConnectionPermit) {
+    let Some(ends) = ConnectionEnds::from_stream(&stream) else { return };
     drop(stream.set_nodelay(true));
-    let stream = Patient::new(stream, shared.patience);
+    let stream = WriteTimeout::new(stream, shared.io_timeout);
     let place = Arc::new(place);
     tokio::select! {
-        () = served(shared, stream, ends, Arc::clone(&place)) => {}
+        () = handshake_and_serve(shared, stream, ends, Arc::clone(&place)) => {}
         () = place.lost() => {
             tracing::debug!(target: "cofferdam::server", "a connection that had not been let in made room");
         }
     }
 }
 
-async fn served(shared: Arc<Shared>, stream: Patient<TcpStream>, ends: Ends, place: Arc<Place>) {
+async fn handshake_and_serve(
+    shared: Arc<ServerContext>,
+    stream: WriteTimeout<TcpStream>,
+    ends: ConnectionEnds,
+    place: Arc<ConnectionPermit>,
+) {
     let stuck = stream.stuck();
     let Some(tls) = shared.tls.clone() else { return requests(shared, stream, ends, place, stuck).await };
-    let handshake = timeout(shared.patience, TlsAcceptor::from(tls.0).accept(stream));
+    let handshake = timeout(shared.io_timeout, TlsAcceptor::from(tls.0).accept(stream));
     let shaken = tokio::select! {
         shaken = handshake => shaken,
-        // Nothing was asked yet.
+        // No request has begun.
         () = shared.shutdown.begun() => return,
     };
     match shaken {
@@ -104,21 +111,21 @@ async fn served(shared: Arc<Shared>, stream: Patient<TcpStream>, ends: Ends, pla
 }
 
 async fn requests(
-    shared: Arc<Shared>,
+    shared: Arc<ServerContext>,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    ends: Ends,
-    place: Arc<Place>,
+    ends: ConnectionEnds,
+    place: Arc<ConnectionPermit>,
     stuck: Arc<AtomicBool>,
 ) {
     let shutdown = shared.shutdown.clone();
-    let patience = shared.patience;
-    let under_way = UnderWay::default();
+    let patience = shared.io_timeout;
+    let under_way = InFlightRequests::default();
     let asked = under_way.clone();
     let service = service_fn(move |request| {
-        let (shared, place, one) = (Arc::clone(&shared), Arc::clone(&place), asked.one());
+        let (shared, place, one) = (Arc::clone(&shared), Arc::clone(&place), asked.start());
         async move {
-            let answer = answered(&shared, request, ends, &place).await;
-            Ok::<_, Infallible>(one.until_told(answer))
+            let answer = respond(&shared, request, ends, &place).await;
+            Ok::<_, Infallible>(one.hold_until_sent(answer))
         }
     });
     let connection = http1::Builder::new()
@@ -132,12 +139,13 @@ async fn requests(
         ended = connection.as_mut() => ended,
         () = shutdown.begun() => {
             connection.as_mut().graceful_shutdown();
-            // Half a head is waited for a moment and no longer, as nothing was asked with it; an answer is.
+            // The server waits only a moment for the rest of a head, as it is no request yet; an answer is
+            // completed.
             let nothing = async {
                 loop {
-                    under_way.none().await;
-                    sleep(HALF_ASKED).await;
-                    if under_way.is_none() && !stuck.load(Ordering::Relaxed) {
+                    under_way.wait_idle().await;
+                    sleep(PARTIAL_REQUEST_GRACE).await;
+                    if under_way.is_idle() && !stuck.load(Ordering::Relaxed) {
                         return;
                     }
                 }
@@ -153,15 +161,21 @@ async fn requests(
     }
 }
 
-/// The answer to one request. After one that was not let in the connection ends: who has no token holds no place.
-async fn answered(shared: &Shared, request: Request<Incoming>, ends: Ends, place: &Place) -> Response<Body> {
-    match admitted(shared, request, ends, place).await {
-        Ok(Admitted::Health) => healthy(),
-        Ok(Admitted::Request(mut request, charge)) => {
+/// Returns the answer to one request. After a rejected request the connection ends, so that a client without
+/// a token holds no permit.
+async fn respond(
+    shared: &ServerContext,
+    request: Request<Incoming>,
+    ends: ConnectionEnds,
+    place: &ConnectionPermit,
+) -> Response<Body> {
+    match admit(shared, request, ends, place).await {
+        Ok(AdmittedRequest::Health) => healthy(),
+        Ok(AdmittedRequest::Request(mut request, charge)) => {
             let mut app = shared.app.clone();
             request.extensions_mut().insert(Arc::clone(&charge));
             let Ok(answer) = app.call(*request).await;
-            // An answer that waits to be read counts until it was.
+            // An answer counts until it was read.
             charge.force(
                 answer
                     .body()
@@ -169,7 +183,7 @@ async fn answered(shared: &Shared, request: Request<Incoming>, ends: Ends, place
                     .exact()
                     .map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
             );
-            answer.map(|body| Body::new(Held::new(body, charge)))
+            answer.map(|body| Body::new(GuardedBody::new(body, charge)))
         }
         Err(refused) => {
             tracing::info!(target: "cofferdam::server", code = refused.code(), "a request was refused");
@@ -178,69 +192,74 @@ async fn answered(shared: &Shared, request: Request<Incoming>, ends: Ends, place
     }
 }
 
-/// What may go on.
-enum Admitted {
+/// The result of the admission.
+enum AdmittedRequest {
     Health,
-    /// The request, and what it holds of the budget.
-    Request(Box<Request<Body>>, Arc<Charge>),
+    /// The request, and its charge to the budget.
+    Request(Box<Request<Body>>, Arc<BudgetCharge>),
 }
 
-/// The request, whole; its token was looked at before its body was.
-async fn admitted(
-    shared: &Shared,
+/// Admits the request with its complete body; the token is checked before the body is read.
+async fn admit(
+    shared: &ServerContext,
     request: Request<Incoming>,
-    ends: Ends,
-    place: &Place,
-) -> Result<Admitted, Refused> {
+    ends: ConnectionEnds,
+    place: &ConnectionPermit,
+) -> Result<AdmittedRequest, RequestRejection> {
     let (parts, body) = request.into_parts();
     shared.access.admit(&parts, ends.local)?;
     if parts.uri.path() == HEALTH {
         let looks = matches!(parts.method, Method::GET | Method::HEAD);
-        return if looks { Ok(Admitted::Health) } else { Err(Refused::Method) };
+        return if looks { Ok(AdmittedRequest::Health) } else { Err(RequestRejection::Method) };
     }
     shared.access.authorize(&parts)?;
-    if shared.shutdown.has_begun() || !place.keep() {
-        return Err(Refused::Closing);
+    if shared.shutdown.has_begun() || !place.mark_authenticated() {
+        return Err(RequestRejection::Closing);
     }
     let closing = async {
         shared.shutdown.begun().await;
-        sleep(HALF_ASKED).await;
+        sleep(PARTIAL_REQUEST_GRACE).await;
     };
     let session = parts.headers.get(SESSION).filter(|_| shared.has_sessions);
     let session = session.map(|session| shared.salt.hash_one(session.as_bytes()));
-    let client = Client::Network { address: ends.peer, session };
-    let charge = shared.budget.charge(client, 0).ok_or(Refused::Busy)?;
+    let client = BudgetClient::Network { address: ends.peer, session };
+    let charge = shared.budget.charge(client, 0).ok_or(RequestRejection::Busy)?;
     let body = tokio::select! {
         biased;
-        body = whole(body, &charge, shared.patience) => body?,
-        () = closing => return Err(Refused::Closing),
+        body = read_body(body, &charge, shared.io_timeout) => body?,
+        () = closing => return Err(RequestRejection::Closing),
     };
-    Ok(Admitted::Request(Box::new(Request::from_parts(parts, Body::from(body))), Arc::new(charge)))
+    Ok(AdmittedRequest::Request(Box::new(Request::from_parts(parts, Body::from(body))), Arc::new(charge)))
 }
 
-/// Reads the body. Its bytes are charged as they arrive: a length that is only announced keeps no other request out.
-async fn whole(body: Incoming, charge: &Charge, patience: Duration) -> Result<Bytes, Refused> {
+/// Reads the body. Its bytes are charged as they arrive: an announced length alone keeps no other request
+/// out.
+async fn read_body(
+    body: Incoming,
+    charge: &BudgetCharge,
+    patience: Duration,
+) -> Result<Bytes, RequestRejection> {
     let length = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if length > BODY_BYTES {
-        return Err(Refused::TooLarge);
+        return Err(RequestRejection::TooLarge);
     }
-    timeout(patience, read(body, length, charge)).await.unwrap_or(Err(Refused::TooSlow))
+    timeout(patience, read(body, length, charge)).await.unwrap_or(Err(RequestRejection::TooSlow))
 }
 
-async fn read(mut body: Incoming, length: usize, charge: &Charge) -> Result<Bytes, Refused> {
+async fn read(mut body: Incoming, length: usize, charge: &BudgetCharge) -> Result<Bytes, RequestRejection> {
     let (mut whole, mut paid) = (BytesMut::new(), 0);
     while let Some(frame) = body.frame().await {
-        let Ok(data) = frame.map_err(|_| Refused::Broken)?.into_data() else { continue };
+        let Ok(data) = frame.map_err(|_| RequestRejection::Broken)?.into_data() else { continue };
         let needed = whole.len() + data.len();
         if needed > BODY_BYTES {
-            return Err(Refused::TooLarge);
+            return Err(RequestRejection::TooLarge);
         }
         if needed > paid {
-            // The buffer doubles, up to the length that is announced, if one is.
+            // The buffer doubles, up to the announced length if there is one.
             let doubled = if length > 0 { (2 * paid).min(length) } else { 2 * paid };
             let more = needed.max(doubled) - paid;
             if !charge.grow(more) {
-                return Err(Refused::Busy);
+                return Err(RequestRejection::Busy);
             }
             paid += more;
         }

@@ -1,4 +1,4 @@
-//! Counts the values of a JSON text without building any: the first look at all that servers are sent.
+//! Counts the values of a JSON text without building any: the first check of all input of servers.
 //!
 //! A value takes up to a hundred bytes once it is built, and two of its text.
 
@@ -7,24 +7,24 @@ use std::cell::Cell;
 use std::collections::HashSet;
 use std::fmt;
 
-use cofferdam_core::strict_json::twice;
+use cofferdam_core::strict_json::duplicate_name_error;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::error::Category;
 
-/// The most names of one object. The types of operations have fewer by far; each costs more than its text while it is
-/// compared with the others.
+/// The most names of one object. The types of operations have far fewer; each costs more than its text while
+/// it is compared with the others.
 const NAMES: usize = 65_536;
 
-/// Why a text is not taken as JSON.
+/// The reason why a text is not accepted as JSON.
 #[derive(Debug)]
-pub(crate) enum Rejection {
+pub(crate) enum JsonCountError {
     Malformed(serde_json::Error),
     RepeatedName(serde_json::Error),
     TooManyValues(serde_json::Error),
 }
 
-impl Rejection {
+impl JsonCountError {
     pub(crate) fn into_error(self) -> serde_json::Error {
         match self {
             Self::Malformed(error) | Self::RepeatedName(error) | Self::TooManyValues(error) => error,
@@ -32,35 +32,36 @@ impl Rejection {
     }
 }
 
-/// Counts the values of one JSON text: each item of an array, each field of an object, and the whole. At most `most` are
-/// accepted, and no name may be repeated in an object, as in [`parse`](cofferdam_core::strict_json::parse).
-pub(crate) fn count(text: &[u8], most: usize) -> Result<usize, Rejection> {
-    let counter = Counter { left: &Cell::new(most), is_over: &Cell::new(false), most };
+/// Counts the values of one JSON text: each item of an array, each field of an object, and the whole. At most
+/// `most` are accepted, and no name may be repeated in an object, as in
+/// [`parse`](cofferdam_core::strict_json::parse).
+pub(crate) fn count(text: &[u8], most: usize) -> Result<usize, JsonCountError> {
+    let counter = ValueCounter { left: &Cell::new(most), is_over: &Cell::new(false), most };
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let counted = counter.deserialize(&mut deserializer).and_then(|()| deserializer.end());
     match counted {
         Ok(()) => Ok(most - counter.left.get()),
-        Err(error) if error.classify() != Category::Data => Err(Rejection::Malformed(error)),
-        Err(error) if counter.is_over.get() => Err(Rejection::TooManyValues(error)),
-        Err(error) => Err(Rejection::RepeatedName(error)),
+        Err(error) if error.classify() != Category::Data => Err(JsonCountError::Malformed(error)),
+        Err(error) if counter.is_over.get() => Err(JsonCountError::TooManyValues(error)),
+        Err(error) => Err(JsonCountError::RepeatedName(error)),
     }
 }
 
 #[derive(Clone, Copy)]
-struct Counter<'c> {
+struct ValueCounter<'c> {
     left: &'c Cell<usize>,
     is_over: &'c Cell<bool>,
     most: usize,
 }
 
-impl Counter<'_> {
+impl ValueCounter<'_> {
     fn over<E: serde::de::Error>(self, most: usize, what: &str) -> E {
         self.is_over.set(true);
         E::custom(format!("it has more than {most} {what}"))
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Counter<'_> {
+impl<'de> DeserializeSeed<'de> for ValueCounter<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -70,7 +71,7 @@ impl<'de> DeserializeSeed<'de> for Counter<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Counter<'_> {
+impl<'de> Visitor<'de> for ValueCounter<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -108,13 +109,13 @@ impl<'de> Visitor<'de> for Counter<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
         let mut names = HashSet::new();
-        while let Some(Name(name)) = fields.next_key()? {
+        while let Some(ObjectKey(name)) = fields.next_key()? {
             if names.len() >= NAMES {
                 return Err(self.over(NAMES, "names in one object"));
             }
             fields.next_value_seed(self)?;
             if let Some(name) = names.replace(name) {
-                return Err(twice(&name));
+                return Err(duplicate_name_error(&name));
             }
         }
         Ok(())
@@ -123,12 +124,12 @@ impl<'de> Visitor<'de> for Counter<'_> {
 
 /// A name in an object: borrowed from the text unless it is written with escapes.
 #[derive(Deserialize)]
-struct Name<'n>(#[serde(borrow)] Cow<'n, str>);
+struct ObjectKey<'n>(#[serde(borrow)] Cow<'n, str>);
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
-    use super::{NAMES, Rejection, count};
+    use super::{JsonCountError, NAMES, count};
     use cofferdam_core::strict_json::parse;
 
     #[test]
@@ -140,14 +141,14 @@ mod tests {
         }
         let text = br#"{"a": [1, 2, {"b": null}]}"#;
         assert_eq!(count(text, 6).unwrap(), 6);
-        assert!(matches!(count(text, 5), Err(Rejection::TooManyValues(_))));
-        assert!(matches!(count(b"[1,]", 5), Err(Rejection::Malformed(_))));
+        assert!(matches!(count(text, 5), Err(JsonCountError::TooManyValues(_))));
+        assert!(matches!(count(b"[1,]", 5), Err(JsonCountError::Malformed(_))));
         for text in [r#"{"a": 1, "a": 1}"#, r#"{"x": [{"a": 1, "\u0061": 2}]}"#] {
-            assert!(matches!(count(text.as_bytes(), 9), Err(Rejection::RepeatedName(_))), "{text}");
+            assert!(matches!(count(text.as_bytes(), 9), Err(JsonCountError::RepeatedName(_))), "{text}");
         }
         let names: Vec<_> = (0..=NAMES).map(|n| format!("\"{n}\": 0")).collect();
         let wide = format!("{{{}}}", names.join(","));
-        assert!(matches!(count(wide.as_bytes(), usize::MAX), Err(Rejection::TooManyValues(_))));
-        assert!(matches!(count("[".repeat(100_000).as_bytes(), 9), Err(Rejection::TooManyValues(_))));
+        assert!(matches!(count(wide.as_bytes(), usize::MAX), Err(JsonCountError::TooManyValues(_))));
+        assert!(matches!(count("[".repeat(100_000).as_bytes(), 9), Err(JsonCountError::TooManyValues(_))));
     }
 }

@@ -1,4 +1,4 @@
-//! The socket: bound once, accepting until told to end, and ending in the order that loses no answer.
+//! The socket: bound once, accepting until told to end, and shut down in an order that loses no answer.
 
 use std::hash::RandomState;
 use std::net::SocketAddr;
@@ -11,68 +11,70 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::connection::{self, Shared};
-use super::places::Places;
+use super::connection::{self, ServerContext};
+use super::connection_limit::ConnectionLimiter;
 use super::settings::ServerSettings;
 use super::shutdown::Shutdown;
 
-/// How long cancelled calls have to say so.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+/// The time for cancelled calls to finish.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long the listener rests where the system has no more sockets.
-const REST: Duration = Duration::from_millis(100);
+/// The pause of the listener if the system has no more sockets.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// A bound socket, to which clients can connect already.
 #[derive(Debug)]
-pub struct Listening {
+pub struct BoundServer {
     socket: TcpListener,
     address: SocketAddr,
     settings: ServerSettings,
 }
 
-impl Listening {
+impl BoundServer {
     /// Binds the socket.
     ///
     /// # Errors
-    /// `configuration`: others could reach it and it has no token or no TLS; or the address cannot be had.
+    /// `configuration`: it is reachable from outside and has no token or no TLS; or the address is not
+    /// available.
     pub async fn bind(settings: ServerSettings) -> Result<Self, HostError> {
         settings.check()?;
         let unusable = |error: std::io::Error| {
             let message = format!("The server cannot listen at {}: {error}.", settings.address);
             HostError::new(HostErrorKind::Configuration, message)
-                .hint("Choose another port; with port 0 the system chooses one that is free.")
-                .because(error)
+                .with_hint("Choose another port; with port 0 the system chooses one that is free.")
+                .with_source(error)
         };
         let socket = TcpListener::bind(settings.address).await.map_err(unusable)?;
         let address = socket.local_addr().map_err(unusable)?;
         Ok(Self { socket, address, settings })
     }
 
-    /// Where it listens, with the port that it really has.
+    /// Returns its address, with the actual port.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The beginning of its URLs, like `http://127.0.0.1:4100`.
+    /// Returns the beginning of its URLs, like `http://127.0.0.1:4100`.
     #[must_use]
     pub fn url(&self) -> String {
         let scheme = if self.settings.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}", self.address)
     }
 
-    /// Serves `app` until `shutdown` begins; then takes nothing new, lets what runs go on for the time of grace, has
-    /// it cancelled, and waits until that was said. Returns when no connection is left.
+    /// Serves `app` until `shutdown` begins. Then it accepts nothing new, lets running requests continue for
+    /// the grace period, has them cancelled, and waits until that is recorded. Returns when no connection is
+    /// left.
     ///
     /// Handlers that run calls have to end them when [`Shutdown::cancelled`] is ready.
     pub async fn serve(self, app: Router, shutdown: Shutdown) {
         let Self { socket, settings, .. } = self;
-        let places = Places::new(settings.connections);
-        let shared = Arc::new(Shared {
+        let places = ConnectionLimiter::new(settings.connections);
+        let shared = Arc::new(ServerContext {
             app,
             access: settings.access,
             tls: settings.tls,
-            patience: settings.patience,
+            io_timeout: settings.io_timeout,
             budget: settings.budget,
             has_sessions: settings.has_sessions,
             salt: RandomState::new(),
@@ -80,11 +82,12 @@ impl Listening {
         });
         let mut connections = JoinSet::new();
         loop {
-            // Room first: who cannot be served yet waits in the system's queue and costs nothing here.
+            // Capacity first: a client that cannot be served yet waits in the system's queue and costs
+            // nothing here.
             tokio::select! {
                 biased;
                 () = shutdown.begun() => break,
-                () = places.room() => {}
+                () = places.wait_for_capacity() => {}
             }
             let accepted = tokio::select! {
                 biased;
@@ -98,7 +101,7 @@ impl Listening {
                 }
                 Err(error) => {
                     tracing::warn!(target: "cofferdam::server", %error, "a connection could not be accepted");
-                    sleep(REST).await;
+                    sleep(ACCEPT_RETRY_DELAY).await;
                 }
             }
         }
@@ -106,7 +109,7 @@ impl Listening {
         let ended = async |connections: &mut JoinSet<()>| while connections.join_next().await.is_some() {};
         if timeout(settings.grace, ended(&mut connections)).await.is_err() {
             shutdown.cancel();
-            if timeout(LAST_WORDS, ended(&mut connections)).await.is_err() {
+            if timeout(DRAIN_TIMEOUT, ended(&mut connections)).await.is_err() {
                 tracing::warn!(
                     target: "cofferdam::server", connections = connections.len(), "connections were cut"
                 );

@@ -1,22 +1,23 @@
-//! Where a server listens and whom it answers; what is not safe cannot be set by leaving something out.
+//! The settings of a server; no unsafe setting is the default.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use cofferdam_core::error::{HostError, HostErrorKind};
 
-use super::access::Access;
+use super::auth::AccessPolicy;
 use super::budget::RequestBudget;
 use super::tls::ServerTls;
-use super::token::Token;
+use super::token::BearerToken;
 
-/// How long a request may take to arrive, its head and its body each, and how long a connection may lie idle.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// The time for a request to arrive, for its head and its body each, and the longest idle time of a
+/// connection.
+const IO_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How long running calls may go on once the server is told to end.
+/// The time for running calls once the server is told to end.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Connections at once.
+/// The most connections at once.
 const CONNECTIONS: usize = 256;
 
 /// The settings of one server.
@@ -24,9 +25,9 @@ const CONNECTIONS: usize = 256;
 pub struct ServerSettings {
     pub(super) address: SocketAddr,
     pub(super) tls: Option<ServerTls>,
-    pub(super) access: Access,
+    pub(super) access: AccessPolicy,
     pub(super) cleartext: bool,
-    pub(super) patience: Duration,
+    pub(super) io_timeout: Duration,
     pub(super) grace: Duration,
     pub(super) connections: usize,
     pub(super) budget: RequestBudget,
@@ -34,15 +35,15 @@ pub struct ServerSettings {
 }
 
 impl ServerSettings {
-    /// A server at `address`; port 0 is one that is free.
+    /// Creates settings for a server at `address`; port 0 selects a free one.
     #[must_use]
     pub fn new(address: SocketAddr) -> Self {
         Self {
             address,
             tls: None,
-            access: Access::default(),
+            access: AccessPolicy::default(),
             cleartext: false,
-            patience: PATIENCE,
+            io_timeout: IO_TIMEOUT,
             grace: GRACE,
             connections: CONNECTIONS,
             budget: RequestBudget::default(),
@@ -50,22 +51,22 @@ impl ServerSettings {
         }
     }
 
-    /// Requests have to carry this token.
+    /// Requires this token in requests.
     #[must_use]
-    pub fn token(mut self, token: Token) -> Self {
+    pub fn token(mut self, token: BearerToken) -> Self {
         self.access.token = Some(token);
         self
     }
 
-    /// Connections are TLS.
+    /// Serves connections over TLS.
     #[must_use]
     pub fn tls(mut self, tls: ServerTls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// Requests may name this host, `example.com` or `example.com:8443`, beside loopback's names and the address that
-    /// they arrive at.
+    /// Allows requests that name this host, `example.com` or `example.com:8443`, in addition to loopback's
+    /// names and the address that they arrive at.
     ///
     /// # Errors
     /// `configuration`: it is not a host.
@@ -74,8 +75,8 @@ impl ServerSettings {
         Ok(self)
     }
 
-    /// Requests may come from pages of this origin, `https://example.com` or `https://example.com:8443`, beside those
-    /// of loopback. Requests that no page makes have no origin.
+    /// Allows requests from pages of this origin, `https://example.com` or `https://example.com:8443`, in
+    /// addition to those of loopback. Requests that do not come from a page have no origin.
     ///
     /// # Errors
     /// `configuration`: it is not an origin.
@@ -84,66 +85,69 @@ impl ServerSettings {
         Ok(self)
     }
 
-    /// Lets the server listen beyond loopback without TLS: where something else before it has TLS. A token has to be
-    /// there all the same.
+    /// Lets the server listen beyond loopback without TLS, for use behind a proxy that terminates TLS. A
+    /// token is still required.
     #[must_use]
     pub fn cleartext_beyond_loopback(mut self) -> Self {
         self.cleartext = true;
         self
     }
 
-    /// How long a request may take to arrive, its head and its body each; how long a connection may lie idle, and how
-    /// long an answer may stand unread. Default: 15 seconds.
+    /// Sets the time for a request to arrive, for its head and its body each; the longest idle time of a
+    /// connection; and the longest time that an answer may be unread. Default: 15 seconds.
     #[must_use]
-    pub fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub fn io_timeout(mut self, patience: Duration) -> Self {
+        self.io_timeout = patience;
         self
     }
 
-    /// How long running calls may go on once the server is told to end; then they are cancelled. Default: 10 seconds.
+    /// Sets the time for running calls once the server is told to end; then they are cancelled. Default: 10
+    /// seconds.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// Connections at once. Where all are taken, the one that is longest there, a second at least, without having been let in makes room;
-    /// where all were let in, who comes waits. A sixteenth is for those that were. Default: 256.
+    /// Sets the most connections at once. If all are taken, the oldest unauthenticated connection, at least a
+    /// second old, is closed for a new one; if all are authenticated, the new client waits. A sixteenth is
+    /// reserved for authenticated ones. Default: 256.
     #[must_use]
     pub fn connections(mut self, connections: usize) -> Self {
         self.connections = connections.max(1);
         self
     }
 
-    /// The bytes of requests that the server holds at once. Default: 128 MiB, of which a client gets half.
+    /// Sets the bytes of requests that the server holds at once. Default: 128 MiB, of which a client gets
+    /// half.
     #[must_use]
     pub fn budget(mut self, budget: RequestBudget) -> Self {
         self.budget = budget;
         self
     }
 
-    /// Tells clients of one address apart by the session that a request names (`Mcp-Session-Id`). Default: one address is
-    /// one client.
+    /// Distinguishes clients of one address by the session that a request names (`Mcp-Session-Id`). Default:
+    /// one address is one client.
     #[must_use]
     pub fn with_sessions(mut self) -> Self {
         self.has_sessions = true;
         self
     }
 
-    /// Whether requests have to carry a token.
+    /// Returns true if requests have to carry a token.
     #[must_use]
     pub fn has_token(&self) -> bool {
         self.access.token.is_some()
     }
 
-    /// Whether it may listen where it is told to.
+    /// Checks that it may listen at its address.
     pub(super) fn check(&self) -> Result<(), HostError> {
         if self.address.ip().is_loopback() {
             return Ok(());
         }
         let wrong = |what: &str, hint: &str| {
             let message = format!("The server cannot listen at {}: {what}.", self.address);
-            Err(HostError::new(HostErrorKind::Configuration, message).hint(hint))
+            Err(HostError::new(HostErrorKind::Configuration, message).with_hint(hint))
         };
         if self.access.token.is_none() {
             return wrong(

@@ -1,8 +1,8 @@
-//! How a server ends, in two steps that all parts of it see: nothing new, and then nothing at all.
+//! The shutdown of a server, in two steps that all its parts see: no new requests, and then no running ones.
 
 use tokio_util::sync::CancellationToken;
 
-/// Told once, seen by all clones.
+/// A signal that is set once and seen by all clones.
 #[derive(Debug, Clone, Default)]
 pub struct Shutdown {
     closing: CancellationToken,
@@ -10,35 +10,35 @@ pub struct Shutdown {
 }
 
 impl Shutdown {
-    /// Nobody said anything yet.
+    /// Creates the signal, unset.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Nothing new is taken; what runs may go on for the time of grace.
+    /// Begins the shutdown: no new requests are accepted; running ones have the grace period.
     pub fn begin(&self) {
         self.closing.cancel();
     }
 
-    /// What still runs is cancelled.
+    /// Cancels the running requests.
     pub fn cancel(&self) {
         self.closing.cancel();
         self.cancelling.cancel();
     }
 
-    /// Whether it began.
+    /// Returns true if the shutdown has begun.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         self.closing.is_cancelled()
     }
 
-    /// Ready once it began.
+    /// Completes once the shutdown has begun.
     pub async fn begun(&self) {
         self.closing.cancelled().await;
     }
 
-    /// Ready once what still runs is to be cancelled.
+    /// Completes once running requests are to be cancelled.
     pub async fn cancelled(&self) {
         self.cancelling.cancelled().await;
     }

@@ -1,4 +1,4 @@
-//! The listener over real sockets, by a client that writes bytes.
+//! Tests of the listener over real sockets, by a client that writes bytes.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use super::{BODY_BYTES, Listening, ServerSettings, ServerTls, Shutdown, Token};
+use super::{BODY_BYTES, BearerToken, BoundServer, ServerSettings, ServerTls, Shutdown};
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
-/// More than sockets hold on their way.
+/// More than the sockets' buffers hold.
 const LARGE: usize = 32 << 20;
 
-/// A server whose one handler says how long the body was, and one that waits until calls are cancelled.
+/// A server with two handlers: one returns the length of the body, and one waits until calls are cancelled.
 struct Server {
     address: std::net::SocketAddr,
     shutdown: Shutdown,
@@ -30,8 +30,8 @@ struct Server {
 impl Server {
     async fn start(change: impl FnOnce(ServerSettings) -> ServerSettings) -> Self {
         let settings =
-            ServerSettings::new("127.0.0.1:0".parse().unwrap()).patience(Duration::from_millis(400));
-        let listening = Listening::bind(change(settings)).await.unwrap();
+            ServerSettings::new("127.0.0.1:0".parse().unwrap()).io_timeout(Duration::from_millis(400));
+        let listening = BoundServer::bind(change(settings)).await.unwrap();
         let (address, shutdown) = (listening.address(), Shutdown::new());
         let handled = Arc::new(AtomicU32::new(0));
         let (counter, until) = (Arc::clone(&handled), shutdown.clone());
@@ -58,7 +58,7 @@ impl Server {
         stream
     }
 
-    /// All that is answered until the connection ends.
+    /// Returns all answers until the connection ends.
     async fn ask(&self, request: &str) -> String {
         read(self.send(request).await).await
     }
@@ -86,7 +86,7 @@ fn assert_refused(answer: &str, status: u16, code: &str) {
 
 #[tokio::test]
 async fn what_is_refused_is_refused_before_anybody_handles_it() {
-    let server = Server::start(|settings| settings.token(Token::new(TOKEN).unwrap())).await;
+    let server = Server::start(|settings| settings.token(BearerToken::new(TOKEN).unwrap())).await;
     let health = "GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
     assert!(server.ask(health).await.ends_with("ok\n"));
     assert_refused(&server.ask(&health.replace("localhost", "evil.com")).await, 403, "host_refused");
@@ -118,7 +118,7 @@ async fn what_is_too_long_or_too_slow_ends_its_connection_and_no_other() {
     if stream.read_exact(&mut head).await.is_ok() {
         assert_eq!(&head, b"HTTP/1.1 413");
     }
-    // A body that never comes, a head that never ends, a connection on which nothing is said.
+    // A body that never arrives, a head that never ends, a silent connection.
     let slow = request("/count", "", "12345").replace("12345", "1");
     assert_refused(&server.ask(&slow).await, 408, "too_slow");
     let answer = server.ask("POST /count HTTP/1.1\r\nhost: local").await;
@@ -140,7 +140,7 @@ async fn what_is_too_long_or_too_slow_ends_its_connection_and_no_other() {
 async fn who_comes_after_all_connections_are_taken_waits_for_one() {
     let server = Server::start(|settings| settings.connections(2)).await;
     let (first, second) = (server.send("").await, server.send("").await);
-    // Both say nothing, and make room when that took too long.
+    // Both are silent, and are closed after the timeout.
     assert!(server.ask(&request("/count", "", "123")).await.ends_with("\r\n\r\n3"));
     drop((first, second));
 }
@@ -160,11 +160,11 @@ async fn the_end_takes_nothing_new_and_cuts_no_answer() {
 
 #[tokio::test]
 async fn who_has_no_token_does_not_lock_out_who_has() {
-    let token = Token::new(TOKEN).unwrap();
+    let token = BearerToken::new(TOKEN).unwrap();
     let server =
-        Server::start(|settings| settings.token(token).connections(16).patience(Duration::from_secs(120)))
+        Server::start(|settings| settings.token(token).connections(16).io_timeout(Duration::from_secs(120)))
             .await;
-    // Nobody keeps a connection by asking what everybody may ask, or what nobody lets it.
+    // A health check or a rejected request keeps no connection.
     let health = "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let foreign = "POST /count HTTP/1.1\r\nhost: evil.com\r\ncontent-length: 0\r\n\r\n";
     let stranger = foreign.replace("evil.com", "localhost");
@@ -173,7 +173,7 @@ async fn who_has_no_token_does_not_lock_out_who_has() {
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
         assert!(answer.to_ascii_lowercase().contains("connection: close"), "{answer}");
     }
-    // Nor by asking half: all the places there are, twice over, by those who say no more for two minutes.
+    // Neither do partial requests: twice as many as there are permits, all silent for two minutes.
     let bearer = format!("authorization: Bearer {TOKEN}\r\n");
     let waiting = server.send(&request("/wait", &bearer, "")).await;
     let mut kept = server.send(&stay(&bearer, "1234")).await;
@@ -183,7 +183,7 @@ async fn who_has_no_token_does_not_lock_out_who_has() {
         half.push(server.send("POST /count HTTP/1.1\r\nhost: local").await);
     }
     assert!(server.ask(&request("/count", &bearer, "12345")).await.ends_with("\r\n\r\n5"));
-    // Who was let in still is, and runs to its end.
+    // An authenticated connection is kept, and completes its request.
     kept.write_all(stay(&bearer, "123456").as_bytes()).await.unwrap();
     assert!(one(&mut kept).await.ends_with('6'));
     assert_eq!(read(half.remove(0)).await, "", "the longest there has gone");
@@ -191,12 +191,12 @@ async fn who_has_no_token_does_not_lock_out_who_has() {
     assert!(read(waiting).await.ends_with("cancelled"));
 }
 
-/// A request after which the connection stays.
+/// Returns a request after which the connection stays open.
 fn stay(headers: &str, body: &str) -> String {
     request("/count", headers, body).replace("connection: close\r\n", "")
 }
 
-/// One short answer on a connection that stays.
+/// Reads one short answer on a connection that stays open.
 async fn one(stream: &mut TcpStream) -> String {
     let mut answer = String::new();
     while !answer.contains("\r\n\r\n") || answer.ends_with("\r\n\r\n") {
@@ -209,11 +209,11 @@ async fn one(stream: &mut TcpStream) -> String {
     answer
 }
 
-/// With a grace and a patience that no test would outlive: whoever is waited for is waited for too long.
+/// Grace period and timeout are longer than any test: a wait for any client would fail the test.
 #[tokio::test]
 async fn the_end_waits_for_nobody_who_has_not_asked() {
     let long = Duration::from_secs(600);
-    let server = Server::start(|settings| settings.grace(long).patience(long)).await;
+    let server = Server::start(|settings| settings.grace(long).io_timeout(long)).await;
     let head = server.send("POST /count HTTP/1.1\r\nhost: local").await;
     let body = server.send(&request("/count", "", "12345").replace("12345", "1")).await;
     let mut again = server.send(&stay("", "1234")).await;
@@ -229,7 +229,7 @@ async fn the_end_waits_for_nobody_who_has_not_asked() {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let (cert, key) = (made.cert.pem(), made.signing_key.serialize_pem());
     let tls = ServerTls::from_pem(cert.as_bytes(), key.as_bytes()).unwrap();
-    let server = Server::start(|settings| settings.grace(long).patience(long).tls(tls)).await;
+    let server = Server::start(|settings| settings.grace(long).io_timeout(long).tls(tls)).await;
     let shaking = server.send("\u{16}\u{3}\u{1}").await;
     tokio::time::sleep(Duration::from_millis(100)).await;
     server.shutdown.begin();
@@ -237,11 +237,11 @@ async fn the_end_waits_for_nobody_who_has_not_asked() {
     drop(shaking);
 }
 
-/// What is answered is not cut because its reader is slow: a real answer that does not fit what lies between.
+/// An answer is not truncated because its reader is slow: the answer is larger than the buffers in between.
 #[tokio::test]
 async fn the_end_waits_for_who_reads_slowly() {
     let long = Duration::from_secs(600);
-    let server = Server::start(|settings| settings.grace(long).patience(long)).await;
+    let server = Server::start(|settings| settings.grace(long).io_timeout(long)).await;
     let mut stream = server.send(&request("/large", "", "")).await;
     let mut first = [0; 16];
     stream.read_exact(&mut first).await.unwrap();
@@ -254,15 +254,15 @@ async fn the_end_waits_for_who_reads_slowly() {
 #[tokio::test]
 async fn beyond_loopback_it_wants_a_token_and_tls() {
     let anywhere = || ServerSettings::new("0.0.0.0:0".parse().unwrap());
-    let token = || Token::new(TOKEN).unwrap();
+    let token = || BearerToken::new(TOKEN).unwrap();
     for bad in [anywhere(), anywhere().cleartext_beyond_loopback(), anywhere().token(token())] {
-        let error = Listening::bind(bad).await.unwrap_err();
+        let error = BoundServer::bind(bad).await.unwrap_err();
         assert_eq!(error.kind(), cofferdam_core::error::HostErrorKind::Configuration);
     }
     let settings = anywhere().token(token()).cleartext_beyond_loopback();
-    assert!(Listening::bind(settings).await.is_ok());
-    let taken = Listening::bind(ServerSettings::new("127.0.0.1:0".parse().unwrap())).await.unwrap();
-    let error = Listening::bind(ServerSettings::new(taken.address())).await.unwrap_err();
+    assert!(BoundServer::bind(settings).await.is_ok());
+    let taken = BoundServer::bind(ServerSettings::new("127.0.0.1:0".parse().unwrap())).await.unwrap();
+    let error = BoundServer::bind(ServerSettings::new(taken.address())).await.unwrap_err();
     assert!(error.message().contains("cannot listen at 127.0.0.1"), "{error}");
 }
 
@@ -291,7 +291,7 @@ async fn over_tls_it_shows_its_certificate() {
     let mut answer = Vec::new();
     drop(stream.read_to_end(&mut answer).await);
     assert!(answer.ends_with(b"\r\n\r\n5"), "{}", String::from_utf8_lossy(&answer));
-    // Who does not speak TLS, or begins to and then says no more, is not answered.
+    // A client that does not speak TLS, or stops in the handshake, gets no answer.
     assert!(!server.ask(&request("/count", "", "1")).await.starts_with("HTTP/1.1 200"));
     assert_eq!(server.ask("\u{16}\u{3}\u{1}").await, "");
 }

@@ -7,18 +7,18 @@ use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// What a server shows of itself over TLS 1.2 and 1.3.
+/// The server's certificate and key for TLS 1.2 and 1.3.
 #[derive(Debug, Clone)]
 pub struct ServerTls(pub(super) Arc<ServerConfig>);
 
 impl ServerTls {
-    /// A certificate with its chain, and its private key, both as PEM text.
+    /// Loads a certificate with its chain, and its private key, both as PEM text.
     ///
     /// # Errors
     /// `configuration`: no certificate, no key, or two that do not belong together.
     pub fn from_pem(certificates: &[u8], key: &[u8]) -> Result<Self, HostError> {
         let wrong = |message: &str, hint: &str| {
-            HostError::new(HostErrorKind::Configuration, message.to_owned()).hint(hint)
+            HostError::new(HostErrorKind::Configuration, message.to_owned()).with_hint(hint)
         };
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificates).collect();
         let chain = chain.ok().filter(|chain| !chain.is_empty()).ok_or_else(|| {
@@ -27,7 +27,7 @@ impl ServerTls {
                 "Give a PEM file with -----BEGIN CERTIFICATE-----.",
             )
         })?;
-        // What is wrong with a key is not told any closer.
+        // The error does not describe the flaw of a key.
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| {
             wrong("The key file has no private key.", "Give a PEM file with -----BEGIN PRIVATE KEY-----.")
         })?;
@@ -37,7 +37,7 @@ impl ServerTls {
                 "The certificate and the key cannot be used.",
                 "Give a certificate and the key that it is for.",
             )
-            .because(error)
+            .with_source(error)
         };
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()

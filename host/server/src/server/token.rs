@@ -1,4 +1,4 @@
-//! The bearer token that requests have to carry. Only its SHA-256 is kept, so that nothing can print it.
+//! The bearer token that requests have to carry. Only its SHA-256 is kept, so that it cannot be printed.
 
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{HostError, HostErrorKind};
@@ -9,30 +9,31 @@ const SHORTEST: usize = 24;
 /// The longest token, in bytes.
 const LONGEST: usize = 512;
 
-/// What a request has to carry as `Authorization: Bearer ..`.
+/// The token that a request has to carry as `Authorization: Bearer ..`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Token(Digest);
+pub struct BearerToken(Digest);
 
-impl Token {
-    /// The token `text`, 24 to 512 printable ASCII characters without spaces; white space around it does not count.
+impl BearerToken {
+    /// Creates the token `text`, 24 to 512 printable ASCII characters without spaces; white space around it
+    /// does not count.
     ///
     /// # Errors
-    /// `configuration`: one that is guessed too soon, or that no header can carry.
+    /// `configuration`: it is too easy to guess, or cannot be sent in a header.
     pub fn new(text: &str) -> Result<Self, HostError> {
         let text = text.trim();
         if (SHORTEST..=LONGEST).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic()) {
-            return Ok(Self(Digest::of(text.as_bytes())));
+            return Ok(Self(Digest::sha256(text.as_bytes())));
         }
         let message = "The token of the server is not acceptable.";
         let hint = format!(
             "It is one line of {SHORTEST} to {LONGEST} printable ASCII characters; `openssl rand -hex 32` makes one."
         );
-        Err(HostError::new(HostErrorKind::Configuration, message).hint(hint))
+        Err(HostError::new(HostErrorKind::Configuration, message).with_hint(hint))
     }
 
-    /// Whether this is it. Takes as long whatever the answer: digests are compared, and those to their end.
+    /// Returns true if this is the token. Constant time: whole digests are compared.
     pub(super) fn is(&self, given: &[u8]) -> bool {
-        let given = Digest::of(given);
+        let given = Digest::sha256(given);
         let pairs = self.0.as_bytes().iter().zip(given.as_bytes());
         pairs.fold(0, |differs, (own, other)| differs | (own ^ other)) == 0
     }
@@ -41,18 +42,18 @@ impl Token {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
-    use super::Token;
+    use super::BearerToken;
 
     #[test]
     fn a_token_is_long_and_fits_a_header() {
         let good = "0123456789abcdef0123456789abcdef";
-        let token = Token::new(&format!("{good}\n")).unwrap();
+        let token = BearerToken::new(&format!("{good}\n")).unwrap();
         assert!(token.is(good.as_bytes()));
         for other in ["", "0", &good[1..], &format!("{good}0"), &good.to_uppercase()] {
             assert!(!token.is(other.as_bytes()), "{other}");
         }
         for bad in ["", "short", &format!("{good} {good}"), &format!("{good}\n{good}"), &"ä".repeat(30)] {
-            assert!(Token::new(bad).is_err(), "{bad}");
+            assert!(BearerToken::new(bad).is_err(), "{bad}");
         }
         assert!(!format!("{token:?}").contains(good));
     }

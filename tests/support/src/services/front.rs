@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use cofferdam_egress::egress::{Resolution, Resolve, ResolveError};
+use cofferdam_egress::egress::{Resolve, ResolveError, ResolvedAddresses};
 use rustls::ServerConfig;
 use tokio::sync::oneshot;
 use tokio_rustls::TlsAcceptor;
@@ -184,7 +184,7 @@ struct Names {
 }
 
 impl Resolve for Names {
-    fn resolve<'a>(&'a self, host: &'a str) -> Resolution<'a> {
+    fn resolve<'a>(&'a self, host: &'a str) -> ResolvedAddresses<'a> {
         let known = self.names.contains(&host);
         let answer = if known { Ok(vec![self.address]) } else { Err(ResolveError::NotFound) };
         Box::pin(std::future::ready(answer))

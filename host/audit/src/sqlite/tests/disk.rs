@@ -10,7 +10,7 @@ use std::time::Duration;
 use sqlite_vfs::wip::{WalIndex, WalIndexLock};
 use sqlite_vfs::{DatabaseHandle, LockKind, OpenAccess, OpenKind, OpenOptions, Vfs, register};
 
-/// What a disk writes whole or not at all, in bytes.
+/// The unit that a disk writes atomically, in bytes.
 const SECTOR: usize = 512;
 
 /// The files that are there, by their names without their directory.
@@ -59,7 +59,7 @@ impl Disk {
         past.acts.push((file.to_owned(), act));
     }
 
-    /// How much was done until now.
+    /// Returns the number of acts until now.
     pub(super) fn acts(&self) -> usize {
         self.past().acts.len()
     }
@@ -75,8 +75,8 @@ impl Disk {
             .collect()
     }
 
-    /// What is left if the power goes after so many acts: each file as it was when it was last synced, and of what was
-    /// done to it since then, each sector with the chance `kept`, whatever the order.
+    /// Returns the files that are left if the power fails after so many acts: each file as it was when it was
+    /// last synced. Each sector of a later act is applied with the probability `kept`, whatever the order.
     pub(super) fn cut(&self, after: usize, kept: f64, lots: &mut fastrand::Rng) -> Files {
         let past = self.past();
         let mut left = Files::new();
@@ -98,7 +98,7 @@ impl Disk {
                 let removed = *act == Act::Removed;
                 let mut stays = |_| lots.f64() < kept;
                 if removed && !stays(0) {
-                    // What was written after it was to another file, of which nothing points here.
+                    // Later writes went to another file, which no name on the disk refers to.
                     break;
                 }
                 apply(&mut left, file, act, &mut stays);
@@ -108,7 +108,7 @@ impl Disk {
     }
 }
 
-/// What was done to each file and is not on the disk yet.
+/// The acts on each file that are not on the disk yet.
 type Waiting<'a> = BTreeMap<&'a str, Vec<&'a Act>>;
 
 /// Removes for good what was removed; what was written to those files before that does not matter any more.
@@ -213,7 +213,7 @@ pub(super) struct Opened {
     disk: Disk,
     file: String,
     lock: LockKind,
-    /// Whether its name is not on the disk yet.
+    /// True if its name is not on the disk yet.
     unnamed: bool,
 }
 
@@ -272,7 +272,7 @@ impl DatabaseHandle for Opened {
     }
 }
 
-/// The index of a write-ahead log with one user, who needs no lock. No disk has it.
+/// The index of a write-ahead log with one user, which needs no lock. It is on no disk.
 pub(super) struct Alone;
 
 impl WalIndex for Alone {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use super::*;
-use cofferdam_core::home_state::Loss;
+use cofferdam_core::home_state::StateLoss;
 
 use crate::error::AuditTrouble;
 use crate::order::{KeyClaim, KeyOf};
@@ -115,14 +115,14 @@ fn a_reader_finds_every_loss() {
     assert!(keyed(&log(home.path()), "k").is_ok());
     assert_eq!(log(home.path()).loss().unwrap(), None);
     put_back(home.path(), &copy);
-    assert!(matches!(log(home.path()).loss(), Ok(Some(Loss::LogOlder { .. }))));
+    assert!(matches!(log(home.path()).loss(), Ok(Some(StateLoss::LogOlder { .. }))));
     fill(home.path(), 20);
-    assert!(matches!(log(home.path()).loss(), Ok(Some(Loss::LogOther(_)))));
+    assert!(matches!(log(home.path()).loss(), Ok(Some(StateLoss::LogOther(_)))));
     put_back(home.path(), &BTreeMap::new());
-    assert!(matches!(log(home.path()).loss(), Ok(Some(Loss::LogOlder { found: 0, .. }))));
+    assert!(matches!(log(home.path()).loss(), Ok(Some(StateLoss::LogOlder { found: 0, .. }))));
     fs::remove_file(home.path().join("home.state")).unwrap();
     put_back(home.path(), &copy);
-    assert_eq!(log(home.path()).loss().unwrap(), Some(Loss::StateMissing));
+    assert_eq!(log(home.path()).loss().unwrap(), Some(StateLoss::StateMissing));
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn a_missing_or_changed_state_frees_no_key() {
 fn a_missing_vault_stops_keyed_calls() {
     let home = tempfile::tempdir().unwrap();
     assert!(keyed(&log(home.path()), "k").is_ok());
-    cofferdam_core::home_state::HomeState::of(home.path()).advance_vault(3).unwrap();
+    cofferdam_core::home_state::HomeState::new(home.path()).advance_vault(3).unwrap();
     refused_until_accepted(home.path());
 }
 
@@ -175,7 +175,7 @@ fn a_missing_vault_stops_keyed_calls() {
 fn a_log_deleted_with_the_state_frees_no_key_where_a_vault_remembers_one() {
     let home = tempfile::tempdir().unwrap();
     let vault = BTreeMap::from([(home.path().join("vault"), cofferdam_core::home_state::vault_header(1, 0))]);
-    let state = cofferdam_core::home_state::HomeState::of(home.path());
+    let state = cofferdam_core::home_state::HomeState::new(home.path());
     state.create(None).unwrap();
     put_back(home.path(), &vault);
     state.advance_vault(1).unwrap();
@@ -270,7 +270,7 @@ fn a_vault_that_others_can_read_is_repaired_and_not_accepted() {
     assert!(keyed(&log(home.path()), "k").is_ok());
     let vault = home.path().join("vault");
     put_back_vault(&vault, 2);
-    cofferdam_core::home_state::HomeState::of(home.path()).advance_vault(2).unwrap();
+    cofferdam_core::home_state::HomeState::new(home.path()).advance_vault(2).unwrap();
     fs::set_permissions(&vault, <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o644))
         .unwrap();
     assert!(is_lost(&log(home.path())));

@@ -32,13 +32,13 @@ use crate::{
     OpenCall, Opened, Order, Outcome, Route, Sealer, Verdict, whole, written as answer,
 };
 
-/// A record in this home that waits for nobody.
+/// Opens the audit log of this home with a short busy timeout.
 pub(crate) fn log(home: &Path) -> SqliteLog {
     let busy_timeout = std::time::Duration::from_millis(50);
     SqliteLog::new(home, LogSettings { busy_timeout, ..LogSettings::default() }).unwrap()
 }
 
-/// What comes of an order.
+/// Waits for the result of an order.
 pub(crate) fn done<T>(answer: Written<T>) -> Result<T, AuditError> {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(answer.done())
 }
@@ -144,7 +144,7 @@ pub(crate) fn proof(home: &Path) -> Outcome {
 
 /// The proof of this view.
 fn proof_of(home: &Path, mut evidence: super::evidence::Evidence) -> (super::evidence::Evidence, Outcome) {
-    let host_key = host_key::read_or_make(&home.join("host.key")).unwrap();
+    let host_key = host_key::load_or_create(&home.join("host.key")).unwrap();
     let (key, sealer) = (NoteSigner::new(&host_key).key(), Sealer::new(&host_key));
     let file = Anchor::of(home).read().unwrap();
     let expected = Expected { file: file.as_deref(), pinned: &[], log: None, findings: FINDINGS };
@@ -152,12 +152,12 @@ fn proof_of(home: &Path, mut evidence: super::evidence::Evidence) -> (super::evi
     (evidence, outcome)
 }
 
-/// What is found in this home.
+/// Returns the findings in this home.
 pub(crate) fn findings(home: &Path) -> Vec<Finding> {
     proof(home).findings
 }
 
-/// Changes what every entry says, and chains them anew, as somebody can who has no key.
+/// Changes the text of every entry and rebuilds the chain, as an attacker without a key can.
 pub(crate) fn rewritten(home: &Path, from: &str, to: &str, and: &str) {
     let connection = file(home);
     let mut select = connection.prepare("SELECT n, body FROM entries ORDER BY n").unwrap();
@@ -173,7 +173,7 @@ pub(crate) fn rewritten(home: &Path, from: &str, to: &str, and: &str) {
     connection.execute_batch(and).unwrap();
 }
 
-/// The file, as somebody sees it who is no host.
+/// Opens the file as a process that is no host.
 pub(crate) fn file(home: &Path) -> Connection {
     Connection::open(home.join(super::FILE)).unwrap()
 }

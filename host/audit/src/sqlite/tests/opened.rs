@@ -1,4 +1,4 @@
-//! What stands in the place of the file: other versions, no database, damage, links, pipes, other hosts.
+//! Other contents in place of the file: other versions, no database, damage, links, pipes, other hosts.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use super::*;
 use crate::AuditTrouble;
 
-/// What the first order is told.
+/// Returns the error of the first order.
 fn trouble(home: &Path) -> AuditError {
     open(&log(home), &AuditId::mint()).unwrap_err()
 }
@@ -94,7 +94,7 @@ fn what_cofferdam_did_not_make_is_refused_and_not_obeyed() {
     // Not by a host that lives,
     open(&host, &AuditId::mint()).unwrap();
     assert_eq!(count(home.path(), "calls"), 2);
-    // and the next one says so, as does who reads.
+    // and the next host reports it, as every reader does.
     let error = trouble(home.path());
     assert_eq!(error.trouble(), AuditTrouble::Corrupt);
     assert!(error.to_string().contains("trigger \"t\""), "{error}");
@@ -144,7 +144,7 @@ fn damage_is_told_and_what_is_mended_works_again() {
     fs::write(&path, broken).unwrap();
     let log = log(home.path());
     assert_eq!(open(&log, &AuditId::mint()).unwrap_err().trouble(), AuditTrouble::Corrupt);
-    // The same host, once somebody put the file back.
+    // The same host, after the file was restored.
     for name in ["audit.db-wal", "audit.db-shm"] {
         let _ = fs::remove_file(home.path().join(name));
     }

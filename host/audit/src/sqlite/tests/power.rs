@@ -15,7 +15,7 @@ const CALLS: usize = 400;
 /// Of what was not synced, how much reaches the disk all the same.
 const KEPT: [f64; 3] = [0.0, 0.5, 0.9];
 
-/// What was answered, and after how many acts of the disk.
+/// An answer, and the number of acts of the disk before it.
 struct Answer {
     acts: usize,
     id: AuditId,

@@ -1,4 +1,4 @@
-//! What is pruned: whole calls from the beginning on, and the rest can be proved still.
+//! Pruning removes complete calls from the beginning on, and the rest can still be verified.
 
 use super::*;
 use crate::{Decision, Flaw, KeyClaim, KeyEnd, Pruned, Standing, StoppedBy};
@@ -182,11 +182,12 @@ fn a_host_prunes_by_itself_what_its_operator_does_not_keep() {
     assert!(findings(home.path()).is_empty());
 }
 
-/// A call under a key of whose end nobody knows what it did; somebody decided about that, or not.
+/// Writes a call under a key whose end leaves unknown what it did; with `is_decided`, an operator decided about
+/// it.
 fn under_a_key(home: &Path, at: Timestamp, is_decided: bool) -> AuditId {
     let log = log(home);
     let id = AuditId::mint();
-    let key = cofferdam_core::digest::Digest::of(b"k").to_string();
+    let key = cofferdam_core::digest::Digest::sha256(b"k").to_string();
     let fingerprint = cofferdam_core::digest::Digest::from_bytes([7; 32]).to_string();
     let lines = [
         line(1, "received", at, json!({"actor": "tester", "connector": "c@1.0.0", "op": "greet"})),
@@ -265,7 +266,7 @@ fn a_key_that_somebody_decided_about_outlives_its_call() {
         fill_at(home.path(), 3, day(number));
     }
     assert_eq!(findings(home.path()), []);
-    // What says so goes with further calls, and is said again each time.
+    // The entry that says so is pruned with further calls, and is written again each time.
     for (before, calls) in [(1, 4), (2, 3), (9, 3)] {
         let pruned = prune(home.path(), day(before), false).unwrap();
         assert_eq!((pruned.calls, pruned.stopped), (calls, None));

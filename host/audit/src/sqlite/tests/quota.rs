@@ -13,7 +13,7 @@ fn limited(home: &Path, per_client: u64, in_all: u64) -> SqliteLog {
 }
 
 fn seal(home: &Path, id: &AuditId, part: Part, bytes: usize) -> crate::Sealed {
-    let sealer = Sealer::new(&host_key::read_or_make(&home.join("host.key")).unwrap());
+    let sealer = Sealer::new(&host_key::load_or_create(&home.join("host.key")).unwrap());
     sealer.seal(id, part, vec![b'x'; bytes]).unwrap()
 }
 

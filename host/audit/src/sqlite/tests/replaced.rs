@@ -1,4 +1,5 @@
-//! What a host that lives notices: its record removed or replaced, its sign of life removed, its call decided about.
+//! Changes that a living host detects: its audit log removed or replaced, its lock file removed, its call
+//! resolved by another process.
 
 use std::fs;
 use std::time::{Duration, SystemTime};

@@ -1,4 +1,4 @@
-//! What is signed: when, where it is kept, and what is never overwritten.
+//! Signed statements: their time, their storage, and those that are never overwritten.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::{Accepted, Checkpoint, Flaw};
 
 fn anchored(home: &Path) -> Option<Checkpoint> {
-    let key = NoteSigner::new(&host_key::read_or_make(&home.join("host.key")).unwrap()).key();
+    let key = NoteSigner::new(&host_key::load_or_create(&home.join("host.key")).unwrap()).key();
     Anchor::of(home).read().unwrap().map(|note| Checkpoint::read(&note, &key).unwrap())
 }
 
@@ -107,7 +107,7 @@ fn what_the_operator_accepts_is_on_record_and_signed() {
         done(note).unwrap();
     }
     assert!(findings(home.path()).iter().all(|finding| finding.accepted));
-    // What is changed there once more is found anew: the entry, its hash, the row of a call.
+    // A further change there is a new finding: the entry, its hash, the row of a call.
     for (change, flaw) in [
         ("UPDATE entries SET body = replace(body, 'other', 'third') WHERE n = 3", Flaw::Edited),
         ("UPDATE calls SET actor = 'other' WHERE last = 4", Flaw::Calls),
@@ -123,7 +123,7 @@ fn what_the_operator_accepts_is_on_record_and_signed() {
         assert!(findings(home.path()).iter().all(|finding| finding.accepted), "{change}");
     }
     assert!(fs::read_to_string(home.path().join("audit.checkpoint")).unwrap().contains("\n11\n"));
-    // What somebody writes who has no key accepts nothing.
+    // A statement of an attacker without a key accepts nothing.
     file(home.path())
         .execute_batch("UPDATE entries SET body = replace(body, 'greet', 'other') WHERE n = 5")
         .unwrap();
@@ -135,7 +135,7 @@ fn what_the_operator_accepts_is_on_record_and_signed() {
 fn a_record_has_a_statement_before_its_first_entry() {
     let home = tempfile::tempdir().unwrap();
     let host = log(home.path());
-    // Whoever is told that something is on record can have the process killed right then.
+    // The process may be killed as soon as the first entry is acknowledged.
     open(&host, &AuditId::mint()).unwrap();
     assert!(anchored(home.path()).is_some());
     assert!(count(home.path(), "checkpoints") > 0);
@@ -190,7 +190,7 @@ fn a_host_that_was_killed_while_it_made_the_record_leaves_nothing_to_find() {
         DELETE FROM rollup; UPDATE rolled SET upto = zeroblob(16)",
         )
         .unwrap();
-    let key = host_key::read_or_make(&home.path().join("host.key")).unwrap();
+    let key = host_key::load_or_create(&home.path().join("host.key")).unwrap();
     let genesis = Checkpoint {
         n: 0,
         hash: GENESIS,

@@ -1,4 +1,5 @@
-//! What somebody changes who can write the file: each is found, and named by the number of the first entry.
+//! Changes by an attacker with write access to the file: each is found, and reported with the number of the
+//! first entry.
 
 use rusqlite::params;
 
@@ -47,7 +48,7 @@ fn row_147_and_148_edited_missing_moved_inserted_and_cut_off() {
 fn a_chain_that_is_made_anew_is_not_the_one_that_was_signed() {
     let home = tempfile::tempdir().unwrap();
     fill(home.path(), 20);
-    // Whoever knows the form needs no key for hashes.
+    // An attacker that knows the format needs no key for hashes.
     let connection = file(home.path());
     connection
         .execute_batch("UPDATE entries SET body = replace(body, 'tester', 'nobody') WHERE n = 7")
@@ -57,7 +58,7 @@ fn a_chain_that_is_made_anew_is_not_the_one_that_was_signed() {
     for n in 1..=40_u64 {
         let select = "SELECT body FROM entries WHERE n = ?1";
         let body: String = connection.query_row(select, [n], |row| row.get(0)).unwrap();
-        hash = crate::chained(&hash, n, cofferdam_core::digest::Digest::of(body.as_bytes()).as_bytes());
+        hash = crate::chained(&hash, n, cofferdam_core::digest::Digest::sha256(body.as_bytes()).as_bytes());
         connection.execute("UPDATE entries SET hash = ?2 WHERE n = ?1", params![n, hash]).unwrap();
     }
     drop(connection);
@@ -128,7 +129,7 @@ fn a_thousand_changes_at_random_are_found_where_they_are() {
         let (evidence, outcome) = proof_of(home.path(), Evidence::of(connection).unwrap());
         connection = evidence.into_inner();
         let named: Vec<_> = outcome.findings.iter().map(|finding| finding.n).collect();
-        // Where it was the first entry, nothing says that there was one.
+        // If the first entry is removed, nothing shows that there was one.
         let first = named.first().copied();
         let beginning = matches!(kind, 3 | 4) && n == 1;
         assert!(
@@ -154,7 +155,7 @@ fn a_key_that_is_gone_renamed_or_another_calls_is_found() {
             at: call.at,
             of: crate::KeyOf::Call,
         });
-        let claim = json!({"key_sha256": cofferdam_core::digest::Digest::of(key.as_bytes()).to_string(),
+        let claim = json!({"key_sha256": cofferdam_core::digest::Digest::sha256(key.as_bytes()).to_string(),
             "fingerprint": cofferdam_core::digest::Digest::from_bytes(print).to_string()});
         let received = json!({"connector": "github://acme/hello@0.1.0", "op": "greet", "actor": "tester"});
         let lines = [

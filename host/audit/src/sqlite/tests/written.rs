@@ -1,4 +1,4 @@
-//! What is written: many in one commit, by several at once, once each, and again after an error.
+//! Writing: many orders in one commit, from several tasks at once, each once, and again after an error.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -6,7 +6,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use super::*;
 use crate::AuditTrouble;
 
-/// How many commits the log beside the file has: frames that say how large the file is afterwards.
+/// Returns the number of commits in the write-ahead log: frames that contain the size of the file after the
+/// commit.
 fn commits(home: &Path) -> usize {
     let wal = fs::read(home.join("audit.db-wal")).unwrap();
     let number = |at: usize| u32::from_be_bytes(wal[at..at + 4].try_into().unwrap());
@@ -20,7 +21,7 @@ fn orders_that_wait_are_written_in_one_transaction() {
     let log = SqliteLog::new(home.path(), LogSettings::default()).unwrap();
     open(&log, &AuditId::mint()).unwrap();
     let before = commits(home.path());
-    // Somebody else holds the file; meanwhile orders gather.
+    // Another process holds the file; meanwhile orders accumulate.
     let other = file(home.path());
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let answers: Vec<_> = (0..300)
@@ -105,7 +106,7 @@ fn an_end_that_nobody_waits_for_outlives_trouble() {
         assert_eq!(close(&log, &given_up).unwrap_err().trouble(), AuditTrouble::Locked);
     }
     other.execute_batch("ROLLBACK").unwrap();
-    // Whatever comes next finds them written.
+    // The next order finds them written.
     let (reply, flushed) = answer();
     log.submit(Order::Flush { reply });
     done(flushed).unwrap();

@@ -4,11 +4,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use cofferdam_core::error::HostError;
-use cofferdam_runtime::flow::Runnable;
+use cofferdam_runtime::flow::CheckedAction;
 use serde::Serialize;
 
-use crate::page::{Page, Tone};
-use crate::report::Stop;
+use crate::layout::{Page, TextStyle};
+use crate::report::CommandError;
 use crate::session::Session;
 use crate::{files, progress, runtime};
 
@@ -39,15 +39,15 @@ pub(crate) struct Args {
 
 /// What was kept.
 #[derive(Debug, Serialize)]
-pub(super) struct Kept<'a> {
+pub(super) struct SavedAction<'a> {
     action: &'a str,
     version: String,
     /// The SHA-256 of the file.
     hash: String,
 }
 
-impl<'a> Kept<'a> {
-    pub(super) fn of(runnable: &'a Runnable) -> Self {
+impl<'a> SavedAction<'a> {
+    pub(super) fn new(runnable: &'a CheckedAction) -> Self {
         let action = runnable.action();
         Self {
             action: action.name(),
@@ -58,20 +58,20 @@ impl<'a> Kept<'a> {
 
     pub(super) fn page(&self, what: &str) -> Page {
         let mut page = Page::default();
-        page.toned_field(what, Tone::Good, &format!("{}@{}", self.action, self.version));
+        page.styled_field(what, TextStyle::Good, &format!("{}@{}", self.action, self.version));
         page.field("hash", &self.hash);
         page
     }
 }
 
-pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
+pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError> {
     let (label, bytes) = read(&args.file)?;
     let host = session.host()?;
     let runnable = runtime::block_on(async {
         let what = format!("checking {label}");
         Ok(progress::during(session.ui, &what, host.add_action(&label, &bytes, args.replace)).await?)
     })?;
-    let kept = Kept::of(&runnable);
+    let kept = SavedAction::new(&runnable);
     session.ui.result(&kept, || kept.page("added"))
 }
 

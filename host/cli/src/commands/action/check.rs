@@ -6,14 +6,14 @@ use std::sync::Arc;
 use cofferdam_core::document::DocumentError;
 use cofferdam_core::error::{Error, HostError};
 use cofferdam_model::action::Action;
-use cofferdam_runtime::flow::Runnable;
+use cofferdam_runtime::flow::CheckedAction;
 use cofferdam_runtime::host::Host;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::add::read;
-use crate::page::{Page, Tone};
-use crate::report::{self, Stop};
+use crate::layout::{Page, TextStyle};
+use crate::report::{self, CommandError};
 use crate::session::Session;
 use crate::{progress, runtime};
 
@@ -38,7 +38,7 @@ pub(crate) struct Args {
 
 /// One action's result.
 #[derive(Debug, Serialize)]
-struct Checked {
+struct ActionCheck {
     action: String,
     ok: bool,
     /// What stands under `error` in the envelope; its `details` have every problem.
@@ -46,7 +46,7 @@ struct Checked {
     error: Option<Value>,
 }
 
-pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
+pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError> {
     let host = session.host()?;
     let wanted = match args.actions.is_empty() {
         true => host.actions()?.into_iter().map(|shelved| shelved.name).collect(),
@@ -64,7 +64,7 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
                     report::show(session.ui, error);
                 }
             }
-            checked.push(Checked {
+            checked.push(ActionCheck {
                 action: text.clone(),
                 ok: outcome.is_ok(),
                 // An envelope is strings and numbers: nothing in it can fail.
@@ -79,10 +79,10 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
     if checked.is_empty() {
         session.ui.note("No action is kept.");
     }
-    first_failure.map_or(Ok(()), |code| Err(Stop::Shown(code)))
+    first_failure.map_or(Ok(()), |code| Err(CommandError::Shown(code)))
 }
 
-async fn check(host: &Host, text: &str) -> Result<Runnable, HostError> {
+async fn check(host: &Host, text: &str) -> Result<CheckedAction, HostError> {
     let is_file = text == "-" || text.contains('/') || (text.ends_with(".md") && Path::new(text).exists());
     let action = if is_file {
         let (label, bytes) = read(Path::new(text))?;
@@ -93,12 +93,12 @@ async fn check(host: &Host, text: &str) -> Result<Runnable, HostError> {
     host.check_action(action).await
 }
 
-fn page(checked: &[Checked]) -> Page {
+fn page(checked: &[ActionCheck]) -> Page {
     let mut page = Page::default();
-    for Checked { action, ok, .. } in checked {
+    for ActionCheck { action, ok, .. } in checked {
         match ok {
-            true => page.toned_field("ok", Tone::Good, action),
-            false => page.toned_field("NOT OK", Tone::Bad, action),
+            true => page.styled_field("ok", TextStyle::Good, action),
+            false => page.styled_field("NOT OK", TextStyle::Bad, action),
         };
     }
     page

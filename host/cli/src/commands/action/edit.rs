@@ -5,15 +5,15 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use cofferdam_core::document::{DocumentError, Findings, Key, Refused};
+use cofferdam_core::document::{Diagnostics, DocumentError, InvalidValue, PathSegment};
 use cofferdam_core::error::{HostError, HostErrorKind};
-use cofferdam_core::failure::safe_line;
+use cofferdam_core::failure::sanitize_line;
 use cofferdam_model::action::Action;
-use cofferdam_runtime::flow::Runnable;
+use cofferdam_runtime::flow::CheckedAction;
 use cofferdam_runtime::host::Host;
 
-use super::add::Kept;
-use crate::report::Stop;
+use super::add::SavedAction;
+use crate::report::CommandError;
 use crate::session::Session;
 use crate::{files, progress, runtime};
 
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     name: String,
 }
 
-pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
+pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError> {
     let host = session.host()?;
     let before = host.action_file(&args.name)?;
     let dir = tempfile::Builder::new().prefix("cofferdam-edit-").tempdir();
@@ -53,7 +53,7 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
     })?;
     match kept {
         Ok(runnable) => {
-            let kept = Kept::of(&runnable);
+            let kept = SavedAction::new(&runnable);
             session.ui.result(&kept, || kept.page("changed"))
         }
         Err(error) => {
@@ -89,16 +89,16 @@ fn edited(path: &Path) -> Result<(), HostError> {
         Command::new("/bin/sh").arg("-c").arg(format!("{editor} \"$1\"")).arg("sh").arg(path).status();
     let failed = |why: String| {
         HostError::new(HostErrorKind::Tool, format!("The editor {why}; the action is as it was."))
-            .hint("Set VISUAL or EDITOR to an editor that ends once you have closed the file.")
+            .with_hint("Set VISUAL or EDITOR to an editor that ends once you have closed the file.")
     };
     match ended {
         Ok(status) if status.success() => Ok(()),
         // What a shell says of a program that it has not found, or may not start.
         Ok(status) if matches!(status.code(), Some(126 | 127)) => {
             let message =
-                format!("There is no editor `{}`; the action is as it was.", safe_line(&editor, 200));
+                format!("There is no editor `{}`; the action is as it was.", sanitize_line(&editor, 200));
             Err(HostError::new(HostErrorKind::Tool, message)
-                .hint("Set VISUAL or EDITOR to an editor that is installed."))
+                .with_hint("Set VISUAL or EDITOR to an editor that is installed."))
         }
         Ok(status) => Err(failed(format!("ended with {status}"))),
         Err(error) => Err(failed(format!("could not be started: {}", files::reason(&error)))),
@@ -106,20 +106,20 @@ fn edited(path: &Path) -> Result<(), HostError> {
 }
 
 /// Keeps the change, if the file is still what was edited.
-async fn put_back(host: &Host, name: &str, before: &[u8], after: &[u8]) -> Result<Runnable, HostError> {
+async fn put_back(host: &Host, name: &str, before: &[u8], after: &[u8]) -> Result<CheckedAction, HostError> {
     let label = format!("{name}.md");
     let action = Action::parse(&label, after).map_err(DocumentError::into_host_error)?;
     if action.name() != name {
         let toml = action.text.toml();
-        let mut findings = Findings::new(&label, action.text(), &toml);
+        let mut findings = Diagnostics::new(&label, action.text(), &toml);
         let fix = "write the name that it had; `cofferdam action add` adds one under another name";
-        findings.refuse(&[Key::Name("name")], &Refused::new("an action keeps its name", fix));
+        findings.refuse(&[PathSegment::Name("name")], &InvalidValue::new("an action keeps its name", fix));
         findings.finish().map_err(DocumentError::into_host_error)?;
     }
     if host.action_file(name)? != before {
         let message = format!("The action {name} was changed by somebody else meanwhile.");
         let hint = "Edit it anew, and bring over what you wrote: it starts from what the action is now.";
-        return Err(HostError::new(HostErrorKind::Conflict, message).hint(hint));
+        return Err(HostError::new(HostErrorKind::Conflict, message).with_hint(hint));
     }
     host.add_action(&label, after, true).await
 }

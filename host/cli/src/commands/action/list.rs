@@ -1,12 +1,12 @@
 //! `action list`: the actions that are kept.
 
-use cofferdam_core::failure::safe_line;
+use cofferdam_core::failure::sanitize_line;
 use cofferdam_runtime::flow::{ListedAction, Readiness};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::page::Page;
-use crate::report::Stop;
+use crate::layout::Page;
+use crate::report::CommandError;
 use crate::session::Session;
 
 const EXAMPLES: &str = "\
@@ -24,7 +24,7 @@ pub(crate) struct Args {}
 
 /// One action; where it cannot run, why.
 #[derive(Debug, Serialize)]
-struct Line {
+struct ActionLine {
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<String>,
@@ -43,12 +43,12 @@ struct Line {
     shown: String,
 }
 
-pub(super) fn run(Args {}: &Args, session: &Session<'_>) -> Result<(), Stop> {
+pub(super) fn run(Args {}: &Args, session: &Session<'_>) -> Result<(), CommandError> {
     let lines: Vec<_> = session.host()?.listed_actions()?.into_iter().map(line).collect();
     session.ui.result(&lines, || {
         let mut page = Page::default();
         if !lines.is_empty() {
-            let row = |line: &Line| {
+            let row = |line: &ActionLine| {
                 let number = |number: Option<usize>| number.map(|it| it.to_string()).unwrap_or_default();
                 [
                     line.name.clone(),
@@ -77,14 +77,14 @@ pub(super) fn run(Args {}: &Args, session: &Session<'_>) -> Result<(), Stop> {
     Ok(())
 }
 
-fn line(ListedAction { name, action, readiness, problem, .. }: ListedAction) -> Line {
+fn line(ListedAction { name, action, readiness, problem, .. }: ListedAction) -> ActionLine {
     let shown = match (&action, &problem) {
-        (Some(action), _) => safe_line(action.title().unwrap_or(action.description()), 70),
+        (Some(action), _) => sanitize_line(action.title().unwrap_or(action.description()), 70),
         (None, Some(error)) => format!("cannot be read: {}", error.message()),
         (None, None) => String::new(),
     };
     let of = action.as_deref();
-    Line {
+    ActionLine {
         name,
         version: of.map(|action| action.version().to_string()),
         description: of.map(|action| action.description().to_owned()),

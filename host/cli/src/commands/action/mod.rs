@@ -8,7 +8,7 @@ mod remove;
 mod show;
 mod view;
 
-use crate::report::Stop;
+use crate::report::CommandError;
 use crate::session::Session;
 
 /// Keeps actions: files of steps, each a call of a connector, checked before any of them runs.
@@ -23,7 +23,7 @@ pub(crate) enum Command {
 }
 
 /// Does one of them.
-pub(crate) fn run(command: Command, session: &Session<'_>) -> Result<(), Stop> {
+pub(crate) fn run(command: Command, session: &Session<'_>) -> Result<(), CommandError> {
     match command {
         Command::Add(args) => add::run(&args, session),
         Command::List(args) => list::run(&args, session),

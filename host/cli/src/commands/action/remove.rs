@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use crate::page::Page;
-use crate::report::Stop;
+use crate::layout::Page;
+use crate::report::CommandError;
 use crate::session::Session;
 
 const EXAMPLES: &str = "\
@@ -19,13 +19,13 @@ pub(crate) struct Args {
     name: String,
 }
 
-pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
+pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError> {
     #[derive(Serialize)]
-    struct Removed<'a> {
+    struct RemovedAction<'a> {
         removed: &'a str,
     }
     session.host()?.remove_action(&args.name)?;
-    session.ui.result(&Removed { removed: &args.name }, || {
+    session.ui.result(&RemovedAction { removed: &args.name }, || {
         let mut page = Page::default();
         page.field("removed", &args.name);
         page

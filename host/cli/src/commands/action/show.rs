@@ -1,7 +1,7 @@
 //! `action show`: one action, taken apart for whoever reviews it.
 
 use super::view::ActionView;
-use crate::report::Stop;
+use crate::report::CommandError;
 use crate::session::Session;
 
 const EXAMPLES: &str = "\
@@ -18,9 +18,9 @@ pub(crate) struct Args {
     name: String,
 }
 
-pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
+pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError> {
     let host = session.host()?;
     let action = host.action(&args.name)?;
-    let view = ActionView::of(&action, &host);
+    let view = ActionView::new(&action, &host);
     session.ui.result(&view, || view.page())
 }

@@ -1,14 +1,16 @@
 //! An action as it is shown: what it needs, what it takes, and what each of its steps is given.
 
 use cofferdam_core::failure::RepeatRule;
-use cofferdam_model::action::{Action, Input, Requirement, Retry, Step, Target, Template};
+use cofferdam_model::action::{
+    Action, ActionInput, ActionStep, ConnectorRequirement, StepRetry, StepTarget, Template,
+};
 use cofferdam_runtime::call::ConnectorRef;
-use cofferdam_runtime::flow::Once;
+use cofferdam_runtime::flow::NonIdempotentReason;
 use cofferdam_runtime::host::Host;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::page::Page;
+use crate::layout::Page;
 
 /// An action, for people and programs.
 #[derive(Debug, Serialize)]
@@ -54,7 +56,7 @@ struct StepView {
     repeat: Option<RepeatRule>,
     /// Who says that it must not be.
     #[serde(skip_serializing_if = "Option::is_none")]
-    once: Option<Once>,
+    once: Option<NonIdempotentReason>,
     #[serde(skip_serializing_if = "Option::is_none")]
     timeout_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -71,7 +73,7 @@ struct TargetView {
 }
 
 impl ActionView {
-    pub(super) fn of(action: &Action, host: &Host) -> Self {
+    pub(super) fn new(action: &Action, host: &Host) -> Self {
         Self {
             name: action.name().to_owned(),
             version: action.version().to_string(),
@@ -130,9 +132,9 @@ impl ActionView {
 }
 
 impl TargetView {
-    fn of(action: &Action, target: &Target) -> Self {
+    fn new(action: &Action, target: &StepTarget) -> Self {
         let connector = action.requires().get(target.requirement()).map(|it| it.connector().to_string());
-        let written = |(name, value): &(String, Template)| (name.clone(), value.written());
+        let written = |(name, value): &(String, Template)| (name.clone(), value.to_source());
         Self {
             connector: connector.unwrap_or_default(),
             op: target.op().to_owned(),
@@ -162,7 +164,7 @@ impl StepView {
     }
 }
 
-fn requirement(required: &Requirement) -> RequirementView {
+fn requirement(required: &ConnectorRequirement) -> RequirementView {
     let scope = required.scope();
     RequirementView {
         connector: format!("{}@{}", required.connector(), required.version()),
@@ -177,7 +179,7 @@ fn requirement(required: &Requirement) -> RequirementView {
     }
 }
 
-fn input(input: &Input) -> [String; 4] {
+fn input(input: &ActionInput) -> [String; 4] {
     let standing = match (input.required(), input.default()) {
         (true, _) => "required".to_owned(),
         (false, None) => "optional".to_owned(),
@@ -188,35 +190,35 @@ fn input(input: &Input) -> [String; 4] {
 
 /// What the manifest of the very package that the step names says of repeating its operation; none where that package is
 /// not there.
-fn repeat_rule(action: &Action, target: &Target, host: &Host) -> Option<RepeatRule> {
+fn repeat_rule(action: &Action, target: &StepTarget, host: &Host) -> Option<RepeatRule> {
     let required = action.requires().get(target.requirement())?;
     let connector = ConnectorRef::new(required.connector().clone(), required.version().clone());
     let package = host.package(&connector).ok().filter(|package| package.digest() == required.hash())?;
     Some(package.manifest().repeat_rule(target.op()))
 }
 
-fn step(action: &Action, step: &Step, host: &Host) -> StepView {
+fn step(action: &Action, step: &ActionStep, host: &Host) -> StepView {
     let rule = repeat_rule(action, step.target(), host);
-    let once = match (rule, step.once) {
-        (Some(RepeatRule::Never), _) => Some(Once::Manifest),
-        (_, true) => Some(Once::File),
+    let once = match (rule, step.non_idempotent) {
+        (Some(RepeatRule::Never), _) => Some(NonIdempotentReason::Manifest),
+        (_, true) => Some(NonIdempotentReason::File),
         _ => None,
     };
     let retry = step.retry().map(|retry| match retry {
-        Retry::Profile(name) => name.as_str().into(),
-        Retry::Own { max, initial, max_delay, jitter } => serde_json::json!({
+        StepRetry::Profile(name) => name.as_str().into(),
+        StepRetry::Own { max, initial, max_delay, jitter } => serde_json::json!({
             "max": max, "initial_ms": millis(*initial), "max_delay_ms": millis(*max_delay), "jitter": jitter,
         }),
     });
     StepView {
         id: step.id().to_string(),
-        target: TargetView::of(action, step.target()),
+        target: TargetView::new(action, step.target()),
         not_idempotent: once.map(|_| true).or(rule.map(|_| false)),
         repeat: if once.is_some() { Some(RepeatRule::Never) } else { rule },
         once,
         timeout_ms: step.timeout().map(millis),
         retry,
-        fallback: step.fallback().iter().map(|target| TargetView::of(action, target)).collect(),
+        fallback: step.fallback().iter().map(|target| TargetView::new(action, target)).collect(),
     }
 }
 

@@ -4,8 +4,8 @@ use std::io::IsTerminal as _;
 
 use cofferdam_audit::Histogram;
 
-use super::when;
-use crate::page::Page;
+use super::time_format;
+use crate::layout::Page;
 
 /// The longest bar, in columns.
 const WIDTH: u64 = 40;
@@ -22,7 +22,7 @@ pub(super) fn add(page: &mut Page, durations: &Histogram) {
     for (from, calls) in &ranges {
         let bar = if blocks { blocks_of(*calls, most) } else { signs_of(*calls, most) };
         let width = usize::try_from(WIDTH).unwrap_or(0);
-        page.block(0, &format!("{:>8}  {bar:<width$} {calls}", when::length(*from)));
+        page.block(0, &format!("{:>8}  {bar:<width$} {calls}", time_format::format_duration(*from)));
     }
 }
 

@@ -7,11 +7,11 @@ use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::private_file::{FilePolicy, StagedFile};
 use jiff::Timestamp;
 
-use super::when::moment;
+use super::time_format::moment;
 use crate::files;
-use crate::page::{Page, Tone};
-use crate::progress::Counted;
-use crate::report::Stop;
+use crate::layout::{Page, TextStyle};
+use crate::progress::ProgressCounter;
+use crate::report::CommandError;
 use crate::session::Session;
 
 const EXAMPLES: &str = "\
@@ -50,15 +50,15 @@ pub(crate) struct Args {
     until: Option<Timestamp>,
 }
 
-pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
+pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError> {
     let host = session.host()?;
     if host.audit().is_new()? {
         let message = "Nothing was called yet: there is nothing to export.";
         return Err(HostError::new(HostErrorKind::AuditNotFound, message)
-            .hint("The first call begins it.")
+            .with_hint("The first call begins it.")
             .into());
     }
-    let mut counted = Counted::start(session.ui, "entries exported");
+    let mut counted = ProgressCounter::start(session.ui, "entries exported");
     let mut progress = |done, of| counted.at(done, of);
     // One of the two is there.
     let path = args.file.as_ref().or(args.output.as_ref()).map_or(Path::new("-"), PathBuf::as_path);
@@ -66,7 +66,7 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
         let mut out = BufWriter::new(std::io::stdout().lock());
         host.audit().export(args.since, args.until, &mut out, &mut progress)?;
         return out.flush().map_err(|error| match error.kind() {
-            std::io::ErrorKind::BrokenPipe => Stop::PipeClosed,
+            std::io::ErrorKind::BrokenPipe => CommandError::PipeClosed,
             _ => unwritable("Standard output", error).into(),
         });
     }
@@ -86,7 +86,7 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
     drop(counted);
     session.ui.result(&exported, || {
         let mut page = Page::default();
-        page.toned_field("exported", Tone::Good, &files::shown(path));
+        page.styled_field("exported", TextStyle::Good, &files::shown(path));
         page.field("entries", &format!("{} (number {} to {})", exported.entries, exported.from, exported.to));
         page
     })?;
@@ -101,7 +101,7 @@ fn check_place(path: &Path, force: bool) -> Result<(), HostError> {
             let message =
                 format!("{} is not a file that could be replaced; nothing was changed.", files::shown(path));
             let hint = "Name a file, or `-` for standard output.";
-            Err(HostError::new(HostErrorKind::OutputUnwritable, message).hint(hint))
+            Err(HostError::new(HostErrorKind::OutputUnwritable, message).with_hint(hint))
         }
         Ok(_) => Err(there_already(path)),
         // What is wrong with the place, making the file says.
@@ -111,10 +111,11 @@ fn check_place(path: &Path, force: bool) -> Result<(), HostError> {
 
 fn there_already(path: &Path) -> HostError {
     let message = format!("{} is there already; nothing was changed.", files::shown(path));
-    HostError::new(HostErrorKind::Conflict, message).hint("Name another file, or replace it with --force.")
+    HostError::new(HostErrorKind::Conflict, message)
+        .with_hint("Name another file, or replace it with --force.")
 }
 
 fn unwritable(what: &str, error: std::io::Error) -> HostError {
     let message = format!("{what} cannot be written: {}.", files::reason(&error));
-    HostError::new(HostErrorKind::OutputUnwritable, message).because(error)
+    HostError::new(HostErrorKind::OutputUnwritable, message).with_source(error)
 }

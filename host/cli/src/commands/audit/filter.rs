@@ -3,22 +3,22 @@
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use cofferdam_audit::{AuditReader, CallStatus, Filter};
 use cofferdam_core::error::{HostError, HostErrorKind};
-use cofferdam_core::failure::{FailureClass, safe_line};
-use cofferdam_core::spelling;
+use cofferdam_core::failure::{FailureClass, sanitize_line};
+use cofferdam_core::suggest;
 use cofferdam_model::manifest::ConnectorName;
 use cofferdam_runtime::call::ConnectorRef;
 use jiff::Timestamp;
 
-use super::when::moment;
+use super::time_format::moment;
 use crate::explain;
-use crate::report::Stop;
+use crate::report::CommandError;
 
 /// The word for calls that were cut short.
 pub(super) const INCOMPLETE: &str = "incomplete";
 
 /// Which calls.
 #[derive(Debug, Clone, Default, clap::Args)]
-pub(super) struct Which {
+pub(super) struct CallFilterArgs {
     /// Those that failed, were refused or cancelled, or were cut short and decided about.
     #[arg(long, conflicts_with = "status")]
     failed: bool,
@@ -56,18 +56,18 @@ pub(super) struct Which {
     until: Option<Timestamp>,
 }
 
-impl Which {
+impl CallFilterArgs {
     /// As the record is asked.
     ///
     /// # Errors
     /// `validation`: the code is none that a call could have, or no time is left.
-    pub(super) fn filter(self) -> Result<Filter, Stop> {
+    pub(super) fn filter(self) -> Result<Filter, CommandError> {
         if let (Some(since), Some(until)) = (self.since, self.until)
             && since >= until
         {
             let message = "No time is between --since and --until.";
             return Err(HostError::new(HostErrorKind::Validation, message)
-                .hint("Give --since the earlier one.")
+                .with_hint("Give --since the earlier one.")
                 .into());
         }
         let status = self.status.as_deref();
@@ -89,9 +89,9 @@ impl Which {
 }
 
 /// Refuses a code that no call has, unless cofferdam has it: a connector may bring codes of its own.
-pub(super) fn check_code(filter: &Filter, reader: Option<&mut dyn AuditReader>) -> Result<(), Stop> {
+pub(super) fn check_code(filter: &Filter, reader: Option<&mut dyn AuditReader>) -> Result<(), CommandError> {
     let Some(code) = &filter.code else { return Ok(()) };
-    let ours = explain::ours().iter().map(|ours| ours.word);
+    let ours = explain::code_infos().iter().map(|ours| ours.word);
     if ours.clone().any(|known| known == code) {
         return Ok(());
     }
@@ -102,12 +102,12 @@ pub(super) fn check_code(filter: &Filter, reader: Option<&mut dyn AuditReader>) 
     if recorded.contains(code) {
         return Ok(());
     }
-    let message = format!("No call has the code `{}`, and cofferdam knows none.", safe_line(code, 100));
-    let hint = match spelling::nearest(code, ours.chain(recorded.iter().map(String::as_str))) {
-        Some(near) => format!("Did you mean `{}`?", safe_line(near, 100)),
-        None => "docs/failures.md lists them; `cofferdam explain WORD` explains one.".to_owned(),
+    let message = format!("No call has the code `{}`, and cofferdam knows none.", sanitize_line(code, 100));
+    let hint = match suggest::nearest(code, ours.chain(recorded.iter().map(String::as_str))) {
+        Some(near) => format!("Did you mean `{}`?", sanitize_line(near, 100)),
+        None => "docs/reference/failures.md lists them; `cofferdam explain WORD` explains one.".to_owned(),
     };
-    Err(HostError::new(HostErrorKind::Validation, message).hint(hint).into())
+    Err(HostError::new(HostErrorKind::Validation, message).with_hint(hint).into())
 }
 
 fn statuses() -> impl Iterator<Item = &'static str> {

@@ -2,21 +2,21 @@
 
 use cofferdam_audit::AuditReader;
 use cofferdam_core::error::{HostError, HostErrorKind};
-use cofferdam_core::failure::{AuditId, safe_line};
+use cofferdam_core::failure::{AuditId, sanitize_line};
 
 use super::read;
-use crate::report::Stop;
+use crate::report::CommandError;
 
 /// Fewest digits of a beginning.
 const DIGITS: usize = 6;
 
 /// A whole id; `audit-` may be left out.
-pub(super) fn whole(text: &str) -> Option<AuditId> {
+pub(super) fn parse_full(text: &str) -> Option<AuditId> {
     range(text).and_then(|(from, to)| (from == to).then_some(from))
 }
 
 /// The call that `text` means.
-pub(super) fn find(reader: Option<&mut dyn AuditReader>, text: &str) -> Result<AuditId, Stop> {
+pub(super) fn find(reader: Option<&mut dyn AuditReader>, text: &str) -> Result<AuditId, CommandError> {
     let (from, to) = range(text).ok_or_else(|| malformed(text))?;
     let found = match reader {
         Some(reader) => read(reader.between(&from, &to, 4))?,
@@ -25,16 +25,16 @@ pub(super) fn find(reader: Option<&mut dyn AuditReader>, text: &str) -> Result<A
     match found.as_slice() {
         [one] => Ok(one.clone()),
         [] => {
-            let message = format!("The record has no call `{}`.", safe_line(text, 100));
+            let message = format!("The record has no call `{}`.", sanitize_line(text, 100));
             let hint = "`cofferdam audit list` shows those it has. Calls are recorded; installs are not.";
-            Err(HostError::new(HostErrorKind::AuditNotFound, message).hint(hint).into())
+            Err(HostError::new(HostErrorKind::AuditNotFound, message).with_hint(hint).into())
         }
         several => {
-            let message = format!("Several calls begin with `{}`.", safe_line(text, 100));
+            let message = format!("Several calls begin with `{}`.", sanitize_line(text, 100));
             let ids: Vec<_> = several.iter().take(3).map(AuditId::as_str).collect();
             let more = if several.len() > 3 { " or another" } else { "" };
             let hint = format!("Give more of it: {}{more}.", ids.join(", "));
-            Err(HostError::new(HostErrorKind::Validation, message).hint(hint).into())
+            Err(HostError::new(HostErrorKind::Validation, message).with_hint(hint).into())
         }
     }
 }
@@ -58,11 +58,11 @@ fn range(text: &str) -> Option<(AuditId, AuditId)> {
     if fits { filled('0').zip(filled('f')) } else { None }
 }
 
-fn malformed(text: &str) -> Stop {
-    let message = format!("`{}` is not the id of a call.", safe_line(text, 100));
+fn malformed(text: &str) -> CommandError {
+    let message = format!("`{}` is not the id of a call.", sanitize_line(text, 100));
     let hint = "It is written like audit-0193b5c8-7d3e-7c4a-9f21-3e5d8a1b6c70; six digits may do. `cofferdam audit \
                 list` shows those there are.";
-    HostError::new(HostErrorKind::AuditNotFound, message).hint(hint).into()
+    HostError::new(HostErrorKind::AuditNotFound, message).with_hint(hint).into()
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use crate::page::Page;
-use crate::report::Stop;
+use crate::layout::Page;
+use crate::report::CommandError;
 use crate::runtime::block_on;
 use crate::session::Session;
 
@@ -33,19 +33,19 @@ pub(crate) struct KeyArgs {}
 pub(crate) struct CheckpointArgs {}
 
 #[derive(Debug, Serialize)]
-struct Key {
+struct AuditKeyView {
     key: String,
     id: String,
 }
 
 #[derive(Debug, Serialize)]
-struct Checkpoint {
+struct CheckpointView {
     checkpoint: String,
 }
 
-pub(super) fn key(session: &Session<'_>) -> Result<(), Stop> {
+pub(super) fn key(session: &Session<'_>) -> Result<(), CommandError> {
     let key = session.host()?.audit().key()?;
-    let shown = Key { key: key.to_string(), id: key.id() };
+    let shown = AuditKeyView { key: key.to_string(), id: key.id() };
     session.ui.result(&shown, || {
         let mut page = Page::default();
         page.line(&shown.key);
@@ -53,11 +53,11 @@ pub(super) fn key(session: &Session<'_>) -> Result<(), Stop> {
     })
 }
 
-pub(super) fn checkpoint(session: &Session<'_>) -> Result<(), Stop> {
+pub(super) fn checkpoint(session: &Session<'_>) -> Result<(), CommandError> {
     let host = session.host()?;
     let checkpoint = block_on(async { Ok(host.audit().checkpoint().await?) })?;
     if session.ui.json() {
-        return session.ui.line_of_json(&Checkpoint { checkpoint });
+        return session.ui.line_of_json(&CheckpointView { checkpoint });
     }
     // To the byte: the signature is over it.
     session.ui.raw(checkpoint.as_bytes())

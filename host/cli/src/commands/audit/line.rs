@@ -5,12 +5,12 @@ use cofferdam_core::failure::AuditId;
 use serde::Serialize;
 
 use super::filter::INCOMPLETE;
-use super::when;
-use crate::page::Tone;
+use super::time_format;
+use crate::layout::TextStyle;
 
 /// A call, for programs.
 #[derive(Debug, Serialize)]
-pub(super) struct Line<'r> {
+pub(super) struct CallLine<'r> {
     audit_id: &'r AuditId,
     at: String,
     connector: &'r str,
@@ -28,7 +28,7 @@ pub(super) struct Line<'r> {
     attempts: Option<u32>,
 }
 
-impl<'r> Line<'r> {
+impl<'r> CallLine<'r> {
     pub(super) fn new(row: &'r CallRow) -> Self {
         Self {
             audit_id: &row.audit_id,
@@ -54,12 +54,12 @@ pub(super) fn status(row: &CallRow) -> &'static str {
 }
 
 /// How good that is.
-pub(super) fn tone(row: &CallRow) -> Tone {
+pub(super) fn tone(row: &CallRow) -> TextStyle {
     match row.status {
-        CallStatus::Value => Tone::Good,
-        CallStatus::Failure | CallStatus::Refused => Tone::Bad,
-        CallStatus::Running if !row.incomplete => Tone::Good,
-        _ => Tone::Doubtful,
+        CallStatus::Value => TextStyle::Good,
+        CallStatus::Failure | CallStatus::Refused => TextStyle::Bad,
+        CallStatus::Running if !row.incomplete => TextStyle::Good,
+        _ => TextStyle::Doubtful,
     }
 }
 
@@ -76,13 +76,13 @@ pub(super) const HEADER: [&str; 8] =
 /// A call, for people.
 pub(super) fn cells(row: &CallRow) -> [String; 8] {
     [
-        when::shown(row.at),
+        time_format::format_timestamp(row.at),
         row.audit_id.to_string(),
         row.connector.clone(),
         row.op.clone(),
         status(row).to_owned(),
         why(row),
-        row.duration_us.map(when::length).unwrap_or_default(),
+        row.duration_us.map(time_format::format_duration).unwrap_or_default(),
         row.attempts.map(|attempts| attempts.to_string()).unwrap_or_default(),
     ]
 }

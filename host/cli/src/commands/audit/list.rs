@@ -1,10 +1,10 @@
 //! `audit list`: the calls on record, the newest first.
 
-use super::filter::{Which, check_code};
-use super::line::{HEADER, Line, cells};
-use super::{NOTHING, existing, named, read};
-use crate::page::Page;
-use crate::report::Stop;
+use super::filter::{CallFilterArgs, check_code};
+use super::line::{CallLine, HEADER, cells};
+use super::{NOTHING, existing, read, resolve_id};
+use crate::layout::Page;
+use crate::report::CommandError;
 use crate::session::Session;
 
 const EXAMPLES: &str = "\
@@ -22,7 +22,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(flatten)]
-    which: Which,
+    which: CallFilterArgs,
 
     /// At most so many; 0 for all.
     #[arg(long, value_name = "N", default_value_t = 100)]
@@ -34,11 +34,11 @@ pub(crate) struct Args {
 }
 
 /// Lists.
-pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
+pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let mut filter = args.which.filter()?;
     filter.limit = args.limit;
     let host = session.host()?;
-    filter.before = args.before.map(|text| named(&host, &text)).transpose()?;
+    filter.before = args.before.map(|text| resolve_id(&host, &text)).transpose()?;
     let Some(mut reader) = existing(&host)? else {
         check_code(&filter, None)?;
         session.ui.result(&[(); 0], Page::default)?;
@@ -47,7 +47,7 @@ pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
     };
     check_code(&filter, Some(&mut *reader))?;
     let rows = read(reader.list(&filter))?;
-    let lines: Vec<_> = rows.iter().map(Line::new).collect();
+    let lines: Vec<_> = rows.iter().map(CallLine::new).collect();
     session.ui.result(&lines, || {
         let mut page = Page::default();
         if !rows.is_empty() {

@@ -11,14 +11,14 @@ mod prune;
 mod show;
 mod stats;
 mod tail;
+mod time_format;
 mod verify;
-mod when;
 
 use cofferdam_audit::{AuditError, AuditReader};
 use cofferdam_core::failure::AuditId;
 use cofferdam_runtime::host::unreadable;
 
-use crate::report::Stop;
+use crate::report::CommandError;
 use crate::session::Session;
 use cofferdam_runtime::host::Host;
 
@@ -37,7 +37,7 @@ pub(crate) enum Command {
 }
 
 /// Does one of them.
-pub(crate) fn run(command: Command, session: &Session<'_>) -> Result<(), Stop> {
+pub(crate) fn run(command: Command, session: &Session<'_>) -> Result<(), CommandError> {
     match command {
         Command::List(args) => list::run(args, session),
         Command::Show(args) => show::run(&args, session),
@@ -52,8 +52,8 @@ pub(crate) fn run(command: Command, session: &Session<'_>) -> Result<(), Stop> {
 }
 
 /// The call that `text` means: its ID, or the beginning of one that no other call has.
-pub(crate) fn named(host: &Host, text: &str) -> Result<AuditId, Stop> {
-    match id::whole(text) {
+pub(crate) fn resolve_id(host: &Host, text: &str) -> Result<AuditId, CommandError> {
+    match id::parse_full(text) {
         Some(id) => Ok(id),
         None => match existing(host)? {
             Some(mut reader) => id::find(Some(&mut *reader), text),
@@ -66,11 +66,11 @@ pub(crate) fn named(host: &Host, text: &str) -> Result<AuditId, Stop> {
 const NOTHING: &str = "Nothing was called yet.";
 
 /// A reader of the record; none where nothing was called yet.
-fn existing(host: &Host) -> Result<Option<Box<dyn AuditReader>>, Stop> {
+fn existing(host: &Host) -> Result<Option<Box<dyn AuditReader>>, CommandError> {
     Ok(host.audit().existing()?)
 }
 
 /// What was read.
-fn read<T>(answer: Result<T, AuditError>) -> Result<T, Stop> {
+fn read<T>(answer: Result<T, AuditError>) -> Result<T, CommandError> {
     Ok(answer.map_err(unreadable)?)
 }

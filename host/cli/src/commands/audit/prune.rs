@@ -2,10 +2,10 @@
 
 use jiff::Timestamp;
 
-use super::when::{moment, shown};
-use crate::page::{Page, Tone};
+use super::time_format::{format_timestamp, moment};
+use crate::layout::{Page, TextStyle};
 use crate::progress::during;
-use crate::report::Stop;
+use crate::report::CommandError;
 use crate::runtime::block_on;
 use crate::session::Session;
 
@@ -32,7 +32,7 @@ pub(crate) struct Args {
     dry_run: bool,
 }
 
-pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
+pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError> {
     let host = session.host()?;
     let pruned = block_on(during(session.ui, "pruning the record", async {
         Ok(host.audit().prune(args.older_than, args.dry_run).await?)
@@ -40,12 +40,16 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
     session.ui.result(&pruned, || {
         let mut page = Page::default();
         let word = if args.dry_run { "would go" } else { "removed" };
-        page.toned_field(word, Tone::Good, &format!("{} calls, {} entries", pruned.calls, pruned.entries));
+        page.styled_field(
+            word,
+            TextStyle::Good,
+            &format!("{} calls, {} entries", pruned.calls, pruned.entries),
+        );
         if let Some(until) = pruned.until {
-            page.field("up to", &format!("{} (entry {})", shown(until), pruned.through));
+            page.field("up to", &format!("{} (entry {})", format_timestamp(until), pruned.through));
         }
         if let Some(stopped) = &pruned.stopped {
-            page.toned_field("stopped by", Tone::Doubtful, stopped.audit_id.as_str());
+            page.styled_field("stopped by", TextStyle::Doubtful, stopped.audit_id.as_str());
             page.field("why", stopped.why.says());
             if let Some(decide) = &stopped.decide {
                 page.field("decide", decide);

@@ -6,10 +6,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::line::{self, Line};
-use super::{existing, id, read, when};
-use crate::page::Page;
-use crate::report::Stop;
+use super::line::{self, CallLine};
+use super::{existing, id, read, time_format};
+use crate::layout::Page;
+use crate::report::CommandError;
 use crate::session::Session;
 
 const EXAMPLES: &str = "\
@@ -31,7 +31,7 @@ pub(crate) struct Args {
 
 /// One event, as it is on record.
 #[derive(Debug, Serialize, Deserialize)]
-struct EventOf {
+struct EventDetails {
     seq: u32,
     at: String,
     #[serde(rename = "type")]
@@ -41,15 +41,15 @@ struct EventOf {
 
 /// Everything, for programs.
 #[derive(Debug, Serialize)]
-struct Shown<'r> {
+struct CallDetails<'r> {
     #[serde(flatten)]
-    call: Line<'r>,
+    call: CallLine<'r>,
     error: Option<Value>,
-    events: &'r [EventOf],
+    events: &'r [EventDetails],
 }
 
 /// Shows it.
-pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
+pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError> {
     let host = session.host()?;
     let Some(mut reader) = existing(&host)? else { return id::find(None, &args.id).map(drop) };
     let id = id::find(Some(&mut *reader), &args.id)?;
@@ -58,26 +58,26 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
     let events = read(reader.entries_of(&id))?.iter().map(events).collect::<Result<Vec<_>, _>>()?;
     let events: Vec<_> = events.into_iter().flatten().collect();
     let error = error(&row, &events);
-    let shown = Shown { call: Line::new(&row), error: error.clone(), events: &events };
+    let shown = CallDetails { call: CallLine::new(&row), error: error.clone(), events: &events };
     session.ui.result(&shown, || page(&row, error.as_ref(), &events))
 }
 
 /// The events of an entry.
-fn events(entry: &StoredEntry) -> Result<Vec<EventOf>, HostError> {
+fn events(entry: &StoredEntry) -> Result<Vec<EventDetails>, HostError> {
     #[derive(Deserialize)]
-    struct Body {
-        events: Vec<EventOf>,
+    struct EntryEvents {
+        events: Vec<EventDetails>,
     }
-    let body = serde_json::from_str::<Body>(&entry.body);
+    let body = serde_json::from_str::<EntryEvents>(&entry.body);
     body.map(|body| body.events).map_err(|error| {
         HostError::new(HostErrorKind::AuditTampered, format!("Entry {} of the record is damaged.", entry.n))
-            .hint("`cofferdam audit verify` says where it was changed first.")
-            .because(error)
+            .with_hint("`cofferdam audit verify` says where it was changed first.")
+            .with_source(error)
     })
 }
 
 /// The failure or the error that the call ended with, with all that the record has of it.
-fn error(row: &CallRow, events: &[EventOf]) -> Option<Value> {
+fn error(row: &CallRow, events: &[EventDetails]) -> Option<Value> {
     row.code.as_ref()?;
     let told = events.iter().rev().find_map(|event| {
         let told = ["failure", "error"].iter().find_map(|key| event.payload.get(*key));
@@ -91,10 +91,10 @@ fn error(row: &CallRow, events: &[EventOf]) -> Option<Value> {
     Some(told.cloned().unwrap_or_else(known))
 }
 
-fn page(row: &CallRow, error: Option<&Value>, events: &[EventOf]) -> Page {
+fn page(row: &CallRow, error: Option<&Value>, events: &[EventDetails]) -> Page {
     let mut page = Page::default();
     page.field("call", row.audit_id.as_str());
-    page.toned_field("status", line::tone(row), &format!("{} {}", line::status(row), line::why(row)));
+    page.styled_field("status", line::tone(row), &format!("{} {}", line::status(row), line::why(row)));
     page.field("connector", &row.connector);
     page.field("operation", &row.op);
     if let Some(action) = &row.action {
@@ -102,14 +102,14 @@ fn page(row: &CallRow, error: Option<&Value>, events: &[EventOf]) -> Page {
         page.field("action", &format!("{action}{step}"));
     }
     page.field("asked by", &row.actor);
-    page.field("received", &when::shown(row.at));
+    page.field("received", &time_format::format_timestamp(row.at));
     if let Some(micros) = row.duration_us {
         let attempts = match row.attempts {
             Some(0) => ", nothing was attempted".to_owned(),
             None | Some(1) => String::new(),
             Some(attempts) => format!(", {attempts} attempts"),
         };
-        page.field("took", &format!("{}{attempts}", when::length(micros)));
+        page.field("took", &format!("{}{attempts}", time_format::format_duration(micros)));
     }
     if row.incomplete {
         let next = "its host is gone, and it has no end: `cofferdam recover list` says what can be done";
@@ -118,7 +118,7 @@ fn page(row: &CallRow, error: Option<&Value>, events: &[EventOf]) -> Page {
     page.heading("what happened");
     for event in events {
         let at = event.at.parse::<Timestamp>().unwrap_or(row.at);
-        let since = u64::try_from(at.duration_since(row.at).as_micros()).map(when::length);
+        let since = u64::try_from(at.duration_since(row.at).as_micros()).map(time_format::format_duration);
         let since = since.unwrap_or_default();
         page.block(0, &format!("{:>3}  {since:>9}  {}", event.seq, event.name));
         for (key, value) in &event.payload {

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use cofferdam_audit::{CallStatus, Histogram, SealedUsage, Stats, StatsGroup};
 use serde::Serialize;
 
-use super::filter::{Which, check_code};
-use super::{chart, existing, read, when};
-use crate::page::{Page, bytes};
-use crate::report::Stop;
+use super::filter::{CallFilterArgs, check_code};
+use super::{chart, existing, read, time_format};
+use crate::layout::{Page, bytes};
+use crate::report::CommandError;
 use crate::session::Session;
 
 const EXAMPLES: &str = "\
@@ -28,7 +28,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(flatten)]
-    which: Which,
+    which: CallFilterArgs,
 }
 
 /// The most clients that are shown to people.
@@ -36,13 +36,13 @@ const CLIENTS: usize = 20;
 
 /// Calls that have something in common.
 #[derive(Debug, Default)]
-struct Sum {
+struct CallTotals {
     calls: u64,
     failed: u64,
     durations: Histogram,
 }
 
-impl Sum {
+impl CallTotals {
     fn add(&mut self, group: &StatsGroup) {
         self.calls += group.calls;
         self.failed += if group.status == CallStatus::Value { 0 } else { group.calls };
@@ -52,14 +52,14 @@ impl Sum {
 
 /// How long calls took, for programs.
 #[derive(Debug, Serialize)]
-struct Durations {
+struct DurationPercentiles {
     p50_us: Option<u64>,
     p90_us: Option<u64>,
     p99_us: Option<u64>,
     max_us: Option<u64>,
 }
 
-impl Durations {
+impl DurationPercentiles {
     fn of(durations: &Histogram) -> Self {
         Self {
             p50_us: durations.percentile(50),
@@ -71,13 +71,13 @@ impl Durations {
 
     fn cells(&self) -> [String; 4] {
         let all = [self.p50_us, self.p90_us, self.p99_us, self.max_us];
-        all.map(|micros| micros.map(when::length).unwrap_or_default())
+        all.map(|micros| micros.map(time_format::format_duration).unwrap_or_default())
     }
 }
 
 /// Everything, for programs.
 #[derive(Debug, Serialize)]
-struct Counted<'s> {
+struct StatsView<'s> {
     since: Option<String>,
     until: Option<String>,
     calls: u64,
@@ -85,17 +85,17 @@ struct Counted<'s> {
     running: u64,
     incomplete: u64,
     #[serde(flatten)]
-    durations: Durations,
+    durations: DurationPercentiles,
     by_connector: Vec<ByConnector<'s>>,
     by_class: Vec<ByClass<'s>>,
-    groups: Vec<Group<'s>>,
-    histogram: Vec<Step>,
-    sealed: Sealed<'s>,
+    groups: Vec<OutcomeGroup<'s>>,
+    histogram: Vec<HistogramStep>,
+    sealed: SealedBytes<'s>,
 }
 
 /// The bytes of sealed requests and outcomes, whenever they were written.
 #[derive(Debug, Serialize)]
-struct Sealed<'s> {
+struct SealedBytes<'s> {
     bytes: u64,
     by_client: &'s [SealedUsage],
 }
@@ -106,7 +106,7 @@ struct ByConnector<'s> {
     calls: u64,
     failed: u64,
     #[serde(flatten)]
-    durations: Durations,
+    durations: DurationPercentiles,
 }
 
 #[derive(Debug, Serialize)]
@@ -115,28 +115,28 @@ struct ByClass<'s> {
     class: Option<&'s str>,
     calls: u64,
     #[serde(flatten)]
-    durations: Durations,
+    durations: DurationPercentiles,
 }
 
 #[derive(Debug, Serialize)]
-struct Group<'s> {
+struct OutcomeGroup<'s> {
     connector: &'s str,
     status: &'static str,
     class: Option<&'s str>,
     calls: u64,
     #[serde(flatten)]
-    durations: Durations,
+    durations: DurationPercentiles,
 }
 
 /// The calls that took from so long up to the next step.
 #[derive(Debug, Serialize)]
-struct Step {
+struct HistogramStep {
     from_us: u64,
     calls: u64,
 }
 
 /// Counts.
-pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
+pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let filter = args.which.filter()?;
     let host = session.host()?;
     let (stats, sealed) = match existing(&host)? {
@@ -157,51 +157,49 @@ pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
     Ok(())
 }
 
-fn counted<'s>(stats: &'s Stats, sealed: &'s [SealedUsage]) -> Counted<'s> {
-    let (mut all, mut connectors, mut classes) = (Sum::default(), BTreeMap::new(), BTreeMap::new());
+fn counted<'s>(stats: &'s Stats, sealed: &'s [SealedUsage]) -> StatsView<'s> {
+    let (mut all, mut connectors, mut classes) = (CallTotals::default(), BTreeMap::new(), BTreeMap::new());
     for group in &stats.groups {
         all.add(group);
-        connectors.entry(group.connector.as_str()).or_insert_with(Sum::default).add(group);
+        connectors.entry(group.connector.as_str()).or_insert_with(CallTotals::default).add(group);
         let ending = (group.status.number(), group.status.name(), group.class.as_deref());
-        classes.entry(ending).or_insert_with(Sum::default).add(group);
+        classes.entry(ending).or_insert_with(CallTotals::default).add(group);
     }
-    let by_connector = connectors.into_iter().map(|(connector, Sum { calls, failed, durations })| {
-        ByConnector { connector, calls, failed, durations: Durations::of(&durations) }
+    let by_connector = connectors.into_iter().map(|(connector, CallTotals { calls, failed, durations })| {
+        ByConnector { connector, calls, failed, durations: DurationPercentiles::of(&durations) }
     });
-    let by_class = classes.into_iter().map(|((_, status, class), Sum { calls, durations, .. })| ByClass {
-        status,
-        class,
-        calls,
-        durations: Durations::of(&durations),
+    let by_class = classes.into_iter().map(|((_, status, class), CallTotals { calls, durations, .. })| {
+        ByClass { status, class, calls, durations: DurationPercentiles::of(&durations) }
     });
-    let groups = stats.groups.iter().map(|group| Group {
+    let groups = stats.groups.iter().map(|group| OutcomeGroup {
         connector: &group.connector,
         status: group.status.name(),
         class: group.class.as_deref(),
         calls: group.calls,
-        durations: Durations::of(&group.durations),
+        durations: DurationPercentiles::of(&group.durations),
     });
     let mut by_connector: Vec<_> = by_connector.collect();
     // Stable: by name where as many.
     by_connector.sort_by_key(|line| std::cmp::Reverse(line.calls));
-    let steps = chart::ranges(&all.durations).into_iter().map(|(from_us, calls)| Step { from_us, calls });
-    Counted {
+    let steps =
+        chart::ranges(&all.durations).into_iter().map(|(from_us, calls)| HistogramStep { from_us, calls });
+    StatsView {
         since: stats.since.map(|since| since.to_string()),
         until: stats.until.map(|until| until.to_string()),
         calls: all.calls,
         failed: all.failed,
         running: stats.running,
         incomplete: stats.incomplete,
-        durations: Durations::of(&all.durations),
+        durations: DurationPercentiles::of(&all.durations),
         by_connector,
         by_class: by_class.collect(),
         groups: groups.collect(),
         histogram: steps.collect(),
-        sealed: Sealed { bytes: sealed.iter().map(|usage| usage.bytes).sum(), by_client: sealed },
+        sealed: SealedBytes { bytes: sealed.iter().map(|usage| usage.bytes).sum(), by_client: sealed },
     }
 }
 
-fn page(counted: &Counted<'_>, durations: &Histogram) -> Page {
+fn page(counted: &StatsView<'_>, durations: &Histogram) -> Page {
     let mut page = Page::default();
     let time = |name: &str, at: &Option<String>| at.as_ref().map(|at| format!(" {name} {at}"));
     let time = [time("since", &counted.since), time("until", &counted.until)].into_iter().flatten();

@@ -7,10 +7,10 @@ use cofferdam_audit::{AuditReader, CallRow, CallStatus, Filter};
 use cofferdam_core::failure::AuditId;
 use serde::Deserialize;
 
-use super::line::{self, Line};
-use super::{NOTHING, existing, read, when};
-use crate::page::Page;
-use crate::report::Stop;
+use super::line::{self, CallLine};
+use super::{NOTHING, existing, read, time_format};
+use crate::layout::Page;
+use crate::report::CommandError;
 use crate::runtime;
 use crate::session::Session;
 use cofferdam_runtime::host::Host;
@@ -43,10 +43,10 @@ pub(crate) struct Args {
 }
 
 /// Shows them.
-pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
+pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError> {
     let host = session.host()?;
     let mut reader = existing(&host)?;
-    let mut place = Place::default();
+    let mut place = TailPosition::default();
     if let Some(reader) = &mut reader {
         place.n = read(reader.length())?;
         if args.lines > 0 {
@@ -67,14 +67,14 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
     session.ui.note("waiting for calls; Ctrl-C ends it");
     match runtime::block_on(follow(session, &host, reader, place)) {
         // That is how it is meant to end.
-        Err(Stop::Interrupted) => Ok(()),
+        Err(CommandError::Interrupted) => Ok(()),
         outcome => outcome,
     }
 }
 
 /// How far the record was looked through.
 #[derive(Default)]
-struct Place {
+struct TailPosition {
     /// The last entry.
     n: u64,
     /// Calls that were shown with their end, though that may be after it.
@@ -85,8 +85,8 @@ async fn follow(
     session: &Session<'_>,
     host: &Host,
     mut reader: Option<Box<dyn AuditReader>>,
-    mut place: Place,
-) -> Result<(), Stop> {
+    mut place: TailPosition,
+) -> Result<(), CommandError> {
     loop {
         match &mut reader {
             // Others write as we read: whatever came is shown before the next look.
@@ -102,16 +102,20 @@ async fn follow(
 }
 
 /// Shows the calls that end in the next entries; whether there were any.
-fn further(session: &Session<'_>, reader: &mut dyn AuditReader, place: &mut Place) -> Result<bool, Stop> {
+fn further(
+    session: &Session<'_>,
+    reader: &mut dyn AuditReader,
+    place: &mut TailPosition,
+) -> Result<bool, CommandError> {
     #[derive(Deserialize)]
-    struct Of {
+    struct EntryCallId {
         audit_id: String,
     }
     let entries = read(reader.entries(place.n.saturating_add(1), ENTRIES))?;
     let Some(last) = entries.last() else { return Ok(false) };
     place.n = last.n;
     for entry in entries {
-        let of = serde_json::from_str::<Of>(&entry.body).ok();
+        let of = serde_json::from_str::<EntryCallId>(&entry.body).ok();
         let Some(id) = of.and_then(|of| AuditId::parse(&of.audit_id)) else { continue };
         let ended = read(reader.call(&id))?;
         let ended = ended.filter(|row| row.status != CallStatus::Running && row.last == entry.n);
@@ -124,19 +128,19 @@ fn further(session: &Session<'_>, reader: &mut dyn AuditReader, place: &mut Plac
     Ok(true)
 }
 
-fn show(session: &Session<'_>, row: &CallRow) -> Result<(), Stop> {
-    session.ui.result(&Line::new(row), || {
+fn show(session: &Session<'_>, row: &CallRow) -> Result<(), CommandError> {
+    session.ui.result(&CallLine::new(row), || {
         let attempts = match row.attempts {
             None | Some(1) => String::new(),
             Some(attempts) => format!("{attempts} attempts"),
         };
-        let took = row.duration_us.map(when::length).unwrap_or_default();
-        let (at, why) = (when::shown(row.at), line::why(row));
+        let took = row.duration_us.map(time_format::format_duration).unwrap_or_default();
+        let (at, why) = (time_format::format_timestamp(row.at), line::why(row));
         let words =
             [&at, row.audit_id.as_str(), &row.connector, &row.op, line::status(row), &why, &took, &attempts];
         let words: Vec<_> = words.into_iter().filter(|word| !word.is_empty()).collect();
         let mut page = Page::default();
-        page.toned(line::tone(row), &words.join("  "));
+        page.styled(line::tone(row), &words.join("  "));
         page
     })
 }

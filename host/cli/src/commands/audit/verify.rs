@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use cofferdam_audit::{Finding, NoteKey};
 use cofferdam_core::error::HostErrorKind;
-use cofferdam_runtime::host::{Audit, Proof, PutBack, verify_export};
+use cofferdam_runtime::host::{Audit, PutBack, VerificationReport, verify_export};
 
 use super::NOTHING;
 use crate::files;
-use crate::page::{Page, Tone};
-use crate::progress::Counted;
-use crate::report::Stop;
+use crate::layout::{Page, TextStyle};
+use crate::progress::ProgressCounter;
+use crate::report::CommandError;
 use crate::runtime::block_on;
 use crate::session::Session;
 
@@ -73,7 +73,7 @@ pub(crate) struct Args {
     findings: Option<u64>,
 }
 
-pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
+pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError> {
     let kept = args.checkpoint.iter().map(|path| files::bounded("The checkpoint", path, NOTE_BYTES));
     // What is no text is no statement either, and is found to be none.
     let kept = kept.map(|note| note.map(|note| String::from_utf8_lossy(&note).into_owned()));
@@ -85,7 +85,7 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
     let host = session.host()?;
     let audit = host.audit();
     if kept.is_empty() && audit.is_new()? {
-        session.ui.result(&Proof::nothing(), Page::default)?;
+        session.ui.result(&VerificationReport::nothing(), Page::default)?;
         session.ui.note(NOTHING);
         return Ok(());
     }
@@ -104,8 +104,13 @@ impl Args {
     }
 }
 
-fn proved(audit: &Audit, kept: &[String], args: &Args, session: &Session<'_>) -> Result<Proof, Stop> {
-    let mut counted = Counted::start(session.ui, "entries verified");
+fn proved(
+    audit: &Audit,
+    kept: &[String],
+    args: &Args,
+    session: &Session<'_>,
+) -> Result<VerificationReport, CommandError> {
+    let mut counted = ProgressCounter::start(session.ui, "entries verified");
     let listed = args.findings().unwrap_or(LISTED).max(LISTED);
     Ok(audit.verify_listing(kept, listed, &mut |done, of| counted.at(done, of))?)
 }
@@ -115,8 +120,8 @@ fn exported(
     key: Option<&NoteKey>,
     kept: &[String],
     session: &Session<'_>,
-) -> Result<Proof, Stop> {
-    let mut counted = Counted::start(session.ui, "entries verified");
+) -> Result<VerificationReport, CommandError> {
+    let mut counted = ProgressCounter::start(session.ui, "entries verified");
     let mut progress = |done| counted.at(done, done);
     if path.as_os_str() == "-" {
         return Ok(verify_export(&mut std::io::stdin().lock(), key, kept, &mut progress)?);
@@ -130,19 +135,23 @@ fn note_key(text: &str) -> Result<NoteKey, String> {
 }
 
 /// Shows a proof; one that fails ends the command.
-fn shown(proof: &Proof, findings: Option<usize>, session: &Session<'_>) -> Result<(), Stop> {
+fn shown(
+    proof: &VerificationReport,
+    findings: Option<usize>,
+    session: &Session<'_>,
+) -> Result<(), CommandError> {
     session.ui.result(proof, || page(proof, findings.unwrap_or(SHOWN)))?;
     match proof.holds {
         true => Ok(()),
-        false => Err(Stop::Shown(HostErrorKind::AuditTampered.exit_code())),
+        false => Err(CommandError::Shown(HostErrorKind::AuditTampered.exit_code())),
     }
 }
 
-fn page(proof: &Proof, most: usize) -> Page {
+fn page(proof: &VerificationReport, most: usize) -> Page {
     let mut page = Page::default();
     match proof.holds {
-        true => page.toned_field("verified", Tone::Good, "the record holds together"),
-        false => page.toned_field("changed", Tone::Bad, "the record does not hold together"),
+        true => page.styled_field("verified", TextStyle::Good, "the record holds together"),
+        false => page.styled_field("changed", TextStyle::Bad, "the record does not hold together"),
     };
     let entries = match proof.entries {
         0 => "none".to_owned(),
@@ -150,7 +159,7 @@ fn page(proof: &Proof, most: usize) -> Page {
     };
     page.field("entries", &entries);
     if proof.part {
-        page.toned_field("part", Tone::Doubtful, "there is more of the record than this export has");
+        page.styled_field("part", TextStyle::Doubtful, "there is more of the record than this export has");
     }
     let times = match (&proof.since, &proof.until) {
         (Some(since), Some(until)) => format!(", received {since} to {until}"),
@@ -171,8 +180,8 @@ fn page(proof: &Proof, most: usize) -> Page {
         });
         let text = format!("{}{}", finding.what, call.unwrap_or_default());
         match finding.accepted {
-            true => page.toned_field("accepted", Tone::Doubtful, &text),
-            false => page.toned_field(finding.flaw.name(), Tone::Bad, &text),
+            true => page.styled_field("accepted", TextStyle::Doubtful, &text),
+            false => page.styled_field(finding.flaw.name(), TextStyle::Bad, &text),
         };
     }
     let more = (proof.findings.len().saturating_sub(most) as u64).saturating_add(proof.more_findings);
@@ -181,7 +190,7 @@ fn page(proof: &Proof, most: usize) -> Page {
     }
     for PutBack { n, flaw } in proof.put_back.iter().take(most) {
         let what = format!("entry {n}: {} was accepted, and is again as the host wrote it", flaw.name());
-        page.toned_field("put back", Tone::Doubtful, &what);
+        page.styled_field("put back", TextStyle::Doubtful, &what);
     }
     page
 }

@@ -8,8 +8,8 @@ use cofferdam_egress::vault::BindingName;
 use cofferdam_model::manifest::{ConnectorName, HostGrant};
 use cofferdam_runtime::host::{BindingView, Host};
 
-use super::{Name, changed, connector, host};
-use crate::report::Stop;
+use super::{BindingNameParser, changed, connector, host};
+use crate::report::CommandError;
 use crate::session::Session;
 
 const ALLOW_EXAMPLES: &str = "\
@@ -25,7 +25,7 @@ Examples:
 #[command(after_help = ALLOW_EXAMPLES)]
 pub(crate) struct AllowArgs {
     #[command(flatten)]
-    change: Change,
+    change: BindingEntryArgs,
 
     /// Does not ask.
     #[arg(short, long)]
@@ -44,15 +44,15 @@ Examples:
 #[command(after_help = DISALLOW_EXAMPLES)]
 pub(crate) struct DisallowArgs {
     #[command(flatten)]
-    change: Change,
+    change: BindingEntryArgs,
 }
 
 /// The binding, and the entries that are added to it or taken off it.
 #[derive(Debug, clap::Args)]
 #[command(group = ArgGroup::new("entry").args(["connector", "host"]).required(true).multiple(true))]
-struct Change {
+struct BindingEntryArgs {
     /// The binding.
-    #[arg(value_name = "NAME", value_parser = Name, hide_possible_values = true)]
+    #[arg(value_name = "NAME", value_parser = BindingNameParser, hide_possible_values = true)]
     name: BindingName,
 
     /// A connector that may use the binding.
@@ -76,7 +76,7 @@ Examples:
 #[command(after_help = REVOKE_EXAMPLES)]
 pub(crate) struct RevokeArgs {
     /// The binding.
-    #[arg(value_name = "NAME", value_parser = Name, hide_possible_values = true)]
+    #[arg(value_name = "NAME", value_parser = BindingNameParser, hide_possible_values = true)]
     name: BindingName,
 
     /// Does not ask.
@@ -85,8 +85,8 @@ pub(crate) struct RevokeArgs {
 }
 
 /// Allows.
-pub(super) fn allow(args: &AllowArgs, session: &Session<'_>) -> Result<(), Stop> {
-    let Change { name, connector, host: hosts } = &args.change;
+pub(super) fn allow(args: &AllowArgs, session: &Session<'_>) -> Result<(), CommandError> {
+    let BindingEntryArgs { name, connector, host: hosts } = &args.change;
     let (host, _) = session.host_and_vault()?;
     let binding = host.binding(name)?;
     let added: Vec<_> =
@@ -118,7 +118,7 @@ fn note_lacking(
     name: &BindingName,
     connector: Option<&ConnectorName>,
     session: &Session<'_>,
-) -> Result<(), Stop> {
+) -> Result<(), CommandError> {
     let Some(connector) = connector else { return Ok(()) };
     let of = format!("{connector}@");
     for verdict in host.inspect_binding(name)?.connectors.iter().filter(|it| it.connector.starts_with(&of)) {
@@ -130,14 +130,14 @@ fn note_lacking(
 }
 
 /// Takes off.
-pub(super) fn disallow(args: &DisallowArgs, session: &Session<'_>) -> Result<(), Stop> {
-    let Change { name, connector, host: hosts } = &args.change;
+pub(super) fn disallow(args: &DisallowArgs, session: &Session<'_>) -> Result<(), CommandError> {
+    let BindingEntryArgs { name, connector, host: hosts } = &args.change;
     let (host, _) = session.host_and_vault()?;
     changed("disallowed", &host.disallow_binding(name, connector.as_ref(), hosts)?, session)
 }
 
 /// Revokes.
-pub(super) fn revoke(args: &RevokeArgs, session: &Session<'_>) -> Result<(), Stop> {
+pub(super) fn revoke(args: &RevokeArgs, session: &Session<'_>) -> Result<(), CommandError> {
     let (host, _) = session.host_and_vault()?;
     let binding = host.binding(&args.name)?;
     if !args.yes && !confirmed(&format!("Remove {} and its secret? [y/N] ", binding.name))? {
@@ -151,7 +151,7 @@ pub(super) fn revoke(args: &RevokeArgs, session: &Session<'_>) -> Result<(), Sto
 fn confirmed(question: &str) -> Result<bool, HostError> {
     if !std::io::stdin().is_terminal() {
         let message = "This needs a confirmation, and standard input is no terminal; nothing was changed.";
-        return Err(HostError::new(HostErrorKind::Validation, message).hint("Add --yes."));
+        return Err(HostError::new(HostErrorKind::Validation, message).with_hint("Add --yes."));
     }
     let mut err = anstream::stderr().lock();
     drop(err.write_all(question.as_bytes()).and_then(|()| err.flush()));

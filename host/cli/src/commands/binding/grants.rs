@@ -3,16 +3,16 @@
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_egress::vault::BindingName;
 use cofferdam_model::manifest::{ConnectorName, HostGrant};
-use cofferdam_runtime::host::{Asker, Host};
+use cofferdam_runtime::host::{CredentialConsumer, Host};
 
 /// Both, decided; neither is empty.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Grants {
+pub(super) struct BindingGrants {
     hosts: Vec<HostGrant>,
     connectors: Vec<ConnectorName>,
 }
 
-impl Grants {
+impl BindingGrants {
     pub(super) fn hosts(&self) -> String {
         list(&self.hosts)
     }
@@ -32,9 +32,9 @@ pub(super) fn decide(
     name: &BindingName,
     connectors: Vec<ConnectorName>,
     hosts: Vec<HostGrant>,
-) -> Result<Grants, HostError> {
+) -> Result<BindingGrants, HostError> {
     if !connectors.is_empty() && !hosts.is_empty() {
-        return Ok(Grants { hosts, connectors });
+        return Ok(BindingGrants { hosts, connectors });
     }
     derive(name, connectors, hosts, host.askers(name.kind(), name.service())?)
 }
@@ -43,11 +43,12 @@ fn derive(
     name: &BindingName,
     connectors: Vec<ConnectorName>,
     hosts: Vec<HostGrant>,
-    mut askers: Vec<Asker>,
-) -> Result<Grants, HostError> {
+    mut askers: Vec<CredentialConsumer>,
+) -> Result<BindingGrants, HostError> {
     let credential = format!("{} for {}", name.kind().name(), name.service());
-    let refuse =
-        |message: String, hint: String| Err(HostError::new(HostErrorKind::Validation, message).hint(hint));
+    let refuse = |message: String, hint: String| {
+        Err(HostError::new(HostErrorKind::Validation, message).with_hint(hint))
+    };
     let whole = format!("cofferdam binding set {name} --connector github://OWNER/REPO --host HOST:PORT");
     if let Some(stranger) =
         connectors.iter().find(|name| !askers.iter().any(|asker| asker.connector == **name))
@@ -90,7 +91,7 @@ fn derive(
         }
     };
     if !hosts.is_empty() {
-        return Ok(Grants { hosts, connectors });
+        return Ok(BindingGrants { hosts, connectors });
     }
     let mut hosts: Vec<HostGrant> = Vec::new();
     for connector in &connectors {
@@ -110,7 +111,7 @@ fn derive(
     }
     hosts.sort();
     hosts.dedup();
-    Ok(Grants { hosts, connectors })
+    Ok(BindingGrants { hosts, connectors })
 }
 
 fn list<T: ToString>(items: &[T]) -> String {
@@ -122,21 +123,25 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
     use super::*;
 
-    fn asker(connector: &str, version: &str, hosts: &[&str]) -> Asker {
-        Asker {
+    fn asker(connector: &str, version: &str, hosts: &[&str]) -> CredentialConsumer {
+        CredentialConsumer {
             connector: ConnectorName::parse(connector).unwrap(),
             version: version.parse().unwrap(),
             hosts: hosts.iter().map(|host| HostGrant::parse(host).unwrap()).collect(),
         }
     }
 
-    fn decided(connectors: &[&str], hosts: &[&str], askers: Vec<Asker>) -> Result<(String, String), String> {
+    fn decided(
+        connectors: &[&str],
+        hosts: &[&str],
+        askers: Vec<CredentialConsumer>,
+    ) -> Result<(String, String), String> {
         let name = BindingName::parse("api_key/slack").unwrap();
         let connectors = connectors.iter().map(|name| ConnectorName::parse(name).unwrap()).collect();
         let hosts = hosts.iter().map(|host| HostGrant::parse(host).unwrap()).collect();
         match derive(&name, connectors, hosts, askers) {
             Ok(grants) => Ok((grants.connectors(), grants.hosts())),
-            Err(error) => Err(format!("{error} {}", error.hint_text().unwrap())),
+            Err(error) => Err(format!("{error} {}", error.hint().unwrap())),
         }
     }
 

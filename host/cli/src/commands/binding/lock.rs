@@ -8,9 +8,9 @@ use cofferdam_egress::vault::{LockKind, NewLock};
 use serde::Serialize;
 
 use crate::files;
-use crate::page::{Page, Tone};
+use crate::layout::{Page, TextStyle};
 use crate::passphrase;
-use crate::report::Stop;
+use crate::report::CommandError;
 use crate::session::Session;
 
 const EXAMPLES: &str = "\
@@ -43,9 +43,9 @@ pub(crate) struct Args {
 }
 
 /// Locks.
-pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
+pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError> {
     #[derive(Serialize)]
-    struct Locked<'l> {
+    struct LockedVault<'l> {
         change: &'static str,
         lock: &'static str,
         vault: &'l str,
@@ -66,9 +66,9 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
     };
     vault.relock(&lock).map_err(HostError::from)?;
     let path = files::shown(vault.path());
-    session.ui.result(&Locked { change: "locked", lock: with, vault: &path }, || {
+    session.ui.result(&LockedVault { change: "locked", lock: with, vault: &path }, || {
         let mut page = Page::default();
-        page.toned_field("locked", Tone::Good, &path);
+        page.styled_field("locked", TextStyle::Good, &path);
         page.field("with", &with.replace('_', " "));
         page
     })?;

@@ -6,21 +6,21 @@ use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::privileged::ExposeSecret as _;
 use cofferdam_core::secret::Secret;
 use cofferdam_egress::vault::{
-    BindingName, Material, OauthGrant, SHORT_SECRET_CHARS, SecretForm, secret_text,
+    BindingName, OauthGrant, SHORT_SECRET_CHARS, SecretForm, SecretMaterial, secret_text,
 };
 use cofferdam_model::manifest::CredentialKind;
 use serde::Deserialize;
 use serde::de::{Deserializer, Visitor};
 use zeroize::Zeroizing;
 
-use crate::report::Stop;
-use crate::secrets::{From, Given, ask};
+use crate::report::CommandError;
+use crate::secrets::{SecretInput, SecretSourceArgs, ask};
 use crate::session::Session;
 
 /// The parts that are no secrets.
 #[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "Parts that are no secrets")]
-pub(super) struct Parts {
+pub(super) struct PublicPartArgs {
     /// basic: the user name.
     #[arg(long, value_name = "NAME")]
     username: Option<String>,
@@ -39,7 +39,7 @@ pub(super) struct Parts {
 
     /// oauth2: how tokens are obtained [default: refresh_token].
     #[arg(long, value_enum, value_name = "GRANT")]
-    grant: Option<Grant>,
+    grant: Option<OauthGrantArg>,
 
     /// aws_sigv4: the id of the access key.
     #[arg(long, value_name = "ID")]
@@ -57,14 +57,14 @@ pub(super) struct Parts {
 /// How an OAuth 2.0 client obtains tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 #[value(rename_all = "snake_case")]
-enum Grant {
+enum OauthGrantArg {
     /// With a refresh token.
     RefreshToken,
     /// With the client's id and secret alone.
     ClientCredentials,
 }
 
-impl Parts {
+impl PublicPartArgs {
     /// Nothing is given that another kind has.
     pub(super) fn check(&self, name: &BindingName) -> Result<(), HostError> {
         use CredentialKind::{AwsSigv4, Basic, Oauth2};
@@ -83,7 +83,7 @@ impl Parts {
                     format!("{option} is a part of {} credentials, and {name} is not one.", kind.name());
                 let hint =
                     format!("Leave it out, or name {}/{}/{}.", kind.name(), name.service(), name.identity());
-                return Err(HostError::new(HostErrorKind::Validation, message).hint(hint));
+                return Err(HostError::new(HostErrorKind::Validation, message).with_hint(hint));
             }
         }
         Ok(())
@@ -93,43 +93,44 @@ impl Parts {
 /// Reads what is missing, and puts it together; `before` is what the binding had.
 pub(super) fn read(
     name: &BindingName,
-    parts: Parts,
-    before: Option<&Material>,
-    from: &From,
+    parts: PublicPartArgs,
+    before: Option<&SecretMaterial>,
+    from: &SecretSourceArgs,
     session: &Session<'_>,
-) -> Result<Material, Stop> {
+) -> Result<SecretMaterial, CommandError> {
     let required = |option: &str, given: Option<String>, before: Option<&String>| {
         given.or_else(|| before.cloned()).ok_or_else(|| {
             let message = format!("{option} is missing: a {} credential has it.", name.kind().name());
-            HostError::new(HostErrorKind::Validation, message)
-                .hint(format!("Add {option} to the command; `cofferdam binding set --help` has examples."))
+            HostError::new(HostErrorKind::Validation, message).with_hint(format!(
+                "Add {option} to the command; `cofferdam binding set --help` has examples."
+            ))
         })
     };
-    let single = |what: &str, form: SecretForm| -> Result<Arc<Secret>, Stop> {
+    let single = |what: &str, form: SecretForm| -> Result<Arc<Secret>, CommandError> {
         let text = match from.given()? {
-            Given::Text(text) => text,
-            Given::Ask => ask(&format!("{what} for {name}: "), name)?,
+            SecretInput::Text(text) => text,
+            SecretInput::Ask => ask(&format!("{what} for {name}: "), name)?,
         };
         Ok(checked(what, text, form, session)?)
     };
     Ok(match name.kind() {
-        CredentialKind::ApiKey => Material::ApiKey { key: single("API key", SecretForm::Visible)? },
+        CredentialKind::ApiKey => SecretMaterial::ApiKey { key: single("API key", SecretForm::Visible)? },
         CredentialKind::Bearer => {
             let token = single("Token", SecretForm::Visible)?;
             // RFC 6750 has neither in a token; both come along when more than the token is copied.
             if token.expose().contains([' ', '"', '\'']) {
                 let message = "A bearer token has neither blanks nor quotes in it; nothing was bound.";
                 let hint = "Give the token alone, without `Bearer ` and without quotes.";
-                return Err(HostError::new(HostErrorKind::Validation, message).hint(hint).into());
+                return Err(HostError::new(HostErrorKind::Validation, message).with_hint(hint).into());
             }
-            Material::Bearer { token }
+            SecretMaterial::Bearer { token }
         }
         CredentialKind::SessionToken => {
-            Material::SessionToken { token: single("Token", SecretForm::Visible)? }
+            SecretMaterial::SessionToken { token: single("Token", SecretForm::Visible)? }
         }
         CredentialKind::Basic => {
             let before = match before {
-                Some(Material::Basic { username, .. }) => Some(username),
+                Some(SecretMaterial::Basic { username, .. }) => Some(username),
                 _ => None,
             };
             let username = required("--username", parts.username, before)?;
@@ -138,33 +139,33 @@ pub(super) fn read(
                     "A user name has no `:`; the password is given apart from it, never as an argument.";
                 return Err(HostError::new(HostErrorKind::Validation, message).into());
             }
-            Material::Basic { username, password: single("Password", SecretForm::Encoded)? }
+            SecretMaterial::Basic { username, password: single("Password", SecretForm::Encoded)? }
         }
         CredentialKind::Oauth2 => oauth2(name, parts, before, from, session, &required)?,
         CredentialKind::AwsSigv4 => {
             let before = match before {
-                Some(Material::AwsSigv4 { access_key_id, region, .. }) => Some((access_key_id, region)),
+                Some(SecretMaterial::AwsSigv4 { access_key_id, region, .. }) => Some((access_key_id, region)),
                 _ => None,
             };
             let access_key_id = required("--access-key-id", parts.access_key_id, before.map(|it| it.0))?;
             let region = parts.region.or_else(|| before.and_then(|it| it.1.clone()));
             let (key, token) = match from.given()? {
-                Given::Text(text) if text.trim_start().starts_with('{') => {
-                    let fields: Fields = fields(&text)?;
+                SecretInput::Text(text) if text.trim_start().starts_with('{') => {
+                    let fields: SecretDocument = fields(&text)?;
                     fields.only(&["secret_access_key", "session_token"])?;
                     (
                         fields.secret_access_key.ok_or_else(|| missing("secret_access_key"))?,
                         fields.session_token,
                     )
                 }
-                Given::Text(text) => (Part(text), None),
-                Given::Ask => {
+                SecretInput::Text(text) => (SecretField(text), None),
+                SecretInput::Ask => {
                     let key = ask(&format!("Secret access key of {access_key_id} for {name}: "), name)?;
                     let token = match parts.temporary {
-                        true => Some(Part(ask("Session token: ", name)?)),
+                        true => Some(SecretField(ask("Session token: ", name)?)),
                         false => None,
                     };
-                    (Part(key), token)
+                    (SecretField(key), token)
                 }
             };
             if parts.temporary && token.is_none() {
@@ -173,7 +174,7 @@ pub(super) fn read(
             let token = token
                 .map(|token| checked("session token", token.0, SecretForm::Visible, session))
                 .transpose()?;
-            Material::AwsSigv4 {
+            SecretMaterial::AwsSigv4 {
                 access_key_id,
                 secret_access_key: checked("secret access key", key.0, SecretForm::Visible, session)?,
                 session_token: token,
@@ -185,14 +186,14 @@ pub(super) fn read(
 
 fn oauth2(
     name: &BindingName,
-    parts: Parts,
-    before: Option<&Material>,
-    from: &From,
+    parts: PublicPartArgs,
+    before: Option<&SecretMaterial>,
+    from: &SecretSourceArgs,
     session: &Session<'_>,
     required: &impl Fn(&str, Option<String>, Option<&String>) -> Result<String, HostError>,
-) -> Result<Material, Stop> {
+) -> Result<SecretMaterial, CommandError> {
     let before = match before {
-        Some(Material::Oauth2 { token_url, client_id, scopes, grant, .. }) => {
+        Some(SecretMaterial::Oauth2 { token_url, client_id, scopes, grant, .. }) => {
             Some((token_url, client_id, scopes, grant))
         }
         _ => None,
@@ -204,35 +205,35 @@ fn oauth2(
         _ => parts.scope,
     };
     let refreshes = match (parts.grant, before) {
-        (Some(grant), _) => grant == Grant::RefreshToken,
+        (Some(grant), _) => grant == OauthGrantArg::RefreshToken,
         (None, Some((_, _, _, OauthGrant::ClientCredentials))) => false,
         (None, _) => true,
     };
     let (client_secret, refresh_token) = match from.given()? {
-        Given::Text(text) if text.trim_start().starts_with('{') => {
-            let fields: Fields = fields(&text)?;
+        SecretInput::Text(text) if text.trim_start().starts_with('{') => {
+            let fields: SecretDocument = fields(&text)?;
             fields.only(&["client_secret", "refresh_token"])?;
             (fields.client_secret, fields.refresh_token)
         }
-        Given::Text(text) if refreshes => (None, Some(Part(text))),
-        Given::Text(text) => (Some(Part(text)), None),
-        Given::Ask => {
+        SecretInput::Text(text) if refreshes => (None, Some(SecretField(text))),
+        SecretInput::Text(text) => (Some(SecretField(text)), None),
+        SecretInput::Ask => {
             let optional = if refreshes { " (empty if it has none)" } else { "" };
             let secret = ask(&format!("Client secret of {client_id}{optional}: "), name)?;
             let secret = Some(secret).filter(|secret| !(refreshes && secret.is_empty()));
             let token = match refreshes {
-                true => Some(Part(ask(&format!("Refresh token for {name}: "), name)?)),
+                true => Some(SecretField(ask(&format!("Refresh token for {name}: "), name)?)),
                 false => None,
             };
-            (secret.map(Part), token)
+            (secret.map(SecretField), token)
         }
     };
     if !refreshes && refresh_token.is_some() {
         let message = "A refresh token was given, and client credentials need none.";
         let hint = "Leave it out, or use `--grant refresh_token`.";
-        return Err(HostError::new(HostErrorKind::Validation, message).hint(hint).into());
+        return Err(HostError::new(HostErrorKind::Validation, message).with_hint(hint).into());
     }
-    let secret = |what: &str, part: Option<Part>, form| {
+    let secret = |what: &str, part: Option<SecretField>, form| {
         part.map(|part| checked(what, part.0, form, session)).transpose()
     };
     let client_secret = secret("client secret", client_secret, SecretForm::Encoded)?;
@@ -242,7 +243,7 @@ fn oauth2(
         None if client_secret.is_none() => return Err(missing("client_secret").into()),
         None => OauthGrant::ClientCredentials,
     };
-    Ok(Material::Oauth2 { token_url, client_id, client_secret, scopes, grant, tokens: None })
+    Ok(SecretMaterial::Oauth2 { token_url, client_id, client_secret, scopes, grant, tokens: None })
 }
 
 /// The secret in what was read; says so where it is too short to be looked for in what connectors send.
@@ -255,7 +256,7 @@ fn checked(
     let secret = secret_text(text, form).map_err(|flaw| {
         let message = format!("The {} cannot be used: {flaw}; nothing was bound.", what.to_lowercase());
         HostError::new(HostErrorKind::Validation, message)
-            .hint("Give it as its issuer shows it, on one line.")
+            .with_hint("Give it as its issuer shows it, on one line.")
     })?;
     if secret.expose().chars().count() < SHORT_SECRET_CHARS {
         session.ui.warn(&format!(
@@ -269,14 +270,14 @@ fn checked(
 /// The secrets of one binding, as a document has them.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Fields {
-    client_secret: Option<Part>,
-    refresh_token: Option<Part>,
-    secret_access_key: Option<Part>,
-    session_token: Option<Part>,
+struct SecretDocument {
+    client_secret: Option<SecretField>,
+    refresh_token: Option<SecretField>,
+    secret_access_key: Option<SecretField>,
+    session_token: Option<SecretField>,
 }
 
-impl Fields {
+impl SecretDocument {
     fn only(&self, known: &[&str]) -> Result<(), HostError> {
         let all = [
             ("client_secret", &self.client_secret),
@@ -288,7 +289,7 @@ impl Fields {
             Some((name, _)) => {
                 let message = format!("The document has the field `{name}`, which this kind has not.");
                 Err(HostError::new(HostErrorKind::Validation, message)
-                    .hint(format!("The fields are {}.", known.join(" and "))))
+                    .with_hint(format!("The fields are {}.", known.join(" and "))))
             }
             None => Ok(()),
         }
@@ -296,32 +297,32 @@ impl Fields {
 }
 
 /// A secret of a document, in memory that is cleared.
-struct Part(Zeroizing<String>);
+struct SecretField(Zeroizing<String>);
 
-impl<'de> Deserialize<'de> for Part {
+impl<'de> Deserialize<'de> for SecretField {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
-        impl Visitor<'_> for Text {
-            type Value = Part;
+        struct SecretFieldVisitor;
+        impl Visitor<'_> for SecretFieldVisitor {
+            type Value = SecretField;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("a text")
             }
 
-            fn visit_str<E>(self, text: &str) -> Result<Part, E> {
-                Ok(Part(Zeroizing::new(text.to_owned())))
+            fn visit_str<E>(self, text: &str) -> Result<SecretField, E> {
+                Ok(SecretField(Zeroizing::new(text.to_owned())))
             }
         }
-        deserializer.deserialize_str(Text)
+        deserializer.deserialize_str(SecretFieldVisitor)
     }
 }
 
 /// What a parser says of a document could quote it: it is told where, and what belongs there.
-fn fields(text: &str) -> Result<Fields, HostError> {
+fn fields(text: &str) -> Result<SecretDocument, HostError> {
     serde_json::from_str(text).map_err(|error| {
         let message = format!("The document with the secrets is not as it must be, at line {} column {}.", error.line(), error.column());
         let hint = "It is one JSON object: {\"client_secret\": \"..\", \"refresh_token\": \"..\"} for oauth2, {\"secret_access_key\": \"..\", \"session_token\": \"..\"} for aws_sigv4.";
-        HostError::new(HostErrorKind::Validation, message).hint(hint)
+        HostError::new(HostErrorKind::Validation, message).with_hint(hint)
     })
 }
 
@@ -329,5 +330,5 @@ fn missing(field: &str) -> HostError {
     let message = format!("The {} is missing; nothing was bound.", field.replace('_', " "));
     let hint =
         format!("Give a JSON object with the field `{field}` on --stdin, or let the command ask for it.");
-    HostError::new(HostErrorKind::Validation, message).hint(hint)
+    HostError::new(HostErrorKind::Validation, message).with_hint(hint)
 }

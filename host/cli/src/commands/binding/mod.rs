@@ -16,8 +16,8 @@ use cofferdam_model::manifest::{ConnectorName, CredentialKind, HostGrant};
 use cofferdam_runtime::host::BindingView;
 use serde::Serialize;
 
-use crate::page::{Page, Tone};
-use crate::report::Stop;
+use crate::layout::{Page, TextStyle};
+use crate::report::CommandError;
 use crate::session::Session;
 
 /// Binds secrets to connectors: which secret, where it may go, and who may use it.
@@ -35,7 +35,7 @@ pub(crate) enum Command {
 }
 
 /// Does one of them.
-pub(crate) fn run(command: Command, session: &Session<'_>) -> Result<(), Stop> {
+pub(crate) fn run(command: Command, session: &Session<'_>) -> Result<(), CommandError> {
     match command {
         Command::Set(args) => set::set(args, session),
         Command::List(args) => show::list(args, session),
@@ -51,21 +51,21 @@ pub(crate) fn run(command: Command, session: &Session<'_>) -> Result<(), Stop> {
 
 /// What was changed.
 #[derive(Serialize)]
-struct Changed<'b> {
+struct BindingChange<'b> {
     change: &'static str,
     binding: &'b BindingView,
 }
 
 /// Prints a change and the binding as it is now.
-fn changed(change: &'static str, binding: &BindingView, session: &Session<'_>) -> Result<(), Stop> {
+fn changed(change: &'static str, binding: &BindingView, session: &Session<'_>) -> Result<(), CommandError> {
     if change != "revoked" && binding.hosts.iter().any(|host| host.starts_with("http://")) {
         session
             .ui
             .warn("One of its hosts is reached in the clear: whoever is on the way can read the secret.");
     }
-    session.ui.result(&Changed { change, binding }, || {
+    session.ui.result(&BindingChange { change, binding }, || {
         let mut page = Page::default();
-        page.toned_field(change, Tone::Good, &binding.name);
+        page.styled_field(change, TextStyle::Good, &binding.name);
         fields(&mut page, binding);
         page
     })
@@ -83,9 +83,9 @@ fn fields(page: &mut Page, binding: &BindingView) {
 /// Reads a binding's name, and tells shells how names begin. What stands in its place by mistake may be a
 /// secret: it is not repeated.
 #[derive(Clone)]
-struct Name;
+struct BindingNameParser;
 
-impl TypedValueParser for Name {
+impl TypedValueParser for BindingNameParser {
     type Value = BindingName;
 
     fn parse_ref(

@@ -7,9 +7,9 @@ use cofferdam_egress::vault::{BindingName, LockKind};
 use cofferdam_model::manifest::{ConnectorName, HostGrant};
 use cofferdam_runtime::host::NewBinding;
 
-use super::material::{self, Parts};
-use super::{Name, changed, connector, grants, host};
-use crate::report::Stop;
+use super::material::{self, PublicPartArgs};
+use super::{BindingNameParser, changed, connector, grants, host};
+use crate::report::CommandError;
 use crate::secrets;
 use crate::session::Session;
 
@@ -37,7 +37,7 @@ Examples:
 #[command(after_help = SET_EXAMPLES)]
 pub(crate) struct SetArgs {
     /// `<kind>/<service>/<identity>`; without an identity, `default`.
-    #[arg(value_name = "NAME", value_parser = Name, hide_possible_values = true)]
+    #[arg(value_name = "NAME", value_parser = BindingNameParser, hide_possible_values = true)]
     name: BindingName,
 
     /// A connector that may use it.
@@ -49,13 +49,13 @@ pub(crate) struct SetArgs {
     host: Vec<HostGrant>,
 
     #[command(flatten)]
-    parts: Parts,
+    parts: PublicPartArgs,
 
     #[command(flatten)]
-    from: secrets::From,
+    from: secrets::SecretSourceArgs,
 
     #[command(flatten)]
-    never: Never,
+    never: RejectedSecretArgs,
 }
 
 const REBIND_EXAMPLES: &str = "\
@@ -71,22 +71,22 @@ Examples:
 #[command(after_help = REBIND_EXAMPLES)]
 pub(crate) struct RebindArgs {
     /// The binding.
-    #[arg(value_name = "NAME", value_parser = Name, hide_possible_values = true)]
+    #[arg(value_name = "NAME", value_parser = BindingNameParser, hide_possible_values = true)]
     name: BindingName,
 
     #[command(flatten)]
-    parts: Parts,
+    parts: PublicPartArgs,
 
     #[command(flatten)]
-    from: secrets::From,
+    from: secrets::SecretSourceArgs,
 
     #[command(flatten)]
-    never: Never,
+    never: RejectedSecretArgs,
 }
 
 /// Where people try to put a secret, and where others can read it.
 #[derive(Debug, clap::Args)]
-struct Never {
+struct RejectedSecretArgs {
     /// Not taken: others can read arguments.
     #[arg(hide = true, value_name = "NOT A SECRET")]
     appended: Vec<OsString>,
@@ -96,7 +96,7 @@ struct Never {
     secret: Option<Option<OsString>>,
 }
 
-impl Never {
+impl RejectedSecretArgs {
     /// Refuses without repeating it.
     fn check(&self, command: &str, name: &BindingName) -> Result<(), HostError> {
         if self.appended.is_empty() && self.secret.is_none() {
@@ -106,12 +106,12 @@ impl Never {
         let hint = format!(
             "Run `cofferdam binding {command} {name}` and give it when asked, or use --stdin or --file. If it was the real one, have its issuer replace it."
         );
-        Err(HostError::new(HostErrorKind::Validation, message).hint(hint))
+        Err(HostError::new(HostErrorKind::Validation, message).with_hint(hint))
     }
 }
 
 /// Binds.
-pub(super) fn set(args: SetArgs, session: &Session<'_>) -> Result<(), Stop> {
+pub(super) fn set(args: SetArgs, session: &Session<'_>) -> Result<(), CommandError> {
     let SetArgs { name, connector, host: hosts, parts, from, never } = args;
     never.check("set", &name)?;
     parts.check(&name)?;
@@ -120,7 +120,7 @@ pub(super) fn set(args: SetArgs, session: &Session<'_>) -> Result<(), Stop> {
     let vault_status = vault.status().map_err(HostError::from)?;
     if host.bindings()?.iter().any(|binding| binding.name == name.to_string()) {
         return Err(HostError::new(HostErrorKind::Conflict, format!("{name} is bound already."))
-            .hint(format!(
+            .with_hint(format!(
                 "Replace its secret with `cofferdam binding rebind {name}`, or bind another identity."
             ))
             .into());
@@ -151,7 +151,7 @@ pub(super) fn set(args: SetArgs, session: &Session<'_>) -> Result<(), Stop> {
 }
 
 /// Replaces.
-pub(super) fn rebind(args: RebindArgs, session: &Session<'_>) -> Result<(), Stop> {
+pub(super) fn rebind(args: RebindArgs, session: &Session<'_>) -> Result<(), CommandError> {
     let RebindArgs { name, parts, from, never } = args;
     never.check("rebind", &name)?;
     parts.check(&name)?;

@@ -3,14 +3,14 @@
 use cofferdam_core::failure::FailureClass;
 use cofferdam_egress::vault::BindingName;
 use cofferdam_runtime::host::{
-    BindingInspection, BindingTest, BindingView, STALE_AFTER_DAYS, TestAnswer, Verdict,
+    BindingInspection, BindingTest, BindingVerdict, BindingView, STALE_AFTER_DAYS, TestAnswer,
 };
 use serde::Serialize;
 
-use super::{Name, fields};
-use crate::page::{Page, Tone};
-use crate::private::AllowPrivate;
-use crate::report::Stop;
+use super::{BindingNameParser, fields};
+use crate::allow_private::AllowPrivate;
+use crate::layout::{Page, TextStyle};
+use crate::report::CommandError;
 use crate::runtime;
 use crate::session::Session;
 
@@ -35,7 +35,7 @@ Examples:
 #[command(after_help = INSPECT_EXAMPLES)]
 pub(crate) struct InspectArgs {
     /// The binding.
-    #[arg(value_name = "NAME", value_parser = Name, hide_possible_values = true)]
+    #[arg(value_name = "NAME", value_parser = BindingNameParser, hide_possible_values = true)]
     name: BindingName,
 }
 
@@ -57,7 +57,7 @@ Examples:
 #[command(after_help = TEST_EXAMPLES)]
 pub(crate) struct TestArgs {
     /// The binding.
-    #[arg(value_name = "NAME", value_parser = Name, hide_possible_values = true)]
+    #[arg(value_name = "NAME", value_parser = BindingNameParser, hide_possible_values = true)]
     name: BindingName,
 
     /// Sends a GET with the credential to this URL, on a host that the binding may go to.
@@ -69,7 +69,7 @@ pub(crate) struct TestArgs {
 }
 
 /// Lists.
-pub(super) fn list(ListArgs {}: ListArgs, session: &Session<'_>) -> Result<(), Stop> {
+pub(super) fn list(ListArgs {}: ListArgs, session: &Session<'_>) -> Result<(), CommandError> {
     let (host, _) = session.host_and_vault()?;
     let bindings = host.bindings()?;
     session.ui.result(&bindings, || {
@@ -93,25 +93,25 @@ pub(super) fn list(ListArgs {}: ListArgs, session: &Session<'_>) -> Result<(), S
 }
 
 /// Shows one.
-pub(super) fn inspect(args: &InspectArgs, session: &Session<'_>) -> Result<(), Stop> {
+pub(super) fn inspect(args: &InspectArgs, session: &Session<'_>) -> Result<(), CommandError> {
     let (host, _) = session.host_and_vault()?;
     let test = host.inspect_binding(&args.name)?;
     session.ui.result(&test, || page(&test))
 }
 
 /// Tests one.
-pub(super) fn test(args: TestArgs, session: &Session<'_>) -> Result<(), Stop> {
+pub(super) fn test(args: TestArgs, session: &Session<'_>) -> Result<(), CommandError> {
     #[derive(Serialize)]
-    struct Tested<'t> {
+    struct TestedBinding<'t> {
         usable: bool,
         #[serde(flatten)]
         test: &'t BindingTest,
     }
     let TestArgs { name, url, private } = args;
-    let host = session.host_with(|builder| private.of(builder))?;
+    let host = session.host_with(|builder| private.apply_to(builder))?;
     let test = runtime::block_on_with(&host, async { Ok(host.test_binding(&name, url.as_deref()).await?) })?;
     let problem = problem(&test);
-    session.ui.result(&Tested { usable: problem.is_none(), test: &test }, || {
+    session.ui.result(&TestedBinding { usable: problem.is_none(), test: &test }, || {
         let mut page = page(&test.inspection);
         if let Some(TestAnswer { connector, host, status }) = &test.answer {
             page.heading("Sent");
@@ -119,11 +119,11 @@ pub(super) fn test(args: TestArgs, session: &Session<'_>) -> Result<(), Stop> {
             page.field("answer", &format!("status {status}"));
         }
         match problem {
-            None => page.toned(Tone::Good, "Everything that asks for it gets it."),
+            None => page.styled(TextStyle::Good, "Everything that asks for it gets it."),
             Some(_) if test.inspection.connectors.is_empty() => {
-                page.toned(Tone::Doubtful, "No installed connector asks for it.")
+                page.styled(TextStyle::Doubtful, "No installed connector asks for it.")
             }
-            Some(_) => page.toned(Tone::Bad, "Not everything that asks for it gets it."),
+            Some(_) => page.styled(TextStyle::Bad, "Not everything that asks for it gets it."),
         };
         if test.answer.is_none() {
             page.line("Nothing was sent to the service: --url URL asks it whether it accepts the secret.");
@@ -132,7 +132,7 @@ pub(super) fn test(args: TestArgs, session: &Session<'_>) -> Result<(), Stop> {
     })?;
     match problem {
         None => Ok(()),
-        Some(class) => Err(Stop::Shown(class.exit_code())),
+        Some(class) => Err(CommandError::Shown(class.exit_code())),
     }
 }
 
@@ -157,15 +157,15 @@ fn page(test: &BindingInspection) -> Page {
     let mut page = Page::default();
     page.field("binding", &binding.name);
     match &binding.refused {
-        None => page.toned_field("status", Tone::Good, binding.status),
-        Some(why) => page.toned_field("status", Tone::Bad, &format!("refused by its issuer: {why}")),
+        None => page.styled_field("status", TextStyle::Good, binding.status),
+        Some(why) => page.styled_field("status", TextStyle::Bad, &format!("refused by its issuer: {why}")),
     };
     if binding.stale {
         let reminder = format!(
             "unchanged for {STALE_AFTER_DAYS} days or more: rotate it with `cofferdam binding rebind {}`",
             binding.name
         );
-        page.toned_field("stale", Tone::Doubtful, &reminder);
+        page.styled_field("stale", TextStyle::Doubtful, &reminder);
     }
     fields(&mut page, binding);
     page.field("created", &binding.created);
@@ -173,13 +173,13 @@ fn page(test: &BindingInspection) -> Page {
     if !connectors.is_empty() {
         page.heading("Installed connectors that ask for it");
     }
-    for Verdict { connector, sent_to, missing, command } in connectors {
+    for BindingVerdict { connector, sent_to, missing, command } in connectors {
         page.line(connector);
         if !sent_to.is_empty() {
-            page.toned_field("  sent to", Tone::Good, &sent_to.join(", "));
+            page.styled_field("  sent to", TextStyle::Good, &sent_to.join(", "));
         }
         if let Some(missing) = missing {
-            page.toned_field("  not sent", Tone::Doubtful, missing);
+            page.styled_field("  not sent", TextStyle::Doubtful, missing);
         }
         if let Some(command) = command {
             page.field("  allow by", command);

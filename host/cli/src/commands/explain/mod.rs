@@ -1,25 +1,25 @@
 //! `explain`: what a word of a failure means, whether to try again, who mends it and how, and what others call it.
 
 mod profile;
-mod word;
+mod word_parser;
 
 use std::sync::Arc;
 
 use cofferdam_core::error::{HostError, HostErrorKind};
-use cofferdam_core::failure::{FailureClass, safe_line};
-use cofferdam_egress::resilience::{PROFILES, Profile};
+use cofferdam_core::failure::{FailureClass, sanitize_line};
+use cofferdam_egress::resilience::{PROFILES, RetryProfile};
 use serde::Serialize;
 
-use crate::explain::{self, Explanation, Kind, Ours};
-use crate::page::{Page, Tone};
-use crate::report::Stop;
+use crate::explain::{self, CodeInfo, Explanation, TermKind};
+use crate::layout::{Page, TextStyle};
+use crate::report::CommandError;
 use crate::session::Session;
 use profile::ProfileView;
-use word::Word;
+use word_parser::WordParser;
 
 const EXAMPLES: &str = "\
 A word is a class, a code (`details.code`), an error of the host, the name of a retry profile, or \
-what another document about failures says; docs/failures.md says which documents these are.
+what another document about failures says; docs/reference/failures.md says which documents these are.
 
 Examples:
   cofferdam explain network_error
@@ -33,7 +33,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The class, code, error, profile or foreign word.
-    #[arg(value_name = "WORD", value_parser = Word, hide_possible_values = true, required_unless_present = "list")]
+    #[arg(value_name = "WORD", value_parser = WordParser, hide_possible_values = true, required_unless_present = "list")]
     word: Option<String>,
 
     /// Lists every word instead.
@@ -43,7 +43,7 @@ pub(crate) struct Args {
 
 /// All that is known of a word, a profile of this name included.
 #[derive(Serialize)]
-struct Answer<'a> {
+struct ExplainAnswer<'a> {
     #[serde(flatten)]
     explanation: Option<&'a Explanation>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,52 +54,52 @@ struct Answer<'a> {
 }
 
 /// Explains.
-pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
+pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let Some(word) = args.word else { return list(session) };
     let explanation = explain::explain(&word);
     let profile = match &explanation {
         None => profile_named(&word, session),
-        Some(_) => Profile::named(&word),
+        Some(_) => RetryProfile::named(&word),
     };
-    let profile = profile.as_deref().map(ProfileView::of);
+    let profile = profile.as_deref().map(ProfileView::new);
     if explanation.is_none() && profile.is_none() {
         return Err(unknown(&word).into());
     }
     let ours = explanation.iter().flat_map(|found| found.ours.iter());
     let repeats = |name: &&str| ours.clone().any(|ours| repeaters(ours).any(|repeater| repeater == *name));
     let repeated_by: Vec<_> = PROFILES.into_iter().filter(repeats).collect();
-    let answer = Answer { explanation: explanation.as_ref(), profile: profile.as_ref(), repeated_by };
+    let answer = ExplainAnswer { explanation: explanation.as_ref(), profile: profile.as_ref(), repeated_by };
     session.ui.result(&answer, || page(&answer))
 }
 
 /// The profile of this name: a built-in one, or the operator's own where the home can be read.
-fn profile_named(word: &str, session: &Session<'_>) -> Option<Arc<Profile>> {
-    Profile::named(word).or_else(|| session.host().ok()?.profile(word).ok())
+fn profile_named(word: &str, session: &Session<'_>) -> Option<Arc<RetryProfile>> {
+    RetryProfile::named(word).or_else(|| session.host().ok()?.profile(word).ok())
 }
 
 fn unknown(word: &str) -> HostError {
-    let shown = safe_line(word, 100);
-    let near = explain::nearest(word).or_else(|| cofferdam_core::spelling::nearest(word, PROFILES));
+    let shown = sanitize_line(word, 100);
+    let near = explain::nearest(word).or_else(|| cofferdam_core::suggest::nearest(word, PROFILES));
     let hint = match near {
         Some(near) => format!("The nearest word is `{near}`; `cofferdam explain --list` has all of them."),
         None => "`cofferdam explain --list` has all words.".to_owned(),
     };
     let message =
         format!("`{shown}` is no class, code, error, profile or word of a document that is followed here.");
-    HostError::new(HostErrorKind::Validation, message).hint(hint)
+    HostError::new(HostErrorKind::Validation, message).with_hint(hint)
 }
 
 /// The built-in profiles that repeat what this word means.
-fn repeaters(ours: &Ours) -> impl Iterator<Item = &'static str> {
+fn repeaters(ours: &CodeInfo) -> impl Iterator<Item = &'static str> {
     let cause = ours.cause;
     PROFILES.into_iter().filter(move |name| {
         cause.is_some_and(|cause| {
-            Profile::named(name).is_some_and(|profile| profile.schedule(cause).is_some())
+            RetryProfile::named(name).is_some_and(|profile| profile.schedule(cause).is_some())
         })
     })
 }
 
-fn page(answer: &Answer<'_>) -> Page {
+fn page(answer: &ExplainAnswer<'_>) -> Page {
     let mut page = Page::default();
     if let Some(found) = answer.explanation {
         for ours in &found.ours {
@@ -107,7 +107,7 @@ fn page(answer: &Answer<'_>) -> Page {
         }
         for row in &found.foreign {
             page.heading(&format!("{} - in the {}", row.word, row.document.name()));
-            page.field("there", &format!("{}; try again: {}", row.group, word::theirs(row.theirs)));
+            page.field("there", &format!("{}; try again: {}", row.group, word_parser::theirs(row.theirs)));
             page.field("here", &row.becomes.text());
             if !row.note.is_empty() {
                 page.field("", row.note);
@@ -118,7 +118,7 @@ fn page(answer: &Answer<'_>) -> Page {
         }
         if !found.elsewhere.is_empty() {
             page.heading("CALLED ELSEWHERE");
-            let row = |row: &&explain::Foreign| {
+            let row = |row: &&explain::ExternalTerm| {
                 [row.word.to_owned(), row.group.to_owned(), row.document.name().to_owned()]
             };
             page.table(["WORD", "AMONG", "DOCUMENT"], found.elsewhere.iter().map(row).collect());
@@ -130,7 +130,7 @@ fn page(answer: &Answer<'_>) -> Page {
     page
 }
 
-fn describe(page: &mut Page, ours: &Ours) {
+fn describe(page: &mut Page, ours: &CodeInfo) {
     let kind = match ours.class {
         Some(class) => format!("a code of {}", class.name()),
         None => ours.kind.text().to_owned(),
@@ -141,8 +141,8 @@ fn describe(page: &mut Page, ours: &Ours) {
         let names: Vec<_> = ours.boundary.iter().map(|boundary| boundary.name()).collect();
         page.field("boundary", &names.join(", "));
     }
-    let tone = if ours.again == explain::Again::No { Tone::Bad } else { Tone::Good };
-    page.toned_field("try again", tone, ours.again.advice());
+    let tone = if ours.again == explain::RetryAdvice::No { TextStyle::Bad } else { TextStyle::Good };
+    page.styled_field("try again", tone, ours.again.advice());
     if ours.cause.is_some() {
         let repeated_by: Vec<_> = repeaters(ours).collect();
         let who = if repeated_by.is_empty() { "no profile".to_owned() } else { repeated_by.join(", ") };
@@ -153,8 +153,8 @@ fn describe(page: &mut Page, ours: &Ours) {
     if let Some(code) = ours.exit_code {
         page.field("exit code", &code.to_string());
     }
-    if ours.kind == Kind::Class {
-        let codes: Vec<_> = explain::ours()
+    if ours.kind == TermKind::Class {
+        let codes: Vec<_> = explain::code_infos()
             .iter()
             .filter(|code| code.class.map(FailureClass::name) == Some(ours.word))
             .map(|code| code.word)
@@ -164,27 +164,32 @@ fn describe(page: &mut Page, ours: &Ours) {
 }
 
 /// Every word of ours and of the others, and the profiles.
-fn list(session: &Session<'_>) -> Result<(), Stop> {
+fn list(session: &Session<'_>) -> Result<(), CommandError> {
     #[derive(Serialize)]
-    struct All {
-        ours: &'static [Ours],
-        foreign: Vec<&'static explain::Foreign>,
+    struct WordList {
+        ours: &'static [CodeInfo],
+        foreign: Vec<&'static explain::ExternalTerm>,
         profiles: Vec<ProfileView>,
     }
-    let profiles =
-        PROFILES.iter().filter_map(|name| Profile::named(name)).map(|profile| ProfileView::of(&profile));
-    let all =
-        All { ours: explain::ours(), foreign: explain::foreign().collect(), profiles: profiles.collect() };
+    let profiles = PROFILES
+        .iter()
+        .filter_map(|name| RetryProfile::named(name))
+        .map(|profile| ProfileView::new(&profile));
+    let all = WordList {
+        ours: explain::code_infos(),
+        foreign: explain::external_terms().collect(),
+        profiles: profiles.collect(),
+    };
     session.ui.result(&all, || {
         let mut page = Page::default();
         page.heading("OURS");
-        let own = |ours: &Ours| {
+        let own = |ours: &CodeInfo| {
             let of = ours.class.map_or(ours.kind.text(), FailureClass::name);
             [ours.word.to_owned(), of.to_owned(), ours.again.word().to_owned(), ours.meaning.to_owned()]
         };
         page.table(["WORD", "OF", "AGAIN", "MEANING"], all.ours.iter().map(own).collect());
         page.heading("IN OTHER DOCUMENTS");
-        let row = |row: &&explain::Foreign| {
+        let row = |row: &&explain::ExternalTerm| {
             [row.word.to_owned(), row.group.to_owned(), row.document.name().to_owned(), row.becomes.text()]
         };
         page.table(["WORD", "AMONG", "DOCUMENT", "HERE"], all.foreign.iter().map(row).collect());

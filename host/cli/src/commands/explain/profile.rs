@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use cofferdam_core::failure::Cause;
-use cofferdam_egress::resilience::{BreakerPolicy, Profile, Schedule};
+use cofferdam_core::failure::FailureCause;
+use cofferdam_egress::resilience::{BreakerPolicy, RetryProfile, RetrySchedule};
 use serde::Serialize;
 
-use crate::page::Page;
+use crate::layout::Page;
 
 /// A profile, for people and programs.
 #[derive(Debug, Serialize)]
@@ -33,8 +33,8 @@ struct ScheduleView {
 }
 
 impl ProfileView {
-    pub(super) fn of(profile: &Profile) -> Self {
-        let schedules = Cause::ALL.into_iter().filter_map(|cause| {
+    pub(super) fn new(profile: &RetryProfile) -> Self {
+        let schedules = FailureCause::ALL.into_iter().filter_map(|cause| {
             let schedule = profile.schedule(cause)?;
             let waits = (1..schedule.max_attempts()).map(|retry| between(schedule, retry)).collect();
             Some(ScheduleView { cause: cause.name(), max_attempts: schedule.max_attempts(), waits_ms: waits })
@@ -89,11 +89,12 @@ fn opens(policy: &BreakerPolicy) -> String {
         (n, None) => format!("{n} failures in a row"),
         (n, Some(window)) => format!("{n} failures within {}", shown([millis(window); 2])),
     };
-    let closes = Cause::ALL.into_iter().filter_map(|cause| {
+    let closes = FailureCause::ALL.into_iter().filter_map(|cause| {
         let cooldown = policy.cooldown(cause, None)?;
         Some(format!("{} after {}", shown([millis(cooldown); 2]), cause.name()))
     });
-    let for_good = Cause::ALL.into_iter().filter(|cause| policy.is_permanent(*cause)).map(Cause::name);
+    let for_good =
+        FailureCause::ALL.into_iter().filter(|cause| policy.is_permanent(*cause)).map(FailureCause::name);
     let (closes, for_good) = (closes.collect::<Vec<_>>().join(", "), for_good.collect::<Vec<_>>().join(", "));
     let mut text =
         format!("It brings a circuit breaker. The circuit to a host opens at {after}, for {closes}");
@@ -104,7 +105,7 @@ fn opens(policy: &BreakerPolicy) -> String {
 }
 
 /// The shortest and the longest wait before this retry.
-fn between(schedule: &Schedule, retry: u32) -> [u64; 2] {
+fn between(schedule: &RetrySchedule, retry: u32) -> [u64; 2] {
     [schedule.varied_wait(retry, 0.0), schedule.varied_wait(retry, 1.0)].map(millis)
 }
 
@@ -132,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_breaker_is_told_in_words() {
-        let opens = |name: &str| ProfileView::of(&Profile::named(name).unwrap()).opens;
+        let opens = |name: &str| ProfileView::new(&RetryProfile::named(name).unwrap()).opens;
         assert_eq!(opens("standard"), None);
         let failover = opens("failover").unwrap();
         assert!(
@@ -145,11 +146,11 @@ mod tests {
 
     #[test]
     fn the_default_profile_waits_as_it_is_documented() {
-        let view = ProfileView::of(&Profile::named("standard").unwrap());
+        let view = ProfileView::new(&RetryProfile::named("standard").unwrap());
         let shown: Vec<_> = view.schedules[0].waits_ms.iter().map(|wait| shown(*wait)).collect();
         assert_eq!(shown, ["1 to 1.2 s", "2 to 2.4 s", "4 to 4.8 s"]);
         assert_eq!(view.schedules[0].max_attempts, 4);
         assert_eq!(view.row()[1], "network_error, rate_limited, unavailable");
-        assert_eq!(ProfileView::of(&Profile::named("none").unwrap()).row()[1], "nothing");
+        assert_eq!(ProfileView::new(&RetryProfile::named("none").unwrap()).row()[1], "nothing");
     }
 }

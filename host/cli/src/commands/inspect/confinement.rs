@@ -1,17 +1,17 @@
 //! `inspect --host`: what confines servers and the compile worker on this machine.
 
-use cofferdam_core::confine::{Attempt, Confinement, Role, Wall, attempts};
+use cofferdam_core::confine::{Confinement, ProbeAttempt, ProcessRole, ProtectionLevel, attempts};
 use cofferdam_core::error::{HostError, HostErrorKind};
 use serde::Serialize;
 
-use crate::page::{Page, Tone};
-use crate::report::Stop;
+use crate::config_file::ConfigFile;
+use crate::layout::{Page, TextStyle};
+use crate::report::CommandError;
 use crate::session::Session;
-use crate::settings::Settings;
 
 /// The findings of the probes.
 #[derive(Serialize)]
-struct Report {
+struct ConfinementReport {
     /// Whether the global option `--no-confine` turns the confinement off.
     turned_off: bool,
     roles: Vec<RoleReport>,
@@ -23,31 +23,31 @@ struct RoleReport {
     role: &'static str,
     #[serde(flatten)]
     walls: Confinement,
-    attempts: Vec<Attempt>,
+    attempts: Vec<ProbeAttempt>,
 }
 
 /// Probes and shows the confinement of each role.
-pub(super) fn run(session: &Session<'_>) -> Result<(), Stop> {
-    let server = session.server_role(&Settings::load(&session.home()?)?)?;
-    let roles = [("serve and mcp", server), ("compile worker", Role::CompileWorker)];
+pub(super) fn run(session: &Session<'_>) -> Result<(), CommandError> {
+    let server = session.server_role(&ConfigFile::load(&session.home()?)?)?;
+    let roles = [("serve and mcp", server), ("compile worker", ProcessRole::CompileWorker)];
     let probed = roles.into_iter().map(|(name, role)| {
         let (walls, attempts) = attempts(role).map_err(not_probed)?;
         Ok(RoleReport { role: name, walls, attempts })
     });
     let roles = probed.collect::<Result<_, HostError>>()?;
-    let report = Report { turned_off: !session.is_confined(), roles };
+    let report = ConfinementReport { turned_off: !session.is_confined(), roles };
     session.ui.result(&report, || page(&report))
 }
 
 fn not_probed(error: std::io::Error) -> HostError {
-    HostError::new(HostErrorKind::Internal, "The confinement could not be probed.").because(error)
+    HostError::new(HostErrorKind::Internal, "The confinement could not be probed.").with_source(error)
 }
 
-fn page(report: &Report) -> Page {
+fn page(report: &ConfinementReport) -> Page {
     let mut page = Page::default();
     page.heading("CONFINEMENT");
     if report.turned_off {
-        page.toned(Tone::Bad, "turned off by --no-confine (or COFFERDAM_NO_CONFINE); without that:");
+        page.styled(TextStyle::Bad, "turned off by --no-confine (or COFFERDAM_NO_CONFINE); without that:");
     }
     for role in &report.roles {
         page.heading(role.role);
@@ -55,20 +55,24 @@ fn page(report: &Report) -> Page {
         wall(&mut page, "system calls (seccomp)", role.walls.system_calls);
         for attempt in &role.attempts {
             let (tone, outcome) = match attempt.refused {
-                true => (Tone::Good, "refused"),
-                false => (Tone::Bad, "NOT REFUSED"),
+                true => (TextStyle::Good, "refused"),
+                false => (TextStyle::Bad, "NOT REFUSED"),
             };
-            page.toned_field(attempt.what, tone, outcome);
+            page.styled_field(attempt.what, tone, outcome);
         }
     }
     page
 }
 
-fn wall(page: &mut Page, name: &str, wall: Wall) {
+fn wall(page: &mut Page, name: &str, wall: ProtectionLevel) {
     let (tone, says) = match wall {
-        Wall::Holds => (Tone::Good, "holds"),
-        Wall::Partly => (Tone::Doubtful, "holds in part: this kernel knows an older Landlock"),
-        Wall::Missing => (Tone::Bad, "MISSING: this kernel does not have it, or does not allow it"),
+        ProtectionLevel::Holds => (TextStyle::Good, "holds"),
+        ProtectionLevel::Partly => {
+            (TextStyle::Doubtful, "holds in part: this kernel knows an older Landlock")
+        }
+        ProtectionLevel::Missing => {
+            (TextStyle::Bad, "MISSING: this kernel does not have it, or does not allow it")
+        }
     };
-    page.toned_field(name, tone, says);
+    page.styled_field(name, tone, says);
 }

@@ -12,7 +12,7 @@ const NAME: &str = "cofferdam";
 
 /// A client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Client {
+pub(super) enum McpClient {
     /// `.mcp.json` in the project.
     ClaudeCode,
     /// `claude_desktop_config.json` of the user.
@@ -31,7 +31,7 @@ pub(super) enum Client {
 
 /// What a client is told.
 #[derive(Debug, Clone)]
-pub(super) enum Entry {
+pub(super) enum ServerEntry {
     /// To start the server.
     Local { command: String, args: Vec<String>, env: Vec<(String, String)> },
     /// To reach one that runs.
@@ -43,7 +43,7 @@ pub(super) const ANOTHER: &str = "has another server of this name already";
 
 /// The client's file with the entry in it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Merged {
+pub(super) enum MergedConfig {
     /// It has the very same already.
     AsItWas,
     /// It had none.
@@ -52,7 +52,7 @@ pub(super) enum Merged {
     Replaced(String),
 }
 
-impl Merged {
+impl MergedConfig {
     /// What is to be written; none where nothing is.
     pub(super) fn text(&self) -> Option<&str> {
         match self {
@@ -71,7 +71,7 @@ impl Merged {
     }
 }
 
-impl Client {
+impl McpClient {
     /// Where it reads its configuration, in words.
     pub(super) fn place(self) -> &'static str {
         match self {
@@ -107,17 +107,17 @@ impl Client {
     }
 
     /// The whole snippet.
-    pub(super) fn snippet(self, entry: &Entry) -> Result<String, HostError> {
-        if self == Self::ClaudeDesktop && matches!(entry, Entry::Remote { .. }) {
+    pub(super) fn snippet(self, entry: &ServerEntry) -> Result<String, HostError> {
+        if self == Self::ClaudeDesktop && matches!(entry, ServerEntry::Remote { .. }) {
             let message = "Claude Desktop reaches servers over HTTP only as connectors in its own settings.";
             return Err(HostError::new(HostErrorKind::Validation, message)
-                .hint("Let it start the server: leave out --url."));
+                .with_hint("Let it start the server: leave out --url."));
         }
         if self == Self::Codex {
             return Ok(codex(entry));
         }
         let mut all = json!({self.key(): {NAME: self.value(entry)}});
-        if let (Self::Vscode, Entry::Remote { .. }, Some(all)) = (self, entry, all.as_object_mut()) {
+        if let (Self::Vscode, ServerEntry::Remote { .. }, Some(all)) = (self, entry, all.as_object_mut()) {
             let input = json!([{"type": "promptString", "id": "cofferdam-token", "description": "Token of cofferdam", "password": true}]);
             all.insert("inputs".into(), input);
         }
@@ -129,12 +129,12 @@ impl Client {
     pub(super) fn merged(
         self,
         before: Option<&str>,
-        entry: &Entry,
+        entry: &ServerEntry,
         replace: bool,
-    ) -> Result<Merged, &'static str> {
+    ) -> Result<MergedConfig, &'static str> {
         let snippet = self.snippet(entry).map_err(|_| "cannot hold that")?;
         let Some(before) = before.filter(|text| !text.trim().is_empty()) else {
-            return Ok(Merged::Added(snippet));
+            return Ok(MergedConfig::Added(snippet));
         };
         if self == Self::Codex {
             return toml_merged(before, &snippet, replace);
@@ -145,7 +145,7 @@ impl Client {
         let value = self.value(entry);
         let there = servers.get(NAME).map(|own| *own == value);
         match there {
-            Some(true) => return Ok(Merged::AsItWas),
+            Some(true) => return Ok(MergedConfig::AsItWas),
             Some(false) if !replace => return Err(ANOTHER),
             _ => servers.insert(NAME.into(), value),
         };
@@ -154,7 +154,7 @@ impl Client {
             all.entry("inputs").or_insert_with(|| inputs.clone());
         }
         let text = pretty(&Value::Object(all));
-        Ok(if there.is_some() { Merged::Replaced(text) } else { Merged::Added(text) })
+        Ok(if there.is_some() { MergedConfig::Replaced(text) } else { MergedConfig::Added(text) })
     }
 
     const fn key(self) -> &'static str {
@@ -165,9 +165,9 @@ impl Client {
         }
     }
 
-    fn value(self, entry: &Entry) -> Value {
+    fn value(self, entry: &ServerEntry) -> Value {
         match entry {
-            Entry::Local { command, args, env } => {
+            ServerEntry::Local { command, args, env } => {
                 let env: Map<_, _> =
                     env.iter().map(|(name, text)| (name.clone(), Value::from(&**text))).collect();
                 match self {
@@ -176,7 +176,7 @@ impl Client {
                     _ => json!({"command": command, "args": args, "env": env}),
                 }
             }
-            Entry::Remote { url } => {
+            ServerEntry::Remote { url } => {
                 let bearer = |token: &str| json!({"Authorization": format!("Bearer {token}")});
                 match self {
                     Self::ClaudeCode => {
@@ -197,10 +197,10 @@ impl Client {
 }
 
 /// The table of Codex, whose texts TOML quotes as JSON does.
-fn codex(entry: &Entry) -> String {
+fn codex(entry: &ServerEntry) -> String {
     let quoted = |text: &str| Value::from(text).to_string();
     match entry {
-        Entry::Local { command, args, env } => {
+        ServerEntry::Local { command, args, env } => {
             let env: Vec<_> = env.iter().map(|(name, text)| format!("{name} = {}", quoted(text))).collect();
             let args: Vec<_> = args.iter().map(|arg| quoted(arg)).collect();
             format!(
@@ -210,7 +210,7 @@ fn codex(entry: &Entry) -> String {
                 env.join(", ")
             )
         }
-        Entry::Remote { url } => format!(
+        ServerEntry::Remote { url } => format!(
             "[mcp_servers.{NAME}]\nurl = {}\nbearer_token_env_var = \"COFFERDAM_MCP_TOKEN\"\n",
             quoted(url)
         ),
@@ -219,17 +219,17 @@ fn codex(entry: &Entry) -> String {
 
 /// The file of Codex with the table in it. What replaces another is looked at before it is taken: all that is not the
 /// server has to read as it did.
-fn toml_merged(before: &str, snippet: &str, replace: bool) -> Result<Merged, &'static str> {
+fn toml_merged(before: &str, snippet: &str, replace: bool) -> Result<MergedConfig, &'static str> {
     const SERVERS: &str = "mcp_servers";
     let read = |text: &str| text.parse::<toml::Table>().map_err(|_| "is not TOML");
     let server = |table: &toml::Table| table.get(SERVERS).and_then(|servers| servers.get(NAME)).cloned();
     let (table, own) = (read(before)?, server(&read(snippet)?));
     let there = server(&table);
     if there.is_none() {
-        return Ok(Merged::Added(format!("{}\n\n{snippet}", before.trim_end())));
+        return Ok(MergedConfig::Added(format!("{}\n\n{snippet}", before.trim_end())));
     }
     if there == own {
-        return Ok(Merged::AsItWas);
+        return Ok(MergedConfig::AsItWas);
     }
     if !replace {
         return Err(ANOTHER);
@@ -253,7 +253,7 @@ fn toml_merged(before: &str, snippet: &str, replace: bool) -> Result<Merged, &'s
         servers.insert(NAME.to_owned(), own);
     }
     match read(&after) {
-        Ok(table) if table == wanted => Ok(Merged::Replaced(after)),
+        Ok(table) if table == wanted => Ok(MergedConfig::Replaced(after)),
         _ => Err("has that server in a form in which it cannot be replaced"),
     }
 }
@@ -264,11 +264,11 @@ mod tests {
     use clap::ValueEnum as _;
     use serde_json::{Value, json};
 
-    use super::{ANOTHER, Client, Entry, Merged};
+    use super::{ANOTHER, McpClient, MergedConfig, ServerEntry};
 
-    fn local() -> Entry {
+    fn local() -> ServerEntry {
         let args = ["mcp", "--operations", "a \"b\"\\"].map(str::to_owned).to_vec();
-        Entry::Local {
+        ServerEntry::Local {
             command: "/usr/bin/cofferdam".into(),
             args,
             env: vec![("COFFERDAM_HOME".into(), "/home/ada/c".into())],
@@ -277,10 +277,10 @@ mod tests {
 
     #[test]
     fn every_client_gets_what_it_reads() {
-        for client in Client::value_variants() {
+        for client in McpClient::value_variants() {
             let text = client.snippet(&local()).unwrap();
             let (entry, args) = match client {
-                Client::Codex => {
+                McpClient::Codex => {
                     let table: toml::Table = text.parse().unwrap();
                     let entry = serde_json::to_value(&table["mcp_servers"]["cofferdam"]).unwrap();
                     (entry.clone(), entry["args"].clone())
@@ -295,11 +295,12 @@ mod tests {
             assert_eq!(entry["command"], "/usr/bin/cofferdam");
             assert_eq!(entry["env"]["COFFERDAM_HOME"], "/home/ada/c");
         }
-        let remote = Entry::Remote { url: "http://127.0.0.1:4100/mcp".into() };
-        for client in Client::value_variants().iter().filter(|client| **client != Client::ClaudeDesktop) {
+        let remote = ServerEntry::Remote { url: "http://127.0.0.1:4100/mcp".into() };
+        for client in McpClient::value_variants().iter().filter(|client| **client != McpClient::ClaudeDesktop)
+        {
             assert!(client.snippet(&remote).unwrap().contains("http://127.0.0.1:4100/mcp"), "{client:?}");
         }
-        assert!(Client::ClaudeDesktop.snippet(&remote).is_err());
+        assert!(McpClient::ClaudeDesktop.snippet(&remote).is_err());
     }
 
     #[test]
@@ -307,28 +308,28 @@ mod tests {
         let before =
             json!({"x": 1, "mcpServers": {"other": {"command": "y"}, "cofferdam": {"command": "old"}}});
         let before = before.to_string();
-        assert_eq!(Client::ClaudeCode.merged(Some(&before), &local(), false), Err(ANOTHER));
-        let after = Client::ClaudeCode.merged(Some(&before), &local(), true).unwrap();
-        let Merged::Replaced(text) = after else { panic!("{after:?}") };
-        assert_eq!(Client::ClaudeCode.merged(Some(&text), &local(), false), Ok(Merged::AsItWas));
+        assert_eq!(McpClient::ClaudeCode.merged(Some(&before), &local(), false), Err(ANOTHER));
+        let after = McpClient::ClaudeCode.merged(Some(&before), &local(), true).unwrap();
+        let MergedConfig::Replaced(text) = after else { panic!("{after:?}") };
+        assert_eq!(McpClient::ClaudeCode.merged(Some(&text), &local(), false), Ok(MergedConfig::AsItWas));
         let after: Value = serde_json::from_str(&text).unwrap();
         assert_eq!((&after["x"], &after["mcpServers"]["other"]["command"]), (&json!(1), &json!("y")));
         assert_eq!(after["mcpServers"]["cofferdam"]["command"], "/usr/bin/cofferdam");
         for bad in ["{", "[]", "// a comment\n{}", "{\"mcpServers\": []}"] {
-            assert!(Client::ClaudeCode.merged(Some(bad), &local(), true).is_err(), "{bad}");
+            assert!(McpClient::ClaudeCode.merged(Some(bad), &local(), true).is_err(), "{bad}");
         }
         let toml = "model = \"x\"\n\n[mcp_servers.other]\ncommand = \"y\"\n";
-        let after = Client::Codex.merged(Some(toml), &local(), false).unwrap();
-        let Merged::Added(text) = after else { panic!("{after:?}") };
+        let after = McpClient::Codex.merged(Some(toml), &local(), false).unwrap();
+        let MergedConfig::Added(text) = after else { panic!("{after:?}") };
         assert!(text.starts_with(toml.trim_end()));
         assert!(text.parse::<toml::Table>().unwrap()["mcp_servers"].get("cofferdam").is_some());
-        assert_eq!(Client::Codex.merged(Some(&text), &local(), false), Ok(Merged::AsItWas));
+        assert_eq!(McpClient::Codex.merged(Some(&text), &local(), false), Ok(MergedConfig::AsItWas));
         // Another, with a table of its own and others around it.
         let other = "# mine\nmodel = \"x\"\n[mcp_servers.cofferdam]\ncommand = \"old\"\n\
                      [mcp_servers.cofferdam.env]\nA = \"1\"\n[mcp_servers.cofferdam2]\ncommand = \"y\"\n";
-        assert_eq!(Client::Codex.merged(Some(other), &local(), false), Err(ANOTHER));
-        let after = Client::Codex.merged(Some(other), &local(), true).unwrap();
-        let Merged::Replaced(text) = after else { panic!("{after:?}") };
+        assert_eq!(McpClient::Codex.merged(Some(other), &local(), false), Err(ANOTHER));
+        let after = McpClient::Codex.merged(Some(other), &local(), true).unwrap();
+        let MergedConfig::Replaced(text) = after else { panic!("{after:?}") };
         assert!(
             text.starts_with("# mine\nmodel = \"x\"\n[mcp_servers.cofferdam2]\ncommand = \"y\""),
             "{text}"
@@ -336,7 +337,7 @@ mod tests {
         assert!(!text.contains("old") && text.contains("/usr/bin/cofferdam"), "{text}");
         let inline = "mcp_servers = { cofferdam = { command = \"old\" } }\n";
         assert!(
-            Client::Codex.merged(Some(inline), &local(), true).is_err(),
+            McpClient::Codex.merged(Some(inline), &local(), true).is_err(),
             "what cannot be replaced is not"
         );
     }

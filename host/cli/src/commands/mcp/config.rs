@@ -4,9 +4,9 @@ use clap::Parser as _;
 use cofferdam_core::error::{HostError, HostErrorKind};
 use serde_json::{Value, json};
 
-use super::clients::{Client, Entry, Merged};
+use super::clients::{McpClient, MergedConfig, ServerEntry};
 use crate::args::Cli;
-use crate::report::Stop;
+use crate::report::CommandError;
 use crate::session::Session;
 use crate::{files, passphrase};
 
@@ -27,7 +27,7 @@ const CONFIG_BYTES: u64 = 4 * 1024 * 1024;
 pub(super) struct Args {
     /// Whose configuration it is.
     #[arg(long, value_enum, value_name = "CLIENT")]
-    client: Client,
+    client: McpClient,
 
     /// Adds it to the client's file, of which everything else stays as it is, instead of printing it. A server
     /// `cofferdam` that stands there and is another one stays, unless it is to be replaced.
@@ -49,9 +49,9 @@ pub(super) struct Args {
 }
 
 /// Prints it, or writes it.
-pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
+pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError> {
     let entry = match &args.url {
-        Some(url) => Entry::Remote { url: url.clone() },
+        Some(url) => ServerEntry::Remote { url: url.clone() },
         None => local(args, session)?,
     };
     let (client, home) = (args.client, user_home());
@@ -88,7 +88,7 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
         session.ui.line_of_json(&json!({"file": file, "done": done}))?;
     }
     session.ui.note(&match merged {
-        Merged::AsItWas => format!("{file} has it already; nothing was written."),
+        MergedConfig::AsItWas => format!("{file} has it already; nothing was written."),
         _ => format!("{file}: {done}. Restart the client."),
     });
     note_token(client, &entry, session);
@@ -96,8 +96,8 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), Stop> {
 }
 
 /// Of whom the token has to be written down.
-fn note_token(client: Client, entry: &Entry, session: &Session<'_>) {
-    if client == Client::Zed && matches!(entry, Entry::Remote { .. }) {
+fn note_token(client: McpClient, entry: &ServerEntry, session: &Session<'_>) {
+    if client == McpClient::Zed && matches!(entry, ServerEntry::Remote { .. }) {
         session.ui.note("Zed takes a token from nowhere else: write it in the place of TOKEN.");
     }
 }
@@ -109,7 +109,7 @@ fn url(text: &str) -> Result<String, String> {
     if good { Ok(text.to_owned()) } else { Err("write it like http://127.0.0.1:4101/mcp".to_owned()) }
 }
 
-fn local(args: &Args, session: &Session<'_>) -> Result<Entry, Stop> {
+fn local(args: &Args, session: &Session<'_>) -> Result<ServerEntry, CommandError> {
     // What is not understood would be found out by the client, which shows nobody why.
     let line = ["cofferdam", "mcp"].into_iter().chain(args.args.iter().map(String::as_str));
     if let Err(error) = Cli::try_parse_from(line) {
@@ -118,14 +118,14 @@ fn local(args: &Args, session: &Session<'_>) -> Result<Entry, Stop> {
             error.to_string().lines().next().unwrap_or_default()
         );
         return Err(HostError::new(HostErrorKind::Validation, message)
-            .hint("`cofferdam mcp --help` has its options.")
+            .with_hint("`cofferdam mcp --help` has its options.")
             .into());
     }
     let program = std::env::current_exe().map_err(|error| {
         HostError::new(HostErrorKind::Configuration, "The path of this program cannot be found out.")
-            .because(error)
+            .with_source(error)
     })?;
-    Ok(Entry::Local {
+    Ok(ServerEntry::Local {
         command: program.to_string_lossy().into_owned(),
         args: std::iter::once("mcp".to_owned()).chain(args.args.iter().cloned()).collect(),
         env: env(session)?,
@@ -133,7 +133,7 @@ fn local(args: &Args, session: &Session<'_>) -> Result<Entry, Stop> {
 }
 
 /// What the server that the client starts has to find in its environment: what this command was told, but no secret.
-fn env(session: &Session<'_>) -> Result<Vec<(String, String)>, Stop> {
+fn env(session: &Session<'_>) -> Result<Vec<(String, String)>, CommandError> {
     let mut env = vec![("COFFERDAM_HOME".to_owned(), session.home()?.to_string_lossy().into_owned())];
     if let Some(path) = session.passphrase_file() {
         let path = std::path::absolute(path).map_err(|error| files::unreadable("The file", path, error))?;
@@ -156,7 +156,7 @@ fn user_home() -> Option<std::path::PathBuf> {
 
 fn unusable(path: &str, why: &str) -> HostError {
     let message = format!("{path} {why}, so nothing was written.");
-    HostError::new(HostErrorKind::Validation, message).hint(match why {
+    HostError::new(HostErrorKind::Validation, message).with_hint(match why {
         super::clients::ANOTHER => "Add --replace to replace it, with all that was set there by hand.",
         _ => "Leave out --write, and put what is printed there by hand.",
     })

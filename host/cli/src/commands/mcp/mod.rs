@@ -10,12 +10,14 @@ use std::time::Duration;
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::limits::PAYLOAD_BYTES;
 use cofferdam_runtime::host::Host;
-use cofferdam_server::mcp::{CallNotes, GivenNames, McpSettings, Offer, Offered, Pins, SessionLimits};
-use cofferdam_server::server::{Listening, Shutdown};
+use cofferdam_server::mcp::{
+    CallNotes, GivenNames, LiveCatalog, McpSettings, SessionLimits, ToolFilter, ToolPins,
+};
+use cofferdam_server::server::{BoundServer, Shutdown};
 
-use crate::listen::{Listen, Pace, memory, note_who_can_ask, time};
-use crate::private::AllowPrivate;
-use crate::report::Stop;
+use crate::allow_private::AllowPrivate;
+use crate::listen::{ListenArgs, ServerLimits, memory, note_who_can_ask, time};
+use crate::report::CommandError;
 use crate::runtime;
 use crate::session::Session;
 
@@ -53,7 +55,7 @@ pub(crate) struct Args {
     command: Option<Command>,
 
     #[command(flatten)]
-    serve: Serve,
+    serve: McpServeArgs,
 }
 
 /// What else there is.
@@ -64,7 +66,7 @@ enum Command {
 
 /// What is offered, and where.
 #[derive(Debug, clap::Args)]
-struct Serve {
+struct McpServeArgs {
     /// Offers operations as tools: CONNECTOR or CONNECTOR.OP, the connector as `slack`, `github://acme/slack` or
     /// `github://acme/slack@1.2.0`; TOOL=CONNECTOR.OP gives the tool that name. May be given several times.
     #[arg(long, value_name = "[TOOL=]CONNECTOR[.OP]", value_delimiter = ',')]
@@ -108,10 +110,10 @@ struct Serve {
     http: Option<SocketAddr>,
 
     #[command(flatten)]
-    listen: Listen,
+    listen: ListenArgs,
 
     #[command(flatten)]
-    pace: Pace,
+    limits: ServerLimits,
 
     #[command(flatten)]
     private: AllowPrivate,
@@ -126,55 +128,59 @@ struct Serve {
 }
 
 /// Offers, shows or pins the tools, or says how clients are configured.
-pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
+pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     match args.command {
         Some(Command::Config(config)) => config::run(&config, session),
         None => serve(args.serve, session),
     }
 }
 
-fn serve(args: Serve, session: &Session<'_>) -> Result<(), Stop> {
+fn serve(args: McpServeArgs, session: &Session<'_>) -> Result<(), CommandError> {
     if args.http.is_none() && args.listen.is_given() {
         let error = HostError::new(
             HostErrorKind::Validation,
             "Only a server that listens has a token, TLS, hosts and origins.",
         );
-        return Err(error.hint("Add --http 127.0.0.1:PORT.").into());
+        return Err(error.with_hint("Add --http 127.0.0.1:PORT.").into());
     }
     // The token and the certificate are read before the process confines itself.
     let settings = match args.http {
-        Some(address) => Some(args.listen.settings(address, TOKEN, &args.pace)?.with_sessions()),
+        Some(address) => Some(args.listen.settings(address, TOKEN, &args.limits)?.with_sessions()),
         None => None,
     };
     let host = session.serving_host_with(|builder| {
-        args.private.clone().of(builder).concurrency(args.pace.concurrency).listener(CallNotes::listener())
+        args.private
+            .clone()
+            .apply_to(builder)
+            .concurrency(args.limits.concurrency)
+            .listener(CallNotes::listener())
     })?;
     let offer = offer(&args);
     let pins_file = session.home()?.join(PINS);
     let names = GivenNames::load(session.home()?.join(NAMES))?;
     if args.pin {
         // What cannot be read is what pinning anew mends.
-        let pins = Pins::load(&pins_file).unwrap_or_else(|_| Pins::none(&pins_file));
+        let pins = ToolPins::load(&pins_file).unwrap_or_else(|_| ToolPins::none(&pins_file));
         return tools::pin(&host, &offer, pins, names, session.ui);
     }
-    let pins = Pins::load(&pins_file);
+    let pins = ToolPins::load(&pins_file);
     if args.list_tools {
         // Also where they are unusable: one has to look before one pins anew.
-        let pins = pins.map_err(|error| (error, Pins::none(&pins_file)));
+        let pins = pins.map_err(|error| (error, ToolPins::none(&pins_file)));
         return tools::list(&host, &offer, pins, &names, session.ui);
     }
     let pins = pins?;
     let shutdown = Shutdown::new();
     runtime::block_on_server(&host, &shutdown, async {
-        let offered = Offered::read(host.clone(), offer, pins, names).await?;
+        let offered = LiveCatalog::read(host.clone(), offer, pins, names).await?;
         let following = offered.clone();
         let following = tokio::spawn(async move { following.follow().await });
         let mcp = McpSettings {
             host: Host::clone(&host),
             offered: offered.clone(),
             shutdown: shutdown.clone(),
-            grace: args.pace.grace,
-            budget: args.pace.budget(),
+            grace: args.limits.grace,
+            budget: args.limits.budget(),
             value_bytes: args.value_limit,
             sessions: SessionLimits { sessions: args.sessions, idle: args.session_idle },
         };
@@ -190,7 +196,7 @@ fn serve(args: Serve, session: &Session<'_>) -> Result<(), Stop> {
             }
             Some(settings) => {
                 let has_token = settings.has_token();
-                let listening = Listening::bind(settings).await?;
+                let listening = BoundServer::bind(settings).await?;
                 note_who_can_ask(session.ui, has_token);
                 session.ui.note(&format!("Serving {count} tools at {}{PATH}", listening.url()));
                 let (app, calls) = mcp.router(PATH);
@@ -210,8 +216,8 @@ fn value_size(text: &str) -> Result<usize, String> {
     bytes.ok_or_else(|| "write it like 256KiB, from 1KiB to 4MiB".to_owned())
 }
 
-fn offer(args: &Serve) -> Offer {
-    let mut offer = Offer::new();
+fn offer(args: &McpServeArgs) -> ToolFilter {
+    let mut offer = ToolFilter::new();
     if args.all_operations {
         offer = offer.every_operation();
     }
@@ -222,6 +228,6 @@ fn offer(args: &Serve) -> Offer {
         offer = offer.text_values();
     }
     let named = |texts: &[String]| texts.iter().filter(|text| !text.is_empty()).cloned().collect::<Vec<_>>();
-    let offer = named(&args.operations).into_iter().fold(offer, Offer::operations);
-    named(&args.only).into_iter().fold(offer, Offer::only)
+    let offer = named(&args.operations).into_iter().fold(offer, ToolFilter::operations);
+    named(&args.only).into_iter().fold(offer, ToolFilter::only)
 }

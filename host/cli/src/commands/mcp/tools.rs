@@ -4,21 +4,21 @@ use std::sync::Arc;
 
 use cofferdam_core::error::HostError;
 use cofferdam_runtime::host::Host;
-use cofferdam_server::mcp::{Catalog, GivenNames, Listing, Offer, Pins};
+use cofferdam_server::mcp::{GivenNames, ToolCatalog, ToolFilter, ToolListing, ToolPins};
 
-use crate::page::{Page, Tone};
-use crate::report::Stop;
+use crate::layout::{Page, TextStyle};
+use crate::report::CommandError;
 use crate::runtime;
 use crate::ui::Ui;
 
 /// Shows the tools.
 pub(super) fn list(
     host: &Host,
-    offer: &Offer,
-    pins: Result<Pins, (HostError, Pins)>,
+    offer: &ToolFilter,
+    pins: Result<ToolPins, (HostError, ToolPins)>,
     names: &GivenNames,
     ui: &Ui,
-) -> Result<(), Stop> {
+) -> Result<(), CommandError> {
     let (pins, unusable) = match pins {
         Ok(pins) => (pins, None),
         Err((error, none)) => (none, Some(error)),
@@ -30,7 +30,7 @@ pub(super) fn list(
         let message = error.message().trim_end_matches('.');
         ui.warn(&format!(
             "{message}. These are the tools without their pins; no server starts before that is repaired. {}",
-            error.hint_text().unwrap_or_default()
+            error.hint().unwrap_or_default()
         ));
     } else if listing.tools.is_empty() {
         ui.note(nothing(&listing));
@@ -41,7 +41,7 @@ pub(super) fn list(
 }
 
 /// Why there is nothing to offer.
-pub(super) fn nothing(listing: &Listing) -> &'static str {
+pub(super) fn nothing(listing: &ToolListing) -> &'static str {
     match listing.withheld.is_empty() {
         true => "No tool is offered: name operations with --operations, or add an action.",
         false => {
@@ -51,7 +51,13 @@ pub(super) fn nothing(listing: &Listing) -> &'static str {
 }
 
 /// Pins the tools, whatever was pinned before.
-pub(super) fn pin(host: &Host, offer: &Offer, pins: Pins, names: GivenNames, ui: &Ui) -> Result<(), Stop> {
+pub(super) fn pin(
+    host: &Host,
+    offer: &ToolFilter,
+    pins: ToolPins,
+    names: GivenNames,
+    ui: &Ui,
+) -> Result<(), CommandError> {
     let all = read(host, offer, &pins.forgotten(), &names)?;
     let before = read(host, offer, &pins, &names)?;
     all.pin(&pins, names)?;
@@ -69,12 +75,17 @@ pub(super) fn pin(host: &Host, offer: &Offer, pins: Pins, names: GivenNames, ui:
     Ok(())
 }
 
-fn read(host: &Host, offer: &Offer, pins: &Pins, names: &GivenNames) -> Result<Catalog, Stop> {
+fn read(
+    host: &Host,
+    offer: &ToolFilter,
+    pins: &ToolPins,
+    names: &GivenNames,
+) -> Result<ToolCatalog, CommandError> {
     let offer = Arc::new(offer.clone());
-    runtime::block_on_with(host, async { Ok(Catalog::read(host, &offer, pins, names).await?) })
+    runtime::block_on_with(host, async { Ok(ToolCatalog::read(host, &offer, pins, names).await?) })
 }
 
-fn page(listing: &Listing) -> Page {
+fn page(listing: &ToolListing) -> Page {
     let mut page = Page::default();
     if !listing.tools.is_empty() {
         let row = |tool: &cofferdam_server::mcp::ListedTool| [tool.name.clone(), tool.runs.clone()];
@@ -83,7 +94,7 @@ fn page(listing: &Listing) -> Page {
     if !listing.withheld.is_empty() {
         page.heading("Not offered");
         for one in &listing.withheld {
-            page.toned(Tone::Doubtful, &format!("{}: {}", one.name, one.why));
+            page.styled(TextStyle::Doubtful, &format!("{}: {}", one.name, one.why));
         }
     }
     page

@@ -1,12 +1,12 @@
 //! `recover list`: the calls that were cut short.
 
 use cofferdam_audit::{CallStatus, Filter};
-use cofferdam_core::failure::safe_line;
-use cofferdam_runtime::flow::Incomplete;
+use cofferdam_core::failure::sanitize_line;
+use cofferdam_runtime::flow::IncompleteCall;
 use cofferdam_runtime::host::{Host, unreadable};
 
-use crate::page::{Page, Tone};
-use crate::report::Stop;
+use crate::layout::{Page, TextStyle};
+use crate::report::CommandError;
 use crate::session::Session;
 
 /// So much of the arguments is shown to people, in characters: all that the record has is in the JSON.
@@ -28,7 +28,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {}
 
-pub(super) fn run(Args {}: &Args, session: &Session<'_>) -> Result<(), Stop> {
+pub(super) fn run(Args {}: &Args, session: &Session<'_>) -> Result<(), CommandError> {
     let host = session.host()?;
     // Before the others: a host that ends in between leaves calls that are listed.
     let running = running(&host)?;
@@ -47,13 +47,13 @@ pub(super) fn run(Args {}: &Args, session: &Session<'_>) -> Result<(), Stop> {
 }
 
 /// The number of calls without an end that do not count as interrupted.
-fn running(host: &Host) -> Result<usize, Stop> {
+fn running(host: &Host) -> Result<usize, CommandError> {
     let Some(mut reader) = host.audit().existing()? else { return Ok(0) };
     let filter = Filter { status: Some(CallStatus::Running), ..Filter::default() };
     Ok(reader.list(&filter).map_err(unreadable)?.len())
 }
 
-fn page(found: &[Incomplete]) -> Page {
+fn page(found: &[IncompleteCall]) -> Page {
     let mut page = Page::default();
     for call in found {
         page.heading(call.audit_id.as_str());
@@ -63,39 +63,40 @@ fn page(found: &[Incomplete]) -> Page {
             page.field("action", &[action.as_str(), call.step.as_deref().unwrap_or_default()].join(" "));
         }
         if let Some(arguments) = &call.arguments {
-            page.field("arguments", &safe_line(arguments, SHOWN_CHARS));
+            page.field("arguments", &sanitize_line(arguments, SHOWN_CHARS));
         }
         if let Some(key) = &call.idempotency_key {
-            page.field("key", &safe_line(key, KEY_CHARS));
+            page.field("key", &sanitize_line(key, KEY_CHARS));
         }
         page.field("asked by", &call.actor);
         page.field("why", if call.reason == "cancelled" { "cancelled" } else { "its host is gone" });
         page.field("attempts", &call.attempts.to_string());
         let (tone, sent) = match call.may_have_sent {
-            true => (Tone::Doubtful, "not known: it may have had its effect"),
-            false => (Tone::Good, "no request had left"),
+            true => (TextStyle::Doubtful, "not known: it may have had its effect"),
+            false => (TextStyle::Good, "no request had left"),
         };
-        page.toned_field("effect", tone, sent);
+        page.styled_field("effect", tone, sent);
         let (tone, next) = match call.not_resumable {
-            None => (Tone::Good, "may be repeated: recover resume"),
+            None => (TextStyle::Good, "may be repeated: recover resume"),
             Some("not_kept") => {
-                (Tone::Doubtful, "may be repeated, but what was asked for is not kept: recover skip")
+                (TextStyle::Doubtful, "may be repeated, but what was asked for is not kept: recover skip")
             }
-            Some("sealed_under_another_key") => {
-                (Tone::Doubtful, "may be repeated, but what was asked for does not open with this host.key")
-            }
+            Some("sealed_under_another_key") => (
+                TextStyle::Doubtful,
+                "may be repeated, but what was asked for does not open with this host.key",
+            ),
             Some("not_installed") => {
-                (Tone::Doubtful, "may be repeated once its package is installed again; or recover skip")
+                (TextStyle::Doubtful, "may be repeated once its package is installed again; or recover skip")
             }
             Some("undeclared") => (
-                Tone::Bad,
+                TextStyle::Bad,
                 "not declared idempotent, and what it sent is not known: look at the service, then recover skip",
             ),
-            Some(_) => (Tone::Bad, "must not be repeated: look at the service, then recover skip"),
+            Some(_) => (TextStyle::Bad, "must not be repeated: look at the service, then recover skip"),
         };
         match call.hint {
-            Some(hint) => page.toned_field("next", Tone::Doubtful, hint),
-            None => page.toned_field("next", tone, next),
+            Some(hint) => page.styled_field("next", TextStyle::Doubtful, hint),
+            None => page.styled_field("next", tone, next),
         };
     }
     page

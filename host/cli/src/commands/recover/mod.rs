@@ -4,7 +4,7 @@ mod list;
 mod resume;
 mod skip;
 
-use crate::report::Stop;
+use crate::report::CommandError;
 use crate::session::Session;
 
 /// Shows which calls a crash cut short, and does them again or leaves them.
@@ -18,7 +18,7 @@ pub(crate) enum Command {
 }
 
 /// Does one of them.
-pub(crate) fn run(command: Command, session: &Session<'_>) -> Result<(), Stop> {
+pub(crate) fn run(command: Command, session: &Session<'_>) -> Result<(), CommandError> {
     match command {
         Command::List(args) => list::run(&args, session),
         Command::Resume(args) => resume::run(args, session),

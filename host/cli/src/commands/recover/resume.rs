@@ -8,12 +8,12 @@ use cofferdam_runtime::host::Host;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::actor::actor;
+use crate::allow_private::AllowPrivate;
 use crate::commands::audit;
-use crate::private::AllowPrivate;
-use crate::report::{Stop, exit_code};
+use crate::report::{CommandError, exit_code};
 use crate::runtime;
 use crate::session::Session;
-use crate::user::actor;
 
 const EXAMPLES: &str = "\
 Each is one line of JSON: which call it does again, its own id, and its outcome. It runs under the \
@@ -42,7 +42,7 @@ pub(crate) struct Args {
 
 /// What came of one.
 #[derive(Serialize)]
-struct Line<'a> {
+struct ResumedCall<'a> {
     resumes: &'a AuditId,
     audit_id: &'a AuditId,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,10 +51,10 @@ struct Line<'a> {
     error: Option<&'a Error>,
 }
 
-pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
-    let host = session.host_with(|builder| args.private.of(builder))?;
+pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
+    let host = session.host_with(|builder| args.private.apply_to(builder))?;
     let ids: Vec<AuditId> = match args.all {
-        false => args.ids.iter().map(|id| audit::named(&host, id)).collect::<Result<_, _>>()?,
+        false => args.ids.iter().map(|id| audit::resolve_id(&host, id)).collect::<Result<_, _>>()?,
         true => {
             let found = host.incomplete()?.into_iter();
             found.filter(|call| call.resumable).map(|call| call.audit_id).collect()
@@ -65,7 +65,7 @@ pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
     let (outcome, stop) = runtime::block_on_call(&host, &cancellation, all)?;
     match (outcome?, stop) {
         (_, Some(stop)) => Err(stop),
-        (Some(code), None) => Err(Stop::Shown(code)),
+        (Some(code), None) => Err(CommandError::Shown(code)),
         (None, None) => Ok(()),
     }
 }
@@ -77,7 +77,7 @@ async fn resume(
     all: bool,
     cancellation: &Cancellation,
     session: &Session<'_>,
-) -> Result<Option<u8>, Stop> {
+) -> Result<Option<u8>, CommandError> {
     let (mut failed, mut done, actor) = (None, 0_u32, actor());
     for before in ids {
         if cancellation.is_cancelled() {
@@ -92,7 +92,12 @@ async fn resume(
         }
         done += 1;
         let (value, error) = (outcome.as_ref().ok(), outcome.as_ref().err());
-        session.ui.line_of_json(&Line { resumes: before, audit_id: &report.audit_id, value, error })?;
+        session.ui.line_of_json(&ResumedCall {
+            resumes: before,
+            audit_id: &report.audit_id,
+            value,
+            error,
+        })?;
         failpoint::pass("outcome.told");
     }
     if done == 0 {

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use cofferdam_runtime::flow::Skip;
+use cofferdam_runtime::flow::SkipRequest;
 
+use crate::actor::actor;
 use crate::commands::audit;
-use crate::page::Page;
-use crate::report::Stop;
+use crate::layout::Page;
+use crate::report::CommandError;
 use crate::runtime;
 use crate::session::Session;
-use crate::user::actor;
 
 const EXAMPLES: &str = "\
 The reason goes on record, with your name. The call's idempotency key stays taken, so that nobody does \
@@ -37,10 +37,10 @@ pub(crate) struct Args {
     free_key: bool,
 }
 
-pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
+pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let host = session.host()?;
-    let id = audit::named(&host, &args.id)?;
-    let skip = Skip { actor: Arc::from(actor()), reason: args.reason, frees_key: args.free_key };
+    let id = audit::resolve_id(&host, &args.id)?;
+    let skip = SkipRequest { actor: Arc::from(actor()), reason: args.reason, frees_key: args.free_key };
     runtime::block_on_with(&host, async { Ok(host.skip(&id, skip).await?) })?;
     let skipped = serde_json::json!({"audit_id": id, "status": "skipped", "frees_key": args.free_key});
     session.ui.result(&skipped, || {

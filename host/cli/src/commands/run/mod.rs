@@ -1,21 +1,21 @@
 //! `run`: runs an action, and prints what its last step returned, or the failure that ended it.
 
-mod given;
-mod plan;
-mod told;
+mod arguments;
+mod dry_run;
+mod step_progress;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam_core::error::{Error, HostError};
-use cofferdam_core::failure::safe_line;
+use cofferdam_core::failure::sanitize_line;
 use cofferdam_runtime::call::Cancellation;
-use cofferdam_runtime::flow::{ActionReport, ActionValue, Again, Run, StepStatus};
+use cofferdam_runtime::flow::{ActionReport, ActionValue, RepeatAdvice, RunRequest, StepStatus};
 use cofferdam_runtime::host::Host;
 
 use super::call::{argument_text, service_and_identity, time};
-use crate::private::AllowPrivate;
-use crate::report::{Stop, exit_code, told_by};
+use crate::allow_private::AllowPrivate;
+use crate::report::{CommandError, exit_code, with_signal};
 use crate::session::Session;
 use crate::tool_result::ToolResult;
 use crate::{debug, progress, retries, runtime};
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     name: String,
 
     /// Arguments, as the action declares them: a text as it stands, everything else as JSON.
-    #[arg(value_name = "ARG=VALUE", value_parser = given::pair)]
+    #[arg(value_name = "ARG=VALUE", value_parser = arguments::pair)]
     arguments: Vec<(String, String)>,
 
     /// All arguments at once: a JSON object, `@FILE` with one, or `-` for standard input.
@@ -52,7 +52,7 @@ pub(crate) struct Args {
     dry_run: bool,
 
     /// The key by which this run is known: given again with the same arguments, what is done is not done again, and
-    /// what it came to is printed (docs/running-actions.md).
+    /// what it came to is printed (docs/guides/actions.md).
     #[arg(long, visible_alias = "key", value_name = "KEY")]
     idempotency_key: Option<String>,
 
@@ -85,7 +85,7 @@ pub(crate) struct Args {
 }
 
 /// Runs it, and prints what comes of it.
-pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
+pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let tool = args.as_tool_result.clone().map(|id| ToolResult::new(id, &args.name));
     let outcome = run_action(args, session, tool.as_ref());
     if let Some(tool) = tool {
@@ -93,30 +93,30 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), Stop> {
     }
     match outcome {
         // The envelope is the answer, as the value would have been.
-        Err(Stop::Error(error)) if session.ui.json() => {
+        Err(CommandError::Error(error)) if session.ui.json() => {
             session.ui.line_of_json(&error)?;
-            Err(Stop::Shown(exit_code(&error)))
+            Err(CommandError::Shown(exit_code(&error)))
         }
         outcome => outcome,
     }
 }
 
-fn run_action(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> Result<(), Stop> {
+fn run_action(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> Result<(), CommandError> {
     let host = session.host_with(|builder| {
-        let builder = args.private.clone().of(builder);
-        let builder = builder.listener(Arc::new(retries::Told(session.ui.clone())));
-        builder.listener(Arc::new(told::Steps::new(session.ui.clone())))
+        let builder = args.private.clone().apply_to(builder);
+        let builder = builder.listener(Arc::new(retries::WaitReporter(session.ui.clone())));
+        builder.listener(Arc::new(step_progress::StepProgress::new(session.ui.clone())))
     })?;
     let run = asked(&args, &host, session)?;
     if args.dry_run {
-        return plan::show(&args.name, &run, &host, session);
+        return dry_run::show(&args.name, &run, &host, session);
     }
     let cancellation = Cancellation::new();
     let run = run.cancelled_by(&cancellation);
-    let what = format!("running {}", safe_line(&args.name, 100));
+    let what = format!("running {}", sanitize_line(&args.name, 100));
     let running = progress::during(session.ui, &what, host.run_action(&args.name, run));
     let ((outcome, report), stop) = runtime::block_on_call(&host, &cancellation, running)?;
-    let outcome = outcome.map_err(|error| told_by(stop, error));
+    let outcome = outcome.map_err(|error| with_signal(stop, error));
     if let Some(tool) = tool {
         return tool.action(session.ui, &outcome, &report);
     }
@@ -145,11 +145,11 @@ fn run_action(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> R
 }
 
 /// The action as it is asked for.
-fn asked(args: &Args, host: &Host, session: &Session<'_>) -> Result<Run, HostError> {
+fn asked(args: &Args, host: &Host, session: &Session<'_>) -> Result<RunRequest, HostError> {
     let whole = args.args.as_deref().map(|text| argument_text(session, text)).transpose()?;
     let action = host.action(&args.name)?;
-    let arguments = given::arguments(action.inputs(), whole, &args.arguments)?;
-    let mut run = Run::new(arguments);
+    let arguments = arguments::arguments(action.inputs(), whole, &args.arguments)?;
+    let mut run = RunRequest::new(arguments);
     for (service, identity) in &args.identity {
         run = run.identity(service.as_str(), identity.as_str());
     }
@@ -183,7 +183,7 @@ fn summary(session: &Session<'_>, report: &ActionReport, attempts: bool) {
         }
     }
     let once: Vec<_> = report.not_again().map(|step| &*step.id).collect();
-    if report.ended_in().is_some() && report.again() == Again::AskFirst {
+    if report.ended_in().is_some() && report.again() == RepeatAdvice::AskFirst {
         session.ui.warn(&format!(
             "must not be repeated, and without an idempotency key would be, if the action is run again: {}",
             once.join(", ")
@@ -198,9 +198,9 @@ fn with_report(
     outcome: Result<ActionValue, Error>,
     report: &ActionReport,
     args: &Args,
-) -> Result<(), Stop> {
+) -> Result<(), CommandError> {
     #[derive(serde::Serialize)]
-    struct Answer<'a> {
+    struct RunAnswer<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         value: Option<&'a ActionValue>,
         #[serde(flatten)]
@@ -210,11 +210,11 @@ fn with_report(
         #[serde(skip_serializing_if = "Option::is_none")]
         debug: Option<&'a serde_json::Map<String, serde_json::Value>>,
     }
-    session.ui.line_of_json(&Answer {
+    session.ui.line_of_json(&RunAnswer {
         value: outcome.as_ref().ok(),
         error: outcome.as_ref().err(),
         report: args.report.then_some(report),
         debug: report.operator_view().filter(|_| args.debug),
     })?;
-    outcome.map(drop).map_err(|error| Stop::Shown(exit_code(&error)))
+    outcome.map(drop).map_err(|error| CommandError::Shown(exit_code(&error)))
 }

@@ -1,21 +1,21 @@
 //! The words of the error model (001): eight classes with their codes, and what its implementation adds.
 
 use super::{AUTH, INPUT, LIMITED, MALFORMED, MISSING, NETWORK, OPT_IN, UNAVAILABLE, WALL_TIME, row};
-use crate::explain::foreign::{Becomes, Document, Foreign, Theirs};
+use crate::explain::external_term::{ExternalRetry, ExternalTerm, SourceDocument, TermMapping};
 
-use Becomes::{Cancelled, Failure, Host, Later, Never};
-use Document::ErrorModel;
+use ExternalRetry::{Maybe, No, Silent, Yes};
 use FailureClass::{
     BindingRequired, CapabilityDenied, ConnectorRuntimeError, ExternalApiError, HashMismatch,
     SignatureFailure,
 };
 use HostErrorKind::{ContractVersion, KeyringInvalid, Validation};
-use Theirs::{Maybe, No, Silent, Yes};
+use SourceDocument::ErrorModel;
+use TermMapping::{Cancelled, Failure, Host, Later, Never};
 use cofferdam_core::error::HostErrorKind;
 use cofferdam_core::failure::FailureClass;
 
 /// Its words.
-pub(super) const ROWS: &[Foreign] = &[
+pub(super) const ROWS: &[ExternalTerm] = &[
     row(ErrorModel, "Validation", No, "ShapeInvalid", Host(Validation), ""),
     row(ErrorModel, "Validation", No, "ContractVersionMismatch", Host(ContractVersion), ""),
     row(

@@ -1,16 +1,16 @@
 //! The words of the provider failover record (002): categories, chain, breaker, limiter, guards.
 
 use super::{AUTH, INTERNAL, LIMITED, NO_SESSION, TIMEOUT, UNAVAILABLE, row};
-use crate::explain::foreign::{Becomes, Document, Foreign, Theirs};
+use crate::explain::external_term::{ExternalRetry, ExternalTerm, SourceDocument, TermMapping};
 
-use Becomes::{AsLast, Failure, Never};
-use Document::Failover;
+use ExternalRetry::{Maybe, No, Silent, Yes};
 use FailureClass::{ExternalApiError, NetworkError, ResourceLimitExceeded};
-use Theirs::{Maybe, No, Silent, Yes};
+use SourceDocument::Failover;
+use TermMapping::{AsLast, Failure, Never};
 use cofferdam_core::failure::FailureClass;
 
 /// Its words.
-pub(super) const ROWS: &[Foreign] = &[
+pub(super) const ROWS: &[ExternalTerm] = &[
     row(
         Failover,
         "category",

@@ -1,18 +1,18 @@
 //! The words of the failure model (004): fourteen codes in six categories, and what its implementation adds.
 
 use super::{AUTH, LIMITED, MALFORMED, NETWORK, OPT_IN, UNKNOWN_OP, WALL_TIME, row};
-use crate::explain::foreign::{Becomes, Document, Foreign, Theirs};
+use crate::explain::external_term::{ExternalRetry, ExternalTerm, SourceDocument, TermMapping};
 
-use Becomes::{AsLast, Cancelled, Failure, Host, Later};
-use Document::FailureModel;
+use ExternalRetry::{Maybe, No, Silent, Yes};
 use FailureClass::{ConnectorRuntimeError, ResourceLimitExceeded};
 use HostErrorKind::{ContractVersion, Validation, VaultUnusable};
-use Theirs::{Maybe, No, Silent, Yes};
+use SourceDocument::FailureModel;
+use TermMapping::{AsLast, Cancelled, Failure, Host, Later};
 use cofferdam_core::error::HostErrorKind;
 use cofferdam_core::failure::FailureClass;
 
 /// Its words.
-pub(super) const ROWS: &[Foreign] = &[
+pub(super) const ROWS: &[ExternalTerm] = &[
     row(FailureModel, "Validation", No, "VALIDATION_ERROR", Host(Validation), ""),
     row(
         FailureModel,

@@ -4,20 +4,20 @@ use super::{
     AUTH, GRANTED, INPUT, INTERNAL, LIMITED, MALFORMED, MISSING, NETWORK, NO_APPROVALS, NO_SESSION, NO_SPAWN,
     OPT_IN, TIMEOUT, TRAP, UNAVAILABLE, UNKNOWN_OP, UPSTREAM, WALL_TIME, row,
 };
-use crate::explain::foreign::{Becomes, Document, Foreign, Theirs};
+use crate::explain::external_term::{ExternalRetry, ExternalTerm, SourceDocument, TermMapping};
 
-use Becomes::{Cancelled, Failure, Host, Never, Reserved};
-use Document::Handling;
+use ExternalRetry::{Maybe, No, Yes};
 use FailureClass::{
     BindingRequired, CapabilityDenied, ConnectorRuntimeError, ExternalApiError, ResourceLimitExceeded,
 };
 use HostErrorKind::Validation;
-use Theirs::{Maybe, No, Yes};
+use SourceDocument::Handling;
+use TermMapping::{Cancelled, Failure, Host, Never, Reserved};
 use cofferdam_core::error::HostErrorKind;
 use cofferdam_core::failure::FailureClass;
 
 /// Its words.
-pub(super) const ROWS: &[Foreign] = &[
+pub(super) const ROWS: &[ExternalTerm] = &[
     row(
         Handling,
         "code",

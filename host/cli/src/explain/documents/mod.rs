@@ -6,36 +6,36 @@ mod failure_model;
 mod handling;
 mod recovery;
 
-use super::foreign::{Becomes, Document, Foreign, Theirs};
+use super::external_term::{ExternalRetry, ExternalTerm, SourceDocument, TermMapping};
 
-use Becomes::{Failure, Host};
 use FailureClass::{
     CapabilityDenied, ConnectorRuntimeError, ExternalApiError, NetworkError, ResourceLimitExceeded,
 };
+use TermMapping::{Failure, Host};
 use cofferdam_core::error::HostErrorKind;
 use cofferdam_core::failure::FailureClass;
 
 /// Every foreign word, document by document.
-pub fn foreign() -> impl Iterator<Item = &'static Foreign> {
+pub fn external_terms() -> impl Iterator<Item = &'static ExternalTerm> {
     let all = [recovery::ROWS, error_model::ROWS, failover::ROWS, handling::ROWS, failure_model::ROWS];
     all.into_iter().flatten()
 }
 
-const NETWORK: Becomes = Failure(
+const NETWORK: TermMapping = Failure(
     NetworkError,
     &["dns_failed", "refused", "unreachable", "timeout", "reset", "closed", "tls_handshake"],
 );
-const AUTH: Becomes = Failure(ExternalApiError, &["auth"]);
-const TIMEOUT: Becomes = Failure(ExternalApiError, &["timeout"]);
-const UNAVAILABLE: Becomes = Failure(ExternalApiError, &["unavailable"]);
-const LIMITED: Becomes = Failure(ExternalApiError, &["rate_limited"]);
-const WALL_TIME: Becomes = Failure(ResourceLimitExceeded, &["wall_time"]);
-const MALFORMED: Becomes = Failure(ConnectorRuntimeError, &["output_malformed"]);
-const INPUT: Becomes = Failure(ConnectorRuntimeError, &["input_invalid"]);
-const TRAP: Becomes = Failure(ConnectorRuntimeError, &["trap"]);
-const INTERNAL: Becomes = Failure(ConnectorRuntimeError, &["internal"]);
-const MISSING: Becomes = Failure(CapabilityDenied, &["capability_unavailable"]);
-const UNKNOWN_OP: Becomes = Host(HostErrorKind::OpNotFound);
+const AUTH: TermMapping = Failure(ExternalApiError, &["auth"]);
+const TIMEOUT: TermMapping = Failure(ExternalApiError, &["timeout"]);
+const UNAVAILABLE: TermMapping = Failure(ExternalApiError, &["unavailable"]);
+const LIMITED: TermMapping = Failure(ExternalApiError, &["rate_limited"]);
+const WALL_TIME: TermMapping = Failure(ResourceLimitExceeded, &["wall_time"]);
+const MALFORMED: TermMapping = Failure(ConnectorRuntimeError, &["output_malformed"]);
+const INPUT: TermMapping = Failure(ConnectorRuntimeError, &["input_invalid"]);
+const TRAP: TermMapping = Failure(ConnectorRuntimeError, &["trap"]);
+const INTERNAL: TermMapping = Failure(ConnectorRuntimeError, &["internal"]);
+const MISSING: TermMapping = Failure(CapabilityDenied, &["capability_unavailable"]);
+const UNKNOWN_OP: TermMapping = Host(HostErrorKind::OpNotFound);
 
 const GRANTED: &str = "What a guest may do is decided before, by grants; nobody is asked while it runs.";
 const NO_APPROVALS: &str = "Nobody is asked to approve a call yet.";
@@ -47,12 +47,12 @@ const INSTALL: &str =
 const UPSTREAM: &str = "The connector passes the service's word on; it stands in details.upstream_code, too.";
 
 const fn row(
-    document: Document,
+    document: SourceDocument,
     group: &'static str,
-    theirs: Theirs,
+    theirs: ExternalRetry,
     word: &'static str,
-    becomes: Becomes,
+    becomes: TermMapping,
     note: &'static str,
-) -> Foreign {
-    Foreign { document, word, group, theirs, becomes, note }
+) -> ExternalTerm {
+    ExternalTerm { document, word, group, theirs, becomes, note }
 }

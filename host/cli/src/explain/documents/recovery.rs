@@ -1,18 +1,18 @@
 //! The words of the error recovery record (000): names that it reserves, and codes of its implementation.
 
 use super::{INPUT, INSTALL, NO_APPROVALS, UNKNOWN_OP, row};
-use crate::explain::foreign::{Becomes, Document, Foreign, Theirs};
+use crate::explain::external_term::{ExternalRetry, ExternalTerm, SourceDocument, TermMapping};
 
-use Becomes::{Failure, Host, Later, Reserved};
-use Document::Recovery;
+use ExternalRetry::{Maybe, No};
 use FailureClass::{ConnectorRuntimeError, ExternalApiError, SignatureFailure};
 use HostErrorKind::{RegistryUnavailable, Validation};
-use Theirs::{Maybe, No};
+use SourceDocument::Recovery;
+use TermMapping::{Failure, Host, Later, Reserved};
 use cofferdam_core::error::HostErrorKind;
 use cofferdam_core::failure::FailureClass;
 
 /// Its words.
-pub(super) const ROWS: &[Foreign] = &[
+pub(super) const ROWS: &[ExternalTerm] = &[
     row(Recovery, "reserved", No, "approval_denied", Reserved, NO_APPROVALS),
     row(Recovery, "reserved", No, "approval_timeout", Reserved, NO_APPROVALS),
     row(Recovery, "install", No, "unknown_scheme", Host(Validation), INSTALL),

@@ -1,4 +1,4 @@
-//! What a token endpoint answered: tokens, or a refusal, or nothing that counts as an answer.
+//! The response of a token endpoint: tokens, a rejection, or an unusable answer.
 
 use std::time::Duration;
 
@@ -8,39 +8,40 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// No token is believed to hold longer than this; what an issuer says beyond it is its mistake.
+/// The upper bound of a token's lifetime. A longer one is considered a mistake of the issuer.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
-/// Tokens as they were given.
-pub(super) struct Given {
+/// Tokens as they were issued.
+pub(super) struct TokenResponse {
     pub(super) access_token: Secret,
-    /// When it ends; none where the issuer did not say.
+    /// The expiry; `None` if the issuer did not state one.
     pub(super) expires: Option<Timestamp>,
-    /// What replaces the refresh token, where the issuer rotates it.
+    /// The replacement of the refresh token, if the issuer rotates it.
     pub(super) refresh_token: Option<Secret>,
 }
 
-/// An answer without a token that can be used.
-pub(super) struct Ungiven {
+/// A response without a usable token.
+pub(super) struct TokenError {
     pub(super) why: NotGiven,
-    /// What replaces the refresh token all the same: the one that was sent is spent.
+    /// The replacement of the refresh token, if there is one: the token that was sent is spent even though no
+    /// access token came.
     pub(super) refresh_token: Option<Secret>,
 }
 
-/// Why there is no token.
+/// The reason why there is no token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum NotGiven {
-    /// The issuer said no; asking again says the same.
+    /// The issuer rejected the request; retrying does not help.
     Refused(String),
-    /// It may pass: the issuer is not well, or something else answered in its place.
+    /// A transient failure: the issuer has a problem, or something else answered in its place.
     Passing(String),
-    /// It gave something that cannot be sent as a bearer token.
+    /// The issuer returned a token that cannot be sent as a bearer token.
     Unsendable(&'static str),
 }
 
-/// The fields that count (RFC 6749, 5.1 and 5.2); others are ignored.
+/// The fields that matter (RFC 6749, 5.1 and 5.2); others are ignored.
 #[derive(Deserialize)]
-struct Fields {
+struct TokenResponseFields {
     access_token: Option<String>,
     token_type: Option<String>,
     expires_in: Option<Value>,
@@ -48,14 +49,14 @@ struct Fields {
     error: Option<Value>,
 }
 
-/// Reads an answer that came `now`.
-pub(super) fn read(status: u16, body: &[u8], now: Timestamp) -> Result<Given, Ungiven> {
-    let fields = serde_json::from_slice::<Fields>(body).ok();
+/// Reads a response that arrived at `now`.
+pub(super) fn read(status: u16, body: &[u8], now: Timestamp) -> Result<TokenResponse, TokenError> {
+    let fields = serde_json::from_slice::<TokenResponseFields>(body).ok();
     let error = fields.as_ref().and_then(|fields| fields.error.as_ref()).and_then(error_code);
     let why = match (status, fields) {
         (408 | 429 | 500.., _) => NotGiven::Passing(answered(status, error.as_deref())),
-        // Some say no with status 200.
-        (200..=299, Some(Fields { access_token: None, .. })) if error.is_some() => {
+        // Some issuers report an error with status 200.
+        (200..=299, Some(TokenResponseFields { access_token: None, .. })) if error.is_some() => {
             NotGiven::Refused(answered(status, error.as_deref()))
         }
         (200..=299, Some(fields)) => return given(fields, now),
@@ -65,7 +66,7 @@ pub(super) fn read(status: u16, body: &[u8], now: Timestamp) -> Result<Given, Un
         }
         _ => NotGiven::Refused(answered(status, error.as_deref())),
     };
-    Err(Ungiven { why, refresh_token: None })
+    Err(TokenError { why, refresh_token: None })
 }
 
 fn answered(status: u16, error: Option<&str>) -> String {
@@ -75,24 +76,26 @@ fn answered(status: u16, error: Option<&str>) -> String {
     }
 }
 
-/// The issuer's word for the error, if it is a word: what it writes besides may hold anything.
+/// Returns the issuer's error code if it is a plain word. Other text is dropped: it may contain anything.
 fn error_code(error: &Value) -> Option<String> {
     let code = error.as_str()?;
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"_-.".contains(&b);
     ((1..=64).contains(&code.len()) && code.bytes().all(plain)).then(|| code.to_owned())
 }
 
-fn given(fields: Fields, now: Timestamp) -> Result<Given, Ungiven> {
+fn given(fields: TokenResponseFields, now: Timestamp) -> Result<TokenResponse, TokenError> {
     let refresh_token = fields.refresh_token.filter(|token| !token.is_empty()).map(Secret::new);
     match bearer(fields.access_token, fields.token_type) {
-        Ok(access_token) => {
-            Ok(Given { access_token, expires: expires(fields.expires_in.as_ref(), now), refresh_token })
-        }
-        Err(why) => Err(Ungiven { why, refresh_token }),
+        Ok(access_token) => Ok(TokenResponse {
+            access_token,
+            expires: expires(fields.expires_in.as_ref(), now),
+            refresh_token,
+        }),
+        Err(why) => Err(TokenError { why, refresh_token }),
     }
 }
 
-/// The access token, if it can be sent as a bearer token.
+/// Returns the access token, if it can be sent as a bearer token.
 fn bearer(token: Option<String>, kind: Option<String>) -> Result<Secret, NotGiven> {
     let Some(token) = token.filter(|token| !token.is_empty()) else {
         return Err(NotGiven::Passing("its answer has no access token".into()));
@@ -107,7 +110,8 @@ fn bearer(token: Option<String>, kind: Option<String>) -> Result<Secret, NotGive
     Ok(access_token)
 }
 
-/// The end of the token, from a number of seconds, which some write as text. What makes no sense is not said.
+/// Computes the expiry from a number of seconds, which some issuers write as text. A meaningless value counts
+/// as missing.
 fn expires(seconds: Option<&Value>, now: Timestamp) -> Option<Timestamp> {
     let seconds = match seconds? {
         Value::Number(number) => number.as_f64()?,

@@ -1,5 +1,5 @@
-//! Asks a token endpoint: through the same checked way out as connectors' requests, without redirects, in
-//! bounded time, with a bounded answer.
+//! Sends requests to token endpoints: through the same checked egress as connectors' requests, without
+//! redirects, with bounded time and response size.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,34 +11,35 @@ use cofferdam_core::clock::Clock;
 use cofferdam_core::failure::Denial;
 use cofferdam_core::privileged::ExposeSecret as _;
 use cofferdam_core::secret::Secret;
-use cofferdam_model::manifest::{HostGrant, Scheme};
+use cofferdam_model::manifest::{HostGrant, UrlScheme};
 use http::{HeaderValue, Request, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
 use url::form_urlencoded::{Serializer, byte_serialize};
 use zeroize::Zeroizing;
 
-use super::answer::{Given, Ungiven, read};
+use super::answer::{TokenError, TokenResponse, read};
 use crate::egress::{
-    Authorization, Client, Departure, Policy, PrivateGrant, Resolve, SendError, Target, Timeouts, Tls,
+    Authorization, EgressClient, EgressPolicy, EgressTimeouts, PrivateGrant, RequestDeparture, RequestTarget,
+    Resolve, SendError, Tls,
 };
 use crate::vault::OauthGrant;
 
-/// The longest answer that is read, in bytes.
+/// The longest response that is read, in bytes.
 const ANSWER_BYTES: usize = 64 * 1024;
 
-/// How long it may take, all in all.
+/// The total time limit of a request.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How token endpoints are reached.
-pub(super) struct Way {
+/// The client for token endpoints.
+pub(super) struct TokenClient {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) tls: Arc<Tls>,
     pub(super) resolver: Arc<dyn Resolve>,
     pub(super) allow_private: Arc<[PrivateGrant]>,
 }
 
-/// Who asks, and for what.
-pub(super) struct Question<'q> {
+/// A token request: the client's identity and the grant.
+pub(super) struct TokenRequest<'q> {
     pub(super) token_url: &'q str,
     pub(super) client_id: &'q str,
     pub(super) client_secret: Option<&'q Secret>,
@@ -46,64 +47,67 @@ pub(super) struct Question<'q> {
     pub(super) grant: &'q OauthGrant,
 }
 
-/// Why there is no token.
-pub(super) enum Unanswered {
-    /// The host does not go there: why, and what would allow it.
+/// The reason why there is no token.
+pub(super) enum TokenRequestError {
+    /// Egress is not allowed: the reason, and the setting that would allow it.
     NotAllowed { why: String, mend: Option<String> },
-    /// It was not reached, or did not answer in time.
+    /// The endpoint was not reached, or did not answer in time.
     Unreachable(String),
-    /// It answered, with this status.
-    Answered(u16, Ungiven),
+    /// The endpoint answered with this status.
+    Answered(u16, TokenError),
 }
 
-impl Way {
-    /// Asks, and reads the answer.
-    pub(super) async fn ask(&self, question: &Question<'_>) -> Result<Given, Unanswered> {
+impl TokenClient {
+    /// Sends the request and reads the response.
+    pub(super) async fn ask(&self, question: &TokenRequest<'_>) -> Result<TokenResponse, TokenRequestError> {
         let (uri, target, grant) = self.place(question.token_url)?;
-        let client = Client::new(
+        let client = EgressClient::new(
             Arc::clone(&self.tls),
             Arc::clone(&self.resolver),
-            Policy::new(&[grant], &self.allow_private),
+            EgressPolicy::new(&[grant], &self.allow_private),
         );
-        let request = question.request(uri).map_err(|why| Unanswered::NotAllowed { why, mend: None })?;
+        let request =
+            question.request(uri).map_err(|why| TokenRequestError::NotAllowed { why, mend: None })?;
         let exchange = async {
-            let (times, carries) = (Timeouts::default(), Authorization::default());
-            let sent = client.send(request, &target, &times, &carries, Departure::default()).await;
+            let (times, carries) = (EgressTimeouts::default(), Authorization::default());
+            let sent = client.send(request, &target, &times, &carries, RequestDeparture::default()).await;
             let (head, body) = sent.map_err(|error| unsent(&target, error))?.into_parts();
             let body = Limited::new(body, ANSWER_BYTES).collect().await;
             let body = body.map_err(|_| broken_off(&target))?.to_bytes();
             let status = head.status.as_u16();
-            read(status, &body, self.clock.timestamp()).map_err(|not| Unanswered::Answered(status, not))
+            read(status, &body, self.clock.timestamp())
+                .map_err(|not| TokenRequestError::Answered(status, not))
         };
         tokio::select! {
             answer = exchange => answer,
             () = self.clock.sleep_until(self.clock.now() + PATIENCE) => {
                 let why = format!("{target} did not answer within {} s", PATIENCE.as_secs());
-                Err(Unanswered::Unreachable(why))
+                Err(TokenRequestError::Unreachable(why))
             }
         }
     }
 
-    /// Where the endpoint is. Without TLS it is only asked on a host that the operator has named.
-    fn place(&self, url: &str) -> Result<(Uri, Target, HostGrant), Unanswered> {
-        let not_allowed = |why: String| Unanswered::NotAllowed { why, mend: None };
+    /// Parses and checks the URL of the endpoint. Without TLS it is used only on a host that the operator has
+    /// named.
+    fn place(&self, url: &str) -> Result<(Uri, RequestTarget, HostGrant), TokenRequestError> {
+        let not_allowed = |why: String| TokenRequestError::NotAllowed { why, mend: None };
         let uri = url.parse::<Uri>().map_err(|_| not_allowed("its URL is none".into()))?;
-        let target = Target::from_uri(&uri).map_err(|denial| not_allowed(refusal(&denial)))?;
-        let clear = target.scheme() == Scheme::Http;
+        let target = RequestTarget::from_uri(&uri).map_err(|denial| not_allowed(refusal(&denial)))?;
+        let clear = target.scheme() == UrlScheme::Http;
         let prefix = if clear { "http://" } else { "" };
         let grant = HostGrant::parse(&format!("{prefix}{target}"));
         let grant = grant.map_err(|_| not_allowed(format!("{target} is an address and no name")))?;
         if clear && !self.allow_private.iter().any(|private| private.is_for(&target)) {
             let why = format!("{target} would get the secret unencrypted; use https");
-            return Err(Unanswered::NotAllowed { why, mend: None });
+            return Err(TokenRequestError::NotAllowed { why, mend: None });
         }
         Ok((uri, target, grant))
     }
 }
 
-impl Question<'_> {
-    /// The form of RFC 6749, 4.4.2 and 6. A confidential client says who it is by HTTP Basic (2.3.1), which
-    /// every issuer must accept; a public one in the form.
+impl TokenRequest<'_> {
+    /// Builds the form of RFC 6749, 4.4.2 and 6. A confidential client authenticates by HTTP Basic (2.3.1),
+    /// which every issuer must accept; a public one sends its id in the form.
     fn request(&self, uri: Uri) -> Result<Request<Full<Bytes>>, String> {
         let mut form = Serializer::new(String::new());
         match self.grant {
@@ -141,28 +145,28 @@ impl Question<'_> {
     }
 }
 
-fn unsent(target: &Target, error: SendError) -> Unanswered {
+fn unsent(target: &RequestTarget, error: SendError) -> TokenRequestError {
     match error {
         SendError::Refused(denial) | SendError::RefusedAnswer(denial) => {
-            // The line is TOML with one text in it: the entry that `--allow-private` takes, too.
+            // The line is TOML with one string in it, which is also the entry that `--allow-private` takes.
             let entry = denial.line().and_then(|line| line.line().split('"').nth(1));
             let mend = entry.map(|entry| format!("cofferdam call --allow-private {entry}"));
-            Unanswered::NotAllowed { why: refusal(&denial), mend }
+            TokenRequestError::NotAllowed { why: refusal(&denial), mend }
         }
-        SendError::Flawed(flaw) => Unanswered::NotAllowed { why: flaw.to_string(), mend: None },
+        SendError::Flawed(flaw) => TokenRequestError::NotAllowed { why: flaw.to_string(), mend: None },
         SendError::Limit(_) | SendError::Over => broken_off(target),
         SendError::Fault(fault) => {
             let (phase, code) = (fault.phase.name(), fault.code);
-            Unanswered::Unreachable(format!("{target} was not reached ({phase}: {code})"))
+            TokenRequestError::Unreachable(format!("{target} was not reached ({phase}: {code})"))
         }
     }
 }
 
-fn broken_off(target: &Target) -> Unanswered {
-    Unanswered::Unreachable(format!("the answer of {target} broke off, or is too long"))
+fn broken_off(target: &RequestTarget) -> TokenRequestError {
+    TokenRequestError::Unreachable(format!("the answer of {target} broke off, or is too long"))
 }
 
-/// What a denial says of the place, as a part of a sentence.
+/// Returns the reason of a denial as a part of a sentence.
 fn refusal(denial: &Denial) -> String {
     denial.suggestion().trim_end_matches('.').to_owned()
 }

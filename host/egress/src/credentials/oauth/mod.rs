@@ -1,12 +1,12 @@
-//! OAuth 2.0 tokens: one desk for each host, at which everybody who needs a token waits for one renewal.
+//! OAuth 2.0 tokens: each host has one token desk, where all callers that need a token share one renewal.
 //!
-//! Why own code and not the `oauth2` crate: of what the crate has, two grants are of use here, each one form and
-//! one answer of four fields. What is hard about tokens is not in it (one renewal among threads and processes,
-//! rotation that is on disk before it is used, what may pass and what may not), it keeps secrets in texts that
-//! are not cleared, and it brings second copies of four crates.
+//! This is own code rather than the `oauth2` crate: only two grants of the crate would be used, each one form
+//! and one response of four fields. The hard parts of token handling are not in it (one renewal among threads
+//! and processes, storing a rotated token before it is used, telling transient failures from permanent ones).
+//! It keeps secrets in strings that are not cleared, and it brings second copies of four crates.
 
 mod answer;
 mod desk;
 mod endpoint;
 
-pub(super) use desk::TokenDesk;
+pub(super) use desk::TokenManager;

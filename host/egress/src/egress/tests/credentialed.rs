@@ -1,4 +1,5 @@
-//! Requests that carry a credential: what is dropped from them, and which answers are refused.
+//! Requests that carry a credential: the fields that are removed from them, and the responses that are
+//! rejected.
 
 use cofferdam_core::failure::DenialCode;
 use http::{HeaderName, HeaderValue, header};
@@ -22,10 +23,12 @@ async fn ask(
     let request = request.body(Empty::<Bytes>::new()).unwrap();
     let client = upstream.client();
     let target = client.policy().decide(request.uri(), None)?;
-    client.send(request, &target, &Timeouts::default(), authorization, Departure::default()).await
+    client
+        .send(request, &target, &EgressTimeouts::default(), authorization, RequestDeparture::default())
+        .await
 }
 
-/// An honest echo: it answers with the head that it got, and with the part of it that a `Range` asks for.
+/// A server that echoes the head of the request, and returns the part of it that a `Range` requests.
 async fn echo() -> Upstream {
     Upstream::start(|_, mut stream| async move {
         while let Some(head) = read_head(&mut stream).await {

@@ -4,13 +4,13 @@ use std::sync::atomic::AtomicBool;
 
 use super::*;
 
-/// The last word that a request's observer got.
+/// Records the last notification of a request's observer.
 #[derive(Clone, Default)]
 struct Left(Arc<AtomicBool>);
 
 impl Left {
-    fn departure(&self) -> Departure {
-        Departure::observed(self.clone())
+    fn departure(&self) -> RequestDeparture {
+        RequestDeparture::observed(self.clone())
     }
 
     fn so_far(&self) -> bool {
@@ -41,11 +41,11 @@ impl ObserveDeparture for TooLate {
 }
 
 /// Sends a request and cancels it at `moment`. Returns whether it may have left.
-async fn given_up(client: &Client, uri: &str, moment: impl Future) -> bool {
+async fn given_up(client: &EgressClient, uri: &str, moment: impl Future) -> bool {
     let left = Left::default();
     let request = Request::post(uri).body(Empty::<Bytes>::new()).unwrap();
     let target = client.policy().decide(request.uri(), None).unwrap();
-    let (times, carries) = (Timeouts::default(), Authorization::default());
+    let (times, carries) = (EgressTimeouts::default(), Authorization::default());
     tokio::select! {
         biased;
         _ = moment => {}
@@ -54,7 +54,7 @@ async fn given_up(client: &Client, uri: &str, moment: impl Future) -> bool {
     left.so_far()
 }
 
-/// An upstream that reads the first bytes of a connection, says so, and never answers.
+/// An upstream that reads the first bytes of a connection, reports that, and never answers.
 async fn silent() -> (Upstream, mpsc::UnboundedReceiver<u8>) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let upstream = Upstream::start(move |_, mut stream| {
@@ -69,11 +69,11 @@ async fn silent() -> (Upstream, mpsc::UnboundedReceiver<u8>) {
     (upstream, receiver)
 }
 
-/// A resolver that says that it was asked, and never answers.
+/// A resolver that reports each lookup and never answers.
 struct Stalled(mpsc::UnboundedSender<()>);
 
 impl Resolve for Stalled {
-    fn resolve<'a>(&'a self, _: &'a str) -> Resolution<'a> {
+    fn resolve<'a>(&'a self, _: &'a str) -> ResolvedAddresses<'a> {
         let _ = self.0.send(());
         Box::pin(std::future::pending())
     }
@@ -108,7 +108,7 @@ async fn a_request_that_nothing_took_has_not_left() {
     let (client, uri) = (upstream.client(), upstream.uri("/"));
     let target = client.policy().decide(&uri.parse().unwrap(), None).unwrap();
     let request = Request::post(uri).header("content-length", "x").body(Empty::<Bytes>::new()).unwrap();
-    let (times, carries) = (Timeouts::default(), Authorization::default());
+    let (times, carries) = (EgressTimeouts::default(), Authorization::default());
     assert!(client.send(request, &target, &times, &carries, left.departure()).await.is_err());
     assert!(!left.so_far());
 }
@@ -119,8 +119,8 @@ async fn a_prevented_departure_sends_nothing() {
     let (client, uri) = (upstream.client(), upstream.uri("/"));
     let target = client.policy().decide(&uri.parse().unwrap(), None).unwrap();
     let request = Request::post(uri).body(Empty::<Bytes>::new()).unwrap();
-    let (times, carries) = (Timeouts::default(), Authorization::default());
-    let outcome = client.send(request, &target, &times, &carries, Departure::observed(TooLate)).await;
+    let (times, carries) = (EgressTimeouts::default(), Authorization::default());
+    let outcome = client.send(request, &target, &times, &carries, RequestDeparture::observed(TooLate)).await;
     assert!(matches!(outcome, Err(SendError::Over)), "{outcome:?}");
     assert!(read.try_recv().is_err(), "a byte arrived");
 }

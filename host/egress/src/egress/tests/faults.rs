@@ -1,4 +1,4 @@
-//! Every way in which a request fails, each with its exact phase, code and `request_sent`.
+//! Every failure of a request, each with its exact phase, code and `request_sent`.
 
 use cofferdam_core::failure::{DenialCode, LimitKind};
 use cofferdam_core::limits::HEADER_BYTES;
@@ -15,7 +15,7 @@ async fn row_105_nothing_listens() {
     drop(listener);
     let client = client(&format!("http://{NAME}:{port}"), true, Answers::of(&["127.0.0.1", "127.0.0.2"]));
     let outcome = get(&client, &format!("http://{NAME}:{port}/")).await;
-    assert_eq!(fault(outcome), (Phase::Connect, "refused", false));
+    assert_eq!(fault(outcome), (RequestPhase::Connect, "refused", false));
 }
 
 #[tokio::test]
@@ -26,7 +26,7 @@ async fn row_87_names_that_lead_nowhere() {
         (Answers::of(&[]), "dns_not_found"),
     ] {
         let outcome = get(&client(PORT, false, resolver), PORT).await;
-        assert_eq!(fault(outcome), (Phase::Dns, word, false));
+        assert_eq!(fault(outcome), (RequestPhase::Dns, word, false));
     }
 }
 
@@ -34,13 +34,13 @@ async fn row_87_names_that_lead_nowhere() {
 async fn row_87_a_lookup_that_stalls() {
     struct Stalls;
     impl Resolve for Stalls {
-        fn resolve<'a>(&'a self, _: &'a str) -> Resolution<'a> {
+        fn resolve<'a>(&'a self, _: &'a str) -> ResolvedAddresses<'a> {
             Box::pin(std::future::pending())
         }
     }
     let request = Request::get(PORT).body(Empty::<Bytes>::new()).unwrap();
     let outcome = send(&client(PORT, false, Arc::new(Stalls)), request, &quick()).await;
-    assert_eq!(fault(outcome), (Phase::Dns, "timeout", false));
+    assert_eq!(fault(outcome), (RequestPhase::Dns, "timeout", false));
 }
 
 #[tokio::test]
@@ -68,10 +68,10 @@ async fn row_86_a_granted_name_at_a_private_address_is_refused_before_any_connec
 async fn a_target_that_is_not_granted_is_not_even_looked_up() {
     let answers = Answers::of(&["8.8.8.8"]);
     let client = client(PORT, false, answers.clone());
-    let other = Target::from_uri(&"http://other.test:9".parse().unwrap()).unwrap();
+    let other = RequestTarget::from_uri(&"http://other.test:9".parse().unwrap()).unwrap();
     let request = Request::get(PORT).body(Empty::<Bytes>::new()).unwrap();
     let outcome =
-        client.send(request, &other, &quick(), &Authorization::default(), Departure::default()).await;
+        client.send(request, &other, &quick(), &Authorization::default(), RequestDeparture::default()).await;
     assert!(
         matches!(outcome, Err(SendError::Refused(refusal)) if refusal.code() == DenialCode::HostNotGranted)
     );
@@ -86,7 +86,7 @@ async fn a_dead_address_does_not_hide_a_live_one() {
     assert_eq!(get(&client, &upstream.uri("/")).await.unwrap().status(), 204);
 }
 
-/// A listener whose queue is full, so that Linux drops what else wants to connect.
+/// A listener with a full queue, so that Linux drops further connection attempts.
 async fn full_listener(address: &str) -> (tokio::net::TcpListener, Vec<TcpStream>) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(address.parse().unwrap()).unwrap();
@@ -109,7 +109,7 @@ async fn a_connect_that_stalls_times_out_or_is_overtaken() {
     let grant = format!("http://{NAME}:{port}");
     let request = || Request::get(&grant).body(Empty::<Bytes>::new()).unwrap();
     let outcome = send(&client(&grant, true, Answers::of(&["127.0.0.3"])), request(), &quick()).await;
-    assert_eq!(fault(outcome), (Phase::Connect, "timeout", false));
+    assert_eq!(fault(outcome), (RequestPhase::Connect, "timeout", false));
 
     let live = TcpListener::bind(("127.0.0.4", port)).await.unwrap();
     tokio::spawn(async move {
@@ -118,7 +118,7 @@ async fn a_connect_that_stalls_times_out_or_is_overtaken() {
         stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
     });
     let client = client(&grant, true, Answers::of(&["127.0.0.3", "127.0.0.4"]));
-    assert_eq!(send(&client, request(), &Timeouts::default()).await.unwrap().status(), 204);
+    assert_eq!(send(&client, request(), &EgressTimeouts::default()).await.unwrap().status(), 204);
 }
 
 #[tokio::test]
@@ -128,7 +128,7 @@ async fn row_106_a_reset_after_the_request() {
         stream.set_zero_linger().unwrap();
     })
     .await;
-    assert_eq!(fault(upstream.get().await), (Phase::Response, "reset", true));
+    assert_eq!(fault(upstream.get().await), (RequestPhase::Response, "reset", true));
     assert_eq!(upstream.accepts(), 1, "not repeated");
 }
 
@@ -136,10 +136,10 @@ async fn row_106_a_reset_after_the_request() {
 async fn a_reset_before_the_request_claims_nothing_that_is_not_known() {
     let upstream = Upstream::start(|_, stream| async move { stream.set_zero_linger().unwrap() }).await;
     for _ in 0..20 {
-        // Whether the reset or the request was first is a race; the answer must fit whichever it was.
+        // Either the reset or the request may be first; the result must fit both.
         let (phase, word, sent) = fault(upstream.get().await);
         assert!(matches!(word, "reset" | "closed"), "{word}");
-        assert!(sent || phase == Phase::Send);
+        assert!(sent || phase == RequestPhase::Send);
     }
     assert_eq!(upstream.accepts(), 20, "not repeated");
 }
@@ -167,8 +167,8 @@ async fn a_reset_while_the_body_is_still_being_sent() {
     })
     .await;
     let request = Request::post(upstream.uri("/")).body(Endless).unwrap();
-    let outcome = send(&upstream.client(), request, &Timeouts::default()).await;
-    assert_eq!(fault(outcome), (Phase::Send, "reset", true));
+    let outcome = send(&upstream.client(), request, &EgressTimeouts::default()).await;
+    assert_eq!(fault(outcome), (RequestPhase::Send, "reset", true));
 }
 
 #[tokio::test]
@@ -176,7 +176,10 @@ async fn a_body_that_never_starts_holds_nothing_up_for_ever() {
     let upstream = Upstream::answering("HTTP/1.1 204 No Content\r\n\r\n").await;
     let (_sender, body) = Piped::open();
     let request = Request::get(upstream.uri("/")).body(body).unwrap();
-    assert_eq!(fault(send(&upstream.client(), request, &quick()).await), (Phase::Send, "timeout", false));
+    assert_eq!(
+        fault(send(&upstream.client(), request, &quick()).await),
+        (RequestPhase::Send, "timeout", false)
+    );
     assert_eq!(upstream.accepts(), 0);
 }
 
@@ -187,7 +190,7 @@ async fn a_server_that_speaks_first_is_not_taken_for_an_answer() {
         read_head(&mut stream).await;
     })
     .await;
-    // Whether it speaks before the request is written is a race; a connection that waits is not.
+    // The upstream may speak before the request is written, except on an idle connection.
     let client = upstream.client();
     if let Ok(response) = get(&client, &upstream.uri("/")).await {
         text(response).await;
@@ -205,7 +208,10 @@ async fn row_99_an_upload_that_stalls() {
     })
     .await;
     let request = Request::post(upstream.uri("/")).body(Endless).unwrap();
-    assert_eq!(fault(send(&upstream.client(), request, &quick()).await), (Phase::Send, "timeout", true));
+    assert_eq!(
+        fault(send(&upstream.client(), request, &quick()).await),
+        (RequestPhase::Send, "timeout", true)
+    );
 }
 
 #[tokio::test]
@@ -216,7 +222,10 @@ async fn a_server_that_is_silent() {
     })
     .await;
     let request = Request::get(upstream.uri("/")).body(Empty::<Bytes>::new()).unwrap();
-    assert_eq!(fault(send(&upstream.client(), request, &quick()).await), (Phase::Response, "timeout", true));
+    assert_eq!(
+        fault(send(&upstream.client(), request, &quick()).await),
+        (RequestPhase::Response, "timeout", true)
+    );
 }
 
 #[tokio::test]
@@ -240,7 +249,7 @@ async fn rows_93_and_105_answers_that_are_no_answers() {
             stream.write_all(answer.as_bytes()).await.unwrap();
         })
         .await;
-        assert_eq!(fault(upstream.get().await), (Phase::Response, word, true), "{answer:?}");
+        assert_eq!(fault(upstream.get().await), (RequestPhase::Response, word, true), "{answer:?}");
     }
 }
 
@@ -249,7 +258,7 @@ async fn row_100_heads_that_are_too_large() {
     let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(101));
     let long = format!("HTTP/1.1 200 OK\r\na: {}\r\n\r\n", "b".repeat(64 * 1024));
     let endless = format!("HTTP/1.1 200 OK\r\na: {}", "b".repeat(1024 * 1024));
-    // As much as is held of a head, and no byte more: in fields of which there may be as many.
+    // Exactly the largest head that is held, in fields whose number is allowed.
     let mut full = format!("HTTP/1.1 200 OK\r\n{}", format!("a: {}\r\n", "b".repeat(700)).repeat(93));
     full.truncate(HEADER_BYTES);
     assert_eq!(full.len(), HEADER_BYTES);
@@ -266,7 +275,7 @@ async fn row_100_heads_that_are_too_large() {
             async move {
                 read_head(&mut stream).await.unwrap();
                 let _ = stream.write_all(bomb.as_bytes()).await;
-                // Open until the client hangs up: the size must decide, not the end.
+                // The connection stays open until the client closes it: the size must decide, not the end.
                 let _ = stream.read_u8().await;
             }
         })
@@ -295,7 +304,7 @@ async fn bodies_that_break_off_or_make_no_sense() {
             read_head(&mut stream).await.unwrap();
             stream.write_all(answer.as_bytes()).await.unwrap();
             if reset {
-                // The client has the head before the reset discards what it has not read.
+                // The client must read the head before the reset discards unread data.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 stream.set_zero_linger().unwrap();
             }
@@ -306,7 +315,7 @@ async fn bodies_that_break_off_or_make_no_sense() {
         let error = response.into_body().collect().await.unwrap_err();
         assert_eq!(
             (error.phase, error.code, error.request_sent),
-            (Phase::Response, word, true),
+            (RequestPhase::Response, word, true),
             "{answer:?}"
         );
     }

@@ -1,4 +1,4 @@
-//! HTTP/2 against real servers: what is shared, what is not, and how each request fails by itself.
+//! HTTP/2 against real servers: connection sharing, and failures of single requests.
 
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream};
@@ -11,15 +11,15 @@ use super::*;
 
 type Answer = SendResponse<Bytes>;
 
-/// An upstream that speaks HTTP/2, and a client that believes it.
+/// An upstream that speaks HTTP/2, and a client that trusts it.
 pub(super) struct Http2 {
     pub(super) upstream: Upstream,
     root: CertificateDer<'static>,
-    pub(super) client: Client,
+    pub(super) client: EgressClient,
 }
 
 impl Http2 {
-    /// Runs `script` for every connection, after the handshake of TLS.
+    /// Runs `script` for every connection after the TLS handshake.
     pub(super) async fn raw<F, R>(script: F) -> Self
     where
         F: Fn(usize, TlsStream<TcpStream>) -> R + Send + Sync + 'static,
@@ -71,11 +71,11 @@ impl Http2 {
         .await
     }
 
-    fn another(upstream: &Upstream, root: &CertificateDer<'static>) -> Client {
+    fn another(upstream: &Upstream, root: &CertificateDer<'static>) -> EgressClient {
         let grant = HostGrant::parse(&format!("{NAME}:{}", upstream.port)).unwrap();
         let private = PrivateGrant::parse(&format!("{grant}=127.0.0.0/8")).unwrap();
-        let tls = Tls::new(Roots::Bundled, [root.clone()]).unwrap();
-        Client::new(tls, Answers::of(&["127.0.0.1"]), Policy::new(&[grant], &[private]))
+        let tls = Tls::new(RootCertificates::Bundled, [root.clone()]).unwrap();
+        EgressClient::new(tls, Answers::of(&["127.0.0.1"]), EgressPolicy::new(&[grant], &[private]))
     }
 
     pub(super) fn uri(&self, path: &str) -> String {
@@ -92,7 +92,7 @@ impl Http2 {
         within: Duration,
     ) -> Result<Response<ResponseBody>, SendError> {
         let request = Request::get(self.uri(path)).body(Empty::<Bytes>::new()).unwrap();
-        send(&self.client, request, &Timeouts::default().with_first_byte(within)).await
+        send(&self.client, request, &EgressTimeouts::default().with_first_byte(within)).await
     }
 
     pub(super) async fn post<B>(&self, body: B) -> Result<Response<ResponseBody>, SendError>
@@ -101,7 +101,7 @@ impl Http2 {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let request = Request::post(self.uri("/")).body(body).unwrap();
-        send(&self.client, request, &Timeouts::default().with_first_byte(SHORT)).await
+        send(&self.client, request, &EgressTimeouts::default().with_first_byte(SHORT)).await
     }
 }
 
@@ -112,7 +112,7 @@ pub(super) fn ok(mut answer: Answer, body: &'static str) {
     let _ = stream.send_data(Bytes::from_static(body.as_bytes()), true);
 }
 
-/// Answers to `/ok`, and is silent on anything else until the client resets the stream.
+/// Answers requests to `/ok`, and hangs on all others until the client resets the stream.
 async fn ok_or_hang(request: Request<RecvStream>, mut answer: Answer) {
     match request.uri().path() {
         "/ok" => ok(answer, "ok"),
@@ -166,7 +166,7 @@ async fn what_is_full_is_followed_by_another() {
 #[tokio::test]
 async fn neither_connectors_nor_credentials_share_a_connection() {
     let http2 = Http2::start(|_, answer| async move { ok(answer, "ok") }).await;
-    let target = Target::from_uri(&http2.uri("/").parse().unwrap()).unwrap();
+    let target = RequestTarget::from_uri(&http2.uri("/").parse().unwrap()).unwrap();
     let other = Http2::another(&http2.upstream, &http2.root);
     for (client, identity, connections) in [
         (&http2.client, None, 1),
@@ -179,7 +179,7 @@ async fn neither_connectors_nor_credentials_share_a_connection() {
         let authorization = Authorization { identity: identity.map(Into::into), ..Authorization::default() };
         let request = Request::get(http2.uri("/")).body(Empty::<Bytes>::new()).unwrap();
         let response = client
-            .send(request, &target, &Timeouts::default(), &authorization, Departure::default())
+            .send(request, &target, &EgressTimeouts::default(), &authorization, RequestDeparture::default())
             .await
             .unwrap();
         assert_eq!(text(response).await, "ok");
@@ -223,7 +223,7 @@ async fn rows_78_and_91_the_server_is_named_once_and_no_field_is_the_connections
         if let Some(length) = declared {
             request = request.header("content-length", length);
         }
-        send(&http2.client, request.body(body).unwrap(), &Timeouts::default()).await.unwrap();
+        send(&http2.client, request.body(body).unwrap(), &EgressTimeouts::default()).await.unwrap();
         let (head, body) = seen.recv().await.unwrap();
         assert_eq!((head.version, body.as_str()), (http::Version::HTTP_2, data));
         assert_eq!(head.uri.authority().unwrap().as_str(), format!("{NAME}:{}", http2.upstream.port));
@@ -269,8 +269,8 @@ async fn what_waits_for_its_turn_at_the_server_was_not_sent() {
         tokio::time::sleep(Duration::from_millis(100)).await;
         http2.get_within("/ok", SHORT / 2).await
     });
-    assert_eq!(fault(hangs), (Phase::Response, "timeout", true));
-    assert_eq!(fault(waits), (Phase::Send, "timeout", false));
+    assert_eq!(fault(hangs), (RequestPhase::Response, "timeout", true));
+    assert_eq!(fault(waits), (RequestPhase::Send, "timeout", false));
     assert_eq!(text(http2.get("/ok").await.unwrap()).await, "ok");
     assert_eq!(requests.load(Ordering::SeqCst), 3, "the one that waited never came");
 }
@@ -299,7 +299,7 @@ async fn a_request_that_is_dropped_resets_its_stream_and_no_other() {
     let given_up = tokio::time::timeout(Duration::from_millis(200), http2.get("/hang")).await;
     assert!(given_up.is_err());
     assert_eq!(resets.recv().await, Some(Reason::CANCEL));
-    // A connection on which nothing came meanwhile is not trusted with more, but what lives on it goes on.
+    // A connection on which nothing arrived meanwhile gets no new requests, but its running ones continue.
     let unread = http2.get("/unread").await.unwrap();
     drop(unread);
     assert_eq!(resets.recv().await, Some(Reason::CANCEL));
@@ -315,7 +315,7 @@ async fn a_connection_that_went_silent_is_not_used_again() {
         let (_, answer) = connection.accept().await.unwrap().unwrap();
         ok(answer, "ok");
         if number == 0 {
-            // Whatever it has to say is said; then it reads and writes no more.
+            // Pending frames are flushed; then it reads and writes no more.
             let _ = tokio::time::timeout(Duration::from_millis(200), connection.accept()).await;
             std::future::pending::<()>().await;
         }
@@ -324,7 +324,7 @@ async fn a_connection_that_went_silent_is_not_used_again() {
     .await;
     assert_eq!(text(http2.get("/").await.unwrap()).await, "ok");
     tokio::time::sleep(Duration::from_millis(400)).await;
-    assert_eq!(fault(http2.get_within("/", SHORT).await), (Phase::Response, "timeout", true));
+    assert_eq!(fault(http2.get_within("/", SHORT).await), (RequestPhase::Response, "timeout", true));
     assert_eq!(text(http2.get("/").await.unwrap()).await, "ok");
     assert_eq!(http2.upstream.accepts(), 2);
 }

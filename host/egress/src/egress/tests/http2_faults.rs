@@ -1,4 +1,4 @@
-//! How one request over HTTP/2 fails, and that it fails by itself.
+//! Failures of one request over HTTP/2, which do not affect other requests.
 
 use std::sync::atomic::AtomicBool;
 
@@ -34,12 +34,12 @@ async fn a_stream_that_the_server_resets_fails_alone() {
     let beside = http2.get("/slow");
     let resets = async {
         for _ in 0..100 {
-            assert_eq!(fault(http2.get("/before").await), (Phase::Response, "reset", true));
+            assert_eq!(fault(http2.get("/before").await), (RequestPhase::Response, "reset", true));
         }
-        assert_eq!(fault(http2.get("/refused").await), (Phase::Response, "not_processed", true));
+        assert_eq!(fault(http2.get("/refused").await), (RequestPhase::Response, "not_processed", true));
         let response = http2.get("/within").await.unwrap();
         let error = response.into_body().collect().await.unwrap_err();
-        assert_eq!((error.phase, error.code, error.request_sent), (Phase::Response, "reset", true));
+        assert_eq!((error.phase, error.code, error.request_sent), (RequestPhase::Response, "reset", true));
     };
     let (beside, ()) = tokio::join!(beside, resets);
     assert_eq!(text(beside.unwrap()).await, "slow");
@@ -62,7 +62,7 @@ async fn a_connection_that_ends_fails_what_is_on_it_as_sent() {
         .await;
         let (phase, word, sent) = fault(http2.get("/").await);
         assert!(
-            (phase, sent) == (Phase::Response, true) && words.contains(&word) || word == "reset",
+            (phase, sent) == (RequestPhase::Response, true) && words.contains(&word) || word == "reset",
             "{word}"
         );
         assert_eq!(http2.upstream.accepts(), 1, "not repeated");
@@ -80,7 +80,7 @@ async fn row_99_an_upload_that_the_server_does_not_take_stalls_alone_and_is_rese
                 return ok(answer, "ok");
             }
             let (_, mut body) = request.into_parts();
-            // Nothing is released, so that the client may send one window and no more.
+            // The window is never released, so that the client may send one window and no more.
             while let Some(data) = body.data().await {
                 if data.is_err() {
                     return seen.store(true, Ordering::SeqCst);
@@ -91,7 +91,7 @@ async fn row_99_an_upload_that_the_server_does_not_take_stalls_alone_and_is_rese
     .await;
     let body = || Full::new(Bytes::from(vec![b'x'; 1024 * 1024]));
     let (stalled, beside) = tokio::join!(http2.post(body()), http2.get("/ok"));
-    assert_eq!(fault(stalled), (Phase::Send, "timeout", true));
+    assert_eq!(fault(stalled), (RequestPhase::Send, "timeout", true));
     assert_eq!(text(beside.unwrap()).await, "ok");
     for _ in 0..100 {
         if reset.load(Ordering::SeqCst) {
@@ -125,13 +125,13 @@ async fn a_body_that_breaks_its_promise_is_never_taken_for_whole() {
     for (length, data) in [("10", Ok("abc")), ("2", Ok("abc")), ("3", Err(std::io::Error::other("guest")))] {
         let (pipe, body) = Piped::open();
         let request = Request::post(http2.uri("/")).header("content-length", length).body(body).unwrap();
-        let timeouts = Timeouts::default();
+        let timeouts = EgressTimeouts::default();
         let (outcome, ()) = tokio::join!(send(&http2.client, request, &timeouts), async {
             assert_eq!(steps.recv().await, Some("begun"));
             pipe.send(data).unwrap();
             drop(pipe);
         });
-        assert_eq!(fault(outcome), (Phase::Send, "request_body", true));
+        assert_eq!(fault(outcome), (RequestPhase::Send, "request_body", true));
         assert_eq!(steps.recv().await, Some("cut off"), "{length}");
     }
 }
@@ -161,8 +161,8 @@ async fn row_100_heads_that_are_too_large() {
             other => panic!("{path}: {other:?}"),
         }
     }
-    // So much that it is not even decoded.
-    assert_eq!(fault(http2.get("/90/4000").await), (Phase::Response, "malformed_response", true));
+    // A head so large that it is not even decoded.
+    assert_eq!(fault(http2.get("/90/4000").await), (RequestPhase::Response, "malformed_response", true));
     assert_eq!(http2.get("/100/600").await.unwrap().status(), 200);
 }
 
@@ -171,7 +171,7 @@ pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// The beginning of a server whose frames are written by hand: its settings, once a request's head came.
+/// Starts a server whose frames are written by hand: sends its settings, after a request's head arrived.
 async fn raw_request(stream: &mut TlsStream<TcpStream>) {
     let mut preface = [0; 24];
     stream.read_exact(&mut preface).await.unwrap();
@@ -191,7 +191,7 @@ async fn raw_request(stream: &mut TlsStream<TcpStream>) {
 async fn frames_without_end_or_sense() {
     const STATUS_200: &[u8] = &[0x88];
     const STATUS_100: &[u8] = &[0x08, 3, b'1', b'0', b'0'];
-    // A field name that no table knows, a value of 100 bytes.
+    // A field name that is in no table, with a value of 100 bytes.
     let field = [&[0x00, 1, b'a', 100][..], &[b'b'; 100]].concat();
     let cases: Vec<(&str, &str, Vec<u8>, Vec<u8>)> = vec![
         (
@@ -247,7 +247,7 @@ async fn frames_without_end_or_sense() {
         })
         .await;
         let outcome = http2.get_within("/", Duration::from_secs(1)).await;
-        assert_eq!(fault(outcome), (Phase::Response, word, true), "{what}");
+        assert_eq!(fault(outcome), (RequestPhase::Response, word, true), "{what}");
     }
 }
 
@@ -271,7 +271,11 @@ async fn bodies_that_break_off_or_contradict_their_head() {
             Err(SendError::Fault(error)) => error,
             Err(other) => panic!("{other:?}"),
         };
-        assert_eq!((error.phase, error.code, error.request_sent), (Phase::Response, word, true), "{length}");
+        assert_eq!(
+            (error.phase, error.code, error.request_sent),
+            (RequestPhase::Response, word, true),
+            "{length}"
+        );
     }
 }
 
@@ -293,6 +297,6 @@ async fn trailers_are_held_to_the_limits_of_a_head() {
     let trailers = whole.trailers().unwrap();
     assert_eq!((trailers.len(), trailers.contains_key("set-cookie")), (99, false));
     let error = http2.get("/101").await.unwrap().into_body().collect().await.unwrap_err();
-    assert_eq!((error.phase, error.code), (Phase::Response, "headers_too_large"));
+    assert_eq!((error.phase, error.code), (RequestPhase::Response, "headers_too_large"));
     assert_eq!(http2.upstream.accepts(), 1);
 }

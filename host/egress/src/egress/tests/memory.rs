@@ -1,4 +1,5 @@
-//! Large bodies pass through without being held: what was read and not handed on, or taken and not sent.
+//! Large bodies pass through without being buffered: bytes that were read and not passed on, or taken and not
+//! sent, are bounded.
 
 use h2::Reason;
 
@@ -7,17 +8,17 @@ use super::*;
 
 const TEN_MB: u64 = 10 * 1024 * 1024;
 
-/// What may lie in the host between a socket and a guest, in bytes.
+/// The number of bytes that the host may hold between a socket and a guest.
 const HELD: u64 = 300 * 1024;
 
-/// Reads ten megabytes in steps, and after each looks at how much more came than was asked for.
+/// Reads ten megabytes in steps, and checks after each how many more bytes arrived than were requested.
 async fn read_slowly(response: Response<ResponseBody>) {
     let mut body = response.into_body();
     let (mut taken, mut most, mut steps) = (0, 0, 0);
     let before = body.connection_bytes();
     loop {
         if steps % 16 == 0 {
-            // A reader that pauses: what comes meanwhile must wait outside.
+            // While the reader pauses, further bytes must wait outside.
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         steps += 1;
@@ -46,7 +47,7 @@ async fn ten_megabytes_come_without_being_held() {
     read_slowly(upstream.get().await.unwrap()).await;
     let http2 = Http2::start(|_, mut answer| async move {
         let mut stream = answer.send_response(Response::new(()), false).unwrap();
-        // h2 holds it for the server, and sends what the client's window allows.
+        // h2 holds the body for the server, and sends as much as the client's window allows.
         stream.send_data(Bytes::from(vec![b'x'; TEN_MB as usize]), true).unwrap();
         let _ = std::future::poll_fn(|cx| stream.poll_reset(cx)).await;
     })
@@ -54,7 +55,7 @@ async fn ten_megabytes_come_without_being_held() {
     read_slowly(http2.get("/").await.unwrap()).await;
 }
 
-/// A body of so many pieces of 16 KiB, that counts how many were taken.
+/// A body of a given number of 16 KiB pieces, which counts how many were taken.
 struct Pieces(u64, Arc<AtomicUsize>);
 
 impl Body for Pieces {
@@ -78,7 +79,7 @@ impl Body for Pieces {
 async fn an_upload_is_taken_from_the_guest_as_the_server_takes_it() {
     let http2 = Http2::start(|request, mut answer| async move {
         let mut body = request.into_body();
-        // The windows that a server has at first, and no more.
+        // The initial windows of a server, and no more.
         let _ = std::future::poll_fn(|cx| answer.poll_reset(cx)).await;
         while let Some(Ok(_)) = body.data().await {}
         answer.send_reset(Reason::CANCEL);
@@ -86,11 +87,11 @@ async fn an_upload_is_taken_from_the_guest_as_the_server_takes_it() {
     .await;
     let taken = Arc::new(AtomicUsize::new(0));
     let outcome = http2.post(Pieces(4096, Arc::clone(&taken))).await;
-    assert_eq!(fault(outcome), (Phase::Send, "timeout", true));
+    assert_eq!(fault(outcome), (RequestPhase::Send, "timeout", true));
     let taken = taken.load(Ordering::SeqCst);
     assert!((64 * 1024..=96 * 1024).contains(&taken), "{taken} bytes were taken of the body");
 
-    // Over HTTP/1.1 the kernel's buffers for the socket come on top: some megabytes, of 64.
+    // Over HTTP/1.1 the kernel's socket buffers are added: some megabytes of the 64.
     let upstream = Upstream::start(|_, stream| async move {
         std::future::pending::<()>().await;
         drop(stream);
@@ -98,7 +99,10 @@ async fn an_upload_is_taken_from_the_guest_as_the_server_takes_it() {
     .await;
     let taken = Arc::new(AtomicUsize::new(0));
     let request = Request::post(upstream.uri("/")).body(Pieces(4096, Arc::clone(&taken))).unwrap();
-    assert_eq!(fault(send(&upstream.client(), request, &quick()).await), (Phase::Send, "timeout", true));
+    assert_eq!(
+        fault(send(&upstream.client(), request, &quick()).await),
+        (RequestPhase::Send, "timeout", true)
+    );
     let taken = taken.load(Ordering::SeqCst) as u64;
     assert!(taken < 16 * 1024 * 1024, "{taken} bytes were taken of the body");
 }
@@ -120,6 +124,6 @@ async fn ten_megabytes_go_whole() {
     })
     .await;
     let request = Request::post(http2.uri("/")).body(Pieces(TEN_MB / (16 * 1024), Arc::default())).unwrap();
-    assert_eq!(send(&http2.client, request, &Timeouts::default()).await.unwrap().status(), 200);
+    assert_eq!(send(&http2.client, request, &EgressTimeouts::default()).await.unwrap().status(), 200);
     assert_eq!(received.recv().await, Some(TEN_MB));
 }

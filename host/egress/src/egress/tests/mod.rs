@@ -1,4 +1,5 @@
-//! The client against real sockets: a scripted upstream on loopback and a resolver that tests answer.
+//! Tests of the client against real sockets: a scripted upstream on loopback, and a resolver under the test's
+//! control.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -31,7 +32,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use cofferdam_core::failure::Phase;
+use cofferdam_core::failure::RequestPhase;
 use cofferdam_model::manifest::HostGrant;
 use http::{Request, Response};
 use http_body::{Body, Frame};
@@ -45,7 +46,7 @@ use super::*;
 /// The granted name of every upstream.
 const NAME: &str = "service.test";
 
-/// An upstream that runs a script for every connection, and remembers what it received.
+/// An upstream that runs a script for every connection, and records the received data.
 struct Upstream {
     port: u16,
     accepts: Arc<AtomicUsize>,
@@ -69,7 +70,7 @@ impl Upstream {
         Self { port, accepts }
     }
 
-    /// Reads each request's head and answers with `response`, on every connection as often as asked.
+    /// Reads each request's head and answers with `response`, for every request on every connection.
     async fn answering(response: &'static str) -> Self {
         Self::start(move |_, mut stream| async move {
             while read_head(&mut stream).await.is_some() {
@@ -87,7 +88,7 @@ impl Upstream {
         format!("http://{NAME}:{}{path}", self.port)
     }
 
-    fn client(&self) -> Client {
+    fn client(&self) -> EgressClient {
         client(&format!("http://{NAME}:{}", self.port), true, Answers::of(&["127.0.0.1"]))
     }
 
@@ -96,7 +97,7 @@ impl Upstream {
     }
 }
 
-/// The head of a request as it came, up to the empty line; none at the end of the connection.
+/// Returns the head of a request up to the empty line; `None` at the end of the connection.
 async fn read_head(stream: &mut (impl AsyncReadExt + Unpin)) -> Option<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -105,7 +106,7 @@ async fn read_head(stream: &mut (impl AsyncReadExt + Unpin)) -> Option<String> {
     Some(String::from_utf8(head).unwrap())
 }
 
-/// A resolver with one answer to everything.
+/// A resolver with one answer to every lookup.
 struct Answers {
     answer: Result<Vec<IpAddr>, ResolveError>,
     asked: Mutex<Vec<String>>,
@@ -123,40 +124,42 @@ impl Answers {
 }
 
 impl Resolve for Answers {
-    fn resolve<'a>(&'a self, host: &'a str) -> Resolution<'a> {
+    fn resolve<'a>(&'a self, host: &'a str) -> ResolvedAddresses<'a> {
         self.asked.lock().unwrap().push(host.to_owned());
         Box::pin(std::future::ready(self.answer.clone()))
     }
 }
 
-/// A client with one grant, which the operator allows to be private or not.
-fn client(grant: &str, private: bool, resolver: Arc<dyn Resolve>) -> Client {
+/// Creates a client with one grant, which the operator allows to be private or not.
+fn client(grant: &str, private: bool, resolver: Arc<dyn Resolve>) -> EgressClient {
     let grant = HostGrant::parse(grant).unwrap();
     let place = PrivateGrant::parse(&format!("{}:{}=127.0.0.0/8", grant.host(), grant.port())).unwrap();
     let private = if private { vec![place] } else { vec![] };
-    Client::new(default_tls([]).unwrap(), resolver, Policy::new(&[grant], &private))
+    EgressClient::new(default_tls([]).unwrap(), resolver, EgressPolicy::new(&[grant], &private))
 }
 
-fn quick() -> Timeouts {
-    Timeouts::default().with_connect(Duration::from_millis(300)).with_first_byte(Duration::from_millis(300))
+fn quick() -> EgressTimeouts {
+    EgressTimeouts::default()
+        .with_connect(Duration::from_millis(300))
+        .with_first_byte(Duration::from_millis(300))
 }
 
-async fn get(client: &Client, uri: &str) -> Result<Response<ResponseBody>, SendError> {
+async fn get(client: &EgressClient, uri: &str) -> Result<Response<ResponseBody>, SendError> {
     let request = Request::get(uri).body(Empty::<Bytes>::new()).unwrap();
-    send(client, request, &Timeouts::default()).await
+    send(client, request, &EgressTimeouts::default()).await
 }
 
 async fn send<B>(
-    client: &Client,
+    client: &EgressClient,
     request: Request<B>,
-    timeouts: &Timeouts,
+    timeouts: &EgressTimeouts,
 ) -> Result<Response<ResponseBody>, SendError>
 where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let target = client.policy().decide(request.uri(), None)?;
-    client.send(request, &target, timeouts, &Authorization::default(), Departure::default()).await
+    client.send(request, &target, timeouts, &Authorization::default(), RequestDeparture::default()).await
 }
 
 async fn text(response: Response<ResponseBody>) -> String {
@@ -164,7 +167,7 @@ async fn text(response: Response<ResponseBody>) -> String {
     String::from_utf8(body.to_vec()).unwrap()
 }
 
-/// A body whose length nobody knows: what comes over a channel, until its sender is dropped.
+/// A body of unknown length: the data of a channel, until its sender is dropped.
 struct Piped(mpsc::UnboundedReceiver<std::io::Result<&'static str>>);
 
 impl Piped {
@@ -186,9 +189,9 @@ impl Body for Piped {
     }
 }
 
-/// Phase, code and whether anything was sent.
+/// Returns phase, code and whether anything was sent.
 #[track_caller]
-fn fault<T: std::fmt::Debug>(outcome: Result<T, SendError>) -> (Phase, &'static str, bool) {
+fn fault<T: std::fmt::Debug>(outcome: Result<T, SendError>) -> (RequestPhase, &'static str, bool) {
     match outcome.expect_err("the request fails") {
         SendError::Fault(NetworkFaultParts { phase, code, request_sent }) => (phase, code, request_sent),
         other => panic!("not a fault: {other:?}"),

@@ -4,11 +4,11 @@ use tokio::sync::Semaphore;
 
 use super::*;
 
-/// Answers each lookup with the next of its addresses, and the last one again and again.
+/// Answers each lookup with the next of its addresses, and repeats the last one.
 struct Changing(Mutex<Vec<IpAddr>>, AtomicUsize);
 
 impl Resolve for Changing {
-    fn resolve<'a>(&'a self, _: &'a str) -> Resolution<'a> {
+    fn resolve<'a>(&'a self, _: &'a str) -> ResolvedAddresses<'a> {
         self.1.fetch_add(1, Ordering::SeqCst);
         let mut addresses = self.0.lock().unwrap();
         let next = if addresses.len() > 1 { addresses.remove(0) } else { addresses[0] };
@@ -16,7 +16,7 @@ impl Resolve for Changing {
     }
 }
 
-/// Whoever looks a name up twice, once to check and once to connect, reaches the second address.
+/// A client that looks a name up twice, once to check and once to connect, would reach the second address.
 #[tokio::test]
 async fn row_86_an_answer_that_changes_between_check_and_use_changes_nothing() {
     const NO_CONTENT: &[u8] = b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n";
@@ -36,16 +36,16 @@ async fn row_86_an_answer_that_changes_between_check_and_use_changes_nothing() {
     assert_eq!(get(&client, &good.uri("/")).await.unwrap().status(), 204);
     assert_eq!(resolver.1.load(Ordering::SeqCst), 1, "one lookup for one connection");
     assert_eq!((good.accepts(), evil_accepts.load(Ordering::SeqCst)), (1, 0));
-    // The next connection is another lookup, whose answer is checked by itself.
+    // The next connection does another lookup, whose result is checked separately.
     let _ = get(&client, &good.uri("/")).await;
     assert_eq!((resolver.1.load(Ordering::SeqCst), evil_accepts.load(Ordering::SeqCst)), (2, 1));
 }
 
 #[tokio::test]
 async fn row_86_a_second_answer_that_is_private_is_refused_although_the_first_was_not() {
-    // An address of the public internet, as far as the policy goes, to which there is no way from here.
+    // A public address by the policy, without a route from here.
     let upstream = Upstream::answering("HTTP/1.1 204 No Content\r\n\r\n").await;
-    let policy = Policy::new(&[HostGrant::parse(&upstream.uri("")).unwrap()], &[]);
+    let policy = EgressPolicy::new(&[HostGrant::parse(&upstream.uri("")).unwrap()], &[]);
     let target = policy.decide(&upstream.uri("/").parse().unwrap(), None).unwrap();
     assert!(policy.admit_address(&target, "8.8.8.8".parse().unwrap()).is_ok());
     let resolver = Answers::of(&["127.0.0.1"]);
@@ -57,14 +57,14 @@ async fn row_86_a_second_answer_that_is_private_is_refused_although_the_first_wa
     assert_eq!(upstream.accepts(), 0);
 }
 
-/// A resolver with as many threads as the machine's, on which one name stalls for ever.
+/// A resolver with a thread pool like the machine's, on which one name stalls for ever.
 struct Threads {
     free: Semaphore,
     asked: AtomicUsize,
 }
 
 impl Resolve for Threads {
-    fn resolve<'a>(&'a self, host: &'a str) -> Resolution<'a> {
+    fn resolve<'a>(&'a self, host: &'a str) -> ResolvedAddresses<'a> {
         self.asked.fetch_add(1, Ordering::SeqCst);
         Box::pin(async move {
             let _thread = self.free.acquire().await.unwrap();
@@ -93,9 +93,10 @@ async fn row_87_a_name_that_stalls_keeps_no_other_connector_waiting() {
     tokio::time::sleep(Duration::from_millis(50)).await;
     let request = Request::get(upstream.uri("/")).body(Empty::<Bytes>::new()).unwrap();
     assert_eq!(send(&lives, request, &quick()).await.unwrap().status(), 204);
-    assert!(waiting.join_all().await.into_iter().all(|end| end == (Phase::Dns, "timeout", false)));
-    // Given up is not ended: what cannot be interrupted still counts as this connector's own.
+    assert!(waiting.join_all().await.into_iter().all(|end| end == (RequestPhase::Dns, "timeout", false)));
+    // A cancelled lookup has not ended: it cannot be interrupted and still counts towards this connector's
+    // limit.
     let request = Request::get("http://stalls.test:9/").body(Empty::<Bytes>::new()).unwrap();
-    assert_eq!(fault(send(&stalls, request, &quick()).await), (Phase::Dns, "timeout", false));
+    assert_eq!(fault(send(&stalls, request, &quick()).await), (RequestPhase::Dns, "timeout", false));
     assert_eq!(threads.asked.load(Ordering::SeqCst), 8 + 1);
 }

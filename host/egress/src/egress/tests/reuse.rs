@@ -1,4 +1,4 @@
-//! When a connection is used again, when not, and that nothing goes on for a request that is gone.
+//! Connection reuse, and the cancellation of all work for a request that is dropped.
 
 use super::*;
 
@@ -47,7 +47,7 @@ async fn row_106_a_request_that_was_written_to_a_dying_connection_is_not_repeate
     .await;
     let client = upstream.client();
     text(get(&client, &upstream.uri("/")).await.unwrap()).await;
-    assert_eq!(fault(get(&client, &upstream.uri("/")).await), (Phase::Response, "closed", true));
+    assert_eq!(fault(get(&client, &upstream.uri("/")).await), (RequestPhase::Response, "closed", true));
     assert_eq!(upstream.accepts(), 1);
 }
 
@@ -65,7 +65,7 @@ async fn what_nobody_asked_for_closes_the_connection() {
     }
 }
 
-/// An upstream that says when a connection ends, after answering its first request with `response`.
+/// An upstream that reports when a connection ends, after answering its first request with `response`.
 async fn watched(response: &'static str) -> (Upstream, mpsc::UnboundedReceiver<()>) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let upstream = Upstream::start(move |_, mut stream| {
@@ -105,7 +105,7 @@ async fn an_answer_before_the_whole_request_ends_the_connection_with_the_respons
     let client = upstream.client();
     let (_sender, body) = Piped::open();
     let request = Request::post(upstream.uri("/")).body(body).unwrap();
-    let response = send(&client, request, &Timeouts::default()).await.unwrap();
+    let response = send(&client, request, &EgressTimeouts::default()).await.unwrap();
     assert_eq!(text(response).await, "ok");
     tokio::time::timeout(Duration::from_secs(10), ended.recv()).await.expect("the connection ends").unwrap();
     text(get(&client, &upstream.uri("/")).await.unwrap()).await;

@@ -1,4 +1,5 @@
-//! A request for which an HTTP/2 server has no room, on a connection that lives: it is not sent, then or later.
+//! A request above the stream limit of an HTTP/2 server, on a healthy connection: it is not sent, then or
+//! later.
 
 use tokio::sync::Notify;
 use tokio_rustls::server::TlsStream;
@@ -10,8 +11,8 @@ use super::*;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 
-/// Takes one request at once, answers each at once but the second, which waits for `release`, pings all the
-/// while, and tells kind and stream of each HEADERS and RST_STREAM.
+/// Accepts one request at a time. Answers each at once except the second, which waits for `release`. Sends
+/// pings meanwhile, and reports kind and stream of each HEADERS and RST_STREAM.
 async fn one_at_once(
     stream: TlsStream<TcpStream>,
     seen: mpsc::UnboundedSender<(u8, u32)>,
@@ -60,14 +61,14 @@ async fn what_found_no_room_is_not_sent_later_either() {
     assert_eq!(http2.get("/first").await.unwrap().status(), 200);
     let others = async {
         assert_eq!((seen.recv().await, seen.recv().await), (Some((HEADERS, 1)), Some((HEADERS, 3))));
-        assert_eq!(fault(http2.post(Empty::new()).await), (Phase::Send, "timeout", false));
-        // As when its call ends.
+        assert_eq!(fault(http2.post(Empty::new()).await), (RequestPhase::Send, "timeout", false));
+        // This happens when its call ends.
         assert!(tokio::time::timeout(SHORT / 2, http2.post(Empty::new())).await.is_err());
         let third = async {
             tokio::time::sleep(SHORT / 5).await;
             release.notify_one();
         };
-        // What is told now came after whatever the other two had left behind.
+        // A frame that is reported now came after everything that the other two had sent.
         let (third, ()) = tokio::join!(http2.get("/third"), third);
         assert_eq!(third.unwrap().status(), 200);
         let mut left = Vec::new();

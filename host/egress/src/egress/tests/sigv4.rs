@@ -1,11 +1,11 @@
-//! Signatures against the vectors that AWS publishes (in the sources of its crate), through the way that
-//! requests go; and bodies: what is hashed, what goes unsigned, and that it all arrives.
+//! Signatures against the vectors that AWS publishes (in the sources of its crate), sent through the real
+//! request path; and bodies: hashing, unsigned payloads, and complete delivery.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use cofferdam_core::clock::{Clock, Sleep};
+use cofferdam_core::clock::{Clock, SleepFuture};
 use cofferdam_core::secret::Secret;
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ impl Clock for Stopped {
         self.0
     }
 
-    fn sleep_until(&self, _: Instant) -> Sleep {
+    fn sleep_until(&self, _: Instant) -> SleepFuture {
         Box::pin(std::future::pending())
     }
 }
@@ -32,11 +32,11 @@ fn secret(text: &str) -> Arc<Secret> {
     Arc::new(Secret::new(text.to_owned()))
 }
 
-/// The signer of a vector's context.
+/// Returns the signer for a vector's context.
 fn signer(context: &Value) -> Authorization {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let keys = &context["credentials"];
-    let signer = Sigv4 {
+    let signer = Sigv4Signer {
         access_key_id: text(&keys["access_key_id"]),
         secret_access_key: secret(&text(&keys["secret_access_key"])),
         session_token: keys["token"].as_str().map(secret),
@@ -47,7 +47,7 @@ fn signer(context: &Value) -> Authorization {
     Authorization { signer: Some(Arc::new(signer)), ..Authorization::default() }
 }
 
-/// Where cargo keeps the sources of the signing crate.
+/// Returns the directory in which cargo keeps the sources of the signing crate.
 fn suite() -> PathBuf {
     let args =
         ["metadata", "--format-version", "1", "--offline", "--locked", "--filter-platform", "host-tuple"];
@@ -59,9 +59,9 @@ fn suite() -> PathBuf {
     Path::new(signing["manifest_path"].as_str().unwrap()).with_file_name("aws-signing-test-suite").join("v4")
 }
 
-/// A vector's request; none for what no request says over the wire (fields over several lines, a space or UTF-8
-/// in the path: the vectors have them as they are before they are encoded, and so encoded once, where a service
-/// other than S3 wants what is on the wire encoded again).
+/// Returns a vector's request; `None` for one that cannot be sent (fields over several lines, a space or
+/// UTF-8 in the path: the vectors have paths before they are encoded, and so encode once, while a service
+/// other than S3 requires the path on the wire to be encoded again).
 fn request(text: &str) -> Option<Request<http_body_util::Full<Bytes>>> {
     let (head, body) = text.split_once("\n\n").unwrap_or((text.trim_end(), ""));
     let mut lines = head.lines();
@@ -89,17 +89,17 @@ async fn w32_awss_own_vectors_are_signed_as_it_signs_them() {
         let dir = entry.unwrap().path();
         let Ok(context) = std::fs::read_to_string(dir.join("context.json")) else { continue };
         let context: Value = serde_json::from_str(&context).unwrap();
-        // Paths as they are, and the hash in a header, are for S3 alone here, which no vector is of.
-        // The session token is always signed: no service of today wants it left out.
+        // Verbatim paths, and the hash in a header, are used only for S3 here, which no vector covers. The
+        // session token is always signed: no current service wants it left out.
         let otherwise = context["omit_session_token"] == true;
         if context["normalize"] != true || context["sign_body"] != false || otherwise {
             continue;
         }
         let text = std::fs::read_to_string(dir.join("request.txt")).unwrap().replace("\r\n", "\n");
         let Some(request) = request(&text) else { continue };
-        let target = Target::from_uri(request.uri()).unwrap();
+        let target = RequestTarget::from_uri(request.uri()).unwrap();
         let (made, _) =
-            prepare(request, &target, Duration::from_secs(1), &signer(&context), Departure::default())
+            prepare(request, &target, Duration::from_secs(1), &signer(&context), RequestDeparture::default())
                 .await
                 .unwrap();
         let expected = std::fs::read_to_string(dir.join("header-signed-request.txt")).unwrap();
@@ -131,9 +131,9 @@ async fn prepared(
     }
     drop(sender);
     let request = Request::put(url).body(body).unwrap();
-    let target = Target::from_uri(request.uri()).unwrap();
+    let target = RequestTarget::from_uri(request.uri()).unwrap();
     let (made, _) =
-        prepare(request, &target, Duration::from_secs(1), &s3(service), Departure::default()).await?;
+        prepare(request, &target, Duration::from_secs(1), &s3(service), RequestDeparture::default()).await?;
     let (head, body) = made.into_parts();
     let exact = body.size_hint().exact();
     Ok((head.headers, exact, body.collect().await.unwrap().to_bytes().len()))
@@ -149,7 +149,7 @@ async fn w32_s3_hashes_what_it_can_hold_and_streams_the_rest_over_tls() {
     let (headers, exact, length) = prepared("s3", https, 1500 * KIB).await.unwrap();
     assert_eq!((exact, length), (None, 1500 * KIB));
     assert_eq!(headers["x-amz-content-sha256"], "UNSIGNED-PAYLOAD");
-    // Without TLS anybody on the way could change it.
+    // Without TLS the body could be changed on the way.
     let (headers, _, length) = prepared("s3", "http://localhost:9000/b/k", 1500 * KIB).await.unwrap();
     assert_eq!((headers["x-amz-content-sha256"].len(), length), (64, 1500 * KIB));
     let (headers, exact, _) = prepared("sqs", https, 1500 * KIB).await.unwrap();
@@ -173,10 +173,11 @@ async fn row_115_what_is_injected_stands_once_encoded_and_sensitive() {
         .header("x-key", "guest")
         .header("x-h", "<HANDLE>");
     let request = request.body(Empty::<Bytes>::new()).unwrap();
-    let target = Target::from_uri(request.uri()).unwrap();
-    let (made, _) = prepare(request, &target, Duration::from_secs(1), &authorization, Departure::default())
-        .await
-        .unwrap();
+    let target = RequestTarget::from_uri(request.uri()).unwrap();
+    let (made, _) =
+        prepare(request, &target, Duration::from_secs(1), &authorization, RequestDeparture::default())
+            .await
+            .unwrap();
     assert_eq!(made.uri(), "/p/s%201%2F2?q=s%201%2F2&key=a%26b%3Dc%23d%25e");
     assert_eq!(made.headers().get_all("x-key").iter().collect::<Vec<_>>(), ["v"]);
     assert_eq!(made.headers()["x-h"], "<s 1/2>");

@@ -1,13 +1,13 @@
-//! Upstreams that drip, stall, repeat themselves without end, or break off: each at its own moment.
+//! Upstreams that drip, stall, repeat without end, or break off, each at a different moment.
 
 use super::*;
 
-/// What an upstream does once a request's head is there.
+/// The behaviour of an upstream after a request's head arrived.
 #[derive(Clone, Copy)]
 enum Then {
     /// Writes this, and waits for the client to leave.
     Wait(&'static str),
-    /// Writes this, and then this again and again.
+    /// Writes the first text, and then repeats the second.
     Again(&'static str, &'static str),
     /// Writes this byte by byte, every 20 ms.
     Drip(&'static str),
@@ -19,7 +19,7 @@ enum Then {
 
 use Then::{Again, Close, Drip, Reset, Wait};
 
-/// An upstream that counts the requests whose head came.
+/// An upstream that counts the requests whose head arrived.
 async fn upstream(then: Then) -> (Upstream, Arc<AtomicUsize>) {
     let requests = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&requests);
@@ -57,7 +57,7 @@ async fn upstream(then: Then) -> (Upstream, Arc<AtomicUsize>) {
                 }
                 Reset(text) => {
                     stream.write_all(text.as_bytes()).await.unwrap();
-                    // The client has these bytes before the reset discards what it has not read.
+                    // The client must read these bytes before the reset discards unread data.
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     stream.set_zero_linger().unwrap();
                 }
@@ -68,7 +68,8 @@ async fn upstream(then: Then) -> (Upstream, Arc<AtomicUsize>) {
     (upstream, requests)
 }
 
-/// P6 and P9: each fault in its own words, for a request with a body too, and one request at the upstream.
+/// Each fault is reported with its own code, also for a request with a body, and causes one request at the
+/// upstream.
 #[tokio::test]
 async fn rows_98_to_106_every_fault_after_the_request_has_its_words_and_is_one_request() {
     const CHUNKED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -145,7 +146,7 @@ async fn rows_98_to_106_every_fault_after_the_request_has_its_words_and_is_one_r
             };
             assert_eq!(
                 (error.phase, error.code, error.request_sent),
-                (Phase::Response, word, true),
+                (RequestPhase::Response, word, true),
                 "{what}"
             );
             assert_eq!((requests.load(Ordering::SeqCst), upstream.accepts()), (1, 1), "{what}");
@@ -157,6 +158,6 @@ async fn rows_98_to_106_every_fault_after_the_request_has_its_words_and_is_one_r
 async fn a_body_that_drips_is_patiently_read_unless_the_guest_said_otherwise() {
     let (upstream, _) = upstream(Drip("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")).await;
     let request = Request::get(upstream.uri("/")).body(Empty::<Bytes>::new()).unwrap();
-    let timeouts = Timeouts::default().with_between_bytes(Duration::from_secs(5));
+    let timeouts = EgressTimeouts::default().with_between_bytes(Duration::from_secs(5));
     assert_eq!(text(send(&upstream.client(), request, &timeouts).await.unwrap()).await, "hello");
 }

@@ -1,4 +1,4 @@
-//! TLS against certificates made here: which one is believed, and how the others fail.
+//! TLS against certificates generated here: the accepted one, and the errors of the others.
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
 use rustls::ServerConfig;
@@ -20,7 +20,7 @@ fn issuer_named(name: &str) -> Issuer {
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-/// When a certificate holds.
+/// The validity of a certificate.
 #[derive(Clone, Copy)]
 enum Holds {
     Now,
@@ -28,7 +28,7 @@ enum Holds {
     NotYet,
 }
 
-/// A server with a certificate for `name` that holds now.
+/// A server with a currently valid certificate for `name`.
 pub(super) fn server(issuer: &Issuer, name: &str) -> ServerConfig {
     server_with(issuer, name, Holds::Now, |_| {})
 }
@@ -57,7 +57,7 @@ fn server_with(
     config.with_no_client_auth().with_single_cert(chain, key).unwrap()
 }
 
-/// An upstream that answers with the name that the client asked the certificate for.
+/// Starts an upstream that answers with the name for which the client requested the certificate.
 async fn start(config: ServerConfig) -> Upstream {
     let config = Arc::new(config);
     Upstream::start(move |_, stream| {
@@ -81,9 +81,9 @@ async fn secure_get(
 ) -> Result<Response<ResponseBody>, SendError> {
     let grant = HostGrant::parse(&format!("{NAME}:{}", upstream.port)).unwrap();
     let private = PrivateGrant::parse(&format!("{grant}=127.0.0.0/8")).unwrap();
-    let policy = Policy::new(&[grant], &[private]);
-    let client = Client::new(default_tls(roots).unwrap(), Answers::of(&["127.0.0.1"]), policy);
-    // Upper case and a trailing dot in the request: the certificate is asked for in the one spelling.
+    let policy = EgressPolicy::new(&[grant], &[private]);
+    let client = EgressClient::new(default_tls(roots).unwrap(), Answers::of(&["127.0.0.1"]), policy);
+    // Upper case and a trailing dot in the request: the certificate is requested for the canonical name.
     let uri = format!("https://SERVICE.test.:{}/", upstream.port);
     let request = Request::get(uri).body(Empty::<Bytes>::new()).unwrap();
     send(&client, request, &quick().with_connect(Duration::from_secs(5))).await
@@ -113,18 +113,18 @@ async fn row_104_certificates_that_do_not_hold() {
         ("tls_expired", with(NAME, Holds::NoMore), vec![root.clone()]),
         ("tls_not_yet_valid", with(NAME, Holds::NotYet), vec![root.clone()]),
         ("tls_wrong_host", with("other.test", Holds::Now), vec![root.clone()]),
-        // Only the parent's name.
+        // A certificate for the parent name only.
         ("tls_wrong_host", with("test", Holds::Now), vec![root.clone()]),
         ("tls_certificate", an_authority, vec![root.clone()]),
         ("tls_certificate", for_clients, vec![root]),
     ] {
         let upstream = start(config).await;
         let outcome = secure_get(&upstream, roots).await;
-        assert_eq!(fault(outcome), (Phase::Tls, word, false));
+        assert_eq!(fault(outcome), (RequestPhase::Tls, word, false));
     }
 }
 
-/// A platform without any authority is told from a server that nobody should believe.
+/// A platform without any authority is distinguished from a server with an untrusted certificate.
 #[tokio::test]
 async fn a_machine_without_authorities_says_so() {
     let issuer = issuer();
@@ -134,17 +134,17 @@ async fn a_machine_without_authorities_says_so() {
     let ask = async |tls| {
         let grant = HostGrant::parse(&format!("{NAME}:{}", upstream.port)).unwrap();
         let private = PrivateGrant::parse(&format!("{grant}=127.0.0.0/8")).unwrap();
-        let policy = Policy::new(&[grant], &[private]);
-        let client = Client::new(tls, Answers::of(&["127.0.0.1"]), policy);
+        let policy = EgressPolicy::new(&[grant], &[private]);
+        let client = EgressClient::new(tls, Answers::of(&["127.0.0.1"]), policy);
         get(&client, &format!("https://{NAME}:{}/", upstream.port)).await
     };
-    assert_eq!(fault(ask(bare(&[])).await), (Phase::Tls, "tls_no_roots", false));
+    assert_eq!(fault(ask(bare(&[])).await), (RequestPhase::Tls, "tls_no_roots", false));
     let other = issuer_named("another");
-    assert_eq!(fault(ask(bare(&[other.der().clone()])).await), (Phase::Tls, "tls_no_roots", false));
+    assert_eq!(fault(ask(bare(&[other.der().clone()])).await), (RequestPhase::Tls, "tls_no_roots", false));
     assert_eq!(ask(bare(&roots)).await.unwrap().status(), 200, "the operator's own authority is enough");
-    let bundled = Tls::new(Roots::Bundled, []).unwrap();
-    assert_eq!(fault(ask(bundled).await), (Phase::Tls, "tls_unknown_issuer", false));
-    let bundled = Tls::new(Roots::Bundled, roots).unwrap();
+    let bundled = Tls::new(RootCertificates::Bundled, []).unwrap();
+    assert_eq!(fault(ask(bundled).await), (RequestPhase::Tls, "tls_unknown_issuer", false));
+    let bundled = Tls::new(RootCertificates::Bundled, roots).unwrap();
     assert_eq!(ask(bundled).await.unwrap().status(), 200);
 }
 
@@ -170,7 +170,7 @@ async fn rows_97_and_105_handshakes_that_fail() {
             }
         })
         .await;
-        assert_eq!(fault(secure_get(&upstream, []).await), (Phase::Tls, word, false));
+        assert_eq!(fault(secure_get(&upstream, []).await), (RequestPhase::Tls, word, false));
     }
 }
 
@@ -184,7 +184,7 @@ async fn row_97_a_handshake_that_stalls_is_inside_the_connect_timeout() {
     let grant = format!("{NAME}:{}", upstream.port);
     let client = client(&grant, true, Answers::of(&["127.0.0.1"]));
     let request = Request::get(format!("https://{grant}/")).body(Empty::<Bytes>::new()).unwrap();
-    assert_eq!(fault(send(&client, request, &quick()).await), (Phase::Tls, "timeout", false));
+    assert_eq!(fault(send(&client, request, &quick()).await), (RequestPhase::Tls, "timeout", false));
 }
 
 #[tokio::test]
@@ -201,7 +201,7 @@ async fn row_106_a_reset_after_a_request_over_tls_counts_as_sent() {
     })
     .await;
     let outcome = secure_get(&upstream, [issuer.der().clone()]).await;
-    assert_eq!(fault(outcome), (Phase::Response, "reset", true));
+    assert_eq!(fault(outcome), (RequestPhase::Response, "reset", true));
 }
 
 #[test]

@@ -68,6 +68,6 @@ async fn a_refused_trailer_is_not_sent() {
     let body = CheckedTrailers::new(Trailing::with("content-length"), |_| true);
     let request = Request::post(upstream.uri("/")).body(body).unwrap();
     let (phase, code, _) = fault(send(&upstream.client(), request, &quick()).await);
-    assert_eq!((phase, code), (Phase::Send, "request_body"));
+    assert_eq!((phase, code), (RequestPhase::Send, "request_body"));
     assert!(!received.recv().await.unwrap().contains("content-length"));
 }

@@ -1,4 +1,4 @@
-//! What a request looks like on the wire, and what a guest sees of the response.
+//! The request on the wire, and the parts of the response that a guest sees.
 
 use cofferdam_core::failure::{LimitHit, LimitKind};
 use http::{HeaderName, Method};
@@ -6,7 +6,7 @@ use http_body_util::Full;
 
 use super::*;
 
-/// An upstream that answers and hands over everything it received, until the client is done.
+/// An upstream that answers and returns everything it received, until the client is done.
 async fn recording(response: &'static str) -> (Upstream, mpsc::UnboundedReceiver<String>) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let upstream = Upstream::start(move |_, mut stream| {
@@ -42,7 +42,7 @@ async fn rows_78_and_91_host_and_framing_are_the_hosts_own() {
     }
     let request = request.header("x-own", "1").header("x-own", "2").header("authorization", "Bearer t");
     let request = request.version(http::Version::HTTP_2).body(Empty::<Bytes>::new()).unwrap();
-    send(&upstream.client(), request, &Timeouts::default()).await.unwrap();
+    send(&upstream.client(), request, &EgressTimeouts::default()).await.unwrap();
     let expected = format!(
         "GET /a/b?c=d HTTP/1.1\r\nhost: {NAME}:{}\r\nx-own: 1\r\nx-own: 2\r\nauthorization: Bearer t\r\n\r\n",
         upstream.port
@@ -75,7 +75,7 @@ async fn a_body_has_one_length_or_chunks() {
         if let Some(length) = declared {
             request = request.header("content-length", length);
         }
-        send(&client, request.body(body).unwrap(), &Timeouts::default()).await.unwrap();
+        send(&client, request.body(body).unwrap(), &EgressTimeouts::default()).await.unwrap();
         let mut bytes = String::new();
         while bytes.len() < head(method, expected).len() {
             bytes += &received.recv().await.unwrap();
@@ -83,10 +83,10 @@ async fn a_body_has_one_length_or_chunks() {
         assert_eq!(bytes, head(method, expected), "{method} {declared:?} {data:?}");
     }
     let request = Request::put(upstream.uri("/")).body(Full::new(Bytes::from("abc"))).unwrap();
-    send(&client, request, &Timeouts::default()).await.unwrap();
+    send(&client, request, &EgressTimeouts::default()).await.unwrap();
     assert!(received.recv().await.unwrap().contains("content-length: 3\r\n"));
     let request = Request::post(upstream.uri("/")).body(Empty::<Bytes>::new()).unwrap();
-    send(&client, request, &Timeouts::default()).await.unwrap();
+    send(&client, request, &EgressTimeouts::default()).await.unwrap();
     assert_eq!(received.recv().await.unwrap(), head("POST", "content-length: 0\r\n\r\n"));
     assert_eq!(upstream.accepts(), 1, "every one of them leaves a connection that can be used again");
 }
@@ -101,9 +101,9 @@ async fn row_93_requests_that_contradict_themselves_are_never_sent() {
             request = request.header("content-length", *length);
         }
         let request = request.body(Full::new(Bytes::from(body))).unwrap();
-        let target = Target::from_uri(&upstream.uri("/").parse().unwrap()).unwrap();
+        let target = RequestTarget::from_uri(&upstream.uri("/").parse().unwrap()).unwrap();
         match client
-            .send(request, &target, &quick(), &Authorization::default(), Departure::default())
+            .send(request, &target, &quick(), &Authorization::default(), RequestDeparture::default())
             .await
             .unwrap_err()
         {
@@ -140,12 +140,12 @@ async fn a_body_that_breaks_its_promise_is_the_requests_fault() {
     drop(sender);
     let request = Request::post(upstream.uri("/")).header("content-length", "10").body(short).unwrap();
     let (phase, word, _) = fault(send(&upstream.client(), request, &quick()).await);
-    assert_eq!((phase, word), (Phase::Send, "request_body"));
+    assert_eq!((phase, word), (RequestPhase::Send, "request_body"));
     let (sender, broken) = Piped::open();
     sender.send(Err(std::io::Error::other("guest"))).unwrap();
     let request = Request::post(upstream.uri("/")).body(broken).unwrap();
     let (phase, word, _) = fault(send(&upstream.client(), request, &quick()).await);
-    assert_eq!((phase, word), (Phase::Send, "request_body"));
+    assert_eq!((phase, word), (RequestPhase::Send, "request_body"));
 }
 
 #[tokio::test]

@@ -1,22 +1,24 @@
-//! One circuit as a state and its transitions: closed, open, half-open, and open for good. No clock, no files.
+//! The state machine of one circuit: closed, open, half-open, and permanently open. No clock, no files.
 //!
-//! How to drive it: ask [`Circuit::admission`] before a request. [`Admission::Probe`] is good for one request at a
-//! time: who gets it takes a slot that the caller keeps (here it is a lock that processes share), and whoever comes
-//! while it is taken is refused as half-open. When the request is over, [`Circuit::count`] takes what was seen and
-//! whether it was the probe. A request of which nothing was seen is not counted; its slot is let go.
+//! To use it, call [`Circuit::admission`] before a request. [`Admission::Probe`] is valid for one request at
+//! a time: the caller takes a slot that it manages itself (here a lock that processes share), and a request
+//! that finds the slot taken is rejected as half-open. After the request, pass the observation to
+//! [`Circuit::count`], with whether the request was the probe. A request without an observation is not
+//! counted; its slot is released.
 
 use std::time::Duration;
 
-use cofferdam_core::failure::Cause;
+use cofferdam_core::failure::FailureCause;
 use jiff::Timestamp;
 
 use super::mark;
-use super::policy::{BreakerPolicy, Weight};
+use super::policy::{BreakerPolicy, FailureSignal};
 
-/// Credentials for which one circuit can be open for good; the oldest is forgotten for one more.
+/// The number of credentials for which one circuit can be permanently open; one more replaces the oldest.
 pub(super) const SHUT: usize = 16;
 
-/// Clocks of two threads may have been read in the other order; a clock that went back further was set back.
+/// The tolerance for clocks that two threads read in the other order. A clock that went back further was set
+/// back.
 const SLACK: Duration = Duration::from_secs(1);
 
 /// The state of one circuit. The default is closed.
@@ -24,79 +26,80 @@ const SLACK: Duration = Duration::from_secs(1);
 pub struct Circuit {
     /// The failures that count towards opening, oldest first; empty while it is open.
     pub(super) failures: Vec<Timestamp>,
-    /// Why it is open for everybody, if it is.
-    pub(super) open: Option<Opening>,
-    /// For which credentials it is open for good.
-    pub(super) shut: Vec<Shut>,
+    /// The reason why it is open for all requests, if it is.
+    pub(super) open: Option<CircuitTrip>,
+    /// The credentials for which it is permanently open.
+    pub(super) shut: Vec<PermanentTrip>,
 }
 
-/// What opened a circuit, and for how long.
+/// The cause of an open circuit, and its times.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Opening {
-    /// Who found out, and what.
-    pub why: Why,
-    /// How long it stays open, at most.
+pub struct CircuitTrip {
+    /// The observation that opened it.
+    pub why: TripCause,
+    /// The maximum time that it stays open.
     pub cooldown: Duration,
-    /// How long after it opened one request is let through.
+    /// The time after opening at which one request is let through.
     pub probe_after: Duration,
 }
 
-/// Open for good, for those who carry the same credentials.
+/// A permanent trip for requests with the same credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shut {
-    /// Who found out, and what.
-    pub why: Why,
-    /// Which state of which bindings was carried, without any secret; none where nothing was.
+pub struct PermanentTrip {
+    /// The observation that caused it.
+    pub why: TripCause,
+    /// The names and versions of the bindings that were carried, without any secret; `None` if there were
+    /// none.
     pub credential: Option<String>,
 }
 
-/// Who found out that a host is in trouble, and what they saw.
+/// The observation that a host has a problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Why {
-    /// When.
+pub struct TripCause {
+    /// The time.
     pub at: Timestamp,
-    /// What was seen.
-    pub cause: Cause,
-    /// The answer's status, if it was an answer.
+    /// The observed cause.
+    pub cause: FailureCause,
+    /// The response's status, if there was a response.
     pub status: Option<u16>,
-    /// The record of the call.
+    /// The call in the audit log.
     pub audit_id: String,
 }
 
-/// What came of one request, or of several that count as one: the last thing that was seen.
+/// The last observation of one request, or of several that count as one.
 #[derive(Debug, Clone, Copy)]
-pub struct Seen<'s> {
-    /// What was wrong; none where the answer was good.
-    pub cause: Option<Cause>,
-    /// The answer's status, if it was an error.
+pub struct CircuitObservation<'s> {
+    /// The failure; `None` if the response was good.
+    pub cause: Option<FailureCause>,
+    /// The response's status, if it was an error.
     pub status: Option<u16>,
-    /// How long the host asked to wait.
+    /// The wait that the host asked for.
     pub retry_after: Option<Duration>,
-    /// Which state of which bindings was carried.
+    /// The names and versions of the bindings that were carried.
     pub credential: Option<&'s str>,
-    /// The record of the call.
+    /// The call in the audit log.
     pub audit_id: &'s str,
 }
 
-/// Whether a request may be sent.
+/// The answer to whether a request may be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Admission<'c> {
+pub enum BreakerAdmission<'c> {
     /// Yes.
     Pass,
-    /// Yes, if no other is out to try the host.
-    Probe(&'c Opening),
+    /// Yes, if no other request is probing the host.
+    Probe(&'c CircuitTrip),
     /// No; waiting helps.
     Open {
-        /// What opened it.
-        opening: &'c Opening,
-        /// How long until one request is let through.
+        /// The cause.
+        opening: &'c CircuitTrip,
+        /// The time until one request is let through.
         retry_after: Duration,
     },
-    /// No; and waiting does not help.
-    Shut(&'c Shut),
+    /// No; waiting does not help.
+    Shut(&'c PermanentTrip),
 }
 
-/// The three states, in the words of records and of `cofferdam breaker status`.
+/// The three states, in the terms of the audit log and of `cofferdam breaker status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CircuitState {
     /// Requests pass.
@@ -108,7 +111,7 @@ pub enum CircuitState {
 }
 
 impl CircuitState {
-    /// The stable word.
+    /// Returns the stable name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -120,72 +123,75 @@ impl CircuitState {
 }
 
 impl Circuit {
-    /// Whether a request with these credentials may be sent now.
+    /// Decides whether a request with these credentials may be sent now.
     #[must_use]
-    pub fn admission(&self, credential: Option<&str>, now: Timestamp) -> Admission<'_> {
+    pub fn admission(&self, credential: Option<&str>, now: Timestamp) -> BreakerAdmission<'_> {
         if let Some(shut) = self.shut.iter().find(|shut| shut.credential.as_deref() == credential) {
-            return Admission::Shut(shut);
+            return BreakerAdmission::Shut(shut);
         }
-        let Some(opening) = &self.open else { return Admission::Pass };
+        let Some(opening) = &self.open else { return BreakerAdmission::Pass };
         match opening.left(now) {
-            Some(retry_after) => Admission::Open { opening, retry_after },
-            None => Admission::Probe(opening),
+            Some(retry_after) => BreakerAdmission::Open { opening, retry_after },
+            None => BreakerAdmission::Probe(opening),
         }
     }
 
-    /// Its state for requests with these credentials. Half-open is from when one would be let through.
+    /// Returns its state for requests with these credentials. It is half-open as soon as a probe would be let
+    /// through.
     #[must_use]
     pub fn state(&self, credential: Option<&str>, now: Timestamp) -> CircuitState {
         match self.admission(credential, now) {
-            Admission::Pass => CircuitState::Closed,
-            Admission::Probe(_) => CircuitState::HalfOpen,
-            Admission::Open { .. } | Admission::Shut(_) => CircuitState::Open,
+            BreakerAdmission::Pass => CircuitState::Closed,
+            BreakerAdmission::Probe(_) => CircuitState::HalfOpen,
+            BreakerAdmission::Open { .. } | BreakerAdmission::Shut(_) => CircuitState::Open,
         }
     }
 
-    /// What requests with these credentials are not simply let through for, where they are not.
+    /// Returns the observation for which requests with these credentials are blocked or probing, if any.
     #[must_use]
-    pub fn why(&self, credential: Option<&str>, now: Timestamp) -> Option<&Why> {
+    pub fn why(&self, credential: Option<&str>, now: Timestamp) -> Option<&TripCause> {
         match self.admission(credential, now) {
-            Admission::Pass => None,
-            Admission::Probe(opening) | Admission::Open { opening, .. } => Some(&opening.why),
-            Admission::Shut(shut) => Some(&shut.why),
+            BreakerAdmission::Pass => None,
+            BreakerAdmission::Probe(opening) | BreakerAdmission::Open { opening, .. } => Some(&opening.why),
+            BreakerAdmission::Shut(shut) => Some(&shut.why),
         }
     }
 
-    /// Whether there is nothing to remember: no failures, not open for anybody.
+    /// Returns whether the circuit is in its initial state: no failures, not open for any request.
     #[must_use]
     pub fn is_pristine(&self) -> bool {
         self.failures.is_empty() && self.open.is_none() && self.shut.is_empty()
     }
 
-    /// Counts what was seen; `probed` is whether it was the one request that was let through. Gives the states
-    /// before and after where they differ, or where a probe was decided.
+    /// Counts an observation; `probed` is whether the request was the probe. Returns the states before and
+    /// after if they differ, or if a probe was decided.
     ///
-    /// Who was sent before the circuit opened, and fails after it did, changes nothing: one outage opens it once.
+    /// A request that was sent before the circuit opened and fails afterwards changes nothing: one outage
+    /// opens it once.
     pub fn count(
         &mut self,
         policy: &BreakerPolicy,
-        seen: &Seen<'_>,
+        seen: &CircuitObservation<'_>,
         probed: bool,
         now: Timestamp,
     ) -> Option<(CircuitState, CircuitState)> {
-        let why = |cause| Why { at: now, cause, status: seen.status, audit_id: seen.audit_id.to_owned() };
+        let why =
+            |cause| TripCause { at: now, cause, status: seen.status, audit_id: seen.audit_id.to_owned() };
         let before = match (probed && self.open.is_some(), self.state(seen.credential, now)) {
             (true, _) => CircuitState::HalfOpen,
             (false, CircuitState::HalfOpen) => CircuitState::Open,
             (false, state) => state,
         };
         let after = match (policy.weight(seen.cause, seen.retry_after), seen.cause) {
-            (Weight::Permanent, Some(cause)) => {
-                // It answers: whatever it was open for before is over.
+            (FailureSignal::Permanent, Some(cause)) => {
+                // The host responds, so every earlier reason to be open is gone.
                 if probed {
                     self.close();
                 }
-                self.shut(Shut { why: why(cause), credential: seen.credential.map(str::to_owned) });
+                self.shut(PermanentTrip { why: why(cause), credential: seen.credential.map(str::to_owned) });
                 CircuitState::Open
             }
-            (Weight::Trouble(own), Some(cause)) => match (&self.open, probed) {
+            (FailureSignal::Trouble(own), Some(cause)) => match (&self.open, probed) {
                 (Some(opening), true) => {
                     let cooldown = policy.extended(own, opening.cooldown);
                     self.open_for(policy, cooldown, why(cause));
@@ -211,7 +217,7 @@ impl Circuit {
                 if self.open.is_some() { before } else { self.state(seen.credential, now) }
             }
         };
-        // What others were told is that it was open: a credential that was bound anew is where that ends.
+        // Other requests saw the circuit as open; replacing the credential ends that.
         let before = match self.heal(seen.credential) && after == CircuitState::Closed {
             true => CircuitState::Open,
             false => before,
@@ -219,11 +225,11 @@ impl Circuit {
         (before != after).then_some((before, after))
     }
 
-    /// Forgets for which earlier states of the same bindings it was open for good: they were bound anew, and are not
-    /// sent again. Whether there were any.
+    /// Removes the permanent trips of earlier versions of the same bindings: they were replaced, and are not
+    /// sent again. Returns whether there were any.
     fn heal(&mut self, credential: Option<&str>) -> bool {
         let before = self.shut.len();
-        let is_old = |shut: &Shut| match (credential, shut.credential.as_deref()) {
+        let is_old = |shut: &PermanentTrip| match (credential, shut.credential.as_deref()) {
             (Some(new), Some(old)) => mark::supersedes(new, old),
             _ => false,
         };
@@ -236,12 +242,12 @@ impl Circuit {
         self.open = None;
     }
 
-    fn open_for(&mut self, policy: &BreakerPolicy, cooldown: Duration, why: Why) {
+    fn open_for(&mut self, policy: &BreakerPolicy, cooldown: Duration, why: TripCause) {
         self.failures.clear();
-        self.open = Some(Opening { why, cooldown, probe_after: policy.probe_after(cooldown) });
+        self.open = Some(CircuitTrip { why, cooldown, probe_after: policy.probe_after(cooldown) });
     }
 
-    fn shut(&mut self, shut: Shut) {
+    fn shut(&mut self, shut: PermanentTrip) {
         self.shut.retain(|other| other.credential != shut.credential);
         if self.shut.len() >= SHUT {
             self.shut.remove(0);
@@ -250,16 +256,17 @@ impl Circuit {
     }
 }
 
-impl Shut {
-    /// The names of the bindings; none where nothing was carried.
+impl PermanentTrip {
+    /// Returns the names of the bindings; none if no credential was carried.
     pub(super) fn bindings(&self) -> Vec<String> {
         self.credential.as_deref().map(mark::bindings).unwrap_or_default()
     }
 }
 
-impl Opening {
-    /// How long until one request is let through; none where that is now. A clock that was set back lets one
-    /// through at once: nobody knows how long it has been, and longer than it was meant it must not be.
+impl CircuitTrip {
+    /// Returns the time until one request is let through; `None` if that is now. If the clock was set back,
+    /// one is let through at once: the real time is unknown, and the circuit must not stay open longer than
+    /// intended.
     #[must_use]
     pub fn left(&self, now: Timestamp) -> Option<Duration> {
         let passed = passed(self.why.at, now)?;
@@ -271,7 +278,7 @@ fn is_within(at: Timestamp, window: Duration, now: Timestamp) -> bool {
     passed(at, now).is_some_and(|passed| passed < window)
 }
 
-/// The time from `then` to `now`; none where the clock was set back between.
+/// Returns the time from `then` to `now`; `None` if the clock was set back in between.
 fn passed(then: Timestamp, now: Timestamp) -> Option<Duration> {
     let passed = now.duration_since(then);
     match Duration::try_from(passed) {

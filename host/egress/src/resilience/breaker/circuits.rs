@@ -1,8 +1,9 @@
-//! The circuits of a home directory: one small file each, shared by every process, read again only when it changed.
+//! The circuits of a home directory: one small file each, shared by every process, and read again only when
+//! it changed.
 //!
-//! A circuit without a file is closed, so that a healthy host costs one `stat`. What cannot be read or written is
-//! told to the operator and counts as closed: a breaker spares a host that is in trouble, and must not be trouble
-//! itself.
+//! A circuit without a file is closed, so that a healthy host costs one `stat`. A file that cannot be read or
+//! written is reported to the operator and counts as closed: a breaker protects a host that has a problem,
+//! and must not become a problem itself.
 
 use std::collections::HashMap;
 use std::io;
@@ -10,97 +11,97 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cofferdam_core::failure::AuditId;
+use cofferdam_core::file_fingerprint::FileFingerprint;
 use cofferdam_core::private_file::{self, FileLock};
-use cofferdam_core::stamp::FileStamp;
-use cofferdam_core::warnings::Warnings;
+use cofferdam_core::warnings::WarningLog;
 use cofferdam_model::manifest::ConnectorName;
 use sha2::{Digest as _, Sha256};
 
 use super::circuit::Circuit;
 use super::disk;
-use super::kept::{self, Record};
+use super::kept::{self, StoredCircuit};
 use super::policy::BreakerPolicy;
-use super::turn::{Turn, Writers};
-use super::visit::Visiting;
+use super::turn::{BreakerWriters, WriteLock};
+use super::visit::BreakerGuard;
 
-/// Circuits that are kept in memory; a host has fewer that are not closed.
+/// The number of circuits that are cached in memory. A host has fewer that are not closed.
 const KEPT: usize = 1024;
 
 /// The circuits of a host.
 #[derive(Debug)]
-pub struct Circuits {
+pub struct CircuitStore {
     dir: PathBuf,
-    known: Mutex<HashMap<PathBuf, Known>>,
-    writers: Writers,
-    warnings: Warnings,
+    known: Mutex<HashMap<PathBuf, KnownCircuit>>,
+    writers: BreakerWriters,
+    warnings: WarningLog,
 }
 
-/// What a file said when it had this stamp.
+/// The content of a file when it had this fingerprint.
 #[derive(Debug)]
-struct Known {
-    stamp: FileStamp,
+struct KnownCircuit {
+    stamp: FileFingerprint,
     circuit: Arc<Circuit>,
 }
 
-/// Whether a change may be waited for.
+/// The mode of waiting for a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wait {
-    /// No: a call depends on this thread.
+pub(super) enum LockWait {
+    /// Does not wait: a call depends on this thread.
     Never,
-    /// Up to a second, where others do not wait in vain already.
+    /// Waits up to a second, unless other threads are already waiting in vain.
     ForTurn,
 }
 
-/// What came of a change.
+/// The result of a change.
 #[derive(Debug)]
-pub(super) enum Changed<T> {
+pub(super) enum CircuitUpdate<T> {
     /// It was made.
     Done(T),
-    /// Another process is writing; it was not made.
+    /// Another process is writing; the change was not made.
     NoTurn,
-    /// It could not be made, which the operator was told.
+    /// The change failed, which was reported to the operator.
     Failed,
 }
 
-/// What is wrong with a file that holds no circuit.
+/// The problem of a file that holds no circuit.
 const UNREADABLE: &str = "cannot be read, and counts as closed";
 
-/// What the operator is warned of.
-fn subject(place: &Place, what: &str) -> String {
+/// Returns the subject of a warning to the operator.
+fn subject(place: &CircuitPlace, what: &str) -> String {
     format!("{} {what}", place.file.display())
 }
 
-/// One circuit's place.
+/// The identity of one circuit and its file.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct CircuitPlace {
     pub(super) connector: ConnectorName,
-    /// The host:port.
+    /// The `host:port`.
     pub(super) host: String,
     file: PathBuf,
 }
 
-impl Circuits {
-    /// The circuits that are kept in `dir`, which is made when the first one opens.
+impl CircuitStore {
+    /// Creates the circuits stored in `dir`, which is created when the first one opens.
     #[must_use]
     pub fn new(dir: PathBuf) -> Arc<Self> {
-        let (known, warnings) = (Mutex::default(), Warnings::default());
-        Arc::new(Self { dir, known, writers: Writers::default(), warnings })
+        let (known, warnings) = (Mutex::default(), WarningLog::default());
+        Arc::new(Self { dir, known, writers: BreakerWriters::default(), warnings })
     }
 
-    /// One candidate's visit, from its first attempt to its last.
+    /// Begins one candidate's visit, which lasts from its first attempt to its last.
     #[must_use]
     pub fn visit(
         self: &Arc<Self>,
         connector: &ConnectorName,
         policy: &Arc<BreakerPolicy>,
         audit_id: &AuditId,
-    ) -> Visiting {
-        Visiting::new(Arc::clone(self), connector.clone(), Arc::clone(policy), audit_id.clone())
+    ) -> BreakerGuard {
+        BreakerGuard::new(Arc::clone(self), connector.clone(), Arc::clone(policy), audit_id.clone())
     }
 
-    /// Where the circuit of `connector` at `host` is. The file's name is a hash: what a host is called is not
-    /// written into a directory.
-    pub(super) fn place(&self, connector: &ConnectorName, host: &str) -> Place {
+    /// Returns the place of the circuit of `connector` at `host`. The file's name is a hash, so that host
+    /// names do not appear in the directory.
+    pub(super) fn place(&self, connector: &ConnectorName, host: &str) -> CircuitPlace {
         let mut hash = Sha256::new();
         hash.update(connector.as_str().as_bytes());
         hash.update([0]);
@@ -108,19 +109,19 @@ impl Circuits {
         let digits = hash.finalize().into_iter().take(16).flat_map(|byte| [byte >> 4, byte & 15]);
         let name: String = digits.filter_map(|digit| char::from_digit(digit.into(), 16)).collect();
         let file = self.dir.join(name).with_extension("json");
-        Place { connector: connector.clone(), host: host.to_owned(), file }
+        CircuitPlace { connector: connector.clone(), host: host.to_owned(), file }
     }
 
-    /// The circuit as it is now; none where there is nothing to remember.
-    pub(super) fn look(&self, place: &Place) -> Option<Arc<Circuit>> {
-        let stamp = private_file::stamp_of(&place.file)?;
+    /// Returns the current circuit; `None` if it is in its initial state.
+    pub(super) fn look(&self, place: &CircuitPlace) -> Option<Arc<Circuit>> {
+        let stamp = private_file::fingerprint_of(&place.file)?;
         if let Some(known) = self.known().get(&place.file).filter(|known| known.stamp == stamp) {
             return Some(Arc::clone(&known.circuit));
         }
         let (stamp, circuit) = match read(&place.file) {
             Ok(None) => return None,
             Ok(Some((stamp, record))) if record.is_of(place) => {
-                self.warnings.is_over(&subject(place, UNREADABLE));
+                self.warnings.resolve(&subject(place, UNREADABLE));
                 (stamp, Arc::new(record.circuit))
             }
             Ok(Some((stamp, _))) => (stamp, self.unusable(place, "it is about another host")),
@@ -130,43 +131,43 @@ impl Circuits {
         if known.len() >= KEPT {
             known.clear();
         }
-        if stamp.is_settled() {
-            known.insert(place.file.clone(), Known { stamp, circuit: Arc::clone(&circuit) });
+        if stamp.is_stable() {
+            known.insert(place.file.clone(), KnownCircuit { stamp, circuit: Arc::clone(&circuit) });
         } else {
             known.remove(&place.file);
         }
         Some(circuit)
     }
 
-    /// Changes the circuit, as it is now, in one step for all processes.
+    /// Changes the current circuit atomically among all processes.
     pub(super) fn change<T>(
         &self,
-        place: &Place,
-        wait: Wait,
+        place: &CircuitPlace,
+        wait: LockWait,
         change: impl FnOnce(&mut Circuit) -> T,
-    ) -> Changed<T> {
+    ) -> CircuitUpdate<T> {
         let turn = match wait {
-            Wait::Never => self.writers.at_once(&self.dir),
-            Wait::ForTurn => self.writers.if_it_comes(&self.dir).map(Some),
+            LockWait::Never => self.writers.at_once(&self.dir),
+            LockWait::ForTurn => self.writers.if_it_comes(&self.dir).map(Some),
         };
         let changed = match turn {
             Ok(Some(turn)) => self.change_now(place, &turn, change),
-            Ok(None) => return Changed::NoTurn,
+            Ok(None) => return CircuitUpdate::NoTurn,
             Err(error) => Err(error),
         };
         match changed {
-            Ok(outcome) => Changed::Done(outcome),
+            Ok(outcome) => CircuitUpdate::Done(outcome),
             Err(error) => {
                 self.warn(place, "cannot be written", &error);
-                Changed::Failed
+                CircuitUpdate::Failed
             }
         }
     }
 
     fn change_now<T>(
         &self,
-        place: &Place,
-        turn: &Turn<'_>,
+        place: &CircuitPlace,
+        turn: &WriteLock<'_>,
         change: impl FnOnce(&mut Circuit) -> T,
     ) -> io::Result<T> {
         let before = self.look(place).unwrap_or_default();
@@ -176,31 +177,32 @@ impl Circuits {
             disk::remove(&place.file)?;
         } else if circuit != *before {
             let (connector, host) = (place.connector.to_string(), place.host.clone());
-            let record = kept::write(&Record { connector, host, circuit })?;
+            let record = kept::write(&StoredCircuit { connector, host, circuit })?;
             disk::replace(&place.file, &record, turn.lock())?;
         }
         Ok(outcome)
     }
 
-    /// The slot of the one request that tries the host; none while another has it.
-    pub(super) fn probe(&self, place: &Place) -> io::Result<Option<FileLock>> {
+    /// Takes the probe slot; returns `None` while another request has it.
+    pub(super) fn probe(&self, place: &CircuitPlace) -> io::Result<Option<FileLock>> {
         Ok(FileLock::try_acquire(&place.probe())?)
     }
 
-    /// Whether a call has the slot now. Looking takes a shared lock for an instant, in which who wants the slot is
-    /// told that it is taken: an operator's look may cost one call a second, and never sends two.
-    pub(super) fn is_probed(&self, place: &Place) -> bool {
+    /// Returns whether a call has the slot now. The check takes a shared lock for an instant, during which a
+    /// call that wants the slot finds it taken: an operator's check may delay one call by a second, and never
+    /// lets two probes through.
+    pub(super) fn is_probed(&self, place: &CircuitPlace) -> bool {
         FileLock::is_held(&place.probe())
     }
 
-    /// Removes the slot's file, which nobody needs while the circuit is closed. The slot must be held.
-    pub(super) fn forget_probe(&self, place: &Place) {
-        // Left behind it is an empty file.
+    /// Removes the slot's file, which is not needed while the circuit is closed. The slot must be held.
+    pub(super) fn forget_probe(&self, place: &CircuitPlace) {
+        // If this fails, an empty file is left behind.
         drop(disk::remove(&place.probe()));
     }
 
-    /// Every circuit that is not closed, or has failures to remember; and how many files are none.
-    pub(super) fn records(&self) -> io::Result<(Vec<Record>, Vec<PathBuf>)> {
+    /// Returns every circuit that is not in its initial state, and the files that hold no circuit.
+    pub(super) fn records(&self) -> io::Result<(Vec<StoredCircuit>, Vec<PathBuf>)> {
         let (mut records, mut unusable) = (Vec::new(), Vec::new());
         let files = match std::fs::read_dir(&self.dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((records, unusable)),
@@ -213,7 +215,7 @@ impl Circuits {
             }
             match read(&file) {
                 Ok(Some((_, record))) => records.push(record),
-                // Closed since the directory was read.
+                // The circuit was closed since the directory was read.
                 Ok(None) => {}
                 Err(_) => unusable.push(file),
             }
@@ -222,8 +224,8 @@ impl Circuits {
         Ok((records, unusable))
     }
 
-    /// Closes these, whatever opened them.
-    pub(super) fn close(&self, records: &[Record], unusable: &[PathBuf]) -> io::Result<()> {
+    /// Closes these circuits, whatever opened them.
+    pub(super) fn close(&self, records: &[StoredCircuit], unusable: &[PathBuf]) -> io::Result<()> {
         if records.is_empty() && unusable.is_empty() {
             return Ok(());
         }
@@ -241,14 +243,14 @@ impl Circuits {
         })
     }
 
-    fn unusable(&self, place: &Place, why: &str) -> Arc<Circuit> {
+    fn unusable(&self, place: &CircuitPlace, why: &str) -> Arc<Circuit> {
         self.warn(place, UNREADABLE, &why);
         Arc::default()
     }
 
-    pub(super) fn warn(&self, place: &Place, what: &str, why: &dyn std::fmt::Display) {
-        // A call looks at a circuit several times.
-        if !self.warnings.is_news(&subject(place, what), why) {
+    pub(super) fn warn(&self, place: &CircuitPlace, what: &str, why: &dyn std::fmt::Display) {
+        // A call reads a circuit several times and must not repeat the warning.
+        if !self.warnings.is_new(&subject(place, what), why) {
             return;
         }
         let file = place.file.file_name().unwrap_or_default().to_string_lossy();
@@ -261,30 +263,30 @@ impl Circuits {
         );
     }
 
-    /// Tells the operator of a change that its call was over before.
-    pub(super) fn tell(&self, place: &Place, from: &str, to: &str) {
+    /// Reports a change to the operator that was made after its call had ended.
+    pub(super) fn tell(&self, place: &CircuitPlace, from: &str, to: &str) {
         let (connector, host) = (place.connector.as_str(), place.host.as_str());
         tracing::info!(target: "cofferdam::breaker", connector, host, "the circuit was {from} and is {to}");
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<PathBuf, Known>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<PathBuf, KnownCircuit>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Place {
+impl CircuitPlace {
     fn probe(&self) -> PathBuf {
         self.file.with_extension("probe")
     }
 }
 
-impl Record {
-    fn is_of(&self, place: &Place) -> bool {
+impl StoredCircuit {
+    fn is_of(&self, place: &CircuitPlace) -> bool {
         self.connector == place.connector.as_str() && self.host == place.host
     }
 }
 
-fn read(file: &Path) -> io::Result<Option<(FileStamp, Record)>> {
+fn read(file: &Path) -> io::Result<Option<(FileFingerprint, StoredCircuit)>> {
     let Some((stamp, text)) = disk::read(file)? else { return Ok(None) };
     let record = kept::read(&text).ok_or_else(|| io::Error::other("it is damaged"))?;
     Ok(Some((stamp, record)))

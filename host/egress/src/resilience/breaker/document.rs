@@ -1,32 +1,35 @@
-//! A breaker as an operator writes it: a built-in one, and what is to be different about it.
+//! A breaker in the operator's configuration: a built-in one with changes.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use cofferdam_core::document::{Located, Refused, Table, quoted};
-use cofferdam_core::failure::Cause;
+use cofferdam_core::document::{DocumentTable, InvalidValue, SpannedItem, quoted};
+use cofferdam_core::failure::FailureCause;
 use cofferdam_core::limits::parse_time;
 
 use super::kept::MAX_FAILURES;
 use super::policy::BreakerPolicy;
 
-/// The longest window and the longest cooldown: beyond that somebody should have looked.
+/// The longest window and the longest cooldown: after that the operator should have intervened.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What may open a circuit for good. What passes by itself may not.
-const FOR_GOOD: [Cause; 3] = [Cause::Auth, Cause::PaymentRequired, Cause::NotFound];
+/// The causes that may open a circuit permanently. Transient ones may not.
+const FOR_GOOD: [FailureCause; 3] =
+    [FailureCause::Auth, FailureCause::PaymentRequired, FailureCause::NotFound];
 
 impl BreakerPolicy {
-    /// Reads a table of `config.toml`; none where it says `enabled = false`, or where what is wrong was reported.
-    pub(crate) fn read(table: &Table<'_>) -> Option<Self> {
+    /// Reads a table of `config.toml`; returns `None` if it has `enabled = false`, or if a problem was
+    /// reported.
+    pub(crate) fn read(table: &DocumentTable<'_>) -> Option<Self> {
         let keys = ["enabled", "policy", "threshold", "window", "cooldown", "probe_lead", "open_for_good"];
-        table.only(&keys);
+        table.reject_unknown_keys(&keys);
         let base = match table.text("policy") {
             None => Some(Self::at_once()),
             Some(name) => name.parse(|name| built_in(name)),
         };
-        // Everything is looked at, also where something before it is wrong: one look shows all the problems.
-        let threshold = table.whole("threshold").and_then(|number| number.parse(|number| threshold(*number)));
+        // All keys are read even after a problem, so that one run reports all problems.
+        let threshold =
+            table.integer("threshold").and_then(|number| number.parse(|number| threshold(*number)));
         let window = table.text("window").and_then(window);
         let cooldown = table.text("cooldown").and_then(time);
         let probe_lead = table.text("probe_lead").and_then(time);
@@ -50,59 +53,62 @@ impl BreakerPolicy {
     }
 }
 
-/// The built-in breakers, by the names that operators write.
-fn built_in(name: &str) -> Result<BreakerPolicy, Refused> {
+/// Returns a built-in breaker by its configuration name.
+fn built_in(name: &str) -> Result<BreakerPolicy, InvalidValue> {
     match name {
         "at-once" => Ok(BreakerPolicy::at_once()),
         "windowed" => Ok(BreakerPolicy::windowed()),
         _ => {
             let fix = "write \"at-once\" (opens at the first failure) or \"windowed\" (at the third within a minute)";
-            Err(Refused::new(format!("{} is no breaker", quoted(name)), fix))
+            Err(InvalidValue::new(format!("{} is no breaker", quoted(name)), fix))
         }
     }
 }
 
-fn threshold(number: u64) -> Result<NonZeroU32, Refused> {
+fn threshold(number: u64) -> Result<NonZeroU32, InvalidValue> {
     let most = u32::try_from(MAX_FAILURES).unwrap_or(u32::MAX);
     let number = u32::try_from(number).ok().filter(|number| *number <= most).and_then(NonZeroU32::new);
     number.ok_or_else(|| {
-        Refused::new(format!("not a number of failures from 1 to {most}"), "write how many open the circuit")
+        InvalidValue::new(
+            format!("not a number of failures from 1 to {most}"),
+            "write how many open the circuit",
+        )
     })
 }
 
-fn time(text: Located<'_, &str>) -> Option<Duration> {
+fn time(text: SpannedItem<'_, &str>) -> Option<Duration> {
     text.parse(|text| {
         parse_time(text).filter(|time| *time <= LONGEST).ok_or_else(|| {
             let fix = "write it like \"90s\", \"5m\" or \"2h\"";
-            Refused::new(format!("{} is not a time of a day at most", quoted(text)), fix)
+            InvalidValue::new(format!("{} is not a time of a day at most", quoted(text)), fix)
         })
     })
 }
 
-/// A window of no time would hold no failure, and the circuit would never open.
-fn window(text: Located<'_, &str>) -> Option<Duration> {
+/// Reads the window. A window of zero would hold no failure, and the circuit would never open.
+fn window(text: SpannedItem<'_, &str>) -> Option<Duration> {
     let number = text.value.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     if number.is_empty() || number.bytes().any(|digit| digit != b'0') {
         return time(text);
     }
     text.parse(|text| {
         let fix = "leave `window` out where failures only have to follow each other, however long that takes";
-        Err(Refused::new(
+        Err(InvalidValue::new(
             format!("in {} no failure has room: the circuit would never open", quoted(text)),
             fix,
         ))
     })
 }
 
-fn cause(word: &str) -> Result<Cause, Refused> {
+fn cause(word: &str) -> Result<FailureCause, InvalidValue> {
     FOR_GOOD.into_iter().find(|cause| cause.name() == word).ok_or_else(|| {
         let all: Vec<_> = FOR_GOOD.iter().map(|cause| cause.name()).collect();
-        let passes = Cause::ALL.iter().any(|cause| cause.name() == word);
+        let passes = FailureCause::ALL.iter().any(|cause| cause.name() == word);
         let message = match passes {
             true => format!("{} may pass by itself, and opens a circuit for a while only", quoted(word)),
             false => format!("{} is nothing that a host sees", quoted(word)),
         };
-        Refused::new(message, format!("name some of {}, or none", all.join(", ")))
+        InvalidValue::new(message, format!("name some of {}, or none", all.join(", ")))
     })
 }
 
@@ -113,7 +119,7 @@ mod tests {
 
     use super::BreakerPolicy;
     use cofferdam_core::document::{DocumentError, read};
-    use cofferdam_core::failure::Cause;
+    use cofferdam_core::failure::FailureCause;
 
     fn policy(text: &str) -> Result<Option<BreakerPolicy>, DocumentError> {
         read("config.toml", &format!("[breaker]\n{text}"), |root| {
@@ -130,16 +136,21 @@ mod tests {
                    open_for_good = [\"auth\", \"not_found\"]";
         let own = policy(own).unwrap().unwrap();
         assert_eq!((own.threshold(), own.window()), (5, Some(Duration::from_secs(120))));
-        for cause in [Cause::Network, Cause::Timeout, Cause::RateLimited, Cause::Unavailable] {
+        for cause in [
+            FailureCause::Network,
+            FailureCause::Timeout,
+            FailureCause::RateLimited,
+            FailureCause::Unavailable,
+        ] {
             assert_eq!(own.cooldown(cause, None), Some(Duration::from_secs(600)), "{cause:?}");
         }
         assert_eq!(own.probe_after(Duration::from_secs(600)), Duration::from_secs(540));
-        assert!(own.is_permanent(Cause::NotFound) && !own.is_permanent(Cause::PaymentRequired));
+        assert!(own.is_permanent(FailureCause::NotFound) && !own.is_permanent(FailureCause::PaymentRequired));
         let hours = policy("window = \"24h\"\ncooldown = \"2h\"").unwrap().unwrap();
         assert_eq!(hours.window(), Some(Duration::from_secs(86_400)));
-        assert_eq!(hours.cooldown(Cause::Network, None), Some(Duration::from_secs(7_200)));
+        assert_eq!(hours.cooldown(FailureCause::Network, None), Some(Duration::from_secs(7_200)));
         let none = policy("open_for_good = []").unwrap().unwrap();
-        assert!(!none.is_permanent(Cause::Auth));
+        assert!(!none.is_permanent(FailureCause::Auth));
     }
 
     #[test]

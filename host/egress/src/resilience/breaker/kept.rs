@@ -1,21 +1,21 @@
-//! A circuit as a file's text, and back: JSON of a known version, with the connector and the host it is about.
+//! The serialized circuit: JSON of a known version, with its connector and host.
 
 use std::time::Duration;
 
-use cofferdam_core::failure::Cause;
+use cofferdam_core::failure::FailureCause;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::circuit::{Circuit, Opening, SHUT, Shut, Why};
+use super::circuit::{Circuit, CircuitTrip, PermanentTrip, SHUT, TripCause};
 
-/// What the files of this program say they are.
+/// The format version in the files of this program.
 const VERSION: u32 = 1;
 
-/// The most failures that a file may count: what a policy allows at most.
+/// The maximum number of failures in a file, which is also a policy's maximum.
 pub(super) const MAX_FAILURES: usize = 1000;
 
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct StoredCircuits {
     version: u32,
     connector: String,
     host: String,
@@ -52,18 +52,18 @@ struct KeptWhy {
     audit_id: String,
 }
 
-/// What a file says: the circuit of this connector at this host.
+/// The content of a file: the circuit of this connector at this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Record {
+pub(super) struct StoredCircuit {
     pub(super) connector: String,
     pub(super) host: String,
     pub(super) circuit: Circuit,
 }
 
-/// The text of a file.
-pub(super) fn write(record: &Record) -> serde_json::Result<Vec<u8>> {
+/// Serializes a record.
+pub(super) fn write(record: &StoredCircuit) -> serde_json::Result<Vec<u8>> {
     let circuit = &record.circuit;
-    let kept = Kept {
+    let kept = StoredCircuits {
         version: VERSION,
         connector: record.connector.clone(),
         host: record.host.clone(),
@@ -82,9 +82,9 @@ pub(super) fn write(record: &Record) -> serde_json::Result<Vec<u8>> {
     serde_json::to_vec(&kept)
 }
 
-/// What the text of a file says; none where no program of this version wrote it.
-pub(super) fn read(text: &[u8]) -> Option<Record> {
-    let kept: Kept = serde_json::from_slice(text).ok()?;
+/// Parses a record; returns `None` if no program of this version wrote the text.
+pub(super) fn read(text: &[u8]) -> Option<StoredCircuit> {
+    let kept: StoredCircuits = serde_json::from_slice(text).ok()?;
     if kept.version != VERSION || kept.failures.len() > MAX_FAILURES || kept.shut.len() > SHUT {
         return None;
     }
@@ -97,16 +97,20 @@ pub(super) fn read(text: &[u8]) -> Option<Record> {
             if probe_after > cooldown {
                 return None;
             }
-            Some(Opening { why: why(open.why)?, cooldown, probe_after })
+            Some(CircuitTrip { why: why(open.why)?, cooldown, probe_after })
         }
     };
     let shut = kept.shut.into_iter();
-    let shut = shut.map(|shut| Some(Shut { why: why(shut.why)?, credential: shut.credential }));
+    let shut = shut.map(|shut| Some(PermanentTrip { why: why(shut.why)?, credential: shut.credential }));
     let shut = shut.collect::<Option<Vec<_>>>()?;
-    Some(Record { connector: kept.connector, host: kept.host, circuit: Circuit { failures, open, shut } })
+    Some(StoredCircuit {
+        connector: kept.connector,
+        host: kept.host,
+        circuit: Circuit { failures, open, shut },
+    })
 }
 
-fn keep(why: &Why) -> KeptWhy {
+fn keep(why: &TripCause) -> KeptWhy {
     KeptWhy {
         at: why.at.to_string(),
         cause: why.cause.name().to_owned(),
@@ -115,13 +119,13 @@ fn keep(why: &Why) -> KeptWhy {
     }
 }
 
-fn why(kept: KeptWhy) -> Option<Why> {
-    let cause = Cause::ALL.into_iter().find(|cause| cause.name() == kept.cause)?;
-    // It goes into failures, as it stands.
+fn why(kept: KeptWhy) -> Option<TripCause> {
+    let cause = FailureCause::ALL.into_iter().find(|cause| cause.name() == kept.cause)?;
+    // The id is copied into failures verbatim.
     let shown = kept.audit_id.strip_prefix("audit-")?;
     let is_id = shown.len() <= 64 && shown.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
     let at = kept.at.parse().ok()?;
-    is_id.then_some(Why { at, cause, status: kept.status, audit_id: kept.audit_id })
+    is_id.then_some(TripCause { at, cause, status: kept.status, audit_id: kept.audit_id })
 }
 
 fn millis(duration: Duration) -> u64 {
@@ -135,12 +139,12 @@ mod tests {
 
     use super::*;
 
-    fn whys() -> impl Strategy<Value = Why> {
+    fn whys() -> impl Strategy<Value = TripCause> {
         let parts =
-            (-4_000_000_000_i64..250_000_000_000, 0..Cause::ALL.len(), prop::option::of(100_u16..600));
-        (parts, 0_u32..1_000_000_000).prop_map(|((second, cause, status), nano)| Why {
+            (-4_000_000_000_i64..250_000_000_000, 0..FailureCause::ALL.len(), prop::option::of(100_u16..600));
+        (parts, 0_u32..1_000_000_000).prop_map(|((second, cause, status), nano)| TripCause {
             at: Timestamp::new(second, nano.try_into().unwrap()).unwrap(),
-            cause: Cause::ALL.get(cause).copied().unwrap(),
+            cause: FailureCause::ALL.get(cause).copied().unwrap(),
             status,
             audit_id: cofferdam_core::failure::AuditId::mint().to_string(),
         })
@@ -152,12 +156,12 @@ mod tests {
         let shut = prop::collection::vec((whys(), prop::option::of("[ -~\n]{0,60}")), 0..3);
         (failures, open, shut).prop_map(|(failures, open, shut)| Circuit {
             failures,
-            open: open.map(|(why, one, other)| Opening {
+            open: open.map(|(why, one, other)| CircuitTrip {
                 why,
                 cooldown: Duration::from_millis(one.max(other)),
                 probe_after: Duration::from_millis(one.min(other)),
             }),
-            shut: shut.into_iter().map(|(why, credential)| Shut { why, credential }).collect(),
+            shut: shut.into_iter().map(|(why, credential)| PermanentTrip { why, credential }).collect(),
         })
     }
 
@@ -165,10 +169,10 @@ mod tests {
         #[test]
         fn what_is_written_is_what_is_read(circuit in circuits(), cut in 0.0_f64..1.0) {
             let (connector, host) = ("github://acme/slack".to_owned(), "slack.com:443".to_owned());
-            let record = Record { connector, host, circuit };
+            let record = StoredCircuit { connector, host, circuit };
             let text = write(&record).unwrap();
             prop_assert_eq!(read(&text), Some(record));
-            // Cut short, it is nothing.
+            // A truncated text is not a record.
             let end = (text.len() as f64 * cut) as usize;
             prop_assert_eq!(read(text.get(..end).unwrap()), None);
         }

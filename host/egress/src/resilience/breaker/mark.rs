@@ -1,15 +1,16 @@
-//! What is kept of a credential: the names of its bindings and when each was bound, a line each; nothing of the secret.
+//! The stored mark of a credential: one line for each of its bindings, with its name and when it was bound;
+//! nothing of the secret.
 
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
-/// The longest mark that is kept as it is, in bytes: that of a few bindings.
+/// The longest mark that is stored verbatim, in bytes: enough for a few bindings.
 const BYTES: usize = 1024;
 
 /// The longest name of a binding that is shown, in bytes.
 const NAME_BYTES: usize = 160;
 
-/// The mark as it is kept, or a hash of it where the bindings are many.
+/// Returns the mark, or a hash of it if the bindings are many.
 pub(super) fn bounded(mark: String) -> String {
     if mark.len() <= BYTES {
         return mark;
@@ -18,13 +19,13 @@ pub(super) fn bounded(mark: String) -> String {
     format!("sha256:{digits}")
 }
 
-/// The names of the bindings; none where only a hash was kept.
+/// Returns the names of the bindings; none if only a hash was stored.
 pub(super) fn bindings(mark: &str) -> Vec<String> {
     mark.lines().filter_map(line).map(|(name, _)| name.to_owned()).collect()
 }
 
-/// Whether `new` is of the same bindings as `old`, and one of them was bound anew since. A clock that was set back
-/// between makes none: what is not known to be newer closes nothing.
+/// Returns whether `new` has the same bindings as `old`, and one of them was replaced since. After a clock
+/// was set back this is false: a version that is not known to be newer closes nothing.
 pub(super) fn supersedes(new: &str, old: &str) -> bool {
     if new.lines().count() != old.lines().count() {
         return false;
@@ -37,7 +38,8 @@ pub(super) fn supersedes(new: &str, old: &str) -> bool {
     })
 }
 
-/// A binding's name and when it was bound. The name goes into failures and commands: nothing else passes.
+/// Parses a binding's name and the time at which it was bound. The name is copied into failures and commands,
+/// so nothing else is accepted.
 fn line(text: &str) -> Option<(&str, Timestamp)> {
     let (name, at) = text.split_once(' ')?;
     let is_name = name.len() <= NAME_BYTES

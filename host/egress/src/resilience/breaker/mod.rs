@@ -1,7 +1,7 @@
-//! Circuit breakers: who is not asked for a while, because too much failed there.
+//! Circuit breakers: hosts to which no requests are sent for a while after too many failures.
 //!
-//! `policy` has the numbers and `circuit` the state machine, both pure. `circuits` keeps each circuit's state in a
-//! file that all processes share, and `visit` is what one candidate of a call does with them.
+//! `policy` has the numbers and `circuit` the state machine, both pure. `circuits` stores each circuit's
+//! state in a file that all processes share, and `visit` applies them to one candidate of a call.
 
 mod circuit;
 mod circuits;
@@ -20,8 +20,10 @@ mod visit;
 #[cfg(test)]
 mod visit_tests;
 
-pub use circuit::{Admission, Circuit, CircuitState, Opening, Seen, Shut, Why};
-pub use circuits::Circuits;
+pub use circuit::{
+    BreakerAdmission, Circuit, CircuitObservation, CircuitState, CircuitTrip, PermanentTrip, TripCause,
+};
+pub use circuits::CircuitStore;
 pub use policy::BreakerPolicy;
 pub use view::{CauseView, CircuitView, OpenView, ResetView, ShutView};
-pub use visit::{Change, Visit, Visiting};
+pub use visit::{BreakerGuard, BreakerScope, CircuitChange};

@@ -1,51 +1,52 @@
-//! When a circuit opens, for how long, and what opens it for good: numbers, and no state.
+//! The parameters of a circuit: when it opens, for how long, and the causes that open it permanently. No
+//! state.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use cofferdam_core::failure::Cause;
+use cofferdam_core::failure::FailureCause;
 
-/// The longest that an upstream service, or failed probes, can keep a circuit open.
+/// The longest time that an upstream service, or failed probes, can keep a circuit open.
 const LONGEST: Duration = Duration::from_secs(5 * 60);
 
-/// When a circuit opens, and for how long. Complete and checked: every value makes a breaker that works.
+/// The parameters of a circuit. Complete and checked: every value is a working breaker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BreakerPolicy {
     pub(super) threshold: NonZeroU32,
-    /// The time in which so many failures open it; none: so many in a row, however long that takes.
+    /// The window in which failures are counted; `None` to count consecutive failures over any time.
     pub(super) window: Option<Duration>,
-    /// How long it stays open after 429 without `Retry-After`,
+    /// The cooldown after 429 without `Retry-After`.
     pub(super) rate_limited: Duration,
-    /// after 5xx,
+    /// The cooldown after 5xx.
     pub(super) unavailable: Duration,
-    /// after 408 and 425,
+    /// The cooldown after 408 and 425.
     pub(super) timeout: Duration,
-    /// and after no answer.
+    /// The cooldown after a request without a response.
     pub(super) network: Duration,
-    /// The least and the most that `Retry-After` makes of it.
+    /// The lower and upper bound of `Retry-After`.
     pub(super) retry_after: (Duration, Duration),
-    /// How long before the end of a longer cooldown one request is let through.
+    /// The time before the end of a longer cooldown at which one request is let through.
     pub(super) probe_lead: Duration,
-    /// By how many percent of the cooldown before a failed probe makes the next one longer; 0: it begins anew.
+    /// The percentage by which a failed probe extends the previous cooldown; 0 restarts with the normal one.
     pub(super) extension: u32,
-    pub(super) permanent: Vec<Cause>,
+    pub(super) permanent: Vec<FailureCause>,
 }
 
-/// What an observation is to a breaker.
+/// The meaning of an observation for a breaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Weight {
-    /// The host answered: a good answer, or one that says nothing about the host.
+pub(super) enum FailureSignal {
+    /// The host responded: a good response, or one that tells nothing about the host.
     Good,
-    /// The host is in trouble, for so long.
+    /// The host has a problem; the cooldown.
     Trouble(Duration),
-    /// It will not get better by itself.
+    /// A failure that does not go away without intervention.
     Permanent,
 }
 
 impl BreakerPolicy {
-    /// Opens at the first failure: for as long as 429 says (5 minutes at most), else for 60 s; for 60 s after 5xx,
-    /// 30 s after 408, 425 and where there is no answer. One request is let through 30 s before a longer cooldown
-    /// ends. 401 and 402 open it for good.
+    /// Opens at the first failure: after 429 for the requested time (5 minutes at most), or for 60 s if there
+    /// is none; for 60 s after 5xx, and for 30 s after 408, 425 and requests without a response. One request
+    /// is let through 30 s before a longer cooldown ends. 401 and 402 open it permanently.
     #[must_use]
     pub fn at_once() -> Self {
         let (half, whole) = (Duration::from_secs(30), Duration::from_secs(60));
@@ -59,12 +60,12 @@ impl BreakerPolicy {
             retry_after: (Duration::ZERO, LONGEST),
             probe_lead: half,
             extension: 0,
-            permanent: vec![Cause::Auth, Cause::PaymentRequired],
+            permanent: vec![FailureCause::Auth, FailureCause::PaymentRequired],
         }
     }
 
-    /// Opens at the third failure within a minute, for 2 minutes; 30 s where there is no answer; as `Retry-After`
-    /// says, but 1 minute at least and 5 at most. A failed probe makes the cooldown half as long again.
+    /// Opens at the third failure within a minute, for 2 minutes, or for 30 s after requests without a
+    /// response; `Retry-After` is used within 1 to 5 minutes. A failed probe extends the cooldown by half.
     #[must_use]
     pub fn windowed() -> Self {
         let cooldown = Duration::from_secs(120);
@@ -80,56 +81,56 @@ impl BreakerPolicy {
         }
     }
 
-    /// How many failures open a circuit.
+    /// Returns the number of failures that open a circuit.
     #[must_use]
     pub fn threshold(&self) -> u32 {
         self.threshold.get()
     }
 
-    /// The time in which they have to come; none where they only have to follow each other.
+    /// Returns the window in which failures are counted; `None` if they only have to be consecutive.
     #[must_use]
     pub fn window(&self) -> Option<Duration> {
         self.window
     }
 
-    /// Whether this opens a circuit for good.
+    /// Returns whether this cause opens a circuit permanently.
     #[must_use]
-    pub fn is_permanent(&self, cause: Cause) -> bool {
+    pub fn is_permanent(&self, cause: FailureCause) -> bool {
         self.permanent.contains(&cause)
     }
 
-    /// How long a circuit stays open after `cause`; none where that opens none, or for good.
+    /// Returns the cooldown after `cause`; `None` if it does not open a circuit, or opens it permanently.
     #[must_use]
-    pub fn cooldown(&self, cause: Cause, retry_after: Option<Duration>) -> Option<Duration> {
+    pub fn cooldown(&self, cause: FailureCause, retry_after: Option<Duration>) -> Option<Duration> {
         match self.weight(Some(cause), retry_after) {
-            Weight::Trouble(cooldown) => Some(cooldown),
-            Weight::Good | Weight::Permanent => None,
+            FailureSignal::Trouble(cooldown) => Some(cooldown),
+            FailureSignal::Good | FailureSignal::Permanent => None,
         }
     }
 
-    /// How long after it opened for `cooldown` one request is let through.
+    /// Returns the time after which one request is let through, for a circuit with this `cooldown`.
     #[must_use]
     pub fn probe_after(&self, cooldown: Duration) -> Duration {
         if cooldown > self.probe_lead { cooldown.saturating_sub(self.probe_lead) } else { cooldown }
     }
 
-    pub(super) fn weight(&self, cause: Option<Cause>, retry_after: Option<Duration>) -> Weight {
-        let Some(cause) = cause else { return Weight::Good };
+    pub(super) fn weight(&self, cause: Option<FailureCause>, retry_after: Option<Duration>) -> FailureSignal {
+        let Some(cause) = cause else { return FailureSignal::Good };
         if self.is_permanent(cause) {
-            return Weight::Permanent;
+            return FailureSignal::Permanent;
         }
         let own = match cause {
-            Cause::RateLimited => self.rate_limited,
-            Cause::Unavailable => self.unavailable,
-            Cause::Timeout => self.timeout,
-            Cause::Network => self.network,
-            _ => return Weight::Good,
+            FailureCause::RateLimited => self.rate_limited,
+            FailureCause::Unavailable => self.unavailable,
+            FailureCause::Timeout => self.timeout,
+            FailureCause::Network => self.network,
+            _ => return FailureSignal::Good,
         };
         let (least, most) = self.retry_after;
-        Weight::Trouble(retry_after.map_or(own, |asked| asked.max(least).min(most)))
+        FailureSignal::Trouble(retry_after.map_or(own, |asked| asked.max(least).min(most)))
     }
 
-    /// The cooldown after a failed probe, which by itself would be `own`, where the one before was `before`.
+    /// Returns the cooldown after a failed probe; `own` is the one of its cause, `before` the previous one.
     pub(super) fn extended(&self, own: Duration, before: Duration) -> Duration {
         if self.extension == 0 {
             return own;

@@ -1,23 +1,24 @@
-//! `docs/breaker.md`, with the table of what counts made from the policies; in tests alone, which hold it to the code.
+//! Generates the table of `docs/reference/circuit-breaker.md` from the policies. Exists only in tests, which
+//! keep the page in sync with the code.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use cofferdam_core::failure::Cause;
+use cofferdam_core::failure::FailureCause;
 use cofferdam_test_support::committed::assert_committed;
 
-use super::policy::{BreakerPolicy, Weight};
+use super::policy::{BreakerPolicy, FailureSignal};
 
 #[test]
 fn the_page_on_breakers_has_the_reference_table_of_the_policies() {
     let page = include_str!("reference.md").replace("{table}", table().trim_end());
-    assert_committed("docs/breaker.md", &page);
+    assert_committed("docs/reference/circuit-breaker.md", &page);
 }
 
 fn table() -> String {
     let policies = [BreakerPolicy::at_once(), BreakerPolicy::windowed()];
     let mut table = String::from("| seen | cause | `at-once` | `windowed` |\n|---|---|---|---|\n");
-    for cause in Cause::ALL {
+    for cause in FailureCause::ALL {
         let cells: Vec<_> = policies.iter().filter_map(|policy| cell(policy, cause)).collect();
         if cells.len() == policies.len() {
             writeln!(table, "| {} | `{}` | {} |", seen(cause), cause.name(), cells.join(" | ")).ok();
@@ -28,17 +29,17 @@ fn table() -> String {
     table
 }
 
-/// How long it stays open, and when it is tried.
-fn cell(policy: &BreakerPolicy, cause: Cause) -> Option<String> {
+/// Formats the cooldown and the time of the probe.
+fn cell(policy: &BreakerPolicy, cause: FailureCause) -> Option<String> {
     let cooldown = match policy.weight(Some(cause), None) {
-        Weight::Good => return None,
-        Weight::Permanent => return Some("at once, for good".to_owned()),
-        Weight::Trouble(cooldown) => cooldown,
+        FailureSignal::Good => return None,
+        FailureSignal::Permanent => return Some("at once, for good".to_owned()),
+        FailureSignal::Trouble(cooldown) => cooldown,
     };
-    let Weight::Trouble(least) = policy.weight(Some(cause), Some(Duration::ZERO)) else { return None };
-    let Weight::Trouble(most) = policy.weight(Some(cause), Some(Duration::MAX)) else { return None };
+    let FailureSignal::Trouble(least) = policy.weight(Some(cause), Some(Duration::ZERO)) else { return None };
+    let FailureSignal::Trouble(most) = policy.weight(Some(cause), Some(Duration::MAX)) else { return None };
     let asked = match cause {
-        Cause::Network => String::new(),
+        FailureCause::Network => String::new(),
         _ => format!("; as `Retry-After` says, {} to {} s", least.as_secs(), most.as_secs()),
     };
     let probe = policy.probe_after(cooldown).as_secs();
@@ -52,8 +53,8 @@ fn threshold(policy: &BreakerPolicy) -> String {
     }
 }
 
-fn seen(cause: Cause) -> String {
-    let statuses: Vec<_> = (400..600).filter(|status| Cause::of_status(*status) == cause).collect();
+fn seen(cause: FailureCause) -> String {
+    let statuses: Vec<_> = (400..600).filter(|status| FailureCause::from_status(*status) == cause).collect();
     match statuses.as_slice() {
         [] => "no answer, or one that broke off".to_owned(),
         [one] => one.to_string(),

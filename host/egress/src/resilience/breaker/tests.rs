@@ -1,9 +1,9 @@
-//! The breaker's table, row by row, and what holds of it whatever happens.
+//! The breaker's table, row by row, and its invariants.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
 use std::time::Duration;
 
-use cofferdam_core::failure::Cause;
+use cofferdam_core::failure::FailureCause;
 use jiff::Timestamp;
 use proptest::prelude::*;
 
@@ -20,15 +20,15 @@ fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-fn seen(cause: Option<Cause>) -> Seen<'static> {
-    Seen { cause, status: None, retry_after: None, credential: None, audit_id: "audit-1" }
+fn seen(cause: Option<FailureCause>) -> CircuitObservation<'static> {
+    CircuitObservation { cause, status: None, retry_after: None, credential: None, audit_id: "audit-1" }
 }
 
-fn status(status: u16) -> Seen<'static> {
-    Seen { status: Some(status), ..seen(Some(Cause::of_status(status))) }
+fn status(status: u16) -> CircuitObservation<'static> {
+    CircuitObservation { status: Some(status), ..seen(Some(FailureCause::from_status(status))) }
 }
 
-/// What happened to a circuit, in the order of the test.
+/// A circuit with the observations that a test feeds it.
 struct Driven {
     policy: BreakerPolicy,
     circuit: Circuit,
@@ -39,8 +39,9 @@ impl Driven {
         Self { policy, circuit: Circuit::default() }
     }
 
-    fn sees(&mut self, second: i64, seen: Seen<'_>) -> Option<(&'static str, &'static str)> {
-        let probed = matches!(self.circuit.admission(seen.credential, at(second)), Admission::Probe(_));
+    fn sees(&mut self, second: i64, seen: CircuitObservation<'_>) -> Option<(&'static str, &'static str)> {
+        let probed =
+            matches!(self.circuit.admission(seen.credential, at(second)), BreakerAdmission::Probe(_));
         let change = self.circuit.count(&self.policy, &seen, probed, at(second));
         change.map(|(from, to)| (from.name(), to.name()))
     }
@@ -50,11 +51,11 @@ impl Driven {
     }
 }
 
-/// P2, P9, P14, C24: every category with its cooldown and the moment of its probe.
+/// Every category has its cooldown and the time of its probe.
 #[test]
 fn p2_every_category_has_its_cooldown_and_its_probe() {
-    let retry_after = |seconds| Seen { retry_after: Some(secs(seconds)), ..status(429) };
-    let network = seen(Some(Cause::Network));
+    let retry_after = |seconds| CircuitObservation { retry_after: Some(secs(seconds)), ..status(429) };
+    let network = seen(Some(FailureCause::Network));
     for (what, seen, cooldown, probe_after) in [
         ("401", status(401), None, None),
         ("402", status(402), None, None),
@@ -72,10 +73,10 @@ fn p2_every_category_has_its_cooldown_and_its_probe() {
         let mut driven = Driven::new(BreakerPolicy::at_once());
         assert_eq!(driven.sees(0, seen), Some(("closed", "open")), "{what}");
         match (driven.circuit.admission(NONE, at(0)), cooldown, probe_after) {
-            (Admission::Shut(_), None, None) => {
+            (BreakerAdmission::Shut(_), None, None) => {
                 assert_eq!(driven.state(10 * 365 * 86_400), "open", "P9, {what}: ten years later");
             }
-            (Admission::Open { opening, retry_after }, Some(cooldown), Some(probe_after)) => {
+            (BreakerAdmission::Open { opening, retry_after }, Some(cooldown), Some(probe_after)) => {
                 assert_eq!(opening.cooldown, secs(cooldown), "{what}");
                 assert_eq!(retry_after, secs(probe_after), "{what}");
                 let probe: i64 = probe_after.try_into().unwrap();
@@ -87,35 +88,40 @@ fn p2_every_category_has_its_cooldown_and_its_probe() {
     }
 }
 
-/// P2: what is no category changes nothing; a missing resource and a refusal say nothing about the host.
+/// An unclassified failure changes nothing; a missing resource and a rejection tell nothing about the host.
 #[test]
 fn p2_unknown_failures_leave_the_circuit_closed() {
-    for cause in Cause::ALL {
+    for cause in FailureCause::ALL {
         let mut driven = Driven::new(BreakerPolicy::at_once());
         let opens = driven.sees(0, seen(Some(cause))).is_some();
         let expected = matches!(
             cause,
-            Cause::Network
-                | Cause::Timeout
-                | Cause::RateLimited
-                | Cause::Unavailable
-                | Cause::Auth
-                | Cause::PaymentRequired
+            FailureCause::Network
+                | FailureCause::Timeout
+                | FailureCause::RateLimited
+                | FailureCause::Unavailable
+                | FailureCause::Auth
+                | FailureCause::PaymentRequired
         );
         assert_eq!(opens, expected, "{cause:?}");
         assert_eq!(driven.circuit.is_pristine(), !expected, "{cause:?}");
     }
 }
 
-/// C23: binding anew ends what the earlier state was open for, and only that.
+/// Replacing a binding ends only the trip of its earlier version.
 #[test]
 fn a_credential_that_was_bound_anew_heals_its_own_entry() {
     let mark = |name: &str, day: u32| format!("bearer/acme/{name} 2026-11-0{day}T10:00:00Z");
     let (old, new, other) = (mark("work", 1), mark("work", 2), mark("home", 3));
     let mut driven = Driven::new(BreakerPolicy::at_once());
-    fn with(credential: &str, status: u16) -> Seen<'_> {
-        let cause = (status >= 400).then(|| Cause::of_status(status));
-        Seen { credential: Some(credential), cause, status: cause.map(|_| status), ..seen(None) }
+    fn with(credential: &str, status: u16) -> CircuitObservation<'_> {
+        let cause = (status >= 400).then(|| FailureCause::from_status(status));
+        CircuitObservation {
+            credential: Some(credential),
+            cause,
+            status: cause.map(|_| status),
+            ..seen(None)
+        }
     }
     assert_eq!(driven.sees(0, with(&old, 401)), Some(("closed", "open")));
     assert_eq!(driven.sees(1, with(&other, 200)), None, "another identity heals nothing");
@@ -123,14 +129,15 @@ fn a_credential_that_was_bound_anew_heals_its_own_entry() {
     assert_eq!(driven.circuit.shut.len(), 1);
     assert_eq!(driven.sees(3, with(&new, 200)), Some(("open", "closed")));
     assert!(driven.circuit.is_pristine());
-    // A straggler with the old one opens it for the old one; the new one, refused too, takes its place.
+    // A late request with the old one trips it for the old one; the new one, rejected too, replaces that
+    // entry.
     assert_eq!(driven.sees(4, with(&old, 401)), Some(("closed", "open")));
     assert_eq!(driven.sees(5, with(&new, 401)), Some(("closed", "open")));
     assert_eq!(driven.circuit.shut.len(), 1);
     assert_eq!(driven.circuit.shut[0].credential.as_deref(), Some(&*new));
 }
 
-/// P5: so many failures in a row; 401 at once, whatever the number.
+/// The threshold counts consecutive failures; 401 opens at once, whatever the threshold.
 #[test]
 fn p5_the_threshold_counts_failures_in_a_row_except_for_permanent_ones() {
     let three = BreakerPolicy { threshold: 3.try_into().unwrap(), ..BreakerPolicy::at_once() };
@@ -151,36 +158,36 @@ fn p5_the_threshold_counts_failures_in_a_row_except_for_permanent_ones() {
     assert_eq!(driven.sees(0, status(401)), Some(("closed", "open")));
 }
 
-/// P6, P7: the first request after the moment of the probe decides; success forgets everything.
+/// The first request after the time of the probe decides; success clears all failures.
 #[test]
 fn p7_a_good_probe_closes_and_forgets() {
     let mut driven = Driven::new(BreakerPolicy::at_once());
     driven.sees(0, status(503));
-    assert!(matches!(driven.circuit.admission(NONE, at(29)), Admission::Open { .. }));
-    assert!(matches!(driven.circuit.admission(NONE, at(30)), Admission::Probe(_)));
+    assert!(matches!(driven.circuit.admission(NONE, at(29)), BreakerAdmission::Open { .. }));
+    assert!(matches!(driven.circuit.admission(NONE, at(30)), BreakerAdmission::Probe(_)));
     assert_eq!(driven.sees(30, seen(None)), Some(("half_open", "closed")));
     assert!(driven.circuit.is_pristine());
-    // An answer that says nothing about the host is an answer.
+    // A response that tells nothing about the host still shows that it responds.
     driven.sees(40, status(503));
     assert_eq!(driven.sees(70, status(404)), Some(("half_open", "closed")));
 }
 
-/// P8: a failed probe opens it again, for as long as its own category says.
+/// A failed probe opens it again, for the cooldown of its own category.
 #[test]
 fn p8_a_failed_probe_opens_anew() {
     let mut driven = Driven::new(BreakerPolicy::at_once());
-    driven.sees(0, Seen { retry_after: Some(secs(300)), ..status(429) });
-    assert_eq!(driven.sees(270, seen(Some(Cause::Network))), Some(("half_open", "open")));
+    driven.sees(0, CircuitObservation { retry_after: Some(secs(300)), ..status(429) });
+    assert_eq!(driven.sees(270, seen(Some(FailureCause::Network))), Some(("half_open", "open")));
     assert_eq!(driven.state(299), "open");
     assert_eq!(driven.state(300), "half_open");
-    // 401 from the probe: the host is there, and does not want this caller.
+    // 401 for the probe: the host responds and rejects the credentials.
     assert_eq!(driven.sees(300, status(401)), Some(("half_open", "open")));
     assert!(driven.circuit.open.is_none());
     assert_eq!(driven.circuit.state(Some("another"), at(300)), CircuitState::Closed);
 }
 
-/// P17: three within a minute; 120 s, 30 s without an answer, `Retry-After` from 1 to 5 minutes; half as long again
-/// after each failed probe.
+/// Three failures within a minute; 120 s, 30 s without a response, `Retry-After` from 1 to 5 minutes; half as
+/// long again after each failed probe.
 #[test]
 fn p17_the_windowed_breaker() {
     let mut driven = Driven::new(BreakerPolicy::windowed());
@@ -201,24 +208,27 @@ fn p17_the_windowed_breaker() {
     for (asked, expected) in [(1, 60), (61, 61), (100_000, 300)] {
         let mut driven = Driven::new(BreakerPolicy::windowed());
         for second in 0..3 {
-            driven.sees(second, Seen { retry_after: Some(secs(asked)), ..status(429) });
+            driven.sees(second, CircuitObservation { retry_after: Some(secs(asked)), ..status(429) });
         }
         assert_eq!(cooldown(&driven), secs(expected));
     }
     let mut driven = Driven::new(BreakerPolicy::windowed());
     for second in 0..3 {
-        driven.sees(second, seen(Some(Cause::Network)));
+        driven.sees(second, seen(Some(FailureCause::Network)));
     }
     assert_eq!(driven.state(31), "open");
     assert_eq!(driven.state(32), "half_open", "30 s without a probe before");
 }
 
-/// C23: a permanent trip holds for those who carry the same credentials.
+/// A permanent trip applies to requests with the same credentials.
 #[test]
 fn c23_a_permanent_trip_is_about_one_state_of_one_credential() {
     let mut driven = Driven::new(BreakerPolicy::at_once());
     let mine = Some("api_key/acme/mine 2026-01-01T00:00:00Z");
-    assert_eq!(driven.sees(0, Seen { credential: mine, ..status(401) }), Some(("closed", "open")));
+    assert_eq!(
+        driven.sees(0, CircuitObservation { credential: mine, ..status(401) }),
+        Some(("closed", "open"))
+    );
     for (credential, expected) in [
         (mine, CircuitState::Open),
         (Some("api_key/acme/mine 2026-01-02T00:00:00Z"), CircuitState::Closed),
@@ -227,23 +237,26 @@ fn c23_a_permanent_trip_is_about_one_state_of_one_credential() {
     ] {
         assert_eq!(driven.circuit.state(credential, at(1)), expected, "{credential:?}");
     }
-    // However many credentials are refused, what is kept has a bound.
+    // The number of stored trips is bounded, however many credentials are rejected.
     for number in 0..100 {
-        driven.sees(1, Seen { credential: Some(&format!("api_key/acme/{number} x")), ..status(401) });
+        driven.sees(
+            1,
+            CircuitObservation { credential: Some(&format!("api_key/acme/{number} x")), ..status(401) },
+        );
     }
     assert_eq!(driven.circuit.shut.len(), circuit::SHUT);
 }
 
-/// One outage opens a circuit once: who was sent before it opened neither extends nor ends it.
+/// One outage opens a circuit once: a request that was sent before it opened neither extends nor ends it.
 #[test]
 fn late_comers_change_nothing() {
     let mut driven = Driven::new(BreakerPolicy::at_once());
     driven.sees(0, status(503));
     let open = driven.circuit.clone();
-    for late in [status(503), seen(Some(Cause::Network)), seen(None), status(404)] {
+    for late in [status(503), seen(Some(FailureCause::Network)), seen(None), status(404)] {
         assert_eq!(driven.circuit.count(&driven.policy, &late, false, at(5)), None);
         assert_eq!(driven.circuit, open);
-        // Also where a probe would be let through by now: they are none.
+        // This holds even when a probe would be let through: late requests are not probes.
         assert_eq!(driven.circuit.count(&driven.policy, &late, false, at(50)), None);
         assert_eq!(driven.circuit, open);
     }
@@ -260,7 +273,7 @@ enum Event {
 fn events() -> impl Strategy<Value = Vec<Event>> {
     let event = prop_oneof![
         3 => Just(Event::Asks),
-        3 => (0..Cause::ALL.len() + 1, prop::option::of(0_u64..1_000_000)).prop_map(|(c, r)| Event::Sees(c, r)),
+        3 => (0..FailureCause::ALL.len() + 1, prop::option::of(0_u64..1_000_000)).prop_map(|(c, r)| Event::Sees(c, r)),
         1 => Just(Event::Vanishes),
         2 => (-400_i64..400).prop_map(Event::Waits),
     ];
@@ -268,7 +281,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 }
 
 proptest! {
-    /// Whatever happens, and whatever the clock does: never two probes, and no wait above what the policy allows.
+    /// For any events and any clock there are never two probes, and no wait exceeds the policy's maximum.
     #[test]
     fn never_two_probes_and_never_longer_than_it_may(events in events(), windowed: bool) {
         let policy = if windowed { BreakerPolicy::windowed() } else { BreakerPolicy::at_once() };
@@ -279,26 +292,26 @@ proptest! {
             match event {
                 Event::Waits(seconds) => now += seconds,
                 Event::Asks => match circuit.admission(NONE, at(now)) {
-                    Admission::Pass => out.push(false),
-                    Admission::Probe(_) if !slot => {
+                    BreakerAdmission::Pass => out.push(false),
+                    BreakerAdmission::Probe(_) if !slot => {
                         slot = true;
                         out.push(true);
                     }
-                    Admission::Probe(_) | Admission::Shut(_) => {}
-                    Admission::Open { opening, retry_after } => {
+                    BreakerAdmission::Probe(_) | BreakerAdmission::Shut(_) => {}
+                    BreakerAdmission::Open { opening, retry_after } => {
                         prop_assert!(retry_after <= opening.probe_after);
                         prop_assert!(opening.probe_after <= opening.cooldown);
                         prop_assert!(opening.cooldown <= secs(300));
-                        // Set back by more than a moment, the clock lets the next one try.
+                        // If the clock is set back by more than a moment, the next request is let through.
                         prop_assert!(opening.why.at <= at(now) + secs(1));
                     }
                 },
                 Event::Sees(cause, retry_after) => {
                     let Some(probed) = out.pop() else { continue };
-                    let cause = Cause::ALL.get(cause).copied();
+                    let cause = FailureCause::ALL.get(cause).copied();
                     let retry_after = retry_after.map(Duration::from_secs);
                     let was_open = circuit.state(NONE, at(now)) != CircuitState::Closed;
-                    let sight = Seen { retry_after, ..seen(cause) };
+                    let sight = CircuitObservation { retry_after, ..seen(cause) };
                     let change = circuit.count(&policy, &sight, probed, at(now));
                     slot &= !probed;
                     failures += u32::from(cause.is_some_and(|cause| policy.cooldown(cause, None).is_some()));
@@ -321,12 +334,12 @@ proptest! {
         }
     }
 
-    /// Time alone never opens or closes a circuit; it makes it half-open, and it stays so.
+    /// Time alone never opens or closes a circuit. It makes an open one half-open, and it stays so.
     #[test]
     fn time_alone_leads_to_half_open(windowed: bool, cause in 0_usize..4, retry in prop::option::of(0_u64..1_000)) {
         let policy = if windowed { BreakerPolicy::windowed() } else { BreakerPolicy::at_once() };
         let mut circuit = Circuit::default();
-        let sight = Seen { retry_after: retry.map(Duration::from_secs), ..seen(Some(Cause::ALL[cause])) };
+        let sight = CircuitObservation { retry_after: retry.map(Duration::from_secs), ..seen(Some(FailureCause::ALL[cause])) };
         for _ in 0..policy.threshold() {
             circuit.count(&policy, &sight, false, at(0));
         }

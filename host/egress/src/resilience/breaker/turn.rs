@@ -1,7 +1,9 @@
-//! Whose turn it is to write circuits: one thread of one process, which is asked for at once or waited for.
+//! The lock for writing circuits, which one thread of one process holds at a time. It can be tried or waited
+//! for.
 //!
-//! Calls do not wait: others hold the turn for less than a millisecond, but one that is stopped while it does must
-//! stop nobody. Who waits does so on a thread on which no call runs, and holds nothing meanwhile.
+//! Calls do not wait: other holders release the lock within a millisecond, but a process that is suspended
+//! while it holds the lock must not block calls. Waiting happens on a thread that runs no call and holds no
+//! other lock.
 
 use std::io;
 use std::path::Path;
@@ -11,47 +13,47 @@ use std::time::{Duration, Instant};
 
 use cofferdam_core::private_file::FileLock;
 
-/// How often, and how long apart, the turn is asked for by a call: a write takes some 0.1 ms, and 2 ms are the most
-/// that a call, and the thread that it runs on, is held up.
+/// The number of tries, and the time between them, for a call: a write takes some 0.1 ms, and a call and its
+/// thread are delayed by 2 ms at most.
 const AT_ONCE: u32 = 8;
 const GLANCE: Duration = Duration::from_micros(250);
 
-/// How often, and how long apart, it is asked for by who does.
+/// The number of tries, and the time between them, for a waiting thread.
 const TURNS: u32 = 200;
 const POLL: Duration = Duration::from_millis(5);
 
-/// How long nobody waits once somebody did so in vain.
+/// The time during which no thread waits after one waited in vain.
 const GIVEN_UP: Duration = Duration::from_secs(5);
 
-/// Threads that may wait; one more gives up.
+/// The number of threads that may wait; one more gives up.
 const WAITING: usize = 64;
 
 /// The writers of this process.
 #[derive(Debug, Default)]
-pub(super) struct Writers {
-    /// Held only while files are written, never while somebody waits.
+pub(super) struct BreakerWriters {
+    /// Held only while files are written, never while a thread waits.
     writing: Mutex<()>,
     waiting: AtomicUsize,
     given_up: Mutex<Option<Instant>>,
 }
 
-/// The turn, until it is dropped.
+/// The lock, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Turn<'w> {
+pub(super) struct WriteLock<'w> {
     lock: FileLock,
     _writing: MutexGuard<'w, ()>,
 }
 
-impl Turn<'_> {
-    /// The lock among processes.
+impl WriteLock<'_> {
+    /// Returns the file lock among processes.
     pub(super) fn lock(&self) -> &FileLock {
         &self.lock
     }
 }
 
-impl Writers {
-    /// The turn to write in `dir`; none where another process has it.
-    pub(super) fn at_once(&self, dir: &Path) -> io::Result<Option<Turn<'_>>> {
+impl BreakerWriters {
+    /// Tries to take the lock to write in `dir`; returns `None` if another process has it.
+    pub(super) fn at_once(&self, dir: &Path) -> io::Result<Option<WriteLock<'_>>> {
         for _ in 0..AT_ONCE {
             if let Some(turn) = self.attempt(dir)? {
                 return Ok(Some(turn));
@@ -61,8 +63,8 @@ impl Writers {
         Ok(None)
     }
 
-    /// The same, waited for up to a second.
-    pub(super) fn in_time(&self, dir: &Path) -> io::Result<Turn<'_>> {
+    /// Takes the lock, waiting up to a second.
+    pub(super) fn in_time(&self, dir: &Path) -> io::Result<WriteLock<'_>> {
         for _ in 0..TURNS {
             if let Some(turn) = self.attempt(dir)? {
                 return Ok(turn);
@@ -73,8 +75,9 @@ impl Writers {
         Err(io::Error::other("another process has been writing there for a second"))
     }
 
-    /// The same for who would rather not have it than be one of many that wait, or wait where it is in vain.
-    pub(super) fn if_it_comes(&self, dir: &Path) -> io::Result<Turn<'_>> {
+    /// Takes the lock like `in_time`, but gives up if many threads wait already, or if one waited in vain
+    /// recently.
+    pub(super) fn if_it_comes(&self, dir: &Path) -> io::Result<WriteLock<'_>> {
         if let Some(turn) = self.at_once(dir)? {
             return Ok(turn);
         }
@@ -88,9 +91,9 @@ impl Writers {
         turn
     }
 
-    fn attempt(&self, dir: &Path) -> io::Result<Option<Turn<'_>>> {
+    fn attempt(&self, dir: &Path) -> io::Result<Option<WriteLock<'_>>> {
         let writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(FileLock::try_acquire(&dir.join("lock"))?.map(|lock| Turn { lock, _writing: writing }))
+        Ok(FileLock::try_acquire(&dir.join("lock"))?.map(|lock| WriteLock { lock, _writing: writing }))
     }
 
     fn given_up(&self) -> MutexGuard<'_, Option<Instant>> {

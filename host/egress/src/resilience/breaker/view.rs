@@ -1,90 +1,91 @@
-//! What an operator sees of circuits, and closing them by hand.
+//! The operator's view of circuits, and closing them manually.
 
 use std::io;
 
-use cofferdam_core::failure::Cause;
+use cofferdam_core::failure::FailureCause;
 use cofferdam_model::manifest::ConnectorName;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::circuit::{CircuitState, Opening, Shut, Why};
-use super::circuits::Circuits;
-use super::kept::Record;
+use super::circuit::{CircuitState, CircuitTrip, PermanentTrip, TripCause};
+use super::circuits::CircuitStore;
+use super::kept::StoredCircuit;
 
-/// A circuit that has something to remember.
+/// A circuit that is not in its initial state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct CircuitView {
     /// The connector, without a version.
     pub connector: String,
-    /// The host:port.
+    /// The `host:port`.
     pub host: String,
-    /// `open`, `half_open` from when one request is let through, `closed` where it has only failures to remember.
-    /// Open for some credentials is open.
+    /// `open`, `half_open` as soon as one request is let through, `closed` if it only has failures. A circuit
+    /// that is open for some credentials counts as open.
     pub state: &'static str,
     /// The failures that count towards opening it.
     pub failures: usize,
-    /// Why it is open for everybody, if it is.
+    /// The reason why it is open for all requests, if it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open: Option<OpenView>,
-    /// For which credentials it is open for good.
+    /// The credentials for which it is permanently open.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub open_for_good: Vec<ShutView>,
 }
 
-/// What was reset.
+/// The result of a reset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ResetView {
-    /// The circuits that were closed, as they were.
+    /// The circuits that were closed, in their former state.
     pub closed: Vec<CircuitView>,
-    /// How many files were removed that were none: damaged, or put there by others. Only where all were reset.
+    /// The number of removed files that held no circuit: damaged, or of other programs. Only if all circuits
+    /// were reset.
     pub damaged_removed: usize,
 }
 
-/// Why a circuit is open, and how long.
+/// The cause of an open circuit, and its times.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct OpenView {
-    /// Who found out, and what.
+    /// The observation that opened it.
     #[serde(flatten)]
     pub cause: CauseView,
-    /// How long it stays open, in milliseconds.
+    /// The time that it stays open, in milliseconds.
     pub cooldown_ms: u64,
-    /// How long until one request is let through, in milliseconds; 0 where that is now.
+    /// The time until one request is let through, in milliseconds; 0 if that is now.
     pub retry_after_ms: u64,
-    /// Whether a call is trying the host now: until it ends, all others are refused.
+    /// True if a call is probing the host now: until it ends, all others are rejected.
     pub probe_is_out: bool,
 }
 
-/// For which credentials a circuit is open until they are bound anew.
+/// The credentials for which a circuit is open until they are replaced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ShutView {
-    /// Who found out, and what.
+    /// The observation that caused it.
     #[serde(flatten)]
     pub cause: CauseView,
-    /// The names of the bindings; none where the request carried no credential.
+    /// The names of the bindings; none if the request carried no credential.
     pub bindings: Vec<String>,
 }
 
-/// What opened a circuit.
+/// The observation that opened a circuit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct CauseView {
-    /// When.
+    /// The time.
     pub opened_at: String,
-    /// What was seen there.
+    /// The observed cause.
     pub cause_code: &'static str,
-    /// The answer's status, if it was an answer.
+    /// The response's status, if there was a response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// The record of the call that saw it.
+    /// The audit id of the call that observed it.
     pub cause_audit_id: String,
 }
 
-impl Circuits {
-    /// Every circuit that has something to remember, by connector and host.
+impl CircuitStore {
+    /// Returns every circuit that is not in its initial state, by connector and host.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -97,8 +98,8 @@ impl Circuits {
         Ok(records.iter().map(|record| self.view(record, now)).collect())
     }
 
-    /// Closes the circuits of this connector, at this host; of all where none is named, and then removes what is
-    /// damaged, too.
+    /// Closes the circuits of this connector at this host. Without a connector and host it closes all
+    /// circuits, and also removes damaged files.
     ///
     /// # Errors
     /// The directory cannot be read or written.
@@ -109,7 +110,7 @@ impl Circuits {
         now: Timestamp,
     ) -> io::Result<ResetView> {
         let (records, unusable) = self.records()?;
-        let is_meant = |record: &Record| {
+        let is_meant = |record: &StoredCircuit| {
             connector.is_none_or(|connector| connector.as_str() == record.connector)
                 && host.is_none_or(|host| host == record.host)
         };
@@ -121,7 +122,7 @@ impl Circuits {
         Ok(ResetView { closed, damaged_removed: damaged.len() })
     }
 
-    fn view(&self, record: &Record, now: Timestamp) -> CircuitView {
+    fn view(&self, record: &StoredCircuit, now: Timestamp) -> CircuitView {
         let mut view = view(record, now);
         let open = view.open.as_mut().filter(|open| open.retry_after_ms == 0);
         if let Some((open, connector)) = open.zip(ConnectorName::parse(&record.connector).ok()) {
@@ -131,7 +132,7 @@ impl Circuits {
     }
 }
 
-fn view(record: &Record, now: Timestamp) -> CircuitView {
+fn view(record: &StoredCircuit, now: Timestamp) -> CircuitView {
     let circuit = &record.circuit;
     let state = match &circuit.open {
         Some(opening) if opening.left(now).is_none() => CircuitState::HalfOpen,
@@ -149,7 +150,7 @@ fn view(record: &Record, now: Timestamp) -> CircuitView {
     }
 }
 
-fn open(opening: &Opening, now: Timestamp) -> OpenView {
+fn open(opening: &CircuitTrip, now: Timestamp) -> OpenView {
     let millis = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     OpenView {
         cause: cause(&opening.why),
@@ -159,14 +160,14 @@ fn open(opening: &Opening, now: Timestamp) -> OpenView {
     }
 }
 
-fn shut(shut: &Shut) -> ShutView {
+fn shut(shut: &PermanentTrip) -> ShutView {
     ShutView { cause: cause(&shut.why), bindings: shut.bindings() }
 }
 
-fn cause(why: &Why) -> CauseView {
+fn cause(why: &TripCause) -> CauseView {
     CauseView {
         opened_at: why.at.to_string(),
-        cause_code: Cause::name(why.cause),
+        cause_code: FailureCause::name(why.cause),
         status: why.status,
         cause_audit_id: why.audit_id.clone(),
     }

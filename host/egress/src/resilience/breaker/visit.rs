@@ -1,105 +1,106 @@
-//! What one candidate of a call has to do with circuits, from its first attempt to its last.
+//! The circuit breaker's state for one candidate of a call, from its first attempt to its last.
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cofferdam_core::failure::{AuditId, Cause, CircuitOpen};
+use cofferdam_core::failure::{AuditId, CircuitOpen, FailureCause};
 use cofferdam_core::private_file::FileLock;
 use cofferdam_model::manifest::ConnectorName;
 use jiff::Timestamp;
 
-use super::circuit::{Admission, Circuit, CircuitState, Seen, Why};
-use super::circuits::{Changed, Circuits, Place, Wait};
+use super::circuit::{BreakerAdmission, Circuit, CircuitObservation, CircuitState, TripCause};
+use super::circuits::{CircuitPlace, CircuitStore, CircuitUpdate, LockWait};
 use super::mark;
-use super::policy::{BreakerPolicy, Weight};
+use super::policy::{BreakerPolicy, FailureSignal};
 
-/// How long to wait for the one request that tries a host: nobody knows, and it is worth asking again soon.
+/// The retry delay while another request probes the host: the end of the probe is unknown, and checking again
+/// soon is worthwhile.
 const WHILE_PROBED: Duration = Duration::from_secs(1);
 
 /// A circuit that changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
-    /// The host:port.
+pub struct CircuitChange {
+    /// The `host:port`.
     pub host: String,
-    /// From this state,
+    /// The state before.
     pub from: &'static str,
-    /// to this one.
+    /// The state after.
     pub to: &'static str,
-    /// What was seen there, or had opened it; none where it was healed.
-    pub cause: Option<Cause>,
+    /// The failure that was observed, or that had opened it; `None` if replacing a credential closed it.
+    pub cause: Option<FailureCause>,
 }
 
-/// A visit while it lasts. Whatever ends it, dropping it lets go of what it holds; what it saw counts only if
-/// [`Visit::settle`] was called before.
+/// The owner of a visit. Dropping it releases everything that the visit holds. Its observations count only if
+/// [`BreakerScope::settle`] was called before.
 #[derive(Debug)]
-pub struct Visiting(Arc<Visit>);
+pub struct BreakerGuard(Arc<BreakerScope>);
 
-/// A candidate's visit, as the gates of its attempts share it.
+/// A candidate's visit, which the gates of its attempts share.
 #[derive(Debug)]
-pub struct Visit {
-    circuits: Arc<Circuits>,
+pub struct BreakerScope {
+    circuits: Arc<CircuitStore>,
     connector: ConnectorName,
     policy: Arc<BreakerPolicy>,
     audit_id: AuditId,
-    state: Mutex<State>,
+    state: Mutex<HostEntries>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct HostEntries {
     hosts: Vec<AtHost>,
-    /// The number of the attempt that is made.
+    /// The number of the current attempt.
     attempt: u32,
-    changes: Vec<Change>,
+    changes: Vec<CircuitChange>,
     over: bool,
 }
 
 /// A host that the visit was admitted to.
 #[derive(Debug)]
 struct AtHost {
-    place: Place,
+    place: CircuitPlace,
     /// The last attempt that was admitted to it.
     attempt: u32,
     credential: Option<String>,
-    /// Whether there was nothing to remember of it.
+    /// True if its circuit was in its initial state.
     was_pristine: bool,
-    /// The slot, where this is the visit that tries the host, and what had opened the circuit.
-    probe: Option<(FileLock, Cause)>,
-    last: Option<Sight>,
+    /// The slot, if this visit is the probe, and the cause that had opened the circuit.
+    probe: Option<(FileLock, FailureCause)>,
+    last: Option<HostObservation>,
 }
 
-/// Another process is writing circuits: it cannot be counted at once.
+/// Another process is writing circuits, so that the observation cannot be counted at once.
 #[derive(Debug)]
 struct NoTurn;
 
-/// What was seen last.
+/// The last observation.
 #[derive(Debug, Clone, Copy)]
-struct Sight {
-    cause: Option<Cause>,
+struct HostObservation {
+    cause: Option<FailureCause>,
     status: Option<u16>,
     retry_after: Option<Duration>,
 }
 
-impl Visiting {
+impl BreakerGuard {
     pub(super) fn new(
-        circuits: Arc<Circuits>,
+        circuits: Arc<CircuitStore>,
         connector: ConnectorName,
         policy: Arc<BreakerPolicy>,
         audit_id: AuditId,
     ) -> Self {
-        Self(Arc::new(Visit { circuits, connector, policy, audit_id, state: Mutex::default() }))
+        Self(Arc::new(BreakerScope { circuits, connector, policy, audit_id, state: Mutex::default() }))
     }
 }
 
-impl Deref for Visiting {
-    type Target = Arc<Visit>;
+impl Deref for BreakerGuard {
+    type Target = Arc<BreakerScope>;
 
-    fn deref(&self) -> &Arc<Visit> {
+    fn deref(&self) -> &Arc<BreakerScope> {
         &self.0
     }
 }
 
-impl Drop for Visiting {
+impl Drop for BreakerGuard {
     fn drop(&mut self) {
         // The gates' own tasks may end a little later than the call.
         let mut state = self.0.state();
@@ -108,15 +109,15 @@ impl Drop for Visiting {
     }
 }
 
-impl Visit {
-    /// Whether a request may go to `host` now. `credential` says which state of which bindings it carries, without
-    /// any secret. What is decided for the first request of an attempt holds for the attempt: all its requests to a
-    /// host that it tries are one trial. A circuit that an earlier candidate
-    /// of the same call opened lets it pass, without being the one that tries the host: a smaller model behind the
-    /// same host is what the caller asked for next.
+impl BreakerScope {
+    /// Decides whether a request may go to `host` now. `credential` names the bindings that it carries and
+    /// their versions, without any secret. The decision for an attempt's first request holds for the whole
+    /// attempt: all its requests to a host that it probes are one probe. A circuit that an earlier candidate
+    /// of the same call opened lets the request pass, but not as the probe: a smaller model behind the same
+    /// host is the fallback that the caller asked for.
     ///
     /// # Errors
-    /// The circuit is open, or another call tries the host.
+    /// The circuit is open, or another call is probing the host.
     pub fn admit(
         &self,
         host: &str,
@@ -137,20 +138,29 @@ impl Visit {
         let mut slot = None;
         let (probe, was_pristine) = loop {
             let Some(circuit) = self.circuits.look(&place) else { break (None, true) };
-            // What this call's own candidate before found out stops other calls, not its alternates.
+            // A failure that an earlier candidate of this call observed blocks other calls, not its
+            // fallbacks.
             if circuit.why(credential.as_deref(), now).is_some_and(|why| self.is_own(why)) {
                 break (None, false);
             }
             let (why, retry_after, bindings) = match circuit.admission(credential.as_deref(), now) {
-                Admission::Pass => break (None, circuit.is_pristine()),
-                Admission::Shut(shut) => (&shut.why, None, shut.bindings()),
-                Admission::Open { opening, retry_after } => (&opening.why, Some(retry_after), Vec::new()),
-                Admission::Probe(opening) => {
+                BreakerAdmission::Pass => break (None, circuit.is_pristine()),
+                BreakerAdmission::Shut(shut) => (&shut.why, None, shut.bindings()),
+                BreakerAdmission::Open { opening, retry_after } => {
+                    (&opening.why, Some(retry_after), Vec::new())
+                }
+                BreakerAdmission::Probe(opening) => {
                     let cause = opening.why.cause;
-                    // Whoever had the slot before may have decided: only a look with it in hand counts.
+                    // The previous holder of the slot may have decided: the circuit must be read again while
+                    // holding it.
                     if let Some(lock) = slot.take() {
                         let (from, to) = (CircuitState::Open.name(), CircuitState::HalfOpen.name());
-                        state.changes.push(Change { host: host.to_owned(), from, to, cause: Some(cause) });
+                        state.changes.push(CircuitChange {
+                            host: host.to_owned(),
+                            from,
+                            to,
+                            cause: Some(cause),
+                        });
                         break (Some((lock, cause)), false);
                     }
                     match self.circuits.probe(&place) {
@@ -182,27 +192,36 @@ impl Visit {
         Ok(())
     }
 
-    /// Another attempt of the candidate begins: it is admitted to every host anew, since others may have found out
-    /// more while it waited.
+    /// Begins another attempt of the candidate. It is admitted to every host again, since other calls may
+    /// have opened circuits while it waited.
     pub fn begin_attempt(&self) {
         let mut state = self.state();
         state.attempt = state.attempt.saturating_add(1);
     }
 
-    /// Notes what came of a request to `host`; `cause` is none where it was answered well. The last one counts.
-    pub fn saw(&self, host: &str, cause: Option<Cause>, status: Option<u16>, retry_after: Option<Duration>) {
+    /// Records the result of a request to `host`; `cause` is `None` if the response was good. The last one
+    /// counts.
+    pub fn saw(
+        &self,
+        host: &str,
+        cause: Option<FailureCause>,
+        status: Option<u16>,
+        retry_after: Option<Duration>,
+    ) {
         if let Some(at) = self.state().hosts.iter_mut().find(|at| at.place.host == host) {
-            // It answers, and asks for what was not there to be refused: another's credential may be good.
-            let asks = matches!(cause, Some(Cause::Auth | Cause::PaymentRequired)) && at.credential.is_none();
+            // The host responds and asks for a credential that was not sent: another call's credential may be
+            // valid.
+            let asks = matches!(cause, Some(FailureCause::Auth | FailureCause::PaymentRequired))
+                && at.credential.is_none();
             at.last = Some(match asks {
-                true => Sight { cause: None, status: None, retry_after: None },
-                false => Sight { cause, status, retry_after },
+                true => HostObservation { cause: None, status: None, retry_after: None },
+                false => HostObservation { cause, status, retry_after },
             });
         }
     }
 
-    /// After a failed attempt: whether the candidate must not be attempted again. It was the one request that tries
-    /// a host, or others have opened the circuit of a host that it failed at.
+    /// Returns, after a failed attempt, whether the candidate must not be attempted again: it was the probe
+    /// of a host, or another call has opened the circuit of a host at which it failed.
     #[must_use]
     pub fn forbids_retry(&self, now: Timestamp) -> bool {
         self.state().hosts.iter().any(|at| {
@@ -216,15 +235,15 @@ impl Visit {
         })
     }
 
-    /// The candidate is done: what was seen last at each host is counted, and then what the visit holds is let go.
-    /// Nobody waits for that: where another process is writing, it is counted a little later on a thread of its
-    /// own, which holds the slot until then and tells the operator alone of what changed.
+    /// Ends the visit: counts the last observation at each host, and then releases everything that the visit
+    /// holds. The call does not wait for that: if another process is writing, a separate thread counts it a
+    /// little later, holds the slot until then, and reports the changes only to the operator.
     pub fn settle(self: &Arc<Self>, now: Timestamp) {
         let mut state = self.state();
         state.over = true;
         let mut later = Vec::new();
         for at in std::mem::take(&mut state.hosts) {
-            match self.close(&at, now, Wait::Never) {
+            match self.close(&at, now, LockWait::Never) {
                 Ok(change) => state.changes.extend(change),
                 Err(NoTurn) => later.push(at),
             }
@@ -236,7 +255,7 @@ impl Visit {
         let visit = Arc::clone(self);
         let count = move || {
             for at in later {
-                if let Ok(Some(change)) = visit.close(&at, now, Wait::ForTurn) {
+                if let Ok(Some(change)) = visit.close(&at, now, LockWait::ForTurn) {
                     visit.circuits.tell(&at.place, change.from, change.to);
                 }
             }
@@ -247,11 +266,11 @@ impl Visit {
         }
     }
 
-    /// Counts what was seen last at one host.
-    fn close(&self, at: &AtHost, now: Timestamp, wait: Wait) -> Result<Option<Change>, NoTurn> {
+    /// Counts the last observation at one host.
+    fn close(&self, at: &AtHost, now: Timestamp, wait: LockWait) -> Result<Option<CircuitChange>, NoTurn> {
         let change = match at.last {
             Some(last) => self.count(at, last, now, wait)?,
-            // The one request that was let through told nothing: it is as open as before.
+            // The probe ended without an observation: the circuit is as open as before.
             None => {
                 at.probe.as_ref().map(|(_, cause)| (CircuitState::HalfOpen, CircuitState::Open, Some(*cause)))
             }
@@ -260,27 +279,27 @@ impl Visit {
             if at.probe.is_some() && to == CircuitState::Closed {
                 self.circuits.forget_probe(&at.place);
             }
-            Change { host: at.place.host.clone(), from: from.name(), to: to.name(), cause }
+            CircuitChange { host: at.place.host.clone(), from: from.name(), to: to.name(), cause }
         }))
     }
 
-    /// The circuits that changed since this was asked last, in order.
+    /// Returns the circuits that changed since the last call of this function, in order.
     #[must_use]
-    pub fn take_changes(&self) -> Vec<Change> {
+    pub fn take_changes(&self) -> Vec<CircuitChange> {
         std::mem::take(&mut self.state().changes)
     }
 
     fn count(
         &self,
         at: &AtHost,
-        last: Sight,
+        last: HostObservation,
         now: Timestamp,
-        wait: Wait,
-    ) -> Result<Option<(CircuitState, CircuitState, Option<Cause>)>, NoTurn> {
+        wait: LockWait,
+    ) -> Result<Option<(CircuitState, CircuitState, Option<FailureCause>)>, NoTurn> {
         if at.was_pristine && self.is_good(last) {
             return Ok(None);
         }
-        let seen = Seen {
+        let seen = CircuitObservation {
             cause: last.cause,
             status: last.status,
             retry_after: last.retry_after,
@@ -288,7 +307,7 @@ impl Visit {
             audit_id: self.audit_id.as_str(),
         };
         let probed = at.probe.is_some();
-        // Most of what is seen of a circuit that is open already changes nothing: then nobody needs a turn.
+        // Most observations at an open circuit change nothing, and then the lock is not needed.
         let before = self.circuits.look(&at.place).unwrap_or_default();
         let mut foreseen = (*before).clone();
         if foreseen.count(&self.policy, &seen, probed, now).is_none() && foreseen == *before {
@@ -296,32 +315,32 @@ impl Visit {
         }
         let count = |circuit: &mut Circuit| circuit.count(&self.policy, &seen, probed, now);
         match self.circuits.change(&at.place, wait, count) {
-            Changed::Done(Some((from, to))) => {
+            CircuitUpdate::Done(Some((from, to))) => {
                 Ok(Some((from, to, last.cause.filter(|_| to != CircuitState::Closed))))
             }
-            Changed::Done(None) | Changed::Failed => Ok(None),
-            Changed::NoTurn => Err(NoTurn),
+            CircuitUpdate::Done(None) | CircuitUpdate::Failed => Ok(None),
+            CircuitUpdate::NoTurn => Err(NoTurn),
         }
     }
 
-    /// Whether an earlier candidate of the same call found this out.
-    fn is_own(&self, why: &Why) -> bool {
+    /// Returns whether an earlier candidate of the same call made this observation.
+    fn is_own(&self, why: &TripCause) -> bool {
         why.audit_id == self.audit_id.as_str()
     }
 
-    fn is_good(&self, last: Sight) -> bool {
-        self.policy.weight(last.cause, last.retry_after) == Weight::Good
+    fn is_good(&self, last: HostObservation) -> bool {
+        self.policy.weight(last.cause, last.retry_after) == FailureSignal::Good
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HostEntries> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 fn refusal(
-    place: &Place,
+    place: &CircuitPlace,
     state: CircuitState,
-    why: &Why,
+    why: &TripCause,
     retry_after: Option<Duration>,
     bindings: Vec<String>,
 ) -> Box<CircuitOpen> {

@@ -1,4 +1,4 @@
-//! Visits without a call around them: many threads at one circuit, endings of every kind, a directory that is none.
+//! Visits without a call: many threads at one circuit, every kind of ending, an unusable directory.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
 use std::fs;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use cofferdam_core::failure::{AuditId, Cause};
+use cofferdam_core::failure::{AuditId, FailureCause};
 use cofferdam_model::manifest::ConnectorName;
 use jiff::Timestamp;
 
@@ -15,11 +15,11 @@ use super::*;
 
 const HOST: &str = "api.example.com:443";
 
-fn circuits(dir: &Path) -> Arc<Circuits> {
-    Circuits::new(dir.join("circuits"))
+fn circuits(dir: &Path) -> Arc<CircuitStore> {
+    CircuitStore::new(dir.join("circuits"))
 }
 
-fn visit(circuits: &Arc<Circuits>) -> Visiting {
+fn visit(circuits: &Arc<CircuitStore>) -> BreakerGuard {
     let connector = ConnectorName::parse("github://acme/example").unwrap();
     circuits.visit(&connector, &Arc::new(BreakerPolicy::at_once()), &AuditId::mint())
 }
@@ -28,22 +28,22 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + second).unwrap()
 }
 
-/// A visit to [`HOST`] that sees this, from beginning to end; gives the changes.
-fn visits(circuits: &Arc<Circuits>, second: i64, status: u16) -> Vec<(&'static str, &'static str)> {
+/// Runs a visit to [`HOST`] that observes this status, and returns the changes.
+fn visits(circuits: &Arc<CircuitStore>, second: i64, status: u16) -> Vec<(&'static str, &'static str)> {
     let visit = visit(circuits);
-    // What a visit before this one saw may still be on its way into the file, and its slot with it.
+    // The observation of an earlier visit may still be on its way into the file, with its slot held.
     let mut tries = 0..400;
     while visit.admit(HOST, None, at(second)).is_err() {
         assert!(tries.next().is_some(), "it stays shut");
         std::thread::sleep(Duration::from_millis(5));
     }
-    let cause = (status >= 400).then(|| Cause::of_status(status));
+    let cause = (status >= 400).then(|| FailureCause::from_status(status));
     visit.saw(HOST, cause, cause.map(|_| status), None);
     visit.settle(at(second));
     visit.take_changes().into_iter().map(|change| (change.from, change.to)).collect()
 }
 
-/// Threads of two hosts of one home, again and again: one probe at a time, and never one after it was decided.
+/// Threads of two hosts of one home, repeatedly: one probe at a time, and never one after it was decided.
 #[test]
 fn many_threads_at_a_half_open_circuit_are_one_probe() {
     const THREADS: usize = 16;
@@ -64,10 +64,10 @@ fn many_threads_at_a_half_open_circuit_are_one_probe() {
                     }
                     assert_eq!(out.fetch_add(1, Ordering::SeqCst), 0, "two are out at once");
                     sent.fetch_add(1, Ordering::SeqCst);
-                    // Others come while it is out, or just when it has decided.
+                    // Other visits arrive during the probe, or just when it has decided.
                     std::thread::sleep(Duration::from_micros(500 * (round % 3)));
-                    // It fails, so that whoever comes later finds it open and not closed.
-                    visit.saw(HOST, Some(Cause::Unavailable), Some(503), None);
+                    // The probe fails, so that later visits find the circuit open and not closed.
+                    visit.saw(HOST, Some(FailureCause::Unavailable), Some(503), None);
                     out.fetch_sub(1, Ordering::SeqCst);
                     visit.settle(at(second + 30));
                 });
@@ -84,7 +84,7 @@ fn what_is_dropped_without_being_settled_lets_go_and_does_not_count() {
     let circuits = circuits(dir.path());
     let dropped = visit(&circuits);
     dropped.admit(HOST, None, at(0)).unwrap();
-    dropped.saw(HOST, Some(Cause::Unavailable), Some(503), None);
+    dropped.saw(HOST, Some(FailureCause::Unavailable), Some(503), None);
     drop(dropped);
     assert!(circuits.views(at(0)).unwrap().is_empty());
 
@@ -92,17 +92,17 @@ fn what_is_dropped_without_being_settled_lets_go_and_does_not_count() {
     let probe = visit(&circuits);
     probe.admit(HOST, None, at(30)).unwrap();
     assert_eq!(visit(&circuits).admit(HOST, None, at(30)).unwrap_err().state, "half_open");
-    // A gate's task may still have its hands on it.
+    // A gate's task may still hold a reference to it.
     let gate = Arc::clone(&probe);
     drop(probe);
-    gate.saw(HOST, Some(Cause::Unavailable), Some(503), None);
+    gate.saw(HOST, Some(FailureCause::Unavailable), Some(503), None);
     gate.settle(at(30));
     assert!(gate.take_changes().iter().all(|change| change.to == "half_open"));
     assert_eq!(visits(&circuits, 30, 200), [("open", "half_open"), ("half_open", "closed")]);
 }
 
-/// A call's later candidates pass what its earlier ones opened, for good or for a while, and retry there; not what
-/// others open meanwhile.
+/// A call's later candidates pass the circuits that its earlier ones opened, permanently or not, and retry
+/// there; they do not pass those that other calls open meanwhile.
 #[test]
 fn what_a_call_opened_itself_stops_the_others_alone() {
     let dir = tempfile::tempdir().unwrap();
@@ -113,21 +113,21 @@ fn what_a_call_opened_itself_stops_the_others_alone() {
     for status in [503, 402] {
         let first = own();
         first.admit(HOST, Some("api_key/acme x".to_owned()), at(0)).unwrap();
-        first.saw(HOST, Some(Cause::of_status(status)), Some(status), None);
+        first.saw(HOST, Some(FailureCause::from_status(status)), Some(status), None);
         first.settle(at(0));
         visit(&circuits).admit(HOST, Some("api_key/acme x".to_owned()), at(0)).unwrap_err();
-        // Also when it could be tried: the slot is for other calls.
+        // This also holds when a probe is due: the slot is for other calls.
         for second in [0, 30] {
             let next = own();
             next.admit(HOST, Some("api_key/acme x".to_owned()), at(second)).unwrap();
-            next.saw(HOST, Some(Cause::Unavailable), Some(503), None);
+            next.saw(HOST, Some(FailureCause::Unavailable), Some(503), None);
             assert!(!next.forbids_retry(at(second)), "{status}");
             next.settle(at(second));
             assert_eq!(next.take_changes(), [], "{status}");
         }
         let next = own();
         next.admit(HOST, Some("api_key/acme x".to_owned()), at(30)).unwrap();
-        next.saw(HOST, Some(Cause::Unavailable), Some(503), None);
+        next.saw(HOST, Some(FailureCause::Unavailable), Some(503), None);
         circuits.reset(None, None, at(30)).unwrap();
         visits(&circuits, 30, 503);
         assert!(next.forbids_retry(at(30)), "{status}");
@@ -136,7 +136,7 @@ fn what_a_call_opened_itself_stops_the_others_alone() {
     }
 }
 
-/// The last thing that was seen at a host counts, once, whatever came before.
+/// The last observation at a host counts, once, whatever came before.
 #[test]
 fn the_last_sight_of_each_host_counts_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -145,7 +145,7 @@ fn the_last_sight_of_each_host_counts_once() {
     for host in [HOST, "other.example.com:443"] {
         visit.admit(host, None, at(0)).unwrap();
     }
-    let trouble = |host| visit.saw(host, Some(Cause::Unavailable), Some(503), None);
+    let trouble = |host| visit.saw(host, Some(FailureCause::Unavailable), Some(503), None);
     trouble(HOST);
     trouble("other.example.com:443");
     visit.saw(HOST, None, None, None);
@@ -156,7 +156,7 @@ fn the_last_sight_of_each_host_counts_once() {
     assert_eq!(views.iter().map(|view| view.host.as_str()).collect::<Vec<_>>(), ["other.example.com:443"]);
 }
 
-/// A home that cannot be written, or in which something else stands in the way: calls go on.
+/// Calls continue if a home cannot be written, or if another file is in the way.
 #[test]
 fn trouble_with_the_directory_stops_nobody() {
     let dir = tempfile::tempdir().unwrap();
@@ -168,7 +168,7 @@ fn trouble_with_the_directory_stops_nobody() {
     assert!(circuits.reset(None, None, at(0)).is_err());
 }
 
-/// What is damaged is cleared away by a reset of everything, and by no other.
+/// Only a reset of everything removes damaged files.
 #[test]
 fn a_reset_of_all_clears_what_is_damaged() {
     let dir = tempfile::tempdir().unwrap();
@@ -183,7 +183,7 @@ fn a_reset_of_all_clears_what_is_damaged() {
     assert_eq!((circuits.views(at(0)).unwrap().len(), damaged.exists()), (0, false));
 }
 
-/// A clock that is set back makes no cooldown longer: the next one tries.
+/// A clock that is set back makes no cooldown longer: the next request is let through.
 #[test]
 fn a_clock_that_was_set_back_lets_the_next_one_try() {
     let dir = tempfile::tempdir().unwrap();
@@ -193,8 +193,8 @@ fn a_clock_that_was_set_back_lets_the_next_one_try() {
     assert_eq!(visits(&circuits, 0, 200), [("open", "half_open"), ("half_open", "closed")]);
 }
 
-/// Another process is writing and does not come to an end: who has seen something goes on at once, holds the slot,
-/// and it is counted once the turn is free.
+/// Another process keeps the write lock: a call with an observation continues at once, holds the slot, and is
+/// counted once the lock is free.
 #[test]
 fn nobody_waits_for_the_turn_and_what_was_seen_is_counted_all_the_same() {
     let dir = tempfile::tempdir().unwrap();
@@ -211,12 +211,13 @@ fn nobody_waits_for_the_turn_and_what_was_seen_is_counted_all_the_same() {
     drop(probe);
     assert_eq!(visit(&circuits).admit(HOST, None, at(30)).unwrap_err().state, "half_open");
     drop(turn);
-    // Waits for the thread on which it is counted.
+    // Waits for the thread that counts it.
     drop(runtime);
     assert!(circuits.views(at(30)).unwrap().is_empty());
 }
 
-/// What others find out while a call waits stops its next attempt, also at hosts where it failed at nothing.
+/// Observations of other calls during a wait stop the next attempt, also at hosts where the call did not
+/// fail.
 #[test]
 fn each_attempt_is_admitted_anew() {
     let dir = tempfile::tempdir().unwrap();
@@ -225,7 +226,7 @@ fn each_attempt_is_admitted_anew() {
     waits.admit(HOST, None, at(0)).unwrap();
     waits.saw(HOST, None, None, None);
     visits(&circuits, 0, 503);
-    // The requests of one attempt are one.
+    // The requests of one attempt count as one.
     waits.admit(HOST, None, at(0)).unwrap();
     waits.begin_attempt();
     assert_eq!(waits.admit(HOST, None, at(0)).unwrap_err().state, "open");
@@ -234,7 +235,7 @@ fn each_attempt_is_admitted_anew() {
     waits.begin_attempt();
     assert_eq!(waits.admit(HOST, None, at(30)).unwrap_err().state, "half_open");
     drop(probe);
-    // It may be the probe itself then, and what it sees is what counts.
+    // It may then be the probe itself, and its observation counts.
     waits.begin_attempt();
     waits.admit(HOST, None, at(30)).unwrap();
     assert_eq!(visit(&circuits).admit(HOST, None, at(30)).unwrap_err().state, "half_open");
@@ -243,7 +244,7 @@ fn each_attempt_is_admitted_anew() {
     assert!(circuits.views(at(30)).unwrap().is_empty());
 }
 
-/// Who carried no credential was refused none: nobody else is stopped by it, and the host answered.
+/// A rejection of a request without a credential blocks no other request, and shows that the host responds.
 #[test]
 fn a_refusal_of_nobody_shuts_nobody_out() {
     let dir = tempfile::tempdir().unwrap();

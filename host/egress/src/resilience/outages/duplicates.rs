@@ -1,23 +1,23 @@
-//! Thousands of outages drawn by lot: how often a call takes effect, with keys and without.
+//! Thousands of random outages: how often a call takes effect, with idempotency keys and without.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
-use cofferdam_core::chance::{Chance, SeededChance};
+use cofferdam_core::rng::{RandomSource, SeededRng};
 
-use super::upstream::{Fault, Upstream};
+use super::upstream::{Upstream, UpstreamOutage};
 use super::world::{Scenario, run};
 use super::{arrivals, breakers};
-use crate::resilience::{PROFILES, Profile};
+use crate::resilience::{PROFILES, RetryProfile};
 
-/// How many.
+/// The number of outages.
 pub(super) const OUTAGES: u64 = 3_000;
 const END: Duration = Duration::from_secs(90);
 
-/// What calls came to, over all outages.
+/// The outcomes of calls over all outages.
 #[derive(Default)]
-struct Sums {
+struct DuplicateSums {
     calls: u64,
     requests: u64,
     effects: u64,
@@ -26,36 +26,36 @@ struct Sums {
 }
 
 /// One to three outages of up to half a minute, of up to four kinds of fault each.
-fn upstream(chance: &dyn Chance) -> Upstream {
-    let pick = |count: usize| (chance.unit() * count as f64) as usize;
-    let second = |most: f64| Duration::from_secs_f64(most * chance.unit());
+fn upstream(chance: &dyn RandomSource) -> Upstream {
+    let pick = |count: usize| (chance.next_f64() * count as f64) as usize;
+    let second = |most: f64| Duration::from_secs_f64(most * chance.next_f64());
     let retry_after = (pick(2) == 0).then(|| Duration::from_secs(pick(20) as u64));
     let kinds = [
-        Fault::Refused,
-        Fault::AnswerLost,
-        Fault::Hangs,
-        Fault::Status(503, retry_after),
-        Fault::Status(429, retry_after),
-        Fault::Status(408, None),
-        Fault::Status(404, None),
-        Fault::BackAt(Duration::from_secs(60)),
+        UpstreamOutage::Refused,
+        UpstreamOutage::AnswerLost,
+        UpstreamOutage::Hangs,
+        UpstreamOutage::Status(503, retry_after),
+        UpstreamOutage::Status(429, retry_after),
+        UpstreamOutage::Status(408, None),
+        UpstreamOutage::Status(404, None),
+        UpstreamOutage::BackAt(Duration::from_secs(60)),
     ];
     let faults = (0..=pick(4)).map(|_| kinds[pick(kinds.len())]).collect();
     let outages = (0..=pick(3)).map(|_| second(60.0)).map(|start| start..start + second(30.0)).collect();
     Upstream::new(outages, faults, 1 + pick(50) as u32)
 }
 
-/// The section of the page, after its claims have been held against it.
+/// Returns the section of the page, after checking its claims.
 pub(super) fn section() -> String {
     let breakers = breakers();
-    let mut sums: BTreeMap<(usize, bool), Sums> = BTreeMap::new();
+    let mut sums: BTreeMap<(usize, bool), DuplicateSums> = BTreeMap::new();
     for seed in 0..OUTAGES {
-        let chance = SeededChance::new(seed);
+        let chance = SeededRng::new(seed);
         let upstream = upstream(&chance);
         let number = (seed % PROFILES.len() as u64) as usize;
-        let profile = Profile::named(PROFILES[number]).unwrap();
+        let profile = RetryProfile::named(PROFILES[number]).unwrap();
         let (_, breaker) = &breakers[(seed / 6 % 3) as usize];
-        let callers = 1 + (chance.unit() * 8.0) as usize;
+        let callers = 1 + (chance.next_f64() * 8.0) as usize;
         for idempotent in [true, false] {
             let ran = run(Scenario {
                 seed,
@@ -84,7 +84,7 @@ pub(super) fn section() -> String {
          |---|---|---|---|---|---|---|\n",
     );
     for ((number, idempotent), sums) in &sums {
-        let Sums { calls, requests, effects, twice, kept } = sums;
+        let DuplicateSums { calls, requests, effects, twice, kept } = sums;
         let (name, idempotent) = (PROFILES[*number], if *idempotent { "yes" } else { "no" });
         let kept = if idempotent == "yes" { kept.to_string() } else { "-".into() };
         writeln!(text, "| `{name}` | {idempotent} | {calls} | {requests} | {effects} | {twice} | {kept} |")

@@ -1,24 +1,24 @@
-//! A thousand calls at one moment into an outage of some seconds: how many come back at once.
+//! A thousand calls at one moment during an outage of some seconds: how many retry at once.
 
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::upstream::{Fault, Upstream};
-use super::world::{Run, Scenario, run};
-use crate::resilience::{PROFILES, Profile};
+use super::upstream::{Upstream, UpstreamOutage};
+use super::world::{Scenario, SimulatedRun, run};
+use crate::resilience::{PROFILES, RetryProfile};
 
 const CALLS: usize = 1_000;
 const OUTAGE: Duration = Duration::from_millis(2_500);
-/// What the service can answer in a second once it is back.
+/// The number of requests that the service can answer in a second after the outage.
 const CAPACITY: u32 = 500;
 
-fn simulate(profile: &Profile, fault: Fault) -> Run {
+fn simulate(profile: &RetryProfile, fault: UpstreamOutage) -> SimulatedRun {
     let arrivals = (0..CALLS).map(|n| Duration::from_micros(50 * n as u64)).collect();
     let upstream = Upstream::new(vec![Duration::ZERO..OUTAGE], vec![fault], CAPACITY);
     run(Scenario { seed: 1, profile, breaker: None, idempotent: true, upstream, arrivals })
 }
 
-/// The section of the page, after its claims have been held against it.
+/// Returns the section of the page, after checking its claims.
 pub(super) fn section() -> String {
     let mut text = String::from(
         "| profile | the service says | at the first retry | after the outage | requests | got a value |\n\
@@ -26,12 +26,12 @@ pub(super) fn section() -> String {
     );
     let mut peaks = Vec::new();
     let says = [
-        ("503", Fault::Status(503, None)),
-        ("503, back at 2.6 s", Fault::BackAt(Duration::from_millis(2_600))),
+        ("503", UpstreamOutage::Status(503, None)),
+        ("503, back at 2.6 s", UpstreamOutage::BackAt(Duration::from_millis(2_600))),
     ];
     for name in PROFILES {
         for (says, fault) in says {
-            let ran = simulate(&Profile::named(name).unwrap(), fault);
+            let ran = simulate(&RetryProfile::named(name).unwrap(), fault);
             let end = Duration::from_secs(60);
             let first_retry = ran.peak(&(Duration::from_millis(500)..OUTAGE));
             let afterwards = ran.peak(&(OUTAGE..end));

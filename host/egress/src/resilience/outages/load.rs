@@ -1,23 +1,23 @@
-//! An outage of half a minute to one and a half: the load of the service, and how fast all is well again, for each
-//! profile with each breaker.
+//! An outage of 30 to 90 seconds: the load of the service and the time to recovery, for each profile with
+//! each breaker.
 
 use std::fmt::Write;
 use std::ops::Range;
 use std::time::Duration;
 
 use super::measure::median;
-use super::upstream::{Fault, Upstream};
-use super::world::{Run, Scenario, run};
+use super::upstream::{Upstream, UpstreamOutage};
+use super::world::{Scenario, SimulatedRun, run};
 use super::{arrivals, breakers, seconds};
-use crate::resilience::{BreakerPolicy, PROFILES, Profile};
+use crate::resilience::{BreakerPolicy, PROFILES, RetryProfile};
 
 const SEEDS: u64 = 12;
 const CALLERS: usize = 50;
 const PAUSE: Duration = Duration::from_secs(5);
 const END: Duration = Duration::from_secs(240);
 
-/// What one profile with one breaker came to in all outages together.
-struct Row {
+/// The results of one profile with one breaker over all outages.
+struct LoadRow {
     profile: &'static str,
     breaker: &'static str,
     /// Requests for each call that began in the outage.
@@ -35,8 +35,8 @@ fn outage(seed: u64) -> Range<Duration> {
     start..start + Duration::from_secs(30) + Duration::from_secs(60) * seed as u32 / (SEEDS - 1) as u32
 }
 
-fn simulate(profile: &Profile, breaker: Option<&BreakerPolicy>, seed: u64) -> Run {
-    let faults = vec![Fault::Status(503, None)];
+fn simulate(profile: &RetryProfile, breaker: Option<&BreakerPolicy>, seed: u64) -> SimulatedRun {
+    let faults = vec![UpstreamOutage::Status(503, None)];
     run(Scenario {
         seed,
         profile,
@@ -47,8 +47,8 @@ fn simulate(profile: &Profile, breaker: Option<&BreakerPolicy>, seed: u64) -> Ru
     })
 }
 
-fn row(name: &'static str, breaker: (&'static str, Option<&BreakerPolicy>)) -> Row {
-    let profile = Profile::named(name).unwrap();
+fn row(name: &'static str, breaker: (&'static str, Option<&BreakerPolicy>)) -> LoadRow {
+    let profile = RetryProfile::named(name).unwrap();
     let (mut requests, mut calls, mut served, mut peak) = (0, 0, 0.0, 0);
     let (mut told, mut first, mut healthy) = (Vec::new(), Vec::new(), Vec::new());
     for seed in 0..SEEDS {
@@ -61,7 +61,7 @@ fn row(name: &'static str, breaker: (&'static str, Option<&BreakerPolicy>)) -> R
         first.extend(run.first_value(outage.end));
         healthy.push(run.healthy_after(outage.end, END).unwrap_or(Duration::MAX));
     }
-    Row {
+    LoadRow {
         profile: name,
         breaker: breaker.0,
         per_call: f64::from(requests) / calls as f64,
@@ -74,15 +74,15 @@ fn row(name: &'static str, breaker: (&'static str, Option<&BreakerPolicy>)) -> R
     }
 }
 
-/// The load second by second, as a line of blocks; the most that it shows is `most` requests a second.
-fn plot(run: &Run, most: u32) -> String {
+/// Plots the load second by second as a line of blocks; the highest block is `most` requests a second.
+fn plot(run: &SimulatedRun, most: u32) -> String {
     const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let second = |n: u32| run.requests(&(Duration::from_secs(n.into())..Duration::from_secs((n + 2).into())));
     let block = |load: u32| BLOCKS[(load * 8).div_ceil(most * 2).min(8) as usize];
     (0..180).step_by(2).map(|n| block(second(n))).collect()
 }
 
-/// The section of the page, after its claims have been held against it.
+/// Returns the section of the page, after checking its claims.
 pub(super) fn section() -> String {
     let breakers = breakers();
     let mut rows = Vec::new();
@@ -120,7 +120,7 @@ pub(super) fn section() -> String {
          block is 40 requests a second, and 10 calls come:\n\n```text\n"
     )
     .unwrap();
-    let standard = Profile::named("standard").unwrap();
+    let standard = RetryProfile::named("standard").unwrap();
     let mut lines: Vec<(&str, String)> = Vec::new();
     for (name, breaker) in &breakers {
         lines.push((name, plot(&simulate(&standard, breaker.as_ref(), seed), 40)));
@@ -134,8 +134,8 @@ pub(super) fn section() -> String {
     text
 }
 
-/// What the page says in words.
-fn check(rows: &[Row]) {
+/// Checks the statements of the page's text.
+fn check(rows: &[LoadRow]) {
     for profile in PROFILES {
         let row = |breaker| rows.iter().find(|row| row.profile == profile && row.breaker == breaker).unwrap();
         let (without, at_once, windowed) = (row("none"), row("at once"), row("windowed"));
@@ -143,7 +143,9 @@ fn check(rows: &[Row]) {
             assert!(row.per_call * 10.0 < without.per_call, "{profile}, {}: {}", row.breaker, row.per_call);
         }
         let probe = |policy: &BreakerPolicy| {
-            policy.probe_after(policy.cooldown(cofferdam_core::failure::Cause::Unavailable, None).unwrap())
+            policy.probe_after(
+                policy.cooldown(cofferdam_core::failure::FailureCause::Unavailable, None).unwrap(),
+            )
         };
         for (row, policy) in [(at_once, BreakerPolicy::at_once()), (windowed, BreakerPolicy::windowed())] {
             let bound = probe(&policy) + Duration::from_secs(2);

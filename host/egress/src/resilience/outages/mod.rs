@@ -1,5 +1,6 @@
-//! Outages, simulated: the real decisions, profiles and circuits in virtual time, and `docs/outages.md`, which says
-//! what came of it. Nothing here waits, and the same seeds come to the same page.
+//! Simulated outages: the real decisions, profiles and circuits in virtual time, and
+//! `docs/contributing/retry-simulation.md` with the results. Nothing here waits, and the same seeds produce
+//! the same page.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -20,12 +21,12 @@ mod world;
 
 use std::time::Duration;
 
-use cofferdam_core::chance::{Chance, SeededChance};
+use cofferdam_core::rng::{RandomSource, SeededRng};
 use cofferdam_test_support::committed::assert_committed;
 
 use super::BreakerPolicy;
 
-/// The breakers that profiles are seen with.
+/// Returns the breakers that are combined with the profiles.
 fn breakers() -> [(&'static str, Option<BreakerPolicy>); 3] {
     [
         ("none", None),
@@ -34,15 +35,16 @@ fn breakers() -> [(&'static str, Option<BreakerPolicy>); 3] {
     ]
 }
 
-/// Calls of so many callers until `end`, each caller's next after `pause` on average, from nothing to twice that.
+/// Returns the calls of `callers` until `end`. The pause before a caller's next call is `pause` on average,
+/// from zero to twice that.
 fn arrivals(callers: usize, pause: Duration, end: Duration, seed: u64) -> Vec<Duration> {
-    let chance = SeededChance::new(seed ^ 0x5eed);
+    let chance = SeededRng::new(seed ^ 0x5eed);
     let mut all = Vec::new();
     for _ in 0..callers {
-        let mut at = pause.mul_f64(2.0 * chance.unit());
+        let mut at = pause.mul_f64(2.0 * chance.next_f64());
         while at < end {
             all.push(at);
-            at += pause.mul_f64(2.0 * chance.unit()).max(Duration::from_millis(1));
+            at += pause.mul_f64(2.0 * chance.next_f64()).max(Duration::from_millis(1));
         }
     }
     all.sort_unstable();
@@ -60,5 +62,5 @@ fn what_outages_come_to_is_written_down() {
         .replace("{herd}", &herd::section())
         .replace("{outages}", &duplicates::OUTAGES.to_string())
         .replace("{duplicates}", &duplicates::section());
-    assert_committed("docs/outages.md", &page);
+    assert_committed("docs/contributing/retry-simulation.md", &page);
 }

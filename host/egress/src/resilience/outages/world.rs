@@ -1,74 +1,74 @@
-//! A world in virtual time: calls that come, a service that fails for a while, and between them the host's own
-//! decisions, in the order in which the pipeline makes them.
+//! A simulation in virtual time: calls, a service that fails for a while, and the host's own decisions in the
+//! order in which the pipeline makes them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
-use cofferdam_core::chance::SeededChance;
 use cofferdam_core::clock::{Clock as _, SystemClock};
-use cofferdam_core::failure::Cause;
+use cofferdam_core::failure::FailureCause;
+use cofferdam_core::rng::SeededRng;
 
-use super::circuit::Gate;
-use super::upstream::{Answer, Upstream};
-use crate::resilience::{BreakerPolicy, Moment, Next, Profile, decide};
+use super::circuit::CircuitGate;
+use super::upstream::{Upstream, UpstreamAnswer};
+use crate::resilience::{BreakerPolicy, RetryContext, RetryDecision, RetryProfile, decide};
 
-/// What is simulated.
+/// The input of a simulation.
 pub(super) struct Scenario<'s> {
     pub(super) seed: u64,
-    pub(super) profile: &'s Profile,
+    pub(super) profile: &'s RetryProfile,
     pub(super) breaker: Option<&'s BreakerPolicy>,
     pub(super) idempotent: bool,
     pub(super) upstream: Upstream,
-    /// When calls come, in order.
+    /// The arrival times of calls, in order.
     pub(super) arrivals: Vec<Duration>,
 }
 
-/// How one call went.
+/// The history of one call.
 #[derive(Debug, Clone)]
-pub(super) struct Went {
+pub(super) struct SimulatedOutcome {
     pub(super) begun: Duration,
     pub(super) ended: Duration,
-    /// Whether it got its value.
+    /// True if it got its value.
     pub(super) value: bool,
-    /// The requests that were sent for it.
+    /// The number of requests that were sent for it.
     pub(super) requests: u32,
-    /// How often it took effect at the service, were keys not looked at there.
+    /// The number of times it took effect at the service, if the service ignored idempotency keys.
     pub(super) effects: u32,
-    /// The longest that it can have taken.
+    /// The longest time that it may take.
     pub(super) allowed: Duration,
-    /// The attempts, also those that a circuit refused.
+    /// The number of attempts, including those that a circuit rejected.
     attempts: u32,
-    answer: Option<Answer>,
+    answer: Option<UpstreamAnswer>,
 }
 
-/// What came of it all.
-pub(super) struct Run {
-    pub(super) calls: Vec<Went>,
-    /// The requests that came to the service, by bucket.
+/// The result of a simulation.
+pub(super) struct SimulatedRun {
+    pub(super) calls: Vec<SimulatedOutcome>,
+    /// The number of requests to the service, by bucket.
     pub(super) load: Vec<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
+enum SimulatedEvent {
     Attempt(usize),
     Ends(usize),
 }
 
-struct World<'s> {
+struct SimulatedWorld<'s> {
     scenario: Scenario<'s>,
-    chance: SeededChance,
-    gate: Option<Gate<'s>>,
-    /// Where virtual time begins; what it is does not matter.
+    chance: SeededRng,
+    gate: Option<CircuitGate<'s>>,
+    /// The start of virtual time; its value does not matter.
     origin: Instant,
-    events: BinaryHeap<Reverse<(Duration, Event)>>,
-    calls: Vec<Went>,
+    events: BinaryHeap<Reverse<(Duration, SimulatedEvent)>>,
+    calls: Vec<SimulatedOutcome>,
 }
 
 /// Runs the scenario to its end.
-pub(super) fn run(scenario: Scenario<'_>) -> Run {
+pub(super) fn run(scenario: Scenario<'_>) -> SimulatedRun {
     let allowed = scenario.profile.times().wall_time.unwrap_or(Duration::from_secs(30));
-    let call = |begun: &Duration| Went {
+    let call = |begun: &Duration| SimulatedOutcome {
         begun: *begun,
         ended: Duration::MAX,
         value: false,
@@ -78,11 +78,12 @@ pub(super) fn run(scenario: Scenario<'_>) -> Run {
         attempts: 0,
         answer: None,
     };
-    let calls: Vec<Went> = scenario.arrivals.iter().map(call).collect();
-    let events = calls.iter().enumerate().map(|(at, call)| Reverse((call.begun, Event::Attempt(at))));
-    let mut world = World {
-        chance: SeededChance::new(scenario.seed),
-        gate: scenario.breaker.map(Gate::new),
+    let calls: Vec<SimulatedOutcome> = scenario.arrivals.iter().map(call).collect();
+    let events =
+        calls.iter().enumerate().map(|(at, call)| Reverse((call.begun, SimulatedEvent::Attempt(at))));
+    let mut world = SimulatedWorld {
+        chance: SeededRng::new(scenario.seed),
+        gate: scenario.breaker.map(CircuitGate::new),
         origin: SystemClock.now(),
         events: events.collect(),
         calls,
@@ -90,14 +91,14 @@ pub(super) fn run(scenario: Scenario<'_>) -> Run {
     };
     while let Some(Reverse((now, event))) = world.events.pop() {
         match event {
-            Event::Attempt(call) => world.attempt(call, now),
-            Event::Ends(call) => world.ends(call, now),
+            SimulatedEvent::Attempt(call) => world.attempt(call, now),
+            SimulatedEvent::Ends(call) => world.ends(call, now),
         }
     }
-    Run { calls: world.calls, load: world.scenario.upstream.load }
+    SimulatedRun { calls: world.calls, load: world.scenario.upstream.load }
 }
 
-impl World<'_> {
+impl SimulatedWorld<'_> {
     fn attempt(&mut self, at: usize, now: Duration) {
         let call = &mut self.calls[at];
         if call.attempts > 0 && self.gate.as_ref().is_some_and(|gate| gate.forbids_retry(at, now)) {
@@ -117,29 +118,31 @@ impl World<'_> {
         let timeout = self.scenario.profile.times().attempt_timeout.map_or(deadline, |time| now + time);
         let end = answer.after.map_or(Duration::MAX, |after| now + after).min(timeout).min(deadline);
         call.answer = Some(answer);
-        self.events.push(Reverse((end, Event::Ends(at))));
+        self.events.push(Reverse((end, SimulatedEvent::Ends(at))));
     }
 
-    /// The attempt is over: what the pipeline does then.
+    /// Ends the attempt, and does the pipeline's work after it.
     fn ends(&mut self, at: usize, now: Duration) {
         let call = &mut self.calls[at];
         let (cause, retry_after) = match call.answer {
-            None => (Cause::CircuitOpen, None),
-            Some(Answer { cause: None, .. }) => {
+            None => (FailureCause::CircuitOpen, None),
+            Some(UpstreamAnswer { cause: None, .. }) => {
                 if let Some(gate) = &mut self.gate {
                     gate.saw(at, None, None);
                 }
                 return self.over(at, now, true);
             }
-            Some(Answer { cause: Some(cause), retry_after, .. }) => (cause, retry_after),
+            Some(UpstreamAnswer { cause: Some(cause), retry_after, .. }) => (cause, retry_after),
         };
-        // What took too long was not seen to fail by the gate: it does not count for a circuit.
-        if let Some(gate) = self.gate.as_mut().filter(|_| call.answer.is_some() && cause != Cause::WallTime) {
+        // The gate does not observe a timeout as a failure: it does not count for a circuit.
+        if let Some(gate) =
+            self.gate.as_mut().filter(|_| call.answer.is_some() && cause != FailureCause::WallTime)
+        {
             gate.saw(at, Some(cause), retry_after);
         }
-        let moment = Moment {
+        let moment = RetryContext {
             cause,
-            retriable: self.scenario.idempotent && cause.is_retriable() && cause != Cause::WallTime,
+            retriable: self.scenario.idempotent && cause.is_retriable() && cause != FailureCause::WallTime,
             idempotent: self.scenario.idempotent,
             sent_unkeyed: false,
             retry_after,
@@ -149,10 +152,10 @@ impl World<'_> {
             deadline: self.origin + call.begun + call.allowed,
         };
         match decide(self.scenario.profile, &moment, &self.chance) {
-            Next::Retry { delay, .. }
+            RetryDecision::Retry { delay, .. }
                 if !self.gate.as_ref().is_some_and(|gate| gate.forbids_retry(at, now)) =>
             {
-                self.events.push(Reverse((now + delay, Event::Attempt(at))));
+                self.events.push(Reverse((now + delay, SimulatedEvent::Attempt(at))));
             }
             _ => self.over(at, now, false),
         }

@@ -1,22 +1,22 @@
-//! What the operator sets: so many requests in so much time, and how many of them at once.
+//! The rate limit that the operator sets: a number of requests in a period, and how many of them at once.
 
 use std::time::Duration;
 
-use cofferdam_core::document::{Refused, Table};
+use cofferdam_core::document::{DocumentTable, InvalidValue};
 use cofferdam_core::limits::parse_time;
 
-/// The most requests in a period.
+/// The maximum number of requests in a period.
 const MOST: u64 = 1_000_000;
 
 /// The shortest and the longest period.
 const PERIODS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(24 * 60 * 60)];
 
-/// So many requests in so much time, for each host of a connector.
+/// A number of requests in a period, for each host of a connector.
 ///
-/// Requests are paced: whoever was quiet may send `burst` of them at once, and after that one each time that
-/// `per / requests` has passed. In the long run that is `requests` in each period; in the one period that begins
-/// with a burst it is fewer than `requests + burst`. A burst of 1 paces evenly, and never sends more than `requests`
-/// in any period.
+/// Requests are paced: after a pause, `burst` of them may be sent at once, and after that one each time that
+/// `per / requests` has passed. In the long run that is `requests` in each period; in the one period that
+/// begins with a burst it is fewer than `requests + burst`. A burst of 1 paces evenly, and never sends more
+/// than `requests` in any period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimit {
     requests: u32,
@@ -24,7 +24,7 @@ pub struct RateLimit {
     burst: u32,
 }
 
-/// A rate limit that is not acceptable.
+/// The error for an invalid rate limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RateError {
     /// No requests, or too many.
@@ -42,11 +42,11 @@ impl RateLimit {
     /// The keys of its table in a document.
     pub(crate) const KEYS: [&'static str; 3] = ["requests", "per", "burst"];
 
-    /// `requests` (1 to 1,000,000) in each period `per` (1 second to 24 hours), all of them at once where they come
-    /// at once.
+    /// Creates a limit of `requests` (1 to 1,000,000) in each period `per` (1 second to 24 hours), with a
+    /// burst of all of them.
     ///
     /// # Errors
-    /// An amount out of its range.
+    /// A value out of its range.
     pub fn new(requests: u32, per: Duration) -> Result<Self, RateError> {
         let [shortest, longest] = PERIODS;
         match requests {
@@ -57,10 +57,10 @@ impl RateLimit {
         }
     }
 
-    /// Only `burst` of them at once, 1 up to all.
+    /// Returns the limit with a burst of `burst`, from 1 to all requests.
     ///
     /// # Errors
-    /// An amount out of its range.
+    /// A value out of its range.
     pub fn with_burst(self, burst: u32) -> Result<Self, RateError> {
         match burst == 0 || burst > self.requests {
             true => Err(RateError::Burst),
@@ -68,34 +68,34 @@ impl RateLimit {
         }
     }
 
-    /// The requests in a period.
+    /// Returns the number of requests in a period.
     #[must_use]
     pub fn requests(&self) -> u32 {
         self.requests
     }
 
-    /// The period.
+    /// Returns the period.
     #[must_use]
     pub fn per(&self) -> Duration {
         self.per
     }
 
-    /// The requests that may be sent at once.
+    /// Returns the number of requests that may be sent at once.
     #[must_use]
     pub fn burst(&self) -> u32 {
         self.burst
     }
 
-    /// Reads `{ requests = 30, per = "60s" }`, with `burst` where it is given; what is wrong is reported with its
-    /// place. Other keys of the table are its reader's to refuse: [`KEYS`](Self::KEYS) are these.
-    pub(crate) fn read(table: &Table<'_>) -> Option<Self> {
+    /// Reads `{ requests = 30, per = "60s" }` with an optional `burst`; problems are reported with their
+    /// place. The caller rejects other keys of the table: [`KEYS`](Self::KEYS) are these.
+    pub(crate) fn read(table: &DocumentTable<'_>) -> Option<Self> {
         if !table.has("requests") {
             table.missing("requests", "how many requests are allowed in a period, like requests = 30");
         }
-        let requests = table.whole("requests").and_then(|number| number.parse(|number| requests(*number)));
+        let requests = table.integer("requests").and_then(|number| number.parse(|number| requests(*number)));
         let per = table.required_text("per", "the period, like per = \"60s\"");
         let per = per.and_then(|text| text.parse(|text| period(text)));
-        let burst = table.whole("burst");
+        let burst = table.integer("burst");
         let limit = Self::new(requests?, per?).ok()?;
         match burst {
             None => Some(limit),
@@ -107,21 +107,21 @@ impl RateLimit {
     }
 }
 
-fn requests(number: u64) -> Result<u32, Refused> {
+fn requests(number: u64) -> Result<u32, InvalidValue> {
     let fits = u32::try_from(number).ok().filter(|_| (1..=MOST).contains(&number));
     fits.ok_or_else(|| {
         refused(RateError::Requests, "write a number in that range; leave the table out for no limit")
     })
 }
 
-fn period(text: &str) -> Result<Duration, Refused> {
+fn period(text: &str) -> Result<Duration, InvalidValue> {
     let [shortest, longest] = PERIODS;
     let fits = parse_time(text).filter(|time| (shortest..=longest).contains(time));
     fits.ok_or_else(|| refused(RateError::Period, "write it like \"60s\", \"5m\" or \"1h\""))
 }
 
-fn refused(error: RateError, fix: &str) -> Refused {
-    Refused::new(error.to_string(), fix)
+fn refused(error: RateError, fix: &str) -> InvalidValue {
+    InvalidValue::new(error.to_string(), fix)
 }
 
 #[cfg(test)]
@@ -133,7 +133,7 @@ mod tests {
     fn parse(text: &str) -> Result<RateLimit, String> {
         let read = read("config.toml", text, |root| {
             let table = root.table("rate_limit")?;
-            table.only(&RateLimit::KEYS);
+            table.reject_unknown_keys(&RateLimit::KEYS);
             RateLimit::read(&table)
         });
         read.map_err(|error| error.to_string())

@@ -1,4 +1,4 @@
-//! Rate limits: no more requests of a connector to a host than the operator wants, whoever calls.
+//! Rate limits: bound the requests of a connector to a host to the operator's limit, over all callers.
 
 mod limit;
 mod turns;

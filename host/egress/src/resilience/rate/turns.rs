@@ -1,8 +1,10 @@
-//! Who may send when: each request gets its turn when it asks, first come, first served.
+//! The scheduler of rate-limited requests: each request gets its send time when it asks, in the order of
+//! arrival.
 //!
-//! The arithmetic is governor's (GCRA). Its clock here stands where it is put: a request that comes too early is
-//! asked about once more, at the first moment that would do, and so takes that moment for itself. Whoever comes next
-//! finds it taken. Nobody is woken to find that another was faster, and who cannot wait long enough knows at once.
+//! The arithmetic is governor's (GCRA), with a clock that is set explicitly: a request that comes too early
+//! asks once more, for the first moment that is possible, and so reserves that moment. The next request finds
+//! it taken. No request is woken only to find that another was faster, and one that cannot wait long enough
+//! is rejected at once.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,36 +21,36 @@ use governor::{Quota, RateLimiter};
 
 use super::limit::RateLimit;
 
-/// Hosts of connectors beyond which those that have rested are forgotten. There are no more of them than manifests of
-/// installed connectors name.
+/// The number of connector and host pairs above which the idle ones are dropped. There are no more than the
+/// manifests of installed connectors name.
 const KEPT: usize = 1_024;
 
-/// The turns that were given, of all connectors. In memory: another process has its own.
+/// The reserved send times of all connectors. They are in memory: another process has its own.
 #[derive(Debug, Default)]
-pub struct RateLimits(Mutex<Given>);
+pub struct RateLimits(Mutex<GrantedTurn>);
 
 #[derive(Debug, Default)]
-struct Given {
-    /// Times are counted from the first that was seen.
+struct GrantedTurn {
+    /// The origin of all times: the first that was passed.
     origin: Option<Instant>,
-    meters: HashMap<(Arc<str>, Arc<str>), Meter>,
+    meters: HashMap<(Arc<str>, Arc<str>), RateMeter>,
 }
 
 /// A request that would have to wait longer than its call may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateRefused {
-    /// How long it would have waited.
+    /// The length of the wait.
     pub retry_after: Duration,
-    /// The requests that are allowed in a period.
+    /// The number of requests that are allowed in a period.
     pub configured: u64,
 }
 
 impl RateLimits {
-    /// When a request of `connector` to `host` may be sent: at once, or after a wait. That turn is the request's
-    /// own, whether it uses it or not.
+    /// Reserves the time at which a request of `connector` to `host` may be sent: at once, or after a wait.
+    /// The reservation is kept even if the request does not use it.
     ///
     /// # Errors
-    /// The wait would not end before `deadline`. No turn is taken.
+    /// The wait would not end before `deadline`. Nothing is reserved.
     pub fn turn(
         &self,
         connector: &Arc<str>,
@@ -57,7 +59,7 @@ impl RateLimits {
         now: Instant,
         deadline: Instant,
     ) -> Result<Option<Duration>, RateRefused> {
-        // What is kept is complete after every statement, so a panic elsewhere leaves nothing half-done.
+        // The state is consistent after every statement, so a panic elsewhere leaves nothing half-done.
         let mut given = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let origin = *given.origin.get_or_insert(now);
         let now = nanos(now.saturating_duration_since(origin));
@@ -71,44 +73,45 @@ impl RateLimits {
     }
 }
 
-impl Given {
-    fn meter(&mut self, connector: &Arc<str>, host: &str, limit: RateLimit, now: Nanos) -> &mut Meter {
+impl GrantedTurn {
+    fn meter(&mut self, connector: &Arc<str>, host: &str, limit: RateLimit, now: Nanos) -> &mut RateMeter {
         let key = (Arc::clone(connector), Arc::from(host));
         if self.meters.len() >= KEPT && !self.meters.contains_key(&key) {
             self.meters.retain(|_, meter| meter.rested_at > now);
         }
-        let meter = self.meters.entry(key).or_insert_with(|| Meter::new(limit));
+        let meter = self.meters.entry(key).or_insert_with(|| RateMeter::new(limit));
         if meter.limit != limit {
-            *meter = Meter::new(limit);
+            *meter = RateMeter::new(limit);
         }
         meter
     }
 }
 
-/// One connector's turns at one host.
-struct Meter {
+/// The limiter of one connector at one host.
+struct RateMeter {
     limit: RateLimit,
-    limiter: RateLimiter<NotKeyed, InMemoryState, Asked, NoOpMiddleware<Nanos>>,
-    /// What has to pass until it is as if it had never been used,
+    limiter: RateLimiter<NotKeyed, InMemoryState, TurnRequest, NoOpMiddleware<Nanos>>,
+    /// The time after which an unused limiter is as good as new.
     rest: Nanos,
-    /// and when that will be.
+    /// The time at which it is as good as new.
     rested_at: Nanos,
 }
 
-impl Meter {
+impl RateMeter {
     fn new(limit: RateLimit) -> Self {
-        // The ranges of a limit leave no period of zero, and no amount of zero. Rounded up: rounded down, one more
-        // would fit into a period.
+        // The ranges of a limit exclude a zero period and a zero amount. Rounded up: rounded down, one more
+        // request would fit into a period.
         let requests = limit.requests().max(1);
         let every = limit.per().as_nanos().div_ceil(u128::from(requests));
         let every = Duration::from_nanos(u64::try_from(every).unwrap_or(u64::MAX));
         let at_once = NonZeroU32::new(limit.burst()).unwrap_or(NonZeroU32::MIN);
         let quota = Quota::with_period(every).unwrap_or(Quota::per_second(NonZeroU32::MIN));
-        let limiter = RateLimiter::direct_with_clock(quota.allow_burst(at_once), Asked::default());
+        let limiter = RateLimiter::direct_with_clock(quota.allow_burst(at_once), TurnRequest::default());
         Self { limit, limiter, rest: nanos(every.saturating_mul(requests)), rested_at: Nanos::default() }
     }
 
-    /// Takes the first turn from `now` on; where that is not before `deadline` takes none, and says when it is.
+    /// Reserves the first time from `now` on. If that is not before `deadline`, reserves nothing and returns
+    /// that time as the error.
     fn turn(&mut self, now: Nanos, deadline: Nanos) -> Result<Nanos, Nanos> {
         let mut at = now;
         loop {
@@ -118,7 +121,7 @@ impl Meter {
                     self.rested_at = self.rested_at.max(at + self.rest);
                     return Ok(at);
                 }
-                // At the moment it names it says yes: nobody else asks meanwhile.
+                // The limiter accepts at the moment that it names: no other request asks meanwhile.
                 Err(early) => at = early.earliest_possible().max(at + Nanos::new(1)),
             }
             if at >= deadline {
@@ -128,17 +131,17 @@ impl Meter {
     }
 }
 
-impl fmt::Debug for Meter {
+impl fmt::Debug for RateMeter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Meter").field("limit", &self.limit).finish_non_exhaustive()
     }
 }
 
-/// The clock of a limiter: the moment that is asked about.
+/// The clock of a limiter: the moment that is asked for.
 #[derive(Debug, Default)]
-struct Asked(AtomicU64);
+struct TurnRequest(AtomicU64);
 
-impl Clock for Asked {
+impl Clock for TurnRequest {
     type Instant = Nanos;
 
     fn now(&self) -> Nanos {
@@ -146,9 +149,9 @@ impl Clock for Asked {
     }
 }
 
-/// A time since the origin; after 584 years it stands still.
+/// Converts to a time since the origin, which saturates after 584 years.
 fn nanos(time: Duration) -> Nanos {
-    // Half of what there is room for: periods are added to it.
+    // Half of the range, because periods are added to it.
     Nanos::new(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).min(u64::MAX / 2))
 }
 

@@ -1,4 +1,4 @@
-//! A vault that is missing or put back from an older copy.
+//! A vault that is missing or restored from an older copy.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::fs;
@@ -16,9 +16,9 @@ fn an_older_or_missing_vault_is_refused_until_accepted() {
     let moved = home.path().join("moved");
     fs::rename(home.path().join("vault"), &moved).unwrap();
     refused(&at(&home), "is missing");
-    // The state of that time, put back with it, is older than nothing; alone, it is refused.
+    // An older state that is restored with it is consistent; alone, the vault is rejected.
     fs::rename(&moved, home.path().join("vault")).unwrap();
-    let state = cofferdam_core::home_state::HomeState::of(home.path());
+    let state = cofferdam_core::home_state::HomeState::new(home.path());
     state.accept(0, [0; 32]).unwrap();
     assert_eq!(at(&home).bindings().unwrap().iter().count(), 1);
     add(&at(&home), &key("api_key/slack/third")).unwrap();
@@ -33,7 +33,7 @@ fn a_vault_written_before_a_crash_is_used() {
     for n in 0..3 {
         add(&at(&home), &key(&format!("api_key/slack/n{n}"))).unwrap();
         if n == 0 {
-            // Killed between the vault and the state.
+            // The process was killed between writing the vault and the state.
             fs::write(home.path().join("home.state"), &state).unwrap();
         }
     }
@@ -47,9 +47,9 @@ fn a_vault_of_the_first_version_is_read_and_gets_counters() {
     let bytes = fs::read(vault.path()).unwrap();
     assert_eq!(bytes.get(16..18), Some(&[0, 2][..]));
     let opened = vault.bindings().unwrap();
-    let key = crate::vault::seal::Key::of_file(
+    let key = crate::vault::seal::VaultKey::of_file(
         &fs::read(vault.key_file_path()).unwrap().try_into().unwrap(),
-        crate::vault::header::Header::read(&bytes).unwrap().0.salt,
+        crate::vault::header::VaultHeader::read(&bytes).unwrap().0.salt,
     );
     let old = key.seal(crate::vault::contents::write(&opened).unwrap(), None).unwrap();
     fs::write(vault.path(), &old).unwrap();

@@ -6,7 +6,7 @@ use cofferdam_core::digest::Digest;
 use serde_json::{Value, json};
 
 use super::{FOREIGN, key, name, now, signed, slack, statement, version};
-use crate::trust::{Envelope, Statement, sign};
+use crate::trust::{Envelope, ReleaseStatement, sign};
 
 fn wire() -> Value {
     serde_json::from_str(&signed(1).to_json()).unwrap()
@@ -167,14 +167,14 @@ fn signatures_of_other_algorithms_are_kept_and_passed_over() {
 fn payloads_that_are_no_release_statements_are_refused() {
     let good = json!({
         "_type": "https://in-toto.io/Statement/v1",
-        "subject": [{"name": "github://acme/slack", "digest": {"sha256": Digest::of(b"x").to_string()}}],
+        "subject": [{"name": "github://acme/slack", "digest": {"sha256": Digest::sha256(b"x").to_string()}}],
         "predicateType": "https://cofferdam.dev/connector-release/v1",
         "predicate": {"version": "1.2.0", "signedAt": "2026-01-31T12:00:00Z"},
     });
     let mut extended = good.clone();
     extended["extra"] = json!(1);
     extended["subject"][0]["digest"]["sha512"] = json!("00");
-    assert!(Statement::parse(extended.to_string().as_bytes()).is_ok());
+    assert!(ReleaseStatement::parse(extended.to_string().as_bytes()).is_ok());
     let changes: [(&str, Value); 10] = [
         ("/_type", json!("https://in-toto.io/Statement/v0.1")),
         ("/predicateType", json!("https://slsa.dev/provenance/v1")),
@@ -182,7 +182,7 @@ fn payloads_that_are_no_release_statements_are_refused() {
         ("/subject", json!([good["subject"][0], good["subject"][0]])),
         ("/subject/0/name", json!("GitHub://acme/slack")),
         ("/subject/0/digest", json!({"sha512": "00"})),
-        ("/subject/0/digest/sha256", json!("sha256:".to_owned() + &Digest::of(b"x").to_string())),
+        ("/subject/0/digest/sha256", json!("sha256:".to_owned() + &Digest::sha256(b"x").to_string())),
         ("/predicate/version", json!("1")),
         ("/predicate/signedAt", json!("yesterday")),
         ("/predicate", json!({})),
@@ -190,11 +190,11 @@ fn payloads_that_are_no_release_statements_are_refused() {
     for (at, value) in changes {
         let mut changed = good.clone();
         *changed.pointer_mut(at).unwrap() = value;
-        assert!(Statement::parse(changed.to_string().as_bytes()).is_err(), "{changed}");
+        assert!(ReleaseStatement::parse(changed.to_string().as_bytes()).is_err(), "{changed}");
     }
     let twice = good.to_string().replace("\"version\":", "\"version\":\"9.9.9\",\"version\":");
-    assert!(Statement::parse(twice.as_bytes()).is_err());
-    let other = Statement::new(name("hub://a/b"), version("0.0.1-rc.1"), Digest::of(b""), now());
+    assert!(ReleaseStatement::parse(twice.as_bytes()).is_err());
+    let other = ReleaseStatement::new(name("hub://a/b"), version("0.0.1-rc.1"), Digest::sha256(b""), now());
     assert_eq!(sign(&key(1), &other).unverified_statement().unwrap(), other);
     assert_ne!(other.name(), &slack());
 }

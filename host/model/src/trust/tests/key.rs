@@ -83,7 +83,8 @@ fn wycheproof_vectors_hold() {
 }
 
 /// Message, key and signature of the cases in "Taming the many EdDSAs" (ePrint 2020/1244), in order, which
-/// libraries disagree about; and what is wrong with each for us, who take no key, nonce or scalar in two ways.
+/// libraries disagree about; and the reason why each is rejected here, where no key, nonce or scalar has two
+/// encodings.
 const DISPUTED: [[&str; 4]; 10] = [
     [
         "8c93255d71dcab10e8f379c26200f3c7bd5f09d9bc3068d3ef4edeb4853022b6",

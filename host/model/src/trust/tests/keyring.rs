@@ -1,10 +1,10 @@
 //! The keyring document: read, written, changed, and refused with place and fix.
 
 use super::{date, key, name, now, slack, trusting};
-use crate::trust::{KeyStatus, Keyring, Scope, TrustChange};
+use crate::trust::{KeyStatus, Keyring, SigningScope, TrustChange};
 
-fn scope(text: &str) -> Scope {
-    Scope::parse(text).unwrap()
+fn scope(text: &str) -> SigningScope {
+    SigningScope::parse(text).unwrap()
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn trust_adds_extends_and_never_revives() {
     let mut keyring = Keyring::empty();
     let public = key(1).public();
     let acme = [scope("github://acme/*")];
-    let mut trust = |scopes: &[Scope], at, until: Option<&str>, comment| {
+    let mut trust = |scopes: &[SigningScope], at, until: Option<&str>, comment| {
         keyring.trust(&public, scopes, at, until.map(date), comment).map_err(|error| error.to_string())
     };
     assert!(trust(&[], now(), None, None).unwrap_err().contains("--for"));

@@ -8,7 +8,7 @@ mod verify;
 
 use cofferdam_core::digest::Digest;
 
-use super::{Envelope, Keyring, Scope, SecretKey, Statement, sign};
+use super::{Envelope, Keyring, ReleaseStatement, SecretKey, SigningScope, sign};
 use crate::manifest::ConnectorName;
 
 const PACKAGE: &[u8] = b"a package";
@@ -51,8 +51,8 @@ fn now() -> jiff::Timestamp {
     date("2026-06-01T00:00:00Z")
 }
 
-fn statement() -> Statement {
-    Statement::new(slack(), version("1.2.0"), Digest::of(PACKAGE), date("2026-01-31T12:00:00.5Z"))
+fn statement() -> ReleaseStatement {
+    ReleaseStatement::new(slack(), version("1.2.0"), Digest::sha256(PACKAGE), date("2026-01-31T12:00:00.5Z"))
 }
 
 fn signed(seed: u8) -> Envelope {
@@ -62,7 +62,7 @@ fn signed(seed: u8) -> Envelope {
 /// A keyring that trusts `key(seed)` for `scope`.
 fn trusting(seed: u8, scope: &str) -> Keyring {
     let mut keyring = Keyring::empty();
-    let scopes = [Scope::parse(scope).unwrap()];
+    let scopes = [SigningScope::parse(scope).unwrap()];
     keyring.trust(&key(seed).public(), &scopes, now(), None, None).unwrap();
     keyring
 }

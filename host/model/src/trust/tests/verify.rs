@@ -9,12 +9,14 @@ use cofferdam_core::failure::SignatureCode::{
 use serde_json::{Value, json};
 
 use super::{FOREIGN, PACKAGE, date, key, name, now, signed, slack, statement, trusting, version};
-use crate::trust::{Envelope, Keyring, Scope, Statement, TrustError, Verified, allow_unsigned, sign, verify};
+use crate::trust::{
+    Envelope, Keyring, ReleaseStatement, SigningScope, TrustError, Verified, allow_unsigned, sign, verify,
+};
 
 const ACME: &str = "github://acme/*";
 
 fn check(envelope: &[u8], keyring: &Keyring) -> Result<Verified, TrustError> {
-    verify(envelope, keyring, &slack(), &version("1.2.0"), &Digest::of(PACKAGE), now())
+    verify(envelope, keyring, &slack(), &version("1.2.0"), &Digest::sha256(PACKAGE), now())
 }
 
 fn check_envelope(envelope: &Envelope, keyring: &Keyring) -> Result<Verified, TrustError> {
@@ -51,12 +53,12 @@ fn an_unknown_algorithm_beside_it_changes_no_verdict() {
 fn a_trusted_signature_over_this_very_release_is_accepted() {
     let verified = check_envelope(&signed(1), &trusting(1, ACME)).unwrap();
     assert_eq!((verified.name(), verified.version()), (&slack(), &version("1.2.0")));
-    assert_eq!(verified.digest(), &Digest::of(PACKAGE));
+    assert_eq!(verified.digest(), &Digest::sha256(PACKAGE));
     assert_eq!(verified.signer(), Some(&key(1).public().id()));
     assert!(check_envelope(&signed(1), &trusting(1, "github://acme/slack")).is_ok());
     assert!(check(FOREIGN, &trusting(0, ACME)).is_ok(), "an envelope of the reference implementation");
 
-    let unsigned = allow_unsigned(slack(), version("1.2.0"), Digest::of(PACKAGE));
+    let unsigned = allow_unsigned(slack(), version("1.2.0"), Digest::sha256(PACKAGE));
     assert_eq!((unsigned.signer(), unsigned.name()), (None, &slack()));
 }
 
@@ -66,15 +68,16 @@ fn a20_every_reason_to_refuse_has_its_code_and_its_fix() {
     let mut revoked = trusting(1, ACME);
     revoked.revoke(&key(1).public(), date("2026-03-01T00:00:00Z"), None).unwrap();
     let mut expired = Keyring::empty();
-    let scopes = [Scope::parse(ACME).unwrap()];
+    let scopes = [SigningScope::parse(ACME).unwrap()];
     let last = date("2026-05-31T00:00:00Z");
     expired.trust(&key(1).public(), &scopes, date("2026-01-01T00:00:00Z"), Some(last), None).unwrap();
     let good = signed(1).to_json().into_bytes();
     let public = key(1).public();
-    let of = |name, version, digest| sign(&key(1), &Statement::new(name, version, digest, now())).to_json();
-    let other_name = of(name("github://acme/other"), version("1.2.0"), Digest::of(PACKAGE));
-    let other_version = of(slack(), version("1.1.0"), Digest::of(PACKAGE));
-    let other_digest = of(slack(), version("1.2.0"), Digest::of(b"another package"));
+    let of =
+        |name, version, digest| sign(&key(1), &ReleaseStatement::new(name, version, digest, now())).to_json();
+    let other_name = of(name("github://acme/other"), version("1.2.0"), Digest::sha256(PACKAGE));
+    let other_version = of(slack(), version("1.1.0"), Digest::sha256(PACKAGE));
+    let other_digest = of(slack(), version("1.2.0"), Digest::sha256(b"another package"));
     for (envelope, keyring, code, reason, fix) in [
         (good.clone(), Keyring::empty(), UnknownKey, "not in the keyring", format!("add KEY --for '{ACME}'")),
         (
@@ -150,13 +153,13 @@ fn every_flipped_bit_of_an_envelope_is_refused_or_means_the_same() {
             }
         }
     }
-    // What may change: the key id, which is a hint, and the name of that optional field.
+    // Allowed changes: the key id, which is a hint, and the name of that optional field.
     assert!(refused > 4_000 && same <= (64 + 5 + 1) * 8, "{refused} {same}");
 }
 
 #[test]
 fn the_signature_decides_before_the_payload_is_read() {
-    // Not JSON at all, and signed by nobody: the signature is what is reported.
+    // Not JSON at all, and signed by no key: the signature is reported.
     let mut wire: Value = serde_json::from_str(&signed(1).to_json()).unwrap();
     wire["payload"] = STANDARD.encode("{").into();
     let error = check(wire.to_string().as_bytes(), &trusting(1, ACME)).unwrap_err();
@@ -192,7 +195,7 @@ fn one_good_signature_wins_and_otherwise_the_most_telling_reason() {
     let mut keyring = trusting(1, ACME);
     let past = date("2026-01-01T00:00:00Z");
     let mut add = |seed, scope, until: Option<&str>| {
-        let scopes = [Scope::parse(scope).unwrap()];
+        let scopes = [SigningScope::parse(scope).unwrap()];
         keyring.trust(&key(seed).public(), &scopes, past, until.map(date), None).unwrap();
     };
     add(3, "hub://other/*", None);

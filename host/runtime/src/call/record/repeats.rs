@@ -1,4 +1,4 @@
-//! Whether a call may be repeated after what its attempts sent, and what that makes of its key.
+//! Decides whether a call may be repeated after its attempts, and collects the facts for the state of its key.
 
 use std::sync::Arc;
 
@@ -6,22 +6,22 @@ use cofferdam_core::failure::RepeatRule;
 use cofferdam_sandbox::UnkeyedWatch;
 
 use super::Record;
-use crate::call::key_end::Done;
+use crate::call::key_end::CallEnd;
 use crate::call::report::AttemptReport;
 
 impl Record {
-    /// The attempt's requests are watched by this.
+    /// Sets the watch over the attempt's requests.
     pub(in crate::call) fn watches(&mut self, unkeyed: &Arc<UnkeyedWatch>) {
         self.repeat.1 = Some(Arc::clone(unkeyed));
     }
 
-    /// How often this candidate was attempted again.
+    /// Returns the number of retries of this candidate.
     pub(in crate::call) fn retried_of(&self, candidate: u32) -> u32 {
         u32::try_from(self.attempts_of(candidate).0).unwrap_or(u32::MAX).saturating_sub(1)
     }
 
-    /// Whether the operation may be repeated, after what its last attempt sent; it sends nothing more that counts for
-    /// that. Attempts before the last were followed by another: they sent nothing.
+    /// True if the operation may be repeated after its last attempt, which is over. Earlier attempts were followed
+    /// by another one, so they sent no unkeyed request.
     fn may_be_repeated(&mut self) -> bool {
         let unkeyed = self.repeat.1.as_ref().and_then(|unkeyed| unkeyed.close());
         let may = match self.repeat.0 {
@@ -35,11 +35,11 @@ impl Record {
         may
     }
 
-    /// What decides about the call's key.
-    pub(super) fn done(&mut self) -> Done {
+    /// Returns the facts that decide about the call's key.
+    pub(super) fn done(&mut self) -> CallEnd {
         let idempotent = self.may_be_repeated();
         let ended = |attempt: &AttemptReport| attempt.outcome.is_some();
-        Done {
+        CallEnd {
             attempts: self.attempts(),
             all_ended: self.report.as_ref().is_none_or(|report| report.attempts.iter().all(ended)),
             sent: self.sent,

@@ -1,29 +1,28 @@
-//! What an action would do: each step's call with what is known of it beforehand. Nothing runs, nothing is recorded,
-//! and nothing leaves.
+//! Previews an action: each step's call, as far as it is known beforehand. Nothing runs, is recorded or is sent.
 
 use std::time::Duration;
 
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::failure::RepeatRule;
-use cofferdam_model::action::{Part, Root, Target, Template, Values};
-use cofferdam_model::package::Operation;
+use cofferdam_model::action::{ReferenceRoot, StepTarget, Template, TemplatePart, TemplateValues};
+use cofferdam_model::package::OperationSignature;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::ask::Run;
+use super::ask::RunRequest;
 use super::run::{allowed, keys_fit};
-use super::runnable::{Once, ReadyTarget, Runnable};
+use super::runnable::{CheckedAction, NonIdempotentReason, ReadyTarget};
 use super::step::{self, OneStep};
-use crate::call::{ConnectorRef, Foreseen, Pipeline, check_key};
+use crate::call::{CallPipeline, CallPreview, ConnectorRef, check_key};
 use cofferdam_sandbox;
 
-/// What an action would do.
+/// The preview of an action.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct DryRun {
     /// The action, as `name@version`.
     pub action: String,
-    /// How long all of it may take, in milliseconds.
+    /// The longest time of the whole action, in milliseconds.
     pub wall_ms: u64,
     /// The arguments, with the defaults of those that were not given.
     pub arguments: Map<String, Value>,
@@ -31,36 +30,36 @@ pub struct DryRun {
     pub steps: Vec<DryStep>,
 }
 
-/// What a step would do.
+/// The preview of a step.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct DryStep {
     /// Its id.
     pub id: String,
-    /// Whether it may be repeated, as far as manifest and file say.
+    /// True if it may be repeated, as far as manifest and file say.
     pub idempotent: bool,
-    /// The rule for that: whatever it sends, unless it sends an unkeyed request, or never.
+    /// The repeat rule: always, unless it sends an unkeyed request, or never.
     pub repeat: RepeatRule,
-    /// Who says that it must not be; none where nobody does.
+    /// The source of the rule that it must not be repeated. None if it may be.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub once: Option<Once>,
-    /// The idempotency key that it would carry; none where one is minted.
+    pub once: Option<NonIdempotentReason>,
+    /// The idempotency key that it would carry. None if one would be generated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
-    /// What it calls.
+    /// Its call.
     pub call: DryCall,
-    /// Who is asked where that could not help, in order; of their inputs those that differ.
+    /// Its fallbacks, in order, each with the inputs that differ.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fallback: Vec<DryCall>,
-    /// Why it would not be begun, as far as that is known: the envelope.
+    /// The envelope of the error that would keep it from starting, as far as that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<Value>,
-    /// The exit code of that.
+    /// The exit code for that error.
     #[serde(skip)]
     pub exit_code: Option<u8>,
 }
 
-/// What would be called.
+/// The preview of a call.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct DryCall {
@@ -68,34 +67,34 @@ pub struct DryCall {
     pub connector: String,
     /// The operation.
     pub op: String,
-    /// What it is given. What an earlier step returns stands as it is written in the action: `${steps.id.field}`.
+    /// Its inputs. A reference to an earlier step's value is shown as written in the action: `${steps.id.field}`.
     pub inputs: Map<String, Value>,
-    /// The inputs with such references in them: what they become is not known before.
+    /// The names of the inputs with such references. Their values are not known beforehand.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<String>,
-    /// What else is known of it; none where that cannot be found out.
+    /// Further facts about the call. None if they cannot be determined.
     #[serde(flatten)]
-    pub found: Option<Foretold>,
-    /// Of who is asked instead: why that could not be, as far as it is known: the envelope. The step may have a value
-    /// all the same.
+    pub found: Option<ActionPreview>,
+    /// For a fallback: the envelope of the error that would keep it from starting, as far as that is known. The
+    /// step may have a value nevertheless.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<Value>,
 }
 
-/// What is known of a call from its package and from the operator's settings.
+/// The facts about a call from its package and from the operator's settings.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
-pub struct Foretold {
+pub struct ActionPreview {
     /// The SHA-256 of the package.
     pub hash: String,
     /// The id of the key that signed it.
     pub signer: Option<String>,
     /// The retry profile.
     pub profile: String,
-    /// The most attempts that it makes: 1 of what must not be repeated, whatever the profile says. Of what is not
-    /// declared idempotent the attempt is the last that sends an unkeyed request.
+    /// The most attempts that it makes. This is 1 if it must not be repeated, whatever the profile says. An
+    /// operation that is not declared idempotent is not retried after an attempt that sends an unkeyed request.
     pub attempts: u32,
-    /// The longest that the call may take, in milliseconds; never longer than what is left of the action's time.
+    /// The longest time of the call, in milliseconds. It is never longer than the remaining time of the action.
     pub wall_ms: u64,
     /// The most fuel of an attempt.
     pub fuel: u64,
@@ -103,19 +102,19 @@ pub struct Foretold {
     pub memory_bytes: u64,
     /// The bindings that it would use.
     pub bindings: Vec<String>,
-    /// The hosts within its reach whose circuit is open now: a request to one fails at once.
+    /// The hosts within its reach whose circuit is open now: a request to one of them fails at once.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub open_circuits: Vec<String>,
 }
 
-/// Says what it would do.
+/// Previews the action.
 ///
 /// # Errors
 /// Its arguments, its key or its time are not acceptable.
 pub(crate) async fn dry_run(
-    pipeline: &Pipeline,
-    runnable: &Runnable,
-    run: &Run,
+    pipeline: &CallPipeline,
+    runnable: &CheckedAction,
+    run: &RunRequest,
 ) -> Result<DryRun, HostError> {
     let action = runnable.action();
     keys_fit(action, run)?;
@@ -130,7 +129,12 @@ pub(crate) async fn dry_run(
     Ok(DryRun { action: action.reference.to_string(), wall_ms: millis(wall), arguments, steps })
 }
 
-async fn dry_step(pipeline: &Pipeline, one: OneStep<'_>, args: &Map<String, Value>, run: &Run) -> DryStep {
+async fn dry_step(
+    pipeline: &CallPipeline,
+    one: OneStep<'_>,
+    args: &Map<String, Value>,
+    run: &RunRequest,
+) -> DryStep {
     let OneStep { step, ready, .. } = one;
     let fallback = step.fallback.iter().zip(ready.alternates());
     let mut dry = DryStep {
@@ -148,7 +152,7 @@ async fn dry_step(pipeline: &Pipeline, one: OneStep<'_>, args: &Map<String, Valu
     };
     let is_known = dry.call.unknown.is_empty() && dry.fallback.iter().all(|call| call.unknown.is_empty());
     let call = match is_known {
-        true => one.call(&Values { args, steps: &[] }, run),
+        true => one.call(&TemplateValues { args, steps: &[] }, run),
         false => one.without_arguments(run),
     };
     let foreseen = match call {
@@ -164,7 +168,7 @@ async fn dry_step(pipeline: &Pipeline, one: OneStep<'_>, args: &Map<String, Valu
                 call.found = Some(found);
                 missing.push(problem);
             }
-            // Who is asked instead is asked only where the first could not help: it keeps nothing from beginning.
+            // A fallback is tried only if the first candidate fails. So its problem keeps nothing from starting.
             for (call, problem) in dry.fallback.iter_mut().zip(missing.iter().skip(1)) {
                 call.problem = problem.as_ref().and_then(envelope);
             }
@@ -173,7 +177,7 @@ async fn dry_step(pipeline: &Pipeline, one: OneStep<'_>, args: &Map<String, Valu
         Err(error) => dry.fails_with(Some(&error)),
     }
     if !is_known {
-        // What is known has to fit all the same: a step that is refused half way leaves those before it done.
+        // Check the known inputs nevertheless: if a later step is refused, the steps before it are done already.
         if dry.problem.is_none()
             && let Err(error) = known_fit(&dry.call, ready.operation())
         {
@@ -189,8 +193,8 @@ async fn dry_step(pipeline: &Pipeline, one: OneStep<'_>, args: &Map<String, Valu
     dry
 }
 
-/// Whether the inputs that are known are of the types of the operation's parameters, as the call would decide it.
-fn known_fit(call: &DryCall, operation: &Operation) -> Result<(), HostError> {
+/// Checks the known inputs against the types of the operation's parameters, as the call would.
+fn known_fit(call: &DryCall, operation: &OperationSignature) -> Result<(), HostError> {
     for param in operation.params() {
         let name = param.name.json();
         let known = call.inputs.get(name).filter(|_| !call.unknown.iter().any(|unknown| unknown == name));
@@ -198,14 +202,14 @@ fn known_fit(call: &DryCall, operation: &Operation) -> Result<(), HostError> {
         if let Err((path, expected)) = cofferdam_sandbox::literal_fits(&param.shape, value) {
             let message = format!("The arguments do not fit: {name}{}: {expected}.", path.concat());
             return Err(HostError::new(HostErrorKind::Validation, message)
-                .hint(format!("The operation is {operation}")));
+                .with_hint(format!("The operation is {operation}")));
         }
     }
     Ok(())
 }
 
-/// What is asked of whom, with what of it is known.
-fn dry_call(connector: &ConnectorRef, target: &Target, args: &Map<String, Value>) -> DryCall {
+/// Returns the call of this operation, with its inputs as far as they are known.
+fn dry_call(connector: &ConnectorRef, target: &StepTarget, args: &Map<String, Value>) -> DryCall {
     let (mut inputs, mut unknown) = (Map::new(), Vec::new());
     for (name, template) in &target.inputs {
         let mut references = Vec::new();
@@ -237,13 +241,13 @@ fn envelope(error: &Error) -> Option<Value> {
     serde_json::to_value(error).ok()
 }
 
-fn foretold(foreseen: Foreseen, idempotent: bool) -> (Foretold, Option<Error>) {
-    let Foreseen { hash, signer, limits, profile, bindings, open_circuits } = foreseen;
+fn foretold(foreseen: CallPreview, idempotent: bool) -> (ActionPreview, Option<Error>) {
+    let CallPreview { hash, signer, limits, profile, bindings, open_circuits } = foreseen;
     let (bindings, missing) = match bindings {
         Ok(bindings) => (bindings, None),
         Err(error) => (Vec::new(), Some(error)),
     };
-    let found = Foretold {
+    let found = ActionPreview {
         hash: hash.to_string(),
         signer: signer.map(|signer| signer.to_string()),
         profile: profile.name().to_string(),
@@ -257,10 +261,10 @@ fn foretold(foreseen: Foreseen, idempotent: bool) -> (Foretold, Option<Error>) {
     (found, missing)
 }
 
-/// What a template becomes, as far as that is known; none where it is an argument that was not given. What is not known
-/// is pushed to `unknown`.
+/// Renders a template as far as its value is known. None if it is an argument that was not given. Unknown
+/// references are added to `unknown`.
 fn shown(template: &Template, args: &Map<String, Value>, unknown: &mut Vec<String>) -> Option<Value> {
-    let alone = Values { args, steps: &[] };
+    let alone = TemplateValues { args, steps: &[] };
     match template {
         Template::List(items) => Some(items.iter().filter_map(|item| shown(item, args, unknown)).collect()),
         Template::Table(fields) => {
@@ -268,14 +272,14 @@ fn shown(template: &Template, args: &Map<String, Value>, unknown: &mut Vec<Strin
                 |(name, field): &(String, Template)| Some((name.clone(), shown(field, args, unknown)?));
             Some(Value::Object(fields.iter().filter_map(shown).collect()))
         }
-        Template::Whole(reference) if matches!(reference.root, Root::Step(_)) => {
+        Template::Reference(reference) if matches!(reference.root, ReferenceRoot::Step(_)) => {
             unknown.push(reference.text.clone());
             Some(format!("${{{}}}", reference.text).into())
         }
         Template::Text(parts) => {
-            let part = |part: &Part| match part {
-                Part::Literal(text) => text.clone(),
-                Part::Reference(reference) if matches!(reference.root, Root::Step(_)) => {
+            let part = |part: &TemplatePart| match part {
+                TemplatePart::Literal(text) => text.clone(),
+                TemplatePart::Reference(reference) if matches!(reference.root, ReferenceRoot::Step(_)) => {
                     unknown.push(reference.text.clone());
                     format!("${{{}}}", reference.text)
                 }
@@ -283,13 +287,13 @@ fn shown(template: &Template, args: &Map<String, Value>, unknown: &mut Vec<Strin
             };
             Some(parts.iter().map(part).collect::<String>().into())
         }
-        template => template.alone(&alone).ok().flatten(),
+        template => template.render_value(&alone).ok().flatten(),
     }
 }
 
-/// A text whose references are arguments alone.
-fn text(template: &Template, values: &Values<'_>) -> String {
-    match template.alone(values) {
+/// Renders a text whose references are all to arguments.
+fn text(template: &Template, values: &TemplateValues<'_>) -> String {
+    match template.render_value(values) {
         Ok(Some(Value::String(text))) => text,
         _ => String::new(),
     }

@@ -1,5 +1,5 @@
-//! Actions: kept on a shelf, checked against the connectors that are installed before any of them runs, run step by
-//! step, or told beforehand.
+//! Actions: stored as files, checked against the installed connectors before any of them runs, and then run step by
+//! step or previewed.
 
 mod again;
 mod ask;
@@ -17,15 +17,15 @@ mod shelf;
 mod step;
 mod typed;
 
-pub use ask::Run;
+pub use ask::RunRequest;
 pub(crate) use check::check;
 pub(crate) use dry_run::dry_run;
-pub use dry_run::{DryCall, DryRun, DryStep, Foretold};
+pub use dry_run::{ActionPreview, DryCall, DryRun, DryStep};
 pub use outcome::ActionValue;
 pub(crate) use readiness::list;
 pub use readiness::{ListedAction, Readiness};
-pub use report::{ActionReport, Again, StepReport, StepStatus};
+pub use report::{ActionReport, RepeatAdvice, StepReport, StepStatus};
 pub(crate) use run::run;
-pub use runnable::{Once, ReadyStep, ReadyTarget, Runnable};
-pub(crate) use shelf::Shelf;
-pub use shelf::ShelvedAction;
+pub use runnable::{CheckedAction, CheckedStep, NonIdempotentReason, ReadyTarget};
+pub(crate) use shelf::ActionStore;
+pub use shelf::StoredAction;

@@ -1,29 +1,29 @@
-//! What an action answers: the value of its last step, and beside it those of all.
+//! The value of an action: the value of its last step, and the values of all steps.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-/// The value of an action, all of whose steps have one.
+/// The value of an action, all of whose steps have a value.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ActionValue {
     /// The action's name.
     pub action: String,
-    /// What its last step returned.
+    /// The value of its last step.
     pub output: Value,
-    /// What each step returned, in their order.
+    /// The value of each step, in their order.
     pub steps: Map<String, Value>,
 }
 
 impl ActionValue {
-    /// The value of the action `name` with these steps, whose last one's is the action's.
+    /// Builds the value of the action `name` with these steps. The last step's value is the action's.
     pub(super) fn whole<'s>(name: &str, ids: impl Iterator<Item = &'s str>, values: Vec<Value>) -> Value {
         let output = values.last().cloned().unwrap_or_default();
         let steps: Map<String, Value> = ids.map(str::to_owned).zip(values).collect();
         json!({"action": name, "output": output, "steps": steps})
     }
 
-    /// The same from how it is recorded.
+    /// Restores the value from its recorded form.
     pub(super) fn recorded(value: Value) -> Self {
         let Value::Object(mut fields) = value else {
             return Self { action: String::new(), output: Value::Null, steps: Map::new() };

@@ -1,47 +1,50 @@
-//! The packages that actions require: looked at as a call would, and what an action declares of one held against it.
+//! The packages that actions require: verified as for a call, and checked against the action's declarations.
 
 use std::sync::Arc;
 
-use cofferdam_core::document::{Findings, Key, Refused};
+use cofferdam_core::document::{Diagnostics, InvalidValue, PathSegment};
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
-use cofferdam_core::failure::{AuditId, Context};
-use cofferdam_core::spelling;
+use cofferdam_core::failure::{AuditId, FailureContext};
+use cofferdam_core::suggest;
 use cofferdam_egress::vault::BindingName;
-use cofferdam_model::action::Requirement;
+use cofferdam_model::action::ConnectorRequirement;
 use cofferdam_model::manifest::{HostGrant, Manifest};
-use cofferdam_model::package::Operation;
+use cofferdam_model::package::OperationSignature;
 
 use super::readiness::Readiness;
-use crate::call::{ConnectorRef, Pipeline};
+use crate::call::{CallPipeline, ConnectorRef};
 
 /// A connector that is installed and verified.
-pub(super) struct Package {
+pub(super) struct StepPackage {
     pub(super) connector: ConnectorRef,
     pub(super) manifest: Manifest,
-    pub(super) operations: Vec<Operation>,
-    /// Those that it asks for credentials of.
+    pub(super) operations: Vec<OperationSignature>,
+    /// The services that it requests credentials for.
     pub(super) services: Arc<[String]>,
 }
 
-/// What was found of a connector that an action requires.
+/// The lookup result of a connector that an action requires.
 #[derive(Clone)]
-pub(super) enum Found {
-    /// It is there, and may run.
-    Package(Arc<Package>),
-    /// It is not, or may not.
+pub(super) enum PackageLookup {
+    /// The connector is installed and may run.
+    Package(Arc<StepPackage>),
+    /// The connector is not installed, or may not run.
     Not {
-        /// Which of the two, in a word.
+        /// The reason, as one word.
         word: Readiness,
         message: Arc<str>,
         fix: Arc<str>,
     },
 }
 
-/// The connector as it is installed, verified, and compiled if no code is kept of it.
+/// Looks up the installed connector, verifies it, and compiles it if its code is not cached.
 ///
 /// # Errors
-/// The host's own trouble.
-pub(super) async fn loaded(pipeline: &Pipeline, required: &Requirement) -> Result<Found, HostError> {
+/// The host's own error.
+pub(super) async fn loaded(
+    pipeline: &CallPipeline,
+    required: &ConnectorRequirement,
+) -> Result<PackageLookup, HostError> {
     let (connector, context) = named(required);
     match pipeline.loader.load(&context, &connector, connector.text(), false).await {
         Ok(loaded) => Ok(found(connector, &loaded.checked.package)),
@@ -49,11 +52,14 @@ pub(super) async fn loaded(pipeline: &Pipeline, required: &Requirement) -> Resul
     }
 }
 
-/// The connector as it is installed, verified. It reads files: not for an executor's threads.
+/// Looks up the installed connector and verifies it. It reads files: not for an executor's threads.
 ///
 /// # Errors
 /// As [`loaded`].
-pub(super) fn verified(pipeline: &Pipeline, required: &Requirement) -> Result<Found, HostError> {
+pub(super) fn verified(
+    pipeline: &CallPipeline,
+    required: &ConnectorRequirement,
+) -> Result<PackageLookup, HostError> {
     let (connector, context) = named(required);
     match pipeline.loader.read_verified(&context, &connector) {
         Ok(package) => Ok(found(connector, &package)),
@@ -61,16 +67,16 @@ pub(super) fn verified(pipeline: &Pipeline, required: &Requirement) -> Result<Fo
     }
 }
 
-/// The connector that is required, and who asks for it.
-fn named(required: &Requirement) -> (ConnectorRef, Context) {
+/// Returns the reference to the required connector, and the context of its lookup.
+fn named(required: &ConnectorRequirement) -> (ConnectorRef, FailureContext) {
     let connector = ConnectorRef::new(required.connector().clone(), required.version().clone());
-    let context = Context::new(AuditId::mint()).with_connector(Arc::clone(connector.text()), None);
+    let context = FailureContext::new(AuditId::mint()).with_connector(Arc::clone(connector.text()), None);
     (connector, context)
 }
 
-fn found(connector: ConnectorRef, package: &cofferdam_model::package::Package) -> Found {
+fn found(connector: ConnectorRef, package: &cofferdam_model::package::Package) -> PackageLookup {
     let services = package.manifest().credentials().iter().map(|grant| grant.service().to_owned());
-    Found::Package(Arc::new(Package {
+    PackageLookup::Package(Arc::new(StepPackage {
         services: services.collect(),
         connector: connector.pinned(*package.digest()),
         manifest: package.manifest().clone(),
@@ -78,11 +84,11 @@ fn found(connector: ConnectorRef, package: &cofferdam_model::package::Package) -
     }))
 }
 
-/// Why the connector cannot be used.
-fn absent(connector: &ConnectorRef, error: Error) -> Result<Found, HostError> {
+/// Returns the reason that keeps the connector from being used.
+fn absent(connector: &ConnectorRef, error: Error) -> Result<PackageLookup, HostError> {
     let (word, message, fix) = match error {
         Error::Host(error) if error.kind() == HostErrorKind::ConnectorNotFound => {
-            let hint = error.hint_text().unwrap_or("Install it.");
+            let hint = error.hint().unwrap_or("Install it.");
             let fix = format!("install it with `cofferdam install`, or name another; {}", lower(hint));
             (Readiness::NotInstalled, format!("{connector} is not installed"), fix)
         }
@@ -93,27 +99,27 @@ fn absent(connector: &ConnectorRef, error: Error) -> Result<Found, HostError> {
             (Readiness::Refused, message, fix)
         }
     };
-    Ok(Found::Not { word, message: message.into(), fix: fix.into() })
+    Ok(PackageLookup::Not { word, message: message.into(), fix: fix.into() })
 }
 
-/// Whether it is the package that is required.
-pub(super) fn is_the_one(required: &Requirement, package: &Package) -> bool {
+/// True if it is the required package.
+pub(super) fn is_the_one(required: &ConnectorRequirement, package: &StepPackage) -> bool {
     package.connector.hash() == Some(required.hash())
 }
 
-/// The package, with all that is wrong about it told; none where it cannot be used.
+/// Returns the package, and reports everything that is wrong about it. None if it cannot be used.
 pub(super) fn held<'f>(
-    required: &Requirement,
-    found: &'f Found,
+    required: &ConnectorRequirement,
+    found: &'f PackageLookup,
     at: usize,
-    findings: &mut Findings<'_>,
-) -> Option<&'f Package> {
-    let here = [Key::Name("requires"), Key::Name("connectors"), Key::At(at)];
-    let under = |key| [here.as_slice(), &[Key::Name(key)]].concat();
+    findings: &mut Diagnostics<'_>,
+) -> Option<&'f StepPackage> {
+    let here = [PathSegment::Name("requires"), PathSegment::Name("connectors"), PathSegment::At(at)];
+    let under = |key| [here.as_slice(), &[PathSegment::Name(key)]].concat();
     let package = match found {
-        Found::Package(package) => package,
-        Found::Not { message, fix, .. } => {
-            findings.refuse(&under("name"), &Refused::new(&**message, &**fix));
+        PackageLookup::Package(package) => package,
+        PackageLookup::Not { message, fix, .. } => {
+            findings.refuse(&under("name"), &InvalidValue::new(&**message, &**fix));
             return None;
         }
     };
@@ -124,27 +130,34 @@ pub(super) fn held<'f>(
         let fix = format!(
             "look at it with `cofferdam inspect {connector}` and write its hash, or install the one that was meant"
         );
-        findings.refuse(&under("hash"), &Refused::new(message, fix));
+        findings.refuse(&under("hash"), &InvalidValue::new(message, fix));
         return None;
     }
     scope(required, package, &here, findings);
     Some(&**package)
 }
 
-/// What the action declares of a connector is the connector's to give.
-fn scope(required: &Requirement, found: &Package, here: &[Key<'_>], findings: &mut Findings<'_>) {
+/// Checks that the connector has everything that the action declares of it.
+fn scope(
+    required: &ConnectorRequirement,
+    found: &StepPackage,
+    here: &[PathSegment<'_>],
+    findings: &mut Diagnostics<'_>,
+) {
     let (connector, scope) = (&found.connector, required.scope());
     let known = || found.operations.iter().map(|operation| operation.name().json());
-    let capabilities = |key, at| [here, &[Key::Name("capabilities"), Key::Name(key), Key::At(at)]].concat();
+    let capabilities = |key, at| {
+        [here, &[PathSegment::Name("capabilities"), PathSegment::Name(key), PathSegment::At(at)]].concat()
+    };
     let mut fine = true;
     for (at, operation) in scope.operations().iter().enumerate() {
         if !known().any(|name| name == operation) {
-            let fix = match spelling::nearest(operation, known()) {
+            let fix = match suggest::nearest(operation, known()) {
                 Some(near) => format!("did you mean \"{near}\"?"),
                 None => format!("it has: {}", known().collect::<Vec<_>>().join(", ")),
             };
             let message = format!("{connector} has no operation `{operation}`");
-            findings.refuse(&capabilities("operations", at), &Refused::new(message, fix));
+            findings.refuse(&capabilities("operations", at), &InvalidValue::new(message, fix));
             fine = false;
         }
     }
@@ -157,16 +170,16 @@ fn scope(required: &Requirement, found: &Package, here: &[Key<'_>], findings: &m
                 true => "remove it: the connector is granted no hosts".to_owned(),
                 false => format!("remove it, or write one of {}", granted.join(", ")),
             };
-            findings.refuse(&capabilities("hosts", at), &Refused::new(message, fix));
+            findings.refuse(&capabilities("hosts", at), &InvalidValue::new(message, fix));
             fine = false;
         }
     }
     if fine && let Err(denial) = scope.fits(known(), found.manifest.hosts()) {
-        let path = [here, &[Key::Name("capabilities")]].concat();
-        findings.refuse(&path, &Refused::new(denial.message(), "narrow what the action declares"));
+        let path = [here, &[PathSegment::Name("capabilities")]].concat();
+        findings.refuse(&path, &InvalidValue::new(denial.message(), "narrow what the action declares"));
     }
     for (service, identity) in scope.identities() {
-        let path = [here, &[Key::Name("identity"), Key::Name(service)]].concat();
+        let path = [here, &[PathSegment::Name("identity"), PathSegment::Name(service)]].concat();
         let Some(grant) = found.manifest.credentials().iter().find(|grant| grant.service() == service) else {
             let services: Vec<_> = found.manifest.credentials().iter().map(|grant| grant.service()).collect();
             let message = format!("{connector} asks for no credential of this service");
@@ -174,12 +187,12 @@ fn scope(required: &Requirement, found: &Package, here: &[Key<'_>], findings: &m
                 true => "remove it: the connector asks for no credentials".to_owned(),
                 false => format!("it asks for: {}", services.join(", ")),
             };
-            findings.refuse(&path, &Refused::new(message, fix));
+            findings.refuse(&path, &InvalidValue::new(message, fix));
             continue;
         };
         if let Err(error) = BindingName::parse(&format!("{}/{service}/{identity}", grant.kind().name())) {
             let fix = "write the last part of a binding's name, as `cofferdam binding list` shows it";
-            findings.refuse(&path, &Refused::new(error.to_string(), fix));
+            findings.refuse(&path, &InvalidValue::new(error.to_string(), fix));
         }
     }
 }

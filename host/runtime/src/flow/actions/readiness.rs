@@ -1,4 +1,4 @@
-//! Which of the actions on the shelf can run here: each held against what is installed, and no package looked at twice.
+//! Lists the stored actions and determines which of them can run here. No package is read twice.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,47 +8,48 @@ use cofferdam_model::action::Action;
 use serde::Serialize;
 
 use super::check::fitting;
-use super::packages::{self, Found};
-use super::shelf::{Shelf, ShelvedAction};
-use crate::call::Pipeline;
+use super::packages::{self, PackageLookup};
+use super::shelf::{ActionStore, StoredAction};
+use crate::call::CallPipeline;
 
-/// An action on the shelf, and whether it can run here.
+/// A stored action with its readiness.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct ListedAction {
     /// The name of its file, without `.md`.
     pub name: String,
-    /// The action; none where its file cannot be read as one.
+    /// The action. None if its file cannot be parsed.
     pub action: Option<Arc<Action>>,
-    /// Whether it can run.
+    /// Its readiness.
     pub readiness: Readiness,
-    /// What is wrong where it cannot: all of it, each problem with its line.
+    /// The problems if it cannot run: all of them, each with its line.
     pub problem: Option<HostError>,
 }
 
-/// Whether an action can run here, as far as files say: bindings and circuits are the call's to find.
+/// The readiness of an action to run here, as far as its files show. Bindings and circuits are checked by each
+/// call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Readiness {
-    /// It can.
+    /// It can run.
     Ready,
-    /// Its file cannot be read as an action.
+    /// Its file cannot be parsed as an action.
     Unreadable,
-    /// A connector that it requires is not installed in that version.
+    /// A required connector is not installed in that version.
     NotInstalled,
-    /// What is installed of a connector is another package than the one whose hash it names.
+    /// The installed package of a required connector does not have the hash that the action names.
     OtherPackage,
-    /// A connector that it requires may not run here: its signature, its bytes, its imports or its limits.
+    /// A required connector may not run here: its signature, its bytes, its imports or its limits.
     Refused,
-    /// What it declares or asks for is not what its connectors have.
+    /// Its declarations or inputs do not fit its connectors.
     DoesNotFit,
-    /// What is installed cannot be read.
+    /// An installed package cannot be read.
     Unknown,
 }
 
 impl Readiness {
-    /// The stable word.
+    /// Returns the stable word for it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -63,14 +64,14 @@ impl Readiness {
     }
 }
 
-/// All actions on the shelf. Connectors are read and verified, and neither compiled nor run. It reads files: not for an
-/// executor's threads.
+/// Lists all stored actions. Connectors are read and verified, and neither compiled nor run. It reads files: not
+/// for an executor's threads.
 ///
 /// # Errors
 /// The directory of actions cannot be read, or others could have written it.
-pub(crate) fn list(pipeline: &Pipeline, shelf: &Shelf) -> Result<Vec<ListedAction>, HostError> {
+pub(crate) fn list(pipeline: &CallPipeline, shelf: &ActionStore) -> Result<Vec<ListedAction>, HostError> {
     let mut seen = HashMap::new();
-    let each = |ShelvedAction { name, action }: ShelvedAction| match action {
+    let each = |StoredAction { name, action }: StoredAction| match action {
         Err(error) => {
             ListedAction { name, action: None, readiness: Readiness::Unreadable, problem: Some(error) }
         }
@@ -85,10 +86,14 @@ pub(crate) fn list(pipeline: &Pipeline, shelf: &Shelf) -> Result<Vec<ListedActio
     Ok(shelf.list()?.into_iter().map(each).collect())
 }
 
-/// What was found of connectors, by `name@version`.
-type Seen = HashMap<String, Found>;
+/// The lookup results of connectors, by `name@version`.
+type Seen = HashMap<String, PackageLookup>;
 
-fn ready(pipeline: &Pipeline, action: &Arc<Action>, seen: &mut Seen) -> Result<(), (Readiness, HostError)> {
+fn ready(
+    pipeline: &CallPipeline,
+    action: &Arc<Action>,
+    seen: &mut Seen,
+) -> Result<(), (Readiness, HostError)> {
     let mut found = Vec::with_capacity(action.requires().len());
     for required in action.requires() {
         let key = format!("{}@{}", required.connector(), required.version());
@@ -104,12 +109,12 @@ fn ready(pipeline: &Pipeline, action: &Arc<Action>, seen: &mut Seen) -> Result<(
         found.push(one);
     }
     let words = action.requires().iter().zip(&found).filter_map(|(required, found)| match found {
-        Found::Not { word, .. } => Some(*word),
-        Found::Package(package) => {
+        PackageLookup::Not { word, .. } => Some(*word),
+        PackageLookup::Package(package) => {
             (!packages::is_the_one(required, package)).then_some(Readiness::OtherPackage)
         }
     });
-    // What lies with a package explains the rest.
+    // A problem of a package explains the other problems.
     let word = words.into_iter().next().unwrap_or(Readiness::DoesNotFit);
     fitting(pipeline, Arc::clone(action), &found).map(drop).map_err(|error| (word, error))
 }

@@ -1,4 +1,4 @@
-//! How an action came to its outcome: each step, whether it was done, and how its call came to that.
+//! The report of an action: each step, its status, and the report of its call.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,25 +10,25 @@ use serde_json::{Map, Value};
 
 use crate::call::Report;
 
-/// The report of one run of an action, beside its outcome.
+/// The report of one run of an action, which is returned with its outcome.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct ActionReport {
-    /// The action's record. That of a failure is its step's own.
+    /// The action's audit id. A failure has the audit id of its step.
     pub audit_id: AuditId,
     /// The action, as `name@version`.
     #[serde(serialize_with = "text")]
     pub action: Arc<str>,
-    /// The key that its caller gave.
+    /// The idempotency key that its caller gave.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
     /// Its steps, in order.
     pub steps: Vec<StepReport>,
-    /// The run whose recorded outcome this is: one before it, with the same idempotency key. Nothing was run.
+    /// The earlier run with the same idempotency key whose recorded outcome this is. Nothing was run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replayed: Option<AuditId>,
-    /// The steps whose values are partial, and how many of their items failed; also of a run whose recorded outcome
-    /// this is.
+    /// The steps whose values are partial, each with the number of its failed items. This includes the steps of a
+    /// replayed outcome.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub partial: BTreeMap<String, u64>,
     #[serde(skip)]
@@ -42,47 +42,48 @@ pub struct StepReport {
     /// Its id in the action.
     #[serde(serialize_with = "text")]
     pub id: Arc<str>,
-    /// What came of it.
+    /// Its status.
     pub status: StepStatus,
-    /// Whether it may be repeated. Where its manifest leaves that open: whether its call has sent no unkeyed request.
+    /// True if it may be repeated. If its manifest leaves that open: true if its call has sent no unkeyed request.
     pub idempotent: bool,
-    /// How its call came to that; none where none was made.
+    /// The report of its call. None if no call was made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub report: Option<Report>,
 }
 
-/// What came of a step.
+/// The status of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum StepStatus {
     /// It was not begun.
     NotRun,
-    /// It has a value: it is done, and stays done.
+    /// It has a value: it is done, and is not undone.
     Value,
     /// It failed.
     Failure,
-    /// Its call was not taken up.
+    /// Its call was refused.
     Refused,
     /// It was cancelled.
     Cancelled,
 }
 
-/// What it is to run an action once more that ended without a value.
+/// The advice about running an action again that ended without a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Again {
-    /// Nothing that must not be repeated was done: its failure's `retriable` holds for all of it.
+pub enum RepeatAdvice {
+    /// No step that must not be repeated was done: its failure's `retriable` holds for the whole action.
     Freely,
-    /// What is done is not done again under its key, and would be without: its failure's `retriable` holds under it.
+    /// The done steps are not repeated under the action's key, but would be without it: its failure's `retriable`
+    /// holds for a run under that key.
     UnderKey,
-    /// There is no key, and a step that must not be repeated is done or may be: somebody has to look before.
+    /// There is no key, and a step that must not be repeated is done or may be: a person has to check before.
     AskFirst,
 }
 
-impl Again {
-    /// The stable word.
+impl RepeatAdvice {
+    /// Returns the stable word for it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -94,7 +95,7 @@ impl Again {
 }
 
 impl StepStatus {
-    /// The stable word.
+    /// Returns the stable word for it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -121,7 +122,7 @@ fn text<S: Serializer>(text: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error
 }
 
 impl ActionReport {
-    /// The report of an action none of whose steps was begun; each with whether it may be repeated.
+    /// Creates the report of an action that has not begun, with the repeat rule of each step.
     pub(crate) fn new(
         audit_id: AuditId,
         action: Arc<str>,
@@ -139,12 +140,12 @@ impl ActionReport {
         }
     }
 
-    /// The steps that are done, in order: nothing undoes them.
+    /// Returns the steps that are done, in order: nothing undoes them.
     pub fn done(&self) -> impl Iterator<Item = &StepReport> {
         self.steps.iter().filter(|step| step.status == StepStatus::Value)
     }
 
-    /// The steps that must not be repeated and are done, or may have had their effect, in order.
+    /// Returns the steps that must not be repeated and are done, or may have had their effect, in order.
     pub fn not_again(&self) -> impl Iterator<Item = &StepReport> {
         let had_effect = |step: &StepReport| {
             let replayed_or_sent = |report: &Report| report.replayed.is_some() || report.may_have_sent();
@@ -153,36 +154,36 @@ impl ActionReport {
         self.steps.iter().filter(move |step| !step.idempotent && had_effect(step))
     }
 
-    /// What it is to run the action once more, after it ended without a value.
+    /// Returns the advice about running the action again after it ended without a value.
     #[must_use]
-    pub fn again(&self) -> Again {
+    pub fn again(&self) -> RepeatAdvice {
         match (self.not_again().next(), &self.idempotency_key) {
-            (None, _) => Again::Freely,
-            (Some(_), Some(_)) => Again::UnderKey,
-            (Some(_), None) => Again::AskFirst,
+            (None, _) => RepeatAdvice::Freely,
+            (Some(_), Some(_)) => RepeatAdvice::UnderKey,
+            (Some(_), None) => RepeatAdvice::AskFirst,
         }
     }
 
-    /// Whether something of it is done, or may be.
+    /// True if a part of it is done, or may be.
     #[must_use]
     pub fn did_something(&self) -> bool {
         self.done().next().is_some()
             || self.steps.iter().any(|step| step.report.as_ref().is_some_and(Report::may_have_sent))
     }
 
-    /// The step that has no value although it was begun: where the action ended.
+    /// Returns the step in which the action ended: it was begun and has no value.
     #[must_use]
     pub fn ended_in(&self) -> Option<&StepReport> {
         self.steps.iter().find(|step| !matches!(step.status, StepStatus::Value | StepStatus::NotRun))
     }
 
-    /// Whether any step was begun.
+    /// True if any step was begun.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         self.steps.iter().any(|step| step.status != StepStatus::NotRun)
     }
 
-    /// The failure or the error as the record has it; see [`Report::operator_view`].
+    /// Returns the failure or error as the audit log has it; see [`Report::operator_view`].
     #[must_use]
     pub fn operator_view(&self) -> Option<&Map<String, Value>> {
         self.operator.as_ref()

@@ -1,35 +1,35 @@
-//! Runs an action: its steps in order, each a call of its own; the first that has no value ends it.
+//! Runs an action: its steps in order, each with a call of its own. The first step without a value ends the action.
 //!
-//! A failure is given back as it is, with its own record's id; nothing is rolled back, and nothing of an action that
-//! failed is given back as a value. Which steps are done is in the report and on record.
+//! A failure is returned unchanged, with its own audit id. Nothing is rolled back, and a failed action returns none
+//! of its values. The report and the audit log show the steps that are done.
 
 use std::time::{Duration, Instant};
 
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
-use cofferdam_core::failure::{AuditId, Context, Failure, LimitHit, LimitKind, RepeatRule};
+use cofferdam_core::failure::{AuditId, Failure, FailureContext, LimitHit, LimitKind, RepeatRule};
 use cofferdam_core::limits::PAYLOAD_BYTES;
 use cofferdam_core::privileged::MakeFailure as _;
-use cofferdam_model::action::{Action, Values};
+use cofferdam_model::action::{Action, TemplateValues};
 use cofferdam_sandbox::json_size_over;
 use serde_json::{Map, Value};
 use tracing::Instrument as _;
 
-use super::ask::Run;
+use super::ask::RunRequest;
 use super::outcome::ActionValue;
 use super::report::{ActionReport, StepStatus};
-use super::runnable::Runnable;
+use super::runnable::CheckedAction;
 use super::step::{self, OneStep};
-use crate::call::{ActionRecord, Asked, Beginning, KEY_BYTES, PartOf, Pipeline, Running, cancelled};
+use crate::call::{ActionRecord, Asked, Beginning, CallPipeline, KEY_BYTES, PartOf, Running, cancelled};
 
-/// The values of all steps together, as JSON text, in bytes.
+/// The most bytes of the values of all steps together, as JSON text.
 const VALUES_BYTES: u64 = 4 * PAYLOAD_BYTES as u64;
 
-/// Runs it: its value, the first failure, or why it was not taken up; and beside it how it came to that. Dropping the
-/// future cancels it.
+/// Runs it. Returns its value, the first failure or the error that it was refused with, and a report of its steps.
+/// Dropping the future cancels it.
 pub(crate) async fn run(
-    pipeline: &Pipeline,
-    runnable: &Runnable,
-    run: Run,
+    pipeline: &CallPipeline,
+    runnable: &CheckedAction,
+    run: RunRequest,
 ) -> (Result<ActionValue, Error>, ActionReport) {
     let action = runnable.action();
     let asked = Asked {
@@ -42,7 +42,7 @@ pub(crate) async fn run(
     let mut record = ActionRecord::open(pipeline, asked);
     let mut report = report(runnable, record.audit_id().clone());
     report.idempotency_key.clone_from(&run.key);
-    let course = Course { pipeline, runnable, action, run: &run };
+    let course = ActionRun { pipeline, runnable, action, run: &run };
     let span = record.span();
     let outcome = course.begin(&mut record, &mut report).instrument(span).await;
     let (outcome, closed) = record.close(outcome).await;
@@ -50,25 +50,25 @@ pub(crate) async fn run(
     (outcome.map(ActionValue::recorded), report)
 }
 
-/// The report of an action that has not begun.
-fn report(runnable: &Runnable, audit_id: AuditId) -> ActionReport {
+/// Returns the report of an action that has not begun.
+fn report(runnable: &CheckedAction, audit_id: AuditId) -> ActionReport {
     let action = runnable.action();
     let steps = step::all(runnable).map(|one| (one.step.id.clone(), one.ready.idempotent()));
     ActionReport::new(audit_id, action.reference.clone(), steps)
 }
 
-/// What is the same for all steps of a run.
-struct Course<'r> {
-    pipeline: &'r Pipeline,
-    runnable: &'r Runnable,
+/// The state that all steps of a run share.
+struct ActionRun<'r> {
+    pipeline: &'r CallPipeline,
+    runnable: &'r CheckedAction,
     action: &'r Action,
-    run: &'r Run,
+    run: &'r RunRequest,
 }
 
-impl Course<'_> {
-    /// The action, unless its key says that it was run before.
+impl ActionRun<'_> {
+    /// Runs the action, unless an earlier run has its key.
     async fn begin(&self, record: &mut ActionRecord, report: &mut ActionReport) -> Result<Value, Error> {
-        let own = |id: &AuditId, error: HostError| Error::from(error.of_request(id));
+        let own = |id: &AuditId, error: HostError| Error::from(error.with_request_id(id));
         let id = record.audit_id().clone();
         let asked = || {
             keys_fit(self.action, self.run)?;
@@ -101,7 +101,7 @@ impl Course<'_> {
         }
     }
 
-    /// The keys that its steps carry; none where it has none.
+    /// Returns the keys that its steps carry. Empty if the run has no key.
     fn step_keys(&self) -> Vec<String> {
         let of = |key: &String| self.action.steps.iter().map(|step| step::key_of(key, &step.id)).collect();
         self.run.key.as_ref().map(of).unwrap_or_default()
@@ -117,12 +117,13 @@ impl Course<'_> {
         let mut values = Vec::with_capacity(self.action.steps.len());
         let mut size = 0_u64;
         for (n, one) in step::all(self.runnable).enumerate() {
-            let value = self.step(n, one, &Values { args, steps: &values }, part, record, report).await?;
+            let value =
+                self.step(n, one, &TemplateValues { args, steps: &values }, part, record, report).await?;
             size = size.saturating_add(json_size_over(&value, 0).unwrap_or(0));
             values.push(value);
             if size > VALUES_BYTES {
                 let hit = LimitHit::new(LimitKind::Payload, VALUES_BYTES, size);
-                let context = Context::new(part.audit_id.clone());
+                let context = FailureContext::new(part.audit_id.clone());
                 return Err(Failure::resource_limit_exceeded(&context, hit).into());
             }
         }
@@ -134,27 +135,27 @@ impl Course<'_> {
                 );
                 let hint =
                     format!("Correct [output] in {}.md, or what its last step asks for.", self.action.name);
-                let error = HostError::new(HostErrorKind::Validation, message).hint(hint);
-                with_done(error, report).of_request(&part.audit_id)
+                let error = HostError::new(HostErrorKind::Validation, message).with_hint(hint);
+                with_done(error, report).with_request_id(&part.audit_id)
             })?;
         }
         let ids = self.action.steps.iter().map(|step| &*step.id);
         Ok(ActionValue::whole(&self.action.name, ids, values))
     }
 
-    /// One step: its value.
+    /// Runs one step, and returns its value.
     async fn step(
         &self,
         n: usize,
         one: OneStep<'_>,
-        values: &Values<'_>,
+        values: &TemplateValues<'_>,
         part: &PartOf,
         record: &mut ActionRecord,
         report: &mut ActionReport,
     ) -> Result<Value, Error> {
         let step = one.step;
         let refused = |error: HostError, report: &ActionReport| {
-            Error::from(at_step(error, &step.id, report).of_request(&part.audit_id))
+            Error::from(at_step(error, &step.id, report).with_request_id(&part.audit_id))
         };
         if self.run.cancellation.as_ref().is_some_and(crate::call::Cancellation::is_cancelled) {
             return Err(refused(cancelled(0), report));
@@ -163,7 +164,7 @@ impl Course<'_> {
         let connector = call.connector().to_string().into();
         let now = self.now();
         if now >= part.deadline() {
-            let context = Context::new(part.audit_id.clone())
+            let context = FailureContext::new(part.audit_id.clone())
                 .with_connector(connector, None)
                 .with_op(step.target.op.as_str(), one.ready.repeat_rule());
             return Err(part.out_of_time(&context, now).into());
@@ -198,8 +199,8 @@ impl Course<'_> {
     }
 }
 
-/// Each step's key is made of the action's, and no longer than a key may be.
-pub(super) fn keys_fit(action: &Action, run: &Run) -> Result<(), HostError> {
+/// Checks that each step's key, which is derived from the action's, is no longer than a key may be.
+pub(super) fn keys_fit(action: &Action, run: &RunRequest) -> Result<(), HostError> {
     let Some(key) = &run.key else { return Ok(()) };
     let longest = action.steps.iter().map(|step| step::key_of("", &step.id).len()).max();
     let most = KEY_BYTES.saturating_sub(longest.unwrap_or(0));
@@ -211,13 +212,17 @@ pub(super) fn keys_fit(action: &Action, run: &Run) -> Result<(), HostError> {
                 "Give one of {most} bytes at most: the steps of {} carry it with their ids.",
                 action.name
             );
-            Err(HostError::new(HostErrorKind::Validation, message).hint(hint))
+            Err(HostError::new(HostErrorKind::Validation, message).with_hint(hint))
         }
     }
 }
 
-/// How long the action may take: no longer than all of its steps may, each by itself.
-pub(super) fn allowed(pipeline: &Pipeline, runnable: &Runnable, run: &Run) -> Result<Duration, HostError> {
+/// Returns the time limit of the action. It is at most the sum of the limits of all its steps.
+pub(super) fn allowed(
+    pipeline: &CallPipeline,
+    runnable: &CheckedAction,
+    run: &RunRequest,
+) -> Result<Duration, HostError> {
     let Some(asked) = run.wall_time else { return Ok(runnable.timeout()) };
     let steps = u32::try_from(runnable.steps().len()).unwrap_or(u32::MAX).max(1);
     let most = pipeline.loader.ceilings.wall_time().saturating_mul(steps);
@@ -229,19 +234,19 @@ pub(super) fn allowed(pipeline: &Pipeline, runnable: &Runnable, run: &Run) -> Re
                 asked.as_millis(),
                 most.as_millis()
             );
-            Err(HostError::new(HostErrorKind::Validation, message).hint("Give it a time within that."))
+            Err(HostError::new(HostErrorKind::Validation, message).with_hint("Give it a time within that."))
         }
     }
 }
 
-/// The error that ended the action in this step, with the steps that are done.
+/// Adds the step in which the action ended, and the steps that are done, to the error.
 fn at_step(error: HostError, step: &str, report: &ActionReport) -> HostError {
     let done: Vec<_> = report.done().map(|step| &*step.id).collect();
     let before = match done.is_empty() {
         true => String::new(),
         false => format!(" Done before it, and not undone: {}.", done.join(", ")),
     };
-    let error = error.reworded(|message| format!("Step {step}: {message}{before}"));
+    let error = error.map_message(|message| format!("Step {step}: {message}{before}"));
     with_done(error, report).detail("step", step)
 }
 

@@ -1,50 +1,50 @@
-//! An action that was found to fit what is installed: the only thing that runs.
+//! An action that fits the installed connectors. Nothing else can be run.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam_core::failure::RepeatRule;
-use cofferdam_egress::resilience::Profile;
+use cofferdam_egress::resilience::RetryProfile;
 use cofferdam_model::action::Action;
-use cofferdam_model::manifest::Effect;
-use cofferdam_model::package::Operation;
+use cofferdam_model::manifest::OperationEffect;
+use cofferdam_model::package::OperationSignature;
 use serde::Serialize;
 
 use crate::call::ConnectorRef;
 
-/// An action whose every step was checked against the connectors that are installed; only the check makes one.
+/// An action whose every step was checked against the installed connectors. Only the check creates one.
 ///
-/// It says that the file was right when it was checked. What was withdrawn since then each call finds for itself: it
-/// is pinned to the package, and verified anew.
+/// The check covers the state at its time. Each call finds a later revocation: it is pinned to the package and
+/// verifies it again.
 #[derive(Debug, Clone)]
-pub struct Runnable {
+pub struct CheckedAction {
     pub(super) action: Arc<Action>,
     pub(super) timeout: Duration,
-    pub(super) steps: Vec<ReadyStep>,
+    pub(super) steps: Vec<CheckedStep>,
 }
 
-/// A step, with what was found for it.
+/// A step, with its resolved operations.
 #[derive(Debug, Clone)]
-pub struct ReadyStep {
+pub struct CheckedStep {
     pub(super) target: ReadyTarget,
-    pub(super) once: Option<Once>,
-    pub(super) retry: Option<Arc<Profile>>,
+    pub(super) once: Option<NonIdempotentReason>,
+    pub(super) retry: Option<Arc<RetryProfile>>,
     pub(super) alternates: Vec<ReadyTarget>,
 }
 
-/// Who says that a step must not be repeated.
+/// The source of the rule that a step must not be repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Once {
-    /// The manifest of its connector: no file can say otherwise.
+pub enum NonIdempotentReason {
+    /// The manifest of its connector. No file can override it.
     Manifest,
     /// The action's file: `idempotent = false`.
     File,
 }
 
-impl Once {
-    /// Who says so, as the end of a sentence.
+impl NonIdempotentReason {
+    /// Returns the source as the end of a sentence.
     #[must_use]
     pub const fn says(self) -> &'static str {
         match self {
@@ -54,66 +54,66 @@ impl Once {
     }
 }
 
-/// A connector's operation, found.
+/// A resolved operation of a connector.
 #[derive(Debug, Clone)]
 pub struct ReadyTarget {
     pub(super) connector: ConnectorRef,
-    pub(super) operation: Operation,
-    pub(super) effect: Option<Effect>,
+    pub(super) operation: OperationSignature,
+    pub(super) effect: Option<OperationEffect>,
     pub(super) repeat: RepeatRule,
-    /// The services that the connector asks for credentials of.
+    /// The services that the connector requests credentials for.
     pub(super) services: Arc<[String]>,
 }
 
-impl Runnable {
-    /// The action.
+impl CheckedAction {
+    /// Returns the action.
     #[must_use]
     pub fn action(&self) -> &Arc<Action> {
         &self.action
     }
 
-    /// How long it may take as a whole.
+    /// Returns the longest time of the whole action.
     #[must_use]
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// What was found for each of the action's steps, in their order.
+    /// Returns the action's steps with their resolved operations, in order.
     #[must_use]
-    pub fn steps(&self) -> &[ReadyStep] {
+    pub fn steps(&self) -> &[CheckedStep] {
         &self.steps
     }
 
-    /// What it does to services, as far as it is known of every operation that it may run, those that are asked
-    /// instead of others included: destructive where one is, read-only where all are.
+    /// Returns its effect on services, as far as it is known of every operation that it may run, including
+    /// fallbacks: destructive if one of them is, read-only if all of them are.
     #[must_use]
-    pub fn effect(&self) -> Option<Effect> {
+    pub fn effect(&self) -> Option<OperationEffect> {
         let targets =
             self.steps.iter().flat_map(|step| std::iter::once(&step.target).chain(&step.alternates));
-        Effect::together(targets.map(ReadyTarget::effect))
+        OperationEffect::combine(targets.map(ReadyTarget::effect))
     }
 }
 
-impl ReadyStep {
-    /// The connector that is called, pinned to its package.
+impl CheckedStep {
+    /// Returns the connector that is called, pinned to its package.
     #[must_use]
     pub fn connector(&self) -> &ConnectorRef {
         &self.target.connector
     }
 
-    /// The operation that is called.
+    /// Returns the operation that is called.
     #[must_use]
-    pub fn operation(&self) -> &Operation {
+    pub fn operation(&self) -> &OperationSignature {
         &self.target.operation
     }
 
-    /// Whether it may be repeated: neither the manifest nor the file says that it must not be.
+    /// True if it may be repeated: neither the manifest nor the file forbids it.
     #[must_use]
     pub fn idempotent(&self) -> bool {
         self.once.is_none()
     }
 
-    /// Whether the step may be repeated: the strictest rule of the operations that it may call.
+    /// Returns the repeat rule of the step: the strictest one of the operations that it may call.
     #[must_use]
     pub fn repeat_rule(&self) -> RepeatRule {
         match self.once {
@@ -124,19 +124,19 @@ impl ReadyStep {
         }
     }
 
-    /// Who says that it must not be repeated, if anybody does.
+    /// Returns the source of the rule that it must not be repeated, if there is one.
     #[must_use]
-    pub fn once(&self) -> Option<Once> {
+    pub fn once(&self) -> Option<NonIdempotentReason> {
         self.once
     }
 
-    /// The retry profile, where the file says which.
+    /// Returns the retry profile, if the file names one.
     #[must_use]
-    pub fn retry(&self) -> Option<&Arc<Profile>> {
+    pub fn retry(&self) -> Option<&Arc<RetryProfile>> {
         self.retry.as_ref()
     }
 
-    /// Who is asked instead, in order.
+    /// Returns its fallbacks, in order.
     #[must_use]
     pub fn alternates(&self) -> &[ReadyTarget] {
         &self.alternates
@@ -144,26 +144,26 @@ impl ReadyStep {
 }
 
 impl ReadyTarget {
-    /// The connector, pinned to its package.
+    /// Returns the connector, pinned to its package.
     #[must_use]
     pub fn connector(&self) -> &ConnectorRef {
         &self.connector
     }
 
-    /// The operation.
+    /// Returns the operation.
     #[must_use]
-    pub fn operation(&self) -> &Operation {
+    pub fn operation(&self) -> &OperationSignature {
         &self.operation
     }
 
-    /// What it does to its service, as far as it is known: what the manifest says or, where it says nothing and the
-    /// action lets the connector reach no host, that it changes nothing.
+    /// Returns its effect on its service, as far as it is known. This is the effect in the manifest. If the
+    /// manifest has none and the action lets the connector reach no host, it is read-only.
     #[must_use]
-    pub fn effect(&self) -> Option<Effect> {
+    pub fn effect(&self) -> Option<OperationEffect> {
         self.effect
     }
 
-    /// The services that the connector asks for credentials of.
+    /// Returns the services that the connector requests credentials for.
     #[must_use]
     pub fn services(&self) -> &[String] {
         &self.services

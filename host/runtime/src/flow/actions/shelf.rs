@@ -1,52 +1,53 @@
-//! The directory of actions: files that their owner may edit by hand, each read once, by its name, and never followed
-//! elsewhere.
+//! The directory of actions: files that their owner may edit by hand. Each is read once, by its name, and links are
+//! not followed.
 
 use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cofferdam_core::document::{DocumentError, Refused};
+use cofferdam_core::document::{DocumentError, InvalidValue};
 use cofferdam_core::error::{HostError, HostErrorKind};
-use cofferdam_core::failure::safe_line;
+use cofferdam_core::failure::sanitize_line;
 use cofferdam_core::private_file::{self, FileError, FileFault, FilePolicy};
-use cofferdam_core::spelling;
+use cofferdam_core::suggest;
 use cofferdam_model::action::{Action, action_name};
 
-/// The ending of an action's file.
+/// The extension of an action's file.
 const ENDING: &str = ".md";
 
-/// An action decides what runs. The parser refuses files that are shorter than this.
+/// The policy for files that decide what is executed. The parser has a smaller size limit than this.
 const POLICY: FilePolicy = FilePolicy::trusted(1024 * 1024);
 
-/// Most actions of one host.
+/// The most actions of one host.
 const MAX_ACTIONS: usize = 20_000;
 
-/// An action that is on the shelf, as far as its file can be read.
+/// A stored action, as far as its file can be read.
 #[derive(Debug)]
-pub struct ShelvedAction {
+pub struct StoredAction {
     /// The name of its file, without `.md`.
     pub name: String,
-    /// The action, or what is wrong with its file.
+    /// The action, or the problems of its file.
     pub action: Result<Arc<Action>, HostError>,
 }
 
 /// The directory. It need not exist.
 #[derive(Debug, Clone)]
-pub(crate) struct Shelf {
+pub(crate) struct ActionStore {
     dir: PathBuf,
 }
 
-impl Shelf {
+impl ActionStore {
     pub(crate) fn new(dir: PathBuf) -> Self {
         Self { dir }
     }
 
-    /// What the files are like now: whether any was added, changed or removed since. None where they cannot be read.
-    pub(crate) fn stamps(&self) -> Vec<(String, cofferdam_core::stamp::FileStamp)> {
+    /// Returns the fingerprints of the files, which show whether any was added, changed or removed. Empty if they
+    /// cannot be read.
+    pub(crate) fn stamps(&self) -> Vec<(String, cofferdam_core::file_fingerprint::FileFingerprint)> {
         let entries = std::fs::read_dir(&self.dir).into_iter().flatten().flatten();
         let stamped = entries.filter_map(|entry| {
-            let stamp = cofferdam_core::stamp::FileStamp::from(&entry.metadata().ok()?);
+            let stamp = cofferdam_core::file_fingerprint::FileFingerprint::from(&entry.metadata().ok()?);
             Some((entry.file_name().to_string_lossy().into_owned(), stamp))
         });
         let mut stamps: Vec<_> = stamped.collect();
@@ -54,7 +55,7 @@ impl Shelf {
         stamps
     }
 
-    /// The names of all that are there, in order: of files that end in `.md` and do not begin with a dot.
+    /// Returns the names of all actions, in order: of files that end in `.md` and do not begin with a dot.
     ///
     /// # Errors
     /// The directory cannot be read, is not safe, or has too many files in it.
@@ -72,21 +73,21 @@ impl Shelf {
             names.push(name.to_owned());
             if names.len() > MAX_ACTIONS {
                 let message = format!("There are more than {MAX_ACTIONS} actions.");
-                return Err(HostError::new(HostErrorKind::Validation, message).hint("Remove some."));
+                return Err(HostError::new(HostErrorKind::Validation, message).with_hint("Remove some."));
             }
         }
         names.sort_unstable();
         Ok(names)
     }
 
-    /// All that are there, in the order of their names.
+    /// Returns all actions, in the order of their names.
     ///
     /// # Errors
     /// As [`names`](Self::names).
-    pub(crate) fn list(&self) -> Result<Vec<ShelvedAction>, HostError> {
+    pub(crate) fn list(&self) -> Result<Vec<StoredAction>, HostError> {
         let each = |name: String| {
             let action = self.read(&name).map(Arc::new);
-            ShelvedAction { name, action }
+            StoredAction { name, action }
         };
         Ok(self.names()?.into_iter().map(each).collect())
     }
@@ -94,21 +95,21 @@ impl Shelf {
     /// Reads the action of this name.
     ///
     /// # Errors
-    /// `action_not_found`; `validation`: what is wrong with its file.
+    /// `action_not_found`; `validation`: the problems of its file.
     pub(crate) fn read(&self, name: &str) -> Result<Action, HostError> {
         let bytes = self.bytes(name)?;
         named(name, &bytes)
     }
 
-    /// The bytes of the action's file, whatever they are.
+    /// Returns the bytes of the action's file, valid or not.
     ///
     /// # Errors
-    /// As [`read`](Self::read), but for what is in the file.
+    /// As [`read`](Self::read), except for the problems of the file's content.
     pub(crate) fn bytes(&self, name: &str) -> Result<Vec<u8>, HostError> {
         action_name(name).map_err(|refused| {
-            // What is no name is no action's either; but a file may be there that somebody gave such a name.
+            // An invalid name belongs to no action, although a file may have such a name.
             HostError::new(HostErrorKind::ActionNotFound, format!("{}.", refused.message()))
-                .hint(format!("An action's name: {}.", refused.fix()))
+                .with_hint(format!("An action's name: {}.", refused.fix()))
         })?;
         if !self.safe()? {
             return Err(self.not_found(name));
@@ -124,10 +125,10 @@ impl Shelf {
         }
     }
 
-    /// Puts the file of an action there, whole or not at all.
+    /// Writes the file of an action, atomically.
     ///
     /// # Errors
-    /// `conflict`: there is one of this name, and `replace` does not say that it may go; it cannot be written.
+    /// `conflict`: there is one of this name, and `replace` is not set; or it cannot be written.
     pub(crate) fn add(&self, action: &Action, replace: bool) -> Result<(), HostError> {
         private_file::create_dir(&self.dir).map_err(unwritable)?;
         self.safe()?;
@@ -140,13 +141,13 @@ impl Shelf {
             error if error.kind() == io::ErrorKind::AlreadyExists => {
                 let message = format!("There is an action {} already.", action.name());
                 let hint = "Add it with --replace, or under another name.";
-                HostError::new(HostErrorKind::Conflict, message).hint(hint)
+                HostError::new(HostErrorKind::Conflict, message).with_hint(hint)
             }
             error => unwritable(error),
         })
     }
 
-    /// Takes an action's file away.
+    /// Removes an action's file.
     ///
     /// # Errors
     /// `action_not_found`; it cannot be removed.
@@ -161,20 +162,20 @@ impl Shelf {
         }
     }
 
-    /// The error for a name that is not there, with the nearest that is.
+    /// Returns the error for a name that is not there, with the nearest name that is.
     pub(crate) fn not_found(&self, name: &str) -> HostError {
         let names = self.names().unwrap_or_default();
-        let hint = match spelling::nearest(name, names.iter().map(String::as_str)) {
+        let hint = match suggest::nearest(name, names.iter().map(String::as_str)) {
             Some(near) => format!("Did you mean {near}? `cofferdam action list` shows those there are."),
             None => {
                 "`cofferdam action list` shows those there are; `cofferdam action add` adds one.".to_owned()
             }
         };
-        let message = format!("There is no action {}.", safe_line(name, 100));
-        HostError::new(HostErrorKind::ActionNotFound, message).hint(hint)
+        let message = format!("There is no action {}.", sanitize_line(name, 100));
+        HostError::new(HostErrorKind::ActionNotFound, message).with_hint(hint)
     }
 
-    /// Returns whether the directory is there; only this user and root may be able to write it.
+    /// Returns true if the directory is there. Only this user and root may be able to write it.
     fn safe(&self) -> Result<bool, HostError> {
         private_file::check_dir(&self.dir).map_err(|error| match error {
             FileError::Refused(fault @ FileFault::Directory { .. }) => {
@@ -189,7 +190,7 @@ impl Shelf {
     }
 }
 
-/// The action in `bytes`, which is to have this name.
+/// Parses the action in `bytes`, which must have this name.
 pub(super) fn named(name: &str, bytes: &[u8]) -> Result<Action, HostError> {
     let label = format!("{name}{ENDING}");
     let action = Action::parse(&label, bytes).map_err(DocumentError::into_host_error)?;
@@ -197,10 +198,10 @@ pub(super) fn named(name: &str, bytes: &[u8]) -> Result<Action, HostError> {
         return Ok(action);
     }
     let toml = action.text.toml();
-    let mut findings = cofferdam_core::document::Findings::new(&label, action.text(), &toml);
+    let mut findings = cofferdam_core::document::Diagnostics::new(&label, action.text(), &toml);
     let message = format!("the file is called {label}, and the action in it `{}`", action.name());
     let fix = "call both the same: who asks for one is not to get another";
-    findings.refuse(&[cofferdam_core::document::Key::Name("name")], &Refused::new(message, fix));
+    findings.refuse(&[cofferdam_core::document::PathSegment::Name("name")], &InvalidValue::new(message, fix));
     match findings.finish() {
         Ok(()) => Ok(action),
         Err(error) => Err(error.into_host_error()),
@@ -211,11 +212,11 @@ fn unreadable(error: io::Error) -> HostError {
     let message = format!("The actions cannot be read: {}.", error.kind());
     let hint =
         "The directory `actions` in the home directory and the files in it must be readable by this user.";
-    HostError::new(HostErrorKind::InputUnreadable, message).hint(hint).because(error)
+    HostError::new(HostErrorKind::InputUnreadable, message).with_hint(hint).with_source(error)
 }
 
 fn unwritable(error: io::Error) -> HostError {
     let message = format!("The actions cannot be written: {}.", error.kind());
     let hint = "The directory `actions` in the home directory must be writable by this user, and have room.";
-    HostError::new(HostErrorKind::OutputUnwritable, message).hint(hint).because(error)
+    HostError::new(HostErrorKind::OutputUnwritable, message).with_hint(hint).with_source(error)
 }

@@ -1,35 +1,40 @@
-//! A step's inputs, held against the types of the operation's parameters before anything runs.
+//! Checks a step's inputs against the types of the operation's parameters before anything runs.
 
-use cofferdam_core::document::{Findings, Key, Refused};
-use cofferdam_core::spelling;
-use cofferdam_model::action::{Action, Part, Template};
-use cofferdam_model::package::{Field, Operation, Shape};
+use cofferdam_core::document::{Diagnostics, InvalidValue, PathSegment};
+use cofferdam_core::suggest;
+use cofferdam_model::action::{Action, Template, TemplatePart};
+use cofferdam_model::package::{OperationSignature, ShapeField, ValueShape};
 use cofferdam_sandbox;
 
-use super::known::{Known, Results, follow};
+use super::known::{KnownType, Results, follow};
 use super::shapes::{nested, not_one_of, optional, shown};
 
-/// What the inputs of one step are checked with.
-pub(super) struct Typed<'a, 'f, 't> {
+/// The context of the check of one step's inputs.
+pub(super) struct TypedInputs<'a, 'f, 't> {
     pub(super) action: &'a Action,
     pub(super) results: &'f Results<'a>,
-    pub(super) findings: &'f mut Findings<'t>,
+    pub(super) findings: &'f mut Diagnostics<'t>,
 }
 
 /// One input of a call.
 #[derive(Clone)]
-pub(super) struct Given<'a> {
+pub(super) struct GivenInputs<'a> {
     pub(super) name: &'a str,
     pub(super) value: &'a Template,
-    /// Where it is written, or whom it is told of.
-    pub(super) path: Vec<Key<'a>>,
-    /// The type that it was held against already.
-    pub(super) held: Option<&'a Shape>,
+    /// Its path in the file, or the path that its problems are reported for.
+    pub(super) path: Vec<PathSegment<'a>>,
+    /// The type that it was checked against already.
+    pub(super) held: Option<&'a ValueShape>,
 }
 
-impl Typed<'_, '_, '_> {
-    /// Every parameter is given once and fits; `here` is where they are given.
-    pub(super) fn inputs(&mut self, operation: &Operation, given: &[Given<'_>], here: &[Key<'_>]) {
+impl TypedInputs<'_, '_, '_> {
+    /// Checks that every parameter is given once and fits. `here` is the path of the inputs.
+    pub(super) fn inputs(
+        &mut self,
+        operation: &OperationSignature,
+        given: &[GivenInputs<'_>],
+        here: &[PathSegment<'_>],
+    ) {
         let name = operation.name().json();
         for input in given {
             match operation.params().iter().find(|param| param.name.json() == input.name) {
@@ -39,13 +44,13 @@ impl Typed<'_, '_, '_> {
                 }
                 None => {
                     let params: Vec<_> = operation.params().iter().map(|it| it.name.json()).collect();
-                    let shown = cofferdam_core::failure::safe_line(input.name, 64);
+                    let shown = cofferdam_core::failure::sanitize_line(input.name, 64);
                     let message = format!("`{name}` has no parameter `{shown}`");
                     self.refuse(&input.path, message, nearest(input.name, &params));
                 }
             }
         }
-        let missing = |param: &&Field| {
+        let missing = |param: &&ShapeField| {
             !optional(&param.shape) && !given.iter().any(|input| input.name == param.name.json())
         };
         for param in operation.params().iter().filter(missing) {
@@ -54,12 +59,18 @@ impl Typed<'_, '_, '_> {
         }
     }
 
-    fn refuse(&mut self, path: &[Key<'_>], message: String, fix: impl Into<String>) {
-        self.findings.refuse(path, &Refused::new(message, fix));
+    fn refuse(&mut self, path: &[PathSegment<'_>], message: String, fix: impl Into<String>) {
+        self.findings.refuse(path, &InvalidValue::new(message, fix));
     }
 
-    /// `may_miss` says whether the place can do without a value.
-    fn fits<'p>(&mut self, template: &'p Template, to: &'p Shape, path: &mut Vec<Key<'p>>, may_miss: bool) {
+    /// Checks a template against a type. `may_miss` says whether the parent can do without the value.
+    fn fits<'p>(
+        &mut self,
+        template: &'p Template,
+        to: &'p ValueShape,
+        path: &mut Vec<PathSegment<'p>>,
+        may_miss: bool,
+    ) {
         match (template, to) {
             (Template::Literal(value), to) => {
                 if let Err((steps, expected)) = cofferdam_sandbox::literal_fits(to, value) {
@@ -68,46 +79,46 @@ impl Typed<'_, '_, '_> {
                     self.refuse(&path, expected, format!("write a value of type {}", shown(to)));
                 }
             }
-            (Template::Whole(_) | Template::Text(_), to) => self.referred(template, to, path, may_miss),
-            (Template::List(_) | Template::Table(_), Shape::Option(inner)) if !nested(inner) => {
+            (Template::Reference(_) | Template::Text(_), to) => self.referred(template, to, path, may_miss),
+            (Template::List(_) | Template::Table(_), ValueShape::Option(inner)) if !nested(inner) => {
                 self.fits(template, inner, path, false);
             }
-            (Template::List(items), Shape::List(item)) => {
+            (Template::List(items), ValueShape::List(item)) => {
                 for (at, own) in items.iter().enumerate() {
-                    path.push(Key::At(at));
+                    path.push(PathSegment::At(at));
                     self.fits(own, item, path, true);
                     path.pop();
                 }
             }
-            (Template::List(items), Shape::Tuple(of)) if items.len() == of.len() => {
+            (Template::List(items), ValueShape::Tuple(of)) if items.len() == of.len() => {
                 for (at, (own, to)) in items.iter().zip(of.iter()).enumerate() {
-                    path.push(Key::At(at));
+                    path.push(PathSegment::At(at));
                     self.fits(own, to, path, false);
                     path.pop();
                 }
             }
-            (Template::List(items), Shape::Flags(names)) => {
+            (Template::List(items), ValueShape::Flags(names)) => {
                 for (at, own) in items.iter().enumerate() {
-                    path.push(Key::At(at));
+                    path.push(PathSegment::At(at));
                     match own {
                         Template::Literal(serde_json::Value::String(word))
                             if !names.iter().any(|name| name.json() == word) =>
                         {
                             self.refuse(path, not_one_of(word, names), "write one of them");
                         }
-                        own => self.fits(own, &Shape::String, path, true),
+                        own => self.fits(own, &ValueShape::String, path, true),
                     }
                     path.pop();
                 }
             }
-            (Template::Table(fields), Shape::Record(of)) => self.record(fields, of, path),
-            (Template::Table(fields), Shape::Variant(cases)) => {
+            (Template::Table(fields), ValueShape::Record(of)) => self.record(fields, of, path),
+            (Template::Table(fields), ValueShape::Variant(cases)) => {
                 let payload = |name: &str| {
                     cases.iter().find(|case| case.name.json() == name).and_then(|case| case.payload.as_ref())
                 };
                 self.case(fields, payload, to, path);
             }
-            (Template::Table(fields), Shape::Result(ok, err)) => {
+            (Template::Table(fields), ValueShape::Result(ok, err)) => {
                 let side = |name: &str| match name {
                     "ok" => ok.as_deref(),
                     "err" => err.as_deref(),
@@ -115,7 +126,7 @@ impl Typed<'_, '_, '_> {
                 };
                 self.case(fields, side, to, path);
             }
-            (Template::Table(fields), Shape::Option(inner)) => {
+            (Template::Table(fields), ValueShape::Option(inner)) => {
                 self.case(fields, |name| (name == "some").then_some(&**inner), to, path);
             }
             (Template::List(_), to) => {
@@ -127,9 +138,14 @@ impl Typed<'_, '_, '_> {
         }
     }
 
-    fn record<'p>(&mut self, fields: &'p [(String, Template)], of: &'p [Field], path: &mut Vec<Key<'p>>) {
+    fn record<'p>(
+        &mut self,
+        fields: &'p [(String, Template)],
+        of: &'p [ShapeField],
+        path: &mut Vec<PathSegment<'p>>,
+    ) {
         for (name, own) in fields {
-            path.push(Key::Name(name));
+            path.push(PathSegment::Name(name));
             match of.iter().find(|field| field.name.json() == name) {
                 Some(field) => self.fits(own, &field.shape, path, optional(&field.shape)),
                 None => {
@@ -148,17 +164,17 @@ impl Typed<'_, '_, '_> {
         }
     }
 
-    /// A table with one field, which says which of several the value is.
+    /// Checks a table with one field, whose name selects the variant case.
     fn case<'p>(
         &mut self,
         fields: &'p [(String, Template)],
-        payload: impl Fn(&str) -> Option<&'p Shape>,
-        to: &Shape,
-        path: &mut Vec<Key<'p>>,
+        payload: impl Fn(&str) -> Option<&'p ValueShape>,
+        to: &ValueShape,
+        path: &mut Vec<PathSegment<'p>>,
     ) {
         match fields {
             [(name, own)] if payload(name).is_some() => {
-                path.push(Key::Name(name));
+                path.push(PathSegment::Name(name));
                 if let Some(shape) = payload(name) {
                     self.fits(own, shape, path, optional(shape));
                 }
@@ -171,19 +187,19 @@ impl Typed<'_, '_, '_> {
         }
     }
 
-    /// A value that is referred to, or a text with such in it.
-    fn referred(&mut self, template: &Template, to: &Shape, path: &[Key<'_>], may_miss: bool) {
+    /// Checks a reference, or a text with references.
+    fn referred(&mut self, template: &Template, to: &ValueShape, path: &[PathSegment<'_>], may_miss: bool) {
         let (alone, parts) = match template {
-            Template::Whole(reference) => (Some(reference), &[][..]),
+            Template::Reference(reference) => (Some(reference), &[][..]),
             Template::Text(parts) => (None, parts.as_slice()),
             _ => return,
         };
         let references = alone.into_iter().chain(parts.iter().filter_map(|part| match part {
-            Part::Reference(reference) => Some(reference),
-            Part::Literal(_) => None,
+            TemplatePart::Reference(reference) => Some(reference),
+            TemplatePart::Literal(_) => None,
         }));
         for reference in references {
-            let shown_it = format!("`${{{}}}`", cofferdam_core::failure::safe_line(&reference.text, 80));
+            let shown_it = format!("`${{{}}}`", cofferdam_core::failure::sanitize_line(&reference.text, 80));
             let found = match follow(reference, self.action, self.results) {
                 Ok(found) => found,
                 Err((why, fix)) => {
@@ -210,23 +226,23 @@ impl Typed<'_, '_, '_> {
             }
         }
         if alone.is_none()
-            && let Err(why) = Known::Text.fits(to)
+            && let Err(why) = KnownType::Text.fits(to)
         {
             self.refuse(path, format!("a text does not fit: {why}"), "write a value of the right type");
         }
     }
 }
 
-/// A step into a value, as the sandbox writes it.
-fn key(step: &str) -> Key<'_> {
+/// Converts a step into a value, in the sandbox's notation, to a path segment.
+fn key(step: &str) -> PathSegment<'_> {
     match step.strip_prefix('.') {
-        Some(name) => Key::Name(name),
-        None => step.trim_matches(['[', ']']).parse().map_or(Key::Name(step), Key::At),
+        Some(name) => PathSegment::Name(name),
+        None => step.trim_matches(['[', ']']).parse().map_or(PathSegment::Name(step), PathSegment::At),
     }
 }
 
 fn nearest(word: &str, known: &[&str]) -> String {
-    match spelling::nearest(word, known.iter().copied()) {
+    match suggest::nearest(word, known.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
         None if known.is_empty() => "take it out: there are none".to_owned(),
         None => format!("there are: {}", known.join(", ")),

@@ -1,0 +1,271 @@
+//! `config.toml` of a home directory: what the operator lets every call of this host do.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cofferdam_audit::Durability;
+use cofferdam_core::document::{DocumentTable, InvalidValue, read};
+use cofferdam_core::error::HostError;
+use cofferdam_core::limits::{LimitRequest, parse_time};
+use cofferdam_egress::egress::RootCertificates;
+use cofferdam_egress::resilience;
+use cofferdam_runtime::host::CODE_CACHE_BYTES;
+
+use super::files;
+
+/// The file's name in the home directory.
+pub(super) const FILE: &str = "config.toml";
+
+/// What the file says. Without one, nothing is configured.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct ConfigFile {
+    /// `host:port`s that connectors may reach although their address is inside the operator's network.
+    pub(super) allow_private: Vec<String>,
+    /// Whose certificate authorities are trusted.
+    pub(super) roots: RootCertificates,
+    /// PEM files with certificate authorities to trust beside those.
+    pub(super) extra_roots: Vec<PathBuf>,
+    /// The most compiled code that is kept, in bytes, where it is not the host's default.
+    pub(super) cache_size: Option<u64>,
+    /// The file that the vault is locked with, where it is not the one beside it.
+    pub(super) vault_key_file: Option<PathBuf>,
+    /// What is done about failures.
+    pub(super) resilience: resilience::ResilienceSettings,
+    /// How calls are recorded.
+    pub(super) audit: AuditConfig,
+}
+
+/// How calls are recorded, where it is not the host's default.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct AuditConfig {
+    /// What the record survives.
+    pub(super) durability: Option<Durability>,
+    /// Whether requests and outcomes are kept to be done or given again.
+    pub(super) results: Option<bool>,
+    /// How long a finished call stands for its idempotency key.
+    pub(super) key_ttl: Option<Duration>,
+    /// How long calls stay on record; for ever where nobody says.
+    pub(super) retention: Option<Duration>,
+    /// The most bytes of sealed requests and outcomes: of one client, and in all.
+    pub(super) sealed_size_per_client: Option<u64>,
+    pub(super) sealed_size: Option<u64>,
+    /// The most bytes of a text that can be read in the record.
+    pub(super) field_bytes: Option<usize>,
+}
+
+impl ConfigFile {
+    /// Reads the file in `home`, if there is one.
+    pub(super) fn load(home: &Path) -> Result<Self, HostError> {
+        let path = home.join(FILE);
+        match files::read_own("The configuration", &path)? {
+            None => Ok(Self::default()),
+            Some(text) => Self::parse(&files::shown(&path), home, &text),
+        }
+    }
+
+    fn parse(label: &str, home: &Path, text: &str) -> Result<Self, HostError> {
+        let parsed = read(label, text, |root| {
+            let own = ["network", "compile", "vault", "audit"];
+            root.reject_unknown_keys(&[&own[..], &resilience::ResilienceSettings::BLOCKS].concat());
+            let mut settings =
+                Self { resilience: resilience::ResilienceSettings::read(root), ..Self::default() };
+            if let Some(network) = root.table("network") {
+                network.reject_unknown_keys(&["allow_private", "roots", "extra_roots"]);
+                for entry in network.texts("allow_private") {
+                    settings.allow_private.extend(entry.parse(|text| private_grant(text)));
+                }
+                let whose = network.text("roots").and_then(|roots| roots.parse(|text| whose_roots(text)));
+                settings.roots = whose.unwrap_or_default();
+                // Relative to the home directory: the file means the same wherever it is read from.
+                let roots = network.texts("extra_roots");
+                settings.extra_roots.extend(roots.iter().map(|root| home.join(root.value)));
+            }
+            if let Some(compile) = root.table("compile") {
+                compile.reject_unknown_keys(&["cache_size"]);
+                settings.cache_size = compile.text("cache_size").and_then(|size| size.parse(|it| bytes(it)));
+            }
+            if let Some(vault) = root.table("vault") {
+                vault.reject_unknown_keys(&["key_file"]);
+                settings.vault_key_file = vault.text("key_file").map(|path| home.join(path.value));
+            }
+            if let Some(audit) = root.table("audit") {
+                settings.audit = AuditConfig::read(&audit);
+            }
+            Some(settings)
+        });
+        parsed.map_err(files::document_error)
+    }
+}
+
+impl AuditConfig {
+    fn read(table: &DocumentTable<'_>) -> Self {
+        table.reject_unknown_keys(&[
+            "durability",
+            "results",
+            "key_ttl",
+            "retention",
+            "sealed_size",
+            "sealed_size_per_client",
+            "field_bytes",
+        ]);
+        let size = |key| table.text(key).and_then(|size| size.parse(|text| bytes(text)));
+        let time = |key, least| table.text(key).and_then(|time| time.parse(|text| long_time(text, least)));
+        Self {
+            durability: table.text("durability").and_then(|word| word.parse(|text| durability(text))),
+            results: table.flag("results"),
+            key_ttl: time("key_ttl", Duration::from_secs(1)),
+            retention: time("retention", Duration::from_secs(60 * 60)),
+            sealed_size_per_client: size("sealed_size_per_client"),
+            sealed_size: size("sealed_size"),
+            field_bytes: table
+                .integer("field_bytes")
+                .and_then(|bytes| bytes.parse(|bytes| field_bytes(*bytes))),
+        }
+    }
+}
+
+/// What a record survives, in the file's words.
+fn durability(text: &str) -> Result<Durability, InvalidValue> {
+    match text {
+        "process" => Ok(Durability::Process),
+        "power" => Ok(Durability::Power),
+        _ => Err(InvalidValue::new(
+            "not a durability".to_owned(),
+            "write \"process\" (the end of the process) or \"power\" (a power cut, too)",
+        )),
+    }
+}
+
+/// A time of up to ten years, as other documents write it, or in days.
+fn long_time(text: &str, least: Duration) -> Result<Duration, InvalidValue> {
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+    let days = |text: &str| {
+        let days: u32 = text.strip_suffix('d').filter(|days| !days.starts_with('+'))?.parse().ok()?;
+        DAY.checked_mul(days)
+    };
+    let time = days(text).or_else(|| parse_time(text)).filter(|time| (least..=DAY * 3_660).contains(time));
+    time.ok_or_else(|| {
+        let what = format!("not a time from {} s to 3660d", least.as_secs());
+        InvalidValue::new(what, "write it as a whole number with s, m, h or d, like \"24h\" or \"90d\"")
+    })
+}
+
+/// The most bytes of a text that can be read in the record.
+fn field_bytes(bytes: u64) -> Result<usize, InvalidValue> {
+    let fits = usize::try_from(bytes).ok().filter(|bytes| *bytes <= 1 << 20);
+    fits.ok_or_else(|| InvalidValue::new("more than 1048576".to_owned(), "write 0 (no payloads) to 1048576"))
+}
+
+/// Refuses what the host would refuse later, with its place in the file.
+fn private_grant(text: &str) -> Result<String, InvalidValue> {
+    match cofferdam_egress::egress::PrivateGrant::parse(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => {
+            let fix = "write it like \"localhost:8080\" or \"gitlab.corp:443=10.20.0.0/16\"";
+            Err(InvalidValue::new(error.to_string(), fix))
+        }
+    }
+}
+
+/// Whose certificate authorities, in the file's words.
+fn whose_roots(text: &str) -> Result<RootCertificates, InvalidValue> {
+    match text {
+        "platform" => Ok(RootCertificates::Platform),
+        "bundled" => Ok(RootCertificates::Bundled),
+        _ => Err(InvalidValue::new(
+            "not a set of certificate authorities".to_owned(),
+            "write \"platform\" (this machine's) or \"bundled\" (Mozilla's, in this program)",
+        )),
+    }
+}
+
+/// An amount of bytes that the code cache, or what is sealed, may have.
+fn bytes(text: &str) -> Result<u64, InvalidValue> {
+    let amount = LimitRequest::parse(None, None, Some(text)).ok().and_then(|amount| amount.memory());
+    let fits = amount.filter(|bytes| CODE_CACHE_BYTES.contains(bytes));
+    fits.ok_or_else(|| {
+        InvalidValue::new("not a size from 1MiB to 1024GiB".to_owned(), "write it like \"512MiB\"")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use std::path::Path;
+    use std::time::Duration;
+
+    use super::{AuditConfig, ConfigFile};
+    use cofferdam_audit::Durability;
+    use cofferdam_egress::egress::RootCertificates;
+
+    fn parse(text: &str) -> Result<ConfigFile, cofferdam_core::error::HostError> {
+        ConfigFile::parse("config.toml", Path::new("/home"), text)
+    }
+
+    #[test]
+    fn paths_are_relative_to_the_home_directory() {
+        let settings = parse(
+            "[network]\nallow_private = [\"localhost:8080\"]\nextra_roots = [\"ca.pem\", \"/etc/ca.pem\"]\n",
+        )
+        .unwrap();
+        assert_eq!(settings.allow_private, ["localhost:8080"]);
+        assert_eq!(settings.extra_roots, [Path::new("/home/ca.pem"), Path::new("/etc/ca.pem")]);
+        let vault = parse("[vault]\nkey_file = \"keys/vault.key\"").unwrap();
+        assert_eq!(vault.vault_key_file.as_deref(), Some(Path::new("/home/keys/vault.key")));
+        assert_eq!(parse("").unwrap(), ConfigFile::default());
+        for (text, roots) in
+            [("platform", RootCertificates::Platform), ("bundled", RootCertificates::Bundled)]
+        {
+            assert_eq!(parse(&format!("[network]\nroots = \"{text}\"")).unwrap().roots, roots);
+        }
+        assert_eq!(parse("[compile]\ncache_size = \"512MiB\"").unwrap().cache_size, Some(512 << 20));
+    }
+
+    #[test]
+    fn the_record_is_kept_as_the_file_says() {
+        let text = "[audit]\ndurability = \"power\"\nresults = false\nkey_ttl = \"36h\"\nretention = \"90d\"\n\
+                    sealed_size = \"4GiB\"\nsealed_size_per_client = \"64MiB\"\nfield_bytes = 0\n";
+        let hours = |hours: u64| Some(Duration::from_secs(hours * 3600));
+        let audit = AuditConfig {
+            durability: Some(Durability::Power),
+            results: Some(false),
+            key_ttl: hours(36),
+            retention: hours(90 * 24),
+            sealed_size_per_client: Some(64 << 20),
+            sealed_size: Some(4 << 30),
+            field_bytes: Some(0),
+        };
+        assert_eq!(parse(text).unwrap().audit, audit);
+        assert_eq!(parse("[audit]").unwrap(), ConfigFile::default());
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused_with_its_place() {
+        for (text, place) in [
+            ("[network]\nallow_privat = []", "config.toml:2:1"),
+            ("[networks]", "config.toml:1:2"),
+            ("[network]\nallow_private = [\"localhost\"]", "config.toml:2:18"),
+            ("[network]\nextra_roots = \"ca.pem\"", "config.toml:2:15"),
+            ("[network]\nroots = \"mozilla\"", "config.toml:2:9"),
+            ("[network]\nroots = []", "config.toml:2:9"),
+            ("[compile]\ncache_size = 512", "config.toml:2:14"),
+            ("[compile]\ncache_size = \"512\"", "config.toml:2:14"),
+            ("[compile]\ncache_size = \"1KiB\"", "config.toml:2:14"),
+            ("[vault]\nkeyfile = \"x\"", "config.toml:2:1"),
+            ("[retry]\nprofile = \"patien\"", "config.toml:2:11"),
+            ("[audit]\ndurability = \"disk\"", "config.toml:2:14"),
+            ("[audit]\nresults = \"no\"", "config.toml:2:11"),
+            ("[audit]\nkey_ttl = \"0s\"", "config.toml:2:11"),
+            ("[audit]\nkey_ttl = 24", "config.toml:2:11"),
+            ("[audit]\nretention = \"+1d\"", "config.toml:2:13"),
+            ("[audit]\nretention = \"5m\"", "config.toml:2:13"),
+            ("[audit]\nsealed_size = \"1KiB\"", "config.toml:2:15"),
+            ("[audit]\nfield_bytes = 1048577", "config.toml:2:15"),
+            ("[audit]\nkeyttl = \"1h\"", "config.toml:2:1"),
+            ("network = ", "config.toml:1"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.message().contains(place), "{text}: {error}");
+        }
+    }
+}
