@@ -49,12 +49,12 @@ impl Host {
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let host = cofferdam::Host::builder().home("h").compiler(cofferdam::Compiler::in_process()).build()?;
-    /// use cofferdam::{Material, NewBinding, Secret};
+    /// use cofferdam::{NewBinding, Secret, SecretMaterial};
     ///
     /// let token = std::fs::read_to_string("/run/credentials/slack")?.trim_end().to_owned();
     /// host.bind(NewBinding {
     ///     name: "bearer/slack/work".parse()?,
-    ///     material: Material::Bearer { token: Secret::new(token).into() },
+    ///     material: SecretMaterial::Bearer { token: Secret::new(token).into() },
     ///     hosts: vec!["slack.com:443".parse()?],
     ///     connectors: vec!["github://acme/slack".parse()?],
     /// })?;
